@@ -1,0 +1,181 @@
+"""The tree of errors that Holdfast raises; each carries a stable code and the way to fix it."""
+
+from __future__ import annotations
+
+
+class HoldfastError(Exception):
+    """Everything Holdfast raises on purpose. `code` is stable; `fix` says what to do next."""
+
+    code: str = "holdfast"
+
+    def __init__(self, message: str, *, fix: str = "") -> None:
+        super().__init__(f"{message} ({fix})" if fix else message)
+        self.message = message
+        self.fix = fix
+
+
+class UsageError(HoldfastError, ValueError):
+    """The caller is wrong; nothing was stored."""
+
+    code = "usage"
+
+
+class InvalidTask(UsageError):
+    """A task was declared in a way that cannot work."""
+
+    code = "invalid_task"
+
+
+class InvalidOption(UsageError):
+    """An option has an unknown name or a value that makes no sense."""
+
+    code = "invalid_option"
+
+
+class InvalidArguments(UsageError):
+    """The arguments do not fit the task's signature."""
+
+    code = "invalid_arguments"
+
+
+class PayloadTooLarge(UsageError):
+    """The encoded arguments are over the limit."""
+
+    code = "payload_too_large"
+
+
+class NotSerialisable(UsageError):
+    """A value has no safe stored form."""
+
+    code = "not_serialisable"
+
+
+class UnknownQueue(UsageError):
+    """The app declared its queues and this is none of them."""
+
+    code = "unknown_queue"
+
+
+class UnknownParent(UsageError):
+    """`after=` names a job that is not stored."""
+
+    code = "unknown_parent"
+
+
+class CycleFound(UsageError):
+    """Jobs that wait for each other would wait for ever."""
+
+    code = "cycle_found"
+
+
+class BatchTooLarge(UsageError):
+    """An atomic batch is over 20,000 jobs or 16 MiB."""
+
+    code = "batch_too_large"
+
+
+class QueueDraining(UsageError):
+    """The queue is being drained and takes no new jobs."""
+
+    code = "queue_draining"
+
+
+class UniqueHeld(UsageError):
+    """A replay would break a unique key that another job holds."""
+
+    code = "unique_held"
+
+
+class WrongContext(UsageError):
+    """A blocking call inside a running event loop, or a verb inside the caller's own transaction."""
+
+    code = "wrong_context"
+
+
+class MissingExtra(UsageError):
+    """An optional dependency is not installed."""
+
+    code = "missing_extra"
+
+
+class StoreError(HoldfastError):
+    """The engine is in trouble. `verb` is what was asked; `retryable` says whether asking again can help."""
+
+    code = "store"
+    retryable = False
+
+    def __init__(self, message: str, *, verb: str = "", fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.verb = verb
+
+
+class StoreUnreachable(StoreError):
+    """The engine cannot be opened or reached."""
+
+    code = "store_unreachable"
+    retryable = True
+
+
+class StoreTimeout(StoreError):
+    """The engine did not answer in time; the verb may have happened all the same."""
+
+    code = "store_timeout"
+    retryable = True
+
+
+class StoreFull(StoreError):
+    """The engine has no space left; nothing was stored."""
+
+    code = "store_full"
+    retryable = True
+
+
+class StoreCorrupt(StoreError):
+    """The engine's own data cannot be read."""
+
+    code = "store_corrupt"
+
+
+class SchemaOutdated(StoreError):
+    """The stored layout and this release do not fit together."""
+
+    code = "schema_outdated"
+
+
+class JobError(HoldfastError):
+    """What asking for a job's result can answer instead of a value."""
+
+    code = "job"
+
+
+class JobDead(JobError):
+    """The job is in the dead-letter queue."""
+
+    code = "job_dead"
+
+    def __init__(self, message: str, *, error: str = "", traceback: str = "", fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.error = error
+        self.traceback = traceback
+
+
+class JobCancelled(JobError):
+    """The job was cancelled."""
+
+    code = "job_cancelled"
+
+    def __init__(self, message: str, *, reason: str = "", fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.reason = reason
+
+
+class JobNotFound(JobError):
+    """No such job is stored: it never was, or it was pruned."""
+
+    code = "job_not_found"
+
+
+class ResultTimeout(JobError, TimeoutError):
+    """The job did not finish within the time given; it goes on."""
+
+    code = "result_timeout"

@@ -1,0 +1,276 @@
+"""Decides whether a gate lets jobs through: pauses, holds, concurrency, rates and breakers as integers.
+
+Every engine keeps these numbers and does this arithmetic inside its atomic claim; the vectors in
+`tests/core/test_gate.py` are run against each of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+LOTS: Final = 1 << 30  # the room of a gate that stops nobody
+FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSON integer
+
+Verdict = Literal["ok", "failed", "neutral"]
+
+
+class BreakerRule(Struct, frozen=True):
+    """When a breaker opens and how it closes again. `rate` replaces the count when it is set."""
+
+    failures: int = 5
+    within_ms: int = 60_000
+    cooldown_ms: int = 60_000  # how long a failed probe keeps it open
+    probe_after_ms: int = 60_000  # how long after the first opening one job is let through
+    rate: float | None = None
+    min_calls: int = 20
+
+
+class Pause(Struct, frozen=True):
+    """Someone stopped this gate by hand."""
+
+    by: str
+    reason: str
+    at_ms: int
+
+
+class GateRule(Struct, frozen=True):
+    """What a gate allows. Declared by code, or set by an operator, whose word wins."""
+
+    key: str  # all · queue:Q · task:T · limit:KEY · breaker:NAME
+    concurrency: int | None = None
+    interval_us: int | None = None  # one rate token per interval
+    burst: int = 1
+    breaker: BreakerRule | None = None
+    learns: bool = False  # a 429 without a key holds this limit
+
+
+class Gate(Struct, frozen=True):
+    """A gate's rule and its level: one record, changed only inside an engine's atomic step."""
+
+    rule: GateRule
+    declared: bool = True  # False: an operator's rule, which declarations do not overwrite
+    paused: Pause | None = None
+    draining: bool = False
+    used: int = 0  # slots taken by running jobs
+    full_at_us: int = 0  # when the token bucket will be full again
+    held_until_ms: int = 0
+    failed_at_ms: tuple[int, ...] = ()  # newest failures, at most as many as the rule counts
+    calls: tuple[int, int, int, int] = (0, 0, 0, 0)  # rate breakers: window number, calls, failures, failures before
+    open_until_ms: int = 0  # 0 = closed; in the past = half-open
+    probe_token: int = 0  # the job a half-open breaker let through
+    opened: int = 0  # times it opened, ever
+
+    @property
+    def key(self) -> str:
+        return self.rule.key
+
+    @property
+    def breaker_open(self) -> bool:
+        return self.open_until_ms > 0
+
+
+class Charge(Struct, frozen=True, array_like=True):
+    """What a running job took from a gate; only this is given back."""
+
+    gate: str
+    slot: bool = False
+    cost: int = 0
+    probe: bool = False
+
+
+def room(gate: Gate, now_ms: int) -> int:
+    """How many jobs of cost 1 the gate admits now; LOTS when it has no say."""
+    if gate.paused is not None or gate.held_until_ms > now_ms:
+        return 0
+    free = LOTS
+    rule = gate.rule
+    if rule.concurrency is not None:
+        free = max(0, rule.concurrency - gate.used)
+    if rule.interval_us is not None:
+        free = min(free, tokens(gate, now_ms))
+    if gate.open_until_ms:
+        free = min(free, 0 if gate.open_until_ms > now_ms or gate.probe_token else 1)
+    return free
+
+
+def tokens(gate: Gate, now_ms: int) -> int:
+    """Whole tokens in the rate bucket now; below zero while a costly job is being paid off."""
+    interval = gate.rule.interval_us
+    if interval is None:
+        return LOTS
+    debt_us = max(0, gate.full_at_us - now_ms * 1000)
+    return gate.rule.burst - -(-debt_us // interval)
+
+
+def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
+    """When a shut gate may admit again by the passing of time alone; None when only an event can open it."""
+    if gate.paused is not None:
+        return None
+    at = max(now_ms, gate.held_until_ms)
+    rule = gate.rule
+    if rule.concurrency is not None and gate.used >= rule.concurrency:
+        return None
+    if gate.open_until_ms:
+        if gate.probe_token or gate.open_until_ms >= FOREVER_MS:
+            return None
+        at = max(at, gate.open_until_ms)
+    if rule.interval_us is not None:
+        one_token_us = gate.full_at_us - (rule.burst - 1) * rule.interval_us
+        at = max(at, -(-one_token_us // 1000))
+    return at
+
+
+def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
+    """How many jobs from the front of `costs` pass: each needs one whole token, and the last may leave a debt."""
+    limit = min(room(gate, now_ms), len(costs))
+    interval = gate.rule.interval_us
+    if interval is None or limit <= 0:
+        return max(0, limit)
+    left = tokens(gate, now_ms)
+    for count, cost in enumerate(costs[:limit]):
+        if left < 1:
+            return count
+        left -= cost
+    return limit
+
+
+def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate, list[Charge]]:
+    """Take what `costs` need from the gate; the answer has one Charge per job, empty when nothing is counted."""
+    rule = gate.rule
+    slot, probe = rule.concurrency is not None, bool(gate.open_until_ms)
+    if not costs or not (slot or probe or rule.interval_us is not None or rule.breaker is not None):
+        return gate, []
+    full_at_us, used = gate.full_at_us, gate.used
+    if rule.interval_us is not None:
+        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * rule.interval_us
+    if slot:
+        used += len(costs)
+    counted = rule.interval_us is not None
+    charged = [Charge(rule.key, slot, cost if counted else 0, probe) for cost in costs]
+    return replace(gate, used=used, full_at_us=full_at_us, probe_token=token if probe else gate.probe_token), charged
+
+
+def give_back(gate: Gate, taken: Charge, *, token: int, verdict: Verdict, unstarted: bool, now_ms: int) -> Gate:
+    """What the gate looks like after a job that was charged `taken` has ended.
+
+    Slots always return; rate tokens only when the job never started. Only ok and failed teach a breaker.
+    """
+    used, full_at_us = gate.used, gate.full_at_us
+    if taken.slot:
+        used = max(0, used - 1)
+    if unstarted and taken.cost and gate.rule.interval_us is not None:
+        full_at_us -= taken.cost * gate.rule.interval_us
+    gate = replace(gate, used=used, full_at_us=full_at_us)
+    if taken.probe and gate.probe_token == token:
+        gate = replace(gate, probe_token=0)
+        if verdict == "ok":
+            return replace(gate, open_until_ms=0, failed_at_ms=(), calls=(0, 0, 0, 0))
+        if verdict == "failed" and gate.rule.breaker is not None:
+            return trip(gate, now_ms + gate.rule.breaker.cooldown_ms)
+        return gate
+    return learn(gate, verdict, now_ms)
+
+
+def learn(gate: Gate, verdict: Verdict, now_ms: int) -> Gate:
+    """Count one outcome; open the breaker when its rule says so. Costs no write while all goes well."""
+    rule = gate.rule.breaker
+    if rule is None or verdict == "neutral" or gate.open_until_ms:
+        return gate
+    if rule.rate is not None:
+        return _learn_rate(gate, rule, rule.rate, failed=verdict == "failed", now_ms=now_ms)
+    if verdict == "ok":
+        return replace(gate, failed_at_ms=()) if gate.failed_at_ms else gate
+    recent = (
+        tuple(at for at in gate.failed_at_ms if at > now_ms - rule.within_ms)[-(rule.failures - 1) :]
+        if rule.failures > 1
+        else ()
+    )
+    recent = (*recent, now_ms)
+    if len(recent) >= rule.failures:
+        return trip(gate, now_ms + rule.probe_after_ms)
+    return replace(gate, failed_at_ms=recent)
+
+
+def _learn_rate(gate: Gate, rule: BreakerRule, rate: float, *, failed: bool, now_ms: int) -> Gate:
+    # Two half-windows: bounded memory, and a failure is forgotten after at most one whole window.
+    half = max(1, rule.within_ms // 2)
+    number = now_ms // half
+    window, calls, failures, before = gate.calls
+    if number > window + 1:
+        calls = failures = before = 0
+    elif number == window + 1:
+        before = (calls << 20) | failures
+        calls = failures = 0
+    calls, failures = calls + 1, failures + failed
+    all_calls, all_failures = calls + (before >> 20), failures + (before & 0xFFFFF)
+    if failed and all_calls >= rule.min_calls and all_failures >= rate * all_calls:
+        return trip(gate, now_ms + rule.probe_after_ms)
+    return replace(gate, calls=(number, calls, failures, before))
+
+
+def trip(gate: Gate, until_ms: int) -> Gate:
+    """Open the breaker until `until_ms`, when one probe is let through."""
+    return replace(
+        gate, open_until_ms=until_ms, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0), opened=gate.opened + 1
+    )
+
+
+def reset(gate: Gate) -> Gate:
+    """Close the breaker and forget its failures."""
+    return replace(gate, open_until_ms=0, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0))
+
+
+def hold(gate: Gate, until_ms: int) -> Gate:
+    """Admit nobody before `until_ms`; a longer hold stays."""
+    return replace(gate, held_until_ms=max(gate.held_until_ms, until_ms))
+
+
+def is_blank(gate: Gate, now_ms: int) -> bool:
+    """True when forgetting the gate changes nothing, so a janitor may delete it."""
+    return (
+        gate.paused is None
+        and not gate.draining
+        and gate.declared
+        and gate.used == 0
+        and gate.open_until_ms == 0
+        and gate.held_until_ms <= now_ms
+        and gate.full_at_us <= now_ms * 1000
+        and not gate.failed_at_ms
+    )
+
+
+class GateChange(Struct, frozen=True):
+    """What an operator asks of a gate; fields left out stay as they are."""
+
+    key: str
+    rule: GateRule | None = None  # an operator's rule from now on
+    declared: bool = False  # with rule: True = a declaration, applied only while no operator has spoken
+    pause: Pause | None = None
+    resume: bool = False
+    drain: bool | None = None
+    hold_ms: int | None = None
+    trip_ms: int | None = None  # open for so long; FOREVER_MS = until reset by hand
+    reset: bool = False
+
+
+def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
+    """The gate after an operator's change; a gate that was not there starts with a rule that allows all."""
+    gate = gate if gate is not None else Gate(GateRule(change.key))
+    if change.rule is not None and (gate.declared or not change.declared):
+        gate = replace(gate, rule=change.rule, declared=change.declared)
+    if change.pause is not None:
+        gate = replace(gate, paused=change.pause)
+    if change.resume:
+        gate = replace(gate, paused=None, draining=False)
+    if change.drain is not None:
+        gate = replace(gate, draining=change.drain)
+    if change.hold_ms is not None:
+        gate = hold(gate, now_ms + change.hold_ms)
+    if change.trip_ms is not None:
+        gate = trip(gate, min(FOREVER_MS, now_ms + change.trip_ms))
+    if change.reset:
+        gate = replace(reset(gate), held_until_ms=0)
+    return gate

@@ -1,0 +1,1 @@
+"""Stores make changes true for everyone at once; they know what and when, never why."""

@@ -1,0 +1,195 @@
+"""The protocol every engine keeps: what it promises is written as behaviours in `holdfast.testing.contract`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.gate import Gate, GateChange, GateRule
+from holdfast.core.job import Enqueued, Job
+from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.transition import Settled, Transition
+from holdfast.core.view import (
+    AttemptView,
+    CauseView,
+    Control,
+    Counts,
+    Entry,
+    Finding,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Retention,
+    Standing,
+)
+
+MAX_BATCH_JOBS = 20_000
+MAX_BATCH_BYTES = 16 * 1024 * 1024
+
+CancelAnswer = Literal["cancelled", "cancelling", "finished", "gone"]
+RetryAnswer = Literal["retried", "unique_held", "not_dead", "gone"]
+
+
+class Features(Struct, frozen=True):
+    """What an engine can do beyond the contract, or cannot do of it."""
+
+    name: str
+    shared: bool  # other processes can open the same store
+    durable: bool  # an acknowledged job survives kill -9 of every process
+    transactional: bool  # enqueue inside the caller's own database transaction
+    notes: tuple[str, ...] = ()  # what docs and doctor should say about it
+
+
+class RetryRequest(Struct, frozen=True):
+    """A person asks for dead jobs to run again (or for scheduled ones to run now). Keeps the id."""
+
+    ids: tuple[bytes, ...]
+    delay_ms: int = 0
+    args: bytes | None = None  # edited arguments, for every id named
+    actor: str = ""
+    reason: str = ""
+
+
+class Store(Protocol):
+    """About twenty-five verbs, plural and typed. Each is one atomic step: all of it happened, or none.
+
+    `now_ms=None` means the engine's own clock. Trouble with the engine is a StoreError; expected
+    answers (stale, duplicate, empty) are values. A store serves every event loop of its process.
+    """
+
+    features: Features
+
+    async def open(self) -> None:
+        """Connect and, where the engine upgrades itself, migrate. Idempotent."""
+
+    async def close(self) -> None:
+        """Let go of connections and threads. Idempotent; other verbs reopen."""
+
+    # -- producers
+
+    async def enqueue(
+        self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        """Store all jobs or none; duplicates by id or unique key answer the job that is there.
+
+        `rules` declare the limits and breakers that the jobs name. Raises UnknownParent,
+        QueueDraining or BatchTooLarge, naming the index. Jobs may name parents of the same call.
+        """
+
+    # -- workers
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        """Open or keep a session; the answer names running jobs someone wants cancelled."""
+
+    async def leave(self, session: str, *, now_ms: int | None = None) -> None:
+        """Close a session; what it still holds is released unspent."""
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        """Lease ready jobs to a live session: best priority first, fair between queues and groups.
+
+        Promotes due jobs, opens due gates, cancels expired jobs on the way. A session that is not
+        live gets nothing and `again=False`. An empty answer marks the session idle in the same step,
+        so that no wake-up is missed.
+        """
+
+    async def settle(
+        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+    ) -> list[Settled]:
+        """Apply each transition whose token still holds its job; answers in order.
+
+        The same (session, seq) again gets the same answers again and changes nothing.
+        """
+
+    async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
+        """Write a note of a running job (checkpoint, step, progress); False when the token is stale."""
+
+    async def held(self, session: str) -> list[Held]:
+        """What a session holds now: for a supervisor whose child died."""
+
+    async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
+        """Take jobs back from sessions that went silent or leases past their hard deadline; how many.
+
+        After a gap of more than 5 s between calls nothing expires for one lease time (D6), so live
+        workers can beat first. Also cancels waiting jobs whose time to start has passed.
+        """
+
+    async def wait(self, session: str, timeout_ms: int) -> Wake:
+        """Sleep until something for this session happens, or the time is over. Never polls when idle."""
+
+    # -- people and handles
+
+    async def cancel(
+        self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
+    ) -> list[CancelAnswer]:
+        """Cancel waiting jobs and, in the same step, their dependents; running ones are asked to stop.
+
+        `force` revokes a running job's lease, so its late success is stale.
+        """
+
+    async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
+        """Bring dead jobs back with fresh attempts, and revive dependents that their death cancelled."""
+
+    async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
+        """Remove dead jobs for good; how many there were."""
+
+    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+        """Wait until the job is finished and answer it; None when it is gone. Raises ResultTimeout."""
+
+    async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
+        """The jobs with these ids, in order."""
+
+    async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
+        """A page of jobs by one index plus a filter over a bounded number of candidates."""
+
+    async def resolve(self, suffix: str) -> list[bytes]:
+        """Up to three ids whose text ends in `suffix`, newest first."""
+
+    async def attempts(self, id: bytes) -> list[AttemptView]:
+        """Every recorded attempt of a job, oldest first."""
+
+    async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
+        """Dead jobs grouped by what killed them, most frequent first."""
+
+    async def count(self) -> Counts:
+        """Counters, not scans."""
+
+    async def queues(self) -> list[QueueView]:
+        """Every queue that holds or held jobs, or has a pause or limit of its own."""
+
+    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
+        """The facts from which `explain` says why a job is not running."""
+
+    async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
+        """Pause, resume, drain, hold, limit, trip or reset; wakes whoever can run now."""
+
+    async def gates(self, prefix: str = "") -> list[Gate]:
+        """Gates whose key begins with `prefix`, by key, at most 10,000."""
+
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
+        """Write a named record; with `expect`, only over that version (0 = not there), else None.
+
+        Kind "weight" (names "queue:Q" and "group:G", value an integer) is heeded by the next claim.
+        """
+
+    async def controls(self, kind: str) -> list[Control]:
+        """All records of a kind, by name."""
+
+    async def sessions(self) -> list[SessionView]:
+        """Live workers and agents."""
+
+    # -- housekeeping
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        """Add lines to the audit or event log."""
+
+    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
+        """Lines of a log with a seq larger than `after`, oldest first."""
+
+    async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
+        """Remove what has outlived its retention, in small steps; how many rows went. Zero = all done."""
+
+    async def check(self) -> list[Finding]:
+        """Durability and health, as configured and as found."""
