@@ -50,7 +50,9 @@ def places(ring: Sequence[Turn], served: Sequence[int]) -> list[Place]:
     A turn cut short keeps its place and its remainder; one cut short in a later round of the same
     batch goes behind those who wait, but ahead of those who were fully served.
     """
-    kept, cut, done = [], [], []
+    kept: list[Place] = []
+    cut: list[Place] = []
+    done: list[Place] = []
     for turn, count in zip(ring, served, strict=True):
         if count < turn.left:
             if count:
