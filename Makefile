@@ -1,0 +1,67 @@
+# Every target makes what it needs (.venv first) and says in one line what it does.
+# Needs Python 3.11 or newer, make and a C compiler; PYTHON=python3.12 chooses another interpreter.
+
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+SOURCES := $(wildcard src tests examples bench tools)
+PARALLEL ?= 2
+# ONCE is accepted by demo and changes nothing: the demo always ends by itself.
+ONCE ?=
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL: # check before tests, one message at a time
+.PHONY: help demo test check tests bench prove web format constraints clean
+
+help: ## say what there is
+	@echo "make TARGET, where TARGET is one of:"
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$1; $$1 = ""; printf "  %-12s%s\n", name, $$0 }'
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holdfast needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@echo "venv: installing the pinned tools into .venv (about a minute, once)"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fast]' --group dev
+	@touch $@
+
+demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant, killed workers; fails if a job is lost
+	@echo "demo: running the story on SQLite in .demo/"
+	@$(BIN)/holdfast demo
+
+test: check tests ## everything a change must pass: check, then all tests (this is what CI runs)
+	@echo "test: all green"
+
+check: $(READY) ## format, lint, types and who may import whom; changes nothing
+	@echo "check: ruff format, ruff, mypy --strict, import-linter"
+	@$(BIN)/ruff format --check --quiet . || { echo "check: run 'make format'" >&2; exit 1; }
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
+	@$(BIN)/lint-imports --no-logo > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
+
+tests: $(READY) ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
+	@echo "tests: everything but chaos, $(PARALLEL) at a time"
+	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --ignore tests/chaos
+	@test ! -d tests/chaos || { echo "tests: chaos, one at a time" && $(BIN)/python -m pytest -q -n 0 tests/chaos; }
+
+bench: $(READY) ## measure this machine: drain, enqueue, latency (a minute)
+	@echo "bench: measuring the SQLite engine"
+	@$(BIN)/python -m bench
+
+prove: $(READY) ## the heavy proofs at full size; needs disk and time, writes dated results to docs/evidence/
+	@echo "prove: full-size proofs, results go to docs/evidence/"
+	@$(BIN)/python tools/prove.py
+
+web: ## build the dashboard's assets (this release has no dashboard, so it only looks for Node and says so)
+	@if command -v node > /dev/null; then echo "web: Node $$(node --version) found"; else echo "web: no Node found; everything but a dashboard works without it"; fi
+	@echo "web: the dashboard is not part of this release, so there is nothing to build"
+
+format: $(READY) ## format the code and apply the safe lint fixes
+	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .
+
+constraints: $(READY) ## write the installed versions down in constraints.txt
+	@$(BIN)/python tools/constraints.py > .venv/constraints.txt && cp .venv/constraints.txt constraints.txt
+	@touch $(READY)
+
+clean: ## remove what the targets made: .venv, caches, .demo, .bench
+	@rm -rf .venv .demo .bench .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
