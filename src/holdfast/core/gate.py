@@ -248,6 +248,7 @@ class GateChange(Struct, frozen=True):
     key: str
     rule: GateRule | None = None  # an operator's rule from now on
     declared: bool = False  # with rule: True = a declaration, applied only while no operator has spoken
+    clear: bool = False  # forget that an operator has spoken, so that declarations count again
     pause: Pause | None = None
     resume: bool = False
     drain: bool | None = None
@@ -259,6 +260,8 @@ class GateChange(Struct, frozen=True):
 def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     """The gate after an operator's change; a gate that was not there starts with a rule that allows all."""
     gate = gate if gate is not None else Gate(GateRule(change.key))
+    if change.clear:
+        gate = replace(gate, declared=True)
     if change.rule is not None and (gate.declared or not change.declared):
         gate = replace(gate, rule=change.rule, declared=change.declared)
     if change.pause is not None:
