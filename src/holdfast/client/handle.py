@@ -1,0 +1,206 @@
+"""Asks about one job: its state, its result, why it waits; and asks for it to be cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, Protocol, TypeVar, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.duration import to_ms
+from holdfast.core.errors import JobCancelled, JobDead, JobNotFound
+from holdfast.core.ids import id_text
+from holdfast.core.lease import Note
+from holdfast.core.state import State
+from holdfast.core.view import JobView
+from holdfast.stores.base import Store
+
+R_co = TypeVar("R_co", covariant=True)
+Decode = Callable[[bytes | None], Any]
+
+
+class Explained(Protocol):
+    """Why a job is where it is: reasons as data, `str()` in words."""
+
+    @property
+    def reasons(self) -> Sequence[Any]:
+        """The reasons, most important first."""
+
+
+class Desk(Protocol):
+    """What a handle needs of the app it came from."""
+
+    @property
+    def store(self) -> Store:
+        """The store of this process."""
+
+    async def explain(self, id: bytes) -> Explained:
+        """Why the job is where it is."""
+
+
+class Progress(Struct, frozen=True):
+    """How far a running job says it is."""
+
+    done: float
+    total: float | None = None
+    message: str = ""
+
+
+class JobStatus(Struct, frozen=True):
+    """A job at one instant. `state` is one of the seven words, `attempt` counts from 1 (0 = never started)."""
+
+    id: str
+    task: str
+    queue: str
+    state: State
+    attempt: int
+    lost: int
+    progress: Progress | None
+    error: str | None  # what the last failure or cancellation said
+    cancel_requested: bool
+    tags: tuple[str, ...]
+    enqueued_at: datetime
+    due_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+
+    @classmethod
+    def of(cls, view: JobView) -> JobStatus:
+        """The public face of a stored job."""
+        return cls(
+            id=id_text(view.id),
+            task=view.lane.task,
+            queue=view.lane.queue,
+            state=view.state,
+            attempt=view.attempt,
+            lost=view.lost,
+            progress=_progress_of(view.notes),
+            error=_error_of(view),
+            cancel_requested=view.cancel_requested,
+            tags=view.tags,
+            enqueued_at=_instant(view.enqueued_at_ms),
+            due_at=_instant(view.due_at_ms),
+            started_at=None if view.claimed_at_ms is None else _instant(view.claimed_at_ms),
+            finished_at=None if view.finished_at_ms is None else _instant(view.finished_at_ms),
+        )
+
+
+class JobHandle(Generic[R_co]):
+    """One stored job, by its id. Costs nothing to keep; every question is asked anew.
+
+    >>> import asyncio
+    >>> from holdfast import Holdfast
+    >>> app = Holdfast("sqlite://")
+    >>> @app.task
+    ... def double(n: int) -> int:
+    ...     return 2 * n
+    >>> async def main() -> int:
+    ...     async with app:
+    ...         job = await double.enqueue(21)
+    ...         await app.work(until_empty=True)
+    ...         return await job.result(timeout=5)
+    >>> asyncio.run(main())
+    42
+    """
+
+    __slots__ = ("_decode", "_desk", "_raw", "existing", "task")
+
+    def __init__(self, desk: Desk, raw: bytes, *, task: str, existing: bool, decode: Decode) -> None:
+        self._desk = desk
+        self._raw = raw
+        self._decode = decode
+        self.task = task  # its name; "" when the handle was made from an id alone
+        self.existing = existing  # True: an earlier enqueue had stored this job
+
+    @property
+    def id(self) -> str:
+        """The job's id: uuid7 text."""
+        return id_text(self._raw)
+
+    async def status(self) -> JobStatus:
+        """The job as it is now; JobNotFound when it is not stored (never was, or pruned)."""
+        (view,) = await self._desk.store.get([self._raw])
+        if view is None:
+            raise self._not_found()
+        return JobStatus.of(view)
+
+    async def result(self, timeout: float | None = None) -> R_co:
+        """Wait for the job to finish and answer its value, rebuilt from the task's return annotation.
+
+        Raises JobDead, JobCancelled, JobNotFound, or ResultTimeout after `timeout` seconds (the job goes on).
+        """
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
+        view = await self._desk.store.watch(self._raw, timeout_ms)
+        if view is None:
+            raise self._not_found()
+        if view.state is State.succeeded:
+            return cast(R_co, self._decode(view.result))
+        if view.state is State.cancelled:
+            raise JobCancelled(f"job {self.id} was cancelled: {view.reason or 'no reason given'}", reason=view.reason)
+        raise await self._dead(view)
+
+    async def cancel(self, reason: str = "", *, force: bool = False) -> Literal["cancelled", "cancelling", "finished"]:
+        """Cancel the job and its dependents. A running one is asked to stop ("cancelling"): success may still win.
+
+        `force` takes a running job away from its worker, whose late result is then refused.
+        """
+        (answer,) = await self._desk.store.cancel([self._raw], reason, force=force)
+        if answer == "gone":
+            raise self._not_found()
+        return answer
+
+    async def explain(self) -> Explained:
+        """Why the job is not running, in words (`str()`) and as data (`.reasons`)."""
+        return await self._desk.explain(self._raw)
+
+    def __repr__(self) -> str:
+        return f"JobHandle({self.task or 'job'} {self.id}{' existing' if self.existing else ''})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, JobHandle) and other._raw == self._raw
+
+    def __hash__(self) -> int:
+        return hash(self._raw)
+
+    def _not_found(self) -> JobNotFound:
+        return JobNotFound(
+            f"job {self.id} is not stored: it never was, or its retention is over",
+            fix="ask sooner, or keep finished jobs longer",
+        )
+
+    async def _dead(self, view: JobView) -> JobDead:
+        attempts = await self._desk.store.attempts(self._raw)
+        last = next((attempt for attempt in reversed(attempts) if attempt.type), None)
+        error = f"{view.error_type}: {view.reason}" if view.error_type else view.reason
+        return JobDead(
+            f"job {self.id} is dead after attempt {view.attempt}: {error}",
+            error=error,
+            traceback=last.traceback if last else "",
+            fix=f"see it with: holdfast dead show {self.id}",
+        )
+
+
+class Explain(Protocol):
+    """How the app answers `explain`: the client asks, another room knows."""
+
+    def __call__(self, store: Store, id: bytes) -> Awaitable[Explained]:
+        """Why the job is where it is."""
+
+
+def _error_of(view: JobView) -> str | None:
+    if view.error_type:
+        return f"{view.error_type}: {view.reason}"
+    return view.reason or None
+
+
+def _progress_of(notes: Sequence[Note]) -> Progress | None:
+    for note in reversed(notes):
+        if note.kind == "progress":
+            return msgspec.json.decode(note.body, type=Progress)
+    return None
+
+
+def _instant(at_ms: int) -> datetime:
+    return datetime.fromtimestamp(at_ms / 1000, UTC)

@@ -1,0 +1,184 @@
+"""Hands jobs to the store: concurrent single enqueues share round trips, and nobody waits past the deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import os
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from holdfast.core.errors import HoldfastError, StoreTimeout, UsageError
+from holdfast.core.gate import GateRule
+from holdfast.core.ids import IdMaker, id_text
+from holdfast.core.job import Enqueued, Job
+from holdfast.stores.base import Store
+
+# Bounds of one shared round trip: far below those of an atomic batch, so that no caller waits long for strangers.
+_SHARED_JOBS: Final = 1_000
+_SHARED_BYTES: Final = 4 * 1024 * 1024
+
+Rules = Sequence[GateRule]
+
+
+class EnqueueTimeout(StoreTimeout):
+    """The store did not answer in time. `ids` names the jobs: asking again with them is asking for the same jobs."""
+
+    def __init__(self, ids: Sequence[bytes], timeout_s: float) -> None:
+        self.ids = [id_text(raw) for raw in ids]
+        if len(self.ids) == 1:
+            what, fix = f"job {self.ids[0]}", f'ask again with .options(id="{self.ids[0]}"): it is the same job'
+        else:
+            what = f"{len(self.ids)} jobs"
+            fix = "ask again with enqueue_many(jobs, ids=error.ids): they are the same jobs"
+        super().__init__(
+            f"the store did not answer within {timeout_s:g} s; {what} may be stored or not", verb="enqueue", fix=fix
+        )
+
+
+class Producer:
+    """The way of jobs into the store, for every event loop of the process."""
+
+    def __init__(self, store: Callable[[], Store], timeout_s: float) -> None:
+        self._store = store
+        self._timeout_s = timeout_s
+        self._pid = 0
+        self._posts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = weakref.WeakKeyDictionary()
+
+    def ids(self, count: int) -> list[bytes]:
+        """New job ids, growing within one loop. (A maker per loop: two threads must never share one.)"""
+        return self._post().maker.make_many(count, time.time_ns() // 1_000_000)
+
+    def new_id(self) -> bytes:
+        """One new job id."""
+        return self._post().maker.make(time.time_ns() // 1_000_000)
+
+    async def enqueue(self, job: Job, rules: Rules) -> Enqueued:
+        """Store one job, in one round trip with whatever other callers of this loop ask for meanwhile."""
+        return await self._post().add(job, rules)
+
+    async def enqueue_batch(self, jobs: Sequence[Job], rules: Rules) -> list[Enqueued]:
+        """Store all jobs or none."""
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._store().enqueue(jobs, rules)
+        except TimeoutError as error:
+            raise EnqueueTimeout([job.id for job in jobs], self._timeout_s) from error
+
+    def _post(self) -> _Post:
+        loop = asyncio.get_running_loop()
+        if self._pid != os.getpid():
+            # Futures of the parent's callers are not ours to answer.
+            self._posts, self._pid = weakref.WeakKeyDictionary(), os.getpid()
+        post = self._posts.get(loop)
+        if post is None:
+            post = self._posts[loop] = _Post(self._store, self._timeout_s)
+        return post
+
+
+class _Letter:
+    """One caller's job on its way."""
+
+    __slots__ = ("answer", "job", "rules")
+
+    def __init__(self, job: Job, rules: Rules, answer: asyncio.Future[Enqueued]) -> None:
+        self.job = job
+        self.rules = rules
+        self.answer = answer
+
+
+class _Post:
+    """The letters of one event loop: one call is under way, and those that come meanwhile share the next."""
+
+    def __init__(self, store: Callable[[], Store], timeout_s: float) -> None:
+        self.maker = IdMaker()
+        self._store = store
+        self._timeout_s = timeout_s
+        self._waiting: deque[_Letter] = deque()
+        self._carrier: asyncio.Task[None] | None = None
+        self._under_way: list[_Letter] = []
+
+    async def add(self, job: Job, rules: Rules) -> Enqueued:
+        loop = asyncio.get_running_loop()
+        letter = _Letter(job, rules, loop.create_future())
+        self._waiting.append(letter)
+        if self._carrier is None:
+            # A new task runs after those that are ready now: callers of one loop turn go together,
+            # and a lone caller waits for nobody.
+            self._carrier = loop.create_task(self._carry())
+        timer = loop.call_later(self._timeout_s, self._give_up, letter)
+        try:
+            return await letter.answer
+        finally:
+            timer.cancel()
+
+    def _give_up(self, letter: _Letter) -> None:
+        if letter.answer.done():
+            return
+        letter.answer.set_exception(EnqueueTimeout([letter.job.id], self._timeout_s))
+        if self._carrier is not None and all(other.answer.done() for other in self._under_way):
+            # Nobody waits for this call any more; those behind it get a call of their own.
+            self._carrier.cancel()
+            self._under_way = []
+            loop = asyncio.get_running_loop()
+            self._carrier = loop.create_task(self._carry()) if self._waiting else None
+
+    async def _carry(self) -> None:
+        me = asyncio.current_task()
+        try:
+            while self._carrier is me:
+                letters = self._take()
+                if not letters:
+                    return
+                self._under_way = letters
+                await self._deliver(letters)
+        finally:
+            if self._carrier is me:
+                self._carrier, self._under_way = None, []
+
+    def _take(self) -> list[_Letter]:
+        letters: list[_Letter] = []
+        size = 0
+        while self._waiting and len(letters) < _SHARED_JOBS and size < _SHARED_BYTES:
+            letter = self._waiting.popleft()
+            if not letter.answer.done():  # a caller that gave up before its job was sent: it is not stored
+                letters.append(letter)
+                size += len(letter.job.args)
+        return letters
+
+    async def _deliver(self, letters: list[_Letter]) -> None:
+        rules = {rule.key: rule for letter in letters for rule in letter.rules}
+        try:
+            answers = await self._store().enqueue([letter.job for letter in letters], list(rules.values()))
+        except UsageError as error:
+            if len(letters) == 1:
+                _fail(letters, error)
+                return
+            # One bad job refuses the whole call: halve until it stands alone.
+            middle = len(letters) // 2
+            await self._deliver(letters[:middle])
+            await self._deliver(letters[middle:])
+        except Exception as error:
+            _fail(letters, error)
+        else:
+            for letter, answer in zip(letters, answers, strict=True):
+                if not letter.answer.done():
+                    letter.answer.set_result(answer)
+
+
+def _fail(letters: Sequence[_Letter], error: Exception) -> None:
+    for letter in letters:
+        if not letter.answer.done():
+            letter.answer.set_exception(_own(error) if len(letters) > 1 else error)
+
+
+def _own(error: Exception) -> Exception:
+    """A copy per caller: tasks that raise one shared exception would write into each other's tracebacks."""
+    if not isinstance(error, HoldfastError):
+        return error
+    mine = copy.copy(error)
+    mine.__cause__ = error.__cause__
+    return mine

@@ -1,0 +1,97 @@
+"""Decides which engine a URL names and opens it; no driver is imported before its URL is met."""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+from typing import Final, Literal, cast
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from holdfast.core.errors import InvalidOption, UsageError
+from holdfast.stores.base import Store
+
+Sync = Literal["full", "normal"]
+
+# Schemes that the project has settled on; this release ships the embedded engine alone.
+_LATER: Final = {
+    "redis": "Redis",
+    "rediss": "Redis",
+    "redis+sentinel": "Redis",
+    "redis+cluster": "Redis",
+    "valkey": "Redis",
+    "postgresql": "PostgreSQL",
+    "postgres": "PostgreSQL",
+}
+_SYNCS: Final = ("full", "normal")
+_EXAMPLE: Final = "write sqlite:///jobs.db for a file beside you, sqlite:////abs/jobs.db, or sqlite:// for memory"
+
+
+class SqliteUrl(Struct, frozen=True):
+    """What a sqlite:// URL says. `path` None is a store in memory, for one process."""
+
+    path: str | None
+    sync: Sync = "full"
+
+
+def open_store(url: str, namespace: str = "default") -> Store:
+    """The engine that `url` names. Nothing is connected yet: that happens with the first verb."""
+    parsed = parse_url(url)
+    from holdfast.stores.sqlite import SqliteStore  # lazy: `import holdfast` loads no driver
+
+    return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync)
+
+
+def parse_url(url: str) -> SqliteUrl:
+    """Read a store URL; what cannot work is refused by name, never guessed."""
+    parts = urlsplit(url)
+    scheme = parts.scheme.lower()
+    if scheme == "sqlite":
+        return _parse_sqlite(url, parts)
+    if scheme in _LATER:
+        raise UsageError(
+            f"this release of Holdfast has no {_LATER[scheme]} engine yet, so {redacted(url)} cannot be opened",
+            fix=_EXAMPLE,
+        )
+    close = get_close_matches(scheme, ["sqlite", *_LATER], n=1)
+    hint = f"did you mean {close[0]}://?" if close else _EXAMPLE
+    raise UsageError(f"{redacted(url)!r} is not a store URL", fix=hint)
+
+
+def redacted(url: str) -> str:
+    """The URL as it may be shown: without a password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url
+    user, at, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=f"{user.split(':', 1)[0]}:***{at}{host}").geturl()
+
+
+def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:
+    if parts.netloc:
+        raise UsageError(
+            f"{url!r} names a host, and SQLite has none", fix=f"write sqlite:///{parts.netloc}{parts.path}"
+        )
+    if parts.fragment:
+        raise UsageError(f"{url!r} has a fragment", fix="write # in a file name as %23")
+    if parts.path == "/":
+        raise UsageError(f"{url!r} names no file", fix=_EXAMPLE)
+    path = unquote(parts.path[1:]) if parts.path else None
+    if path == ":memory:":
+        path = None
+    return SqliteUrl(path, _sync_of(url, parts.query))
+
+
+def _sync_of(url: str, query: str) -> Sync:
+    sync = "full"
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name != "sync":
+            close = get_close_matches(name, ["sync"], n=1)
+            raise InvalidOption(
+                f"{url!r} has an unknown option {name!r}",
+                fix="did you mean sync?" if close else "the options of sqlite:// are: sync=full|normal",
+            )
+        if value not in _SYNCS:
+            raise InvalidOption(f"{url!r} asks for sync={value!r}", fix="write sync=full or sync=normal")
+        sync = value
+    return cast(Sync, sync)

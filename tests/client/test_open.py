@@ -1,0 +1,72 @@
+"""A store URL means one thing, and what cannot work is refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.errors import InvalidOption, UsageError
+from holdfast.stores.open import SqliteUrl, open_store, parse_url, redacted
+
+
+@pytest.mark.parametrize(
+    ("url", "path", "sync"),
+    [
+        ("sqlite:///jobs.db", "jobs.db", "full"),
+        ("sqlite:///dir/jobs.db", "dir/jobs.db", "full"),
+        ("sqlite:////var/lib/jobs.db", "/var/lib/jobs.db", "full"),
+        ("sqlite:///my%20jobs%23.db", "my jobs#.db", "full"),
+        ("sqlite://", None, "full"),
+        ("sqlite:///:memory:", None, "full"),
+        ("sqlite:///jobs.db?sync=normal", "jobs.db", "normal"),
+        ("SQLITE:///jobs.db?sync=full", "jobs.db", "full"),
+        ("sqlite://?sync=normal", None, "normal"),
+    ],
+)
+def test_sqlite_urls_name_a_file_or_memory(url: str, path: str | None, sync: str) -> None:
+    parsed = parse_url(url)
+    assert parsed == SqliteUrl(path, sync)  # type: ignore[arg-type]  # parametrised text
+
+
+@pytest.mark.parametrize(
+    ("url", "fix"),
+    [
+        ("sqlite://jobs.db", "sqlite:///jobs.db"),
+        ("sqlite:///", "sqlite:///jobs.db"),
+        ("jobs.db", "sqlite:///jobs.db"),
+        ("sqlit:///jobs.db", "did you mean sqlite://?"),
+        ("postgresqll://h/db", "did you mean postgresql://?"),
+        ("sqlite:///a#b.db", "%23"),
+        ("", "sqlite:///jobs.db"),
+    ],
+)
+def test_what_is_not_a_store_url_is_refused_with_the_fix(url: str, fix: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_url(url)
+    assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("url", "fix"),
+    [
+        ("sqlite:///a.db?snyc=normal", "did you mean sync?"),
+        ("sqlite:///a.db?timeout=3", "sync=full|normal"),
+        ("sqlite:///a.db?sync=off", "sync=full or sync=normal"),
+        ("sqlite:///a.db?sync=", "sync=full or sync=normal"),
+    ],
+)
+def test_unknown_url_options_are_refused(url: str, fix: str) -> None:
+    with pytest.raises(InvalidOption) as caught:
+        parse_url(url)
+    assert fix in caught.value.fix
+
+
+@pytest.mark.parametrize("url", ["redis://localhost/0", "rediss://h", "valkey://h", "postgresql://u:hunter2@h/db"])
+def test_engines_that_this_release_lacks_are_named_honestly_and_without_the_password(url: str) -> None:
+    with pytest.raises(UsageError, match=r"no (Redis|PostgreSQL) engine yet") as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_shown_url_has_no_password() -> None:
+    assert redacted("postgresql://ada:s3cret@db:5432/x?schema=q") == "postgresql://ada:***@db:5432/x?schema=q"
+    assert redacted("sqlite:///a.db") == "sqlite:///a.db"
