@@ -21,8 +21,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holdfast needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "venv: installing the pinned tools into .venv (about a minute, once)"
 	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fast]' --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast]' --group dev
 	@touch $@
 
 demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant, killed workers; fails if a job is lost

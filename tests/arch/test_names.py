@@ -1,0 +1,53 @@
+"""House rules that a machine can check: names that say nothing, modules without a purpose, hidden state."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from tests.arch.tree import ROOT, modules, named, written_files
+
+SAYS_NOTHING = {
+    word + plural for word in ("util", "helper", "common", "misc", "manager", "data", "info") for plural in ("", "s")
+}
+MUTABLE = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+MUTABLE_CALLS = {"list", "dict", "set", "defaultdict", "deque", "Counter", "OrderedDict", "bytearray"}
+
+
+def test_no_file_or_folder_has_a_name_that_says_nothing() -> None:
+    bad = [
+        named(path)
+        for path in written_files()
+        for part in path.relative_to(ROOT).parts
+        if part.partition(".")[0].strip("_") in SAYS_NOTHING
+    ]
+    assert bad == []
+
+
+@pytest.mark.parametrize("path", modules(), ids=named)
+def test_a_module_opens_with_one_sentence(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text()))
+    assert text, f"{named(path)} does not say what it decides, remembers or runs"
+
+
+def mutable(value: ast.expr | None) -> bool:
+    """True for a literal or a call that makes a list, dict, set or the like."""
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+        return value.func.id in MUTABLE_CALLS
+    return isinstance(value, MUTABLE)
+
+
+@pytest.mark.parametrize("path", modules(), ids=named)
+def test_a_module_keeps_no_state(path: Path) -> None:
+    """What is shared is an attribute of the app; a table that never changes says so with Final."""
+    tree = ast.parse(path.read_text())
+    bad = [f"line {node.lineno}: global" for node in ast.walk(tree) if isinstance(node, ast.Global)]
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and mutable(node.value):
+            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+            bad += [f"line {node.lineno}: {name} is not Final" for name in names if name != "__all__"]
+        elif isinstance(node, ast.AnnAssign) and mutable(node.value) and "Final" not in ast.unparse(node.annotation):
+            bad.append(f"line {node.lineno}: {ast.unparse(node.target)} is not Final")
+    assert bad == []

@@ -1,0 +1,38 @@
+"""Statement files: `ls` lists what an engine can do, so each file says what it promises and none lies unused."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.arch.tree import PACKAGE, named, written_files
+
+STORES = PACKAGE / "stores"
+STATEMENTS = [path for path in written_files(STORES) if path.suffix in {".sql", ".lua"}]
+NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+
+
+def code_of_engine(path: Path) -> str:
+    """All the Python of the engine that a statement file belongs to."""
+    engine = STORES / path.relative_to(STORES).parts[0]
+    return "\n".join(module.read_text() for module in written_files(engine) if module.suffix == ".py")
+
+
+@pytest.mark.parametrize("path", STATEMENTS, ids=named)
+def test_a_statement_file_opens_with_its_promise(path: Path) -> None:
+    header = re.match(r"(--.*\n)+", path.read_text())
+    assert header is not None, f"{named(path)} opens without a comment"
+    words = header.group().lower()
+    assert [word for word in ("promise", "inputs", "answer") if word not in words] == []
+
+
+@pytest.mark.parametrize("path", STATEMENTS, ids=named)
+def test_every_statement_is_used_by_its_engine(path: Path) -> None:
+    code, names = code_of_engine(path), NAME.findall(path.read_text())
+    if not names:
+        # A file without named statements is run whole: a numbered layout, or one script.
+        assert re.match(r"schema_\d+$|\d+", path.stem) or path.stem in code, f"nothing runs {named(path)}"
+    unused = [name for name in names if not re.search(rf"""["'.]{name}\b""", code)]
+    assert unused == []
