@@ -1,0 +1,23 @@
+"""Asks about work and corrects it: one operator API under every face."""
+
+from holdfast.ops.agents import Agents, LeaseAnswer
+from holdfast.ops.bulk import BulkReport
+from holdfast.ops.explain import Explanation, Reason
+from holdfast.ops.limits import LimitChange
+from holdfast.ops.operator import JobDetail, Operator
+from holdfast.ops.published import PublishedTask
+from holdfast.ops.query import InvalidQuery, parse_query
+
+__all__ = [
+    "Agents",
+    "BulkReport",
+    "Explanation",
+    "InvalidQuery",
+    "JobDetail",
+    "LeaseAnswer",
+    "LimitChange",
+    "Operator",
+    "PublishedTask",
+    "Reason",
+    "parse_query",
+]

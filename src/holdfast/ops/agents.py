@@ -1,0 +1,237 @@
+"""Runs the verbs of workers that are not our code: agents that claim, keep and settle one job at a time."""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.core.decide import decide
+from holdfast.core.errors import InvalidOption, PayloadTooLarge
+from holdfast.core.ids import id_text
+from holdfast.core.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
+from holdfast.core.outcome import HandedBack, Limited, Outcome, Raised, Returned
+from holdfast.core.state import State
+from holdfast.core.transition import Failure
+from holdfast.core.view import JobView
+from holdfast.ops.bulk import Decision
+from holdfast.ops.select import resolve, view_of
+from holdfast.stores.base import Store
+
+LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
+WAITING_TTL_MS: Final = 15_000  # while it only waits: a killed caller must not swallow wake-ups for long
+BEAT_MS: Final = 5_000
+
+FailKind = Literal["transient", "permanent", "rate-limited"]
+FAIL_KINDS: Final = ("transient", "permanent", "rate-limited")
+
+
+@dataclass(frozen=True)
+class LeaseAnswer:
+    """What became of a heartbeat or a settlement; `stale` and `gone` are answers, not errors."""
+
+    answer: Literal["done", "stale", "gone"]
+    state: State | None
+    text: str
+    cancel_requested: bool = False
+    until_ms: int | None = None
+
+
+class Agents:
+    """Claims and settles for agents. Each claim is a session of its own, named after its agent.
+
+    One session per agent would tie its leases together: a restarted agent's next claim would keep the job it
+    forgot alive for ever, and giving one job back would give back all.
+    """
+
+    def __init__(self, store: Store, *, clock: Callable[[], int] | None = None) -> None:
+        self.store = store
+        self._clock = clock
+
+    @property
+    def _asked_ms(self) -> int | None:
+        return None if self._clock is None else self._clock()
+
+    def _now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 if self._clock is None else self._clock()
+
+    async def claim(
+        self, agent: str, serves: Serves, *, lease_ms: int = LEASE_MS, wait_ms: int = 0, key: str | None = None
+    ) -> Claimed | None:
+        """Lease one job to `agent`; None when there is nothing within `wait_ms`.
+
+        The same `key` again answers the job that the first call got, as long as its lease lives.
+        """
+        if not agent or ":" in agent:
+            raise InvalidOption(f"{agent!r} is not an agent's name", fix="any text without a colon")
+        session = f"agent:{agent}:{key or secrets.token_hex(4)}"
+        for held in await self.store.held(session) if key is not None else ():
+            return await self._again(await view_of(self.store, held.id), session, serves, lease_ms)
+        # Agents may be the only ones here: nobody else would take back what a dead agent held.
+        await self.store.expire(now_ms=self._asked_ms)
+        claimed: Claimed | None = None
+        try:
+            claimed = await self._wait_for_job(session, serves, wait_ms)
+        finally:
+            if claimed is None:
+                await self.store.leave(session, now_ms=self._asked_ms)
+        if claimed is not None:
+            await self._beat(session, serves, lease_ms)
+            await self._log("agent.claim", agent, claimed.id, token=claimed.token)
+        return claimed
+
+    async def heartbeat(self, id: str, token: int, *, lease_ms: int = LEASE_MS) -> LeaseAnswer:
+        """Keep the lease for another `lease_ms`; says whether someone wants the job cancelled."""
+        view = await self._held(id, token)
+        if isinstance(view, LeaseAnswer):
+            return view
+        session = view.session or ""
+        known = await self._session(session)
+        if known is None:
+            return _stale(view)
+        pulse = await self.store.beat(Beat(session, lease_ms, known.serves, known.info), now_ms=self._asked_ms)
+        if pulse.fresh:
+            # The lease ended between the question and the beat: leave no session behind that holds nothing.
+            await self.store.leave(session, now_ms=self._asked_ms)
+            return _stale(await view_of(self.store, view.id))
+        cancel = (view.id, token) in pulse.cancels or view.cancel_requested
+        text = "someone wants this job cancelled: stop and release it" if cancel else "lease kept"
+        return LeaseAnswer("done", State.running, text, cancel, self._now_ms() + lease_ms)
+
+    async def complete(self, id: str, token: int, result: bytes | None = None) -> LeaseAnswer:
+        """The job is done; `result` is JSON."""
+        view = await self._held(id, token)
+        if isinstance(view, LeaseAnswer):
+            return view
+        if result is not None and len(result) > view.policy.max_result_bytes:
+            raise PayloadTooLarge(
+                f"the result is {len(result):,} bytes, over the limit of {view.policy.max_result_bytes:,}",
+                fix="store it elsewhere and return where it is",
+            )
+        return await self._settle(view, token, Returned(result), "agent.complete")
+
+    async def fail(
+        self, id: str, token: int, message: str, *, kind: FailKind = "transient", retry_after_ms: int | None = None
+    ) -> LeaseAnswer:
+        """The attempt failed: transient ones are retried, permanent ones die, rate-limited ones hold the key."""
+        view = await self._held(id, token)
+        if isinstance(view, LeaseAnswer):
+            return view
+        if kind == "rate-limited":
+            outcome: Outcome = Limited(retry_after_ms, None, message)
+        else:
+            cause = f"agent:{view.lane.task}:{kind}"
+            outcome = Raised(Failure(kind, "agent", message[:2_000], cause=cause), retry_after_ms)
+        return await self._settle(view, token, outcome, "agent.fail", message)
+
+    async def release(self, id: str, token: int, *, reason: str = "") -> LeaseAnswer:
+        """Give the job back, unspent, for someone else."""
+        view = await self._held(id, token)
+        if isinstance(view, LeaseAnswer):
+            return view
+        return await self._settle(view, token, HandedBack(started=True), "agent.release", reason)
+
+    # -- inside
+
+    async def _wait_for_job(self, session: str, serves: Serves, wait_ms: int) -> Claimed | None:
+        until = time.monotonic() + wait_ms / 1000
+        seq = 0
+        while True:
+            await self._beat(session, serves, WAITING_TTL_MS)
+            seq += 1
+            claim = await self.store.claim(ClaimRequest(session, serves, 1, 1, seq, "agent"), now_ms=self._asked_ms)
+            if claim.jobs:
+                return claim.jobs[0]
+            if claim.again:
+                continue
+            left_ms = int((until - time.monotonic()) * 1000)
+            if left_ms <= 0:
+                return None
+            pause_ms = min(left_ms, BEAT_MS)
+            if claim.next_at_ms is not None:
+                pause_ms = max(1, min(pause_ms, claim.next_at_ms - claim.now_ms))
+            await self.store.wait(session, pause_ms)
+
+    async def _beat(self, session: str, serves: Serves, ttl_ms: int) -> None:
+        about = msgspec.json.encode({"kind": "agent", "agent": session.split(":")[1]})
+        await self.store.beat(Beat(session, ttl_ms, serves, about), now_ms=self._asked_ms)
+
+    async def _again(self, view: JobView, session: str, serves: Serves, lease_ms: int) -> Claimed:
+        await self._beat(session, serves, lease_ms)
+        return await self._claimed(view)
+
+    async def _session(self, session: str) -> SessionView | None:
+        return next((view for view in await self.store.sessions() if view.session == session), None)
+
+    async def _held(self, id: str, token: int) -> JobView | LeaseAnswer:
+        """The running job under this token, or why it is not."""
+        view = await view_of(self.store, await resolve(self.store, id))
+        return view if view.state is State.running and view.token == token else _stale(view)
+
+    async def _settle(self, view: JobView, token: int, outcome: Outcome, kind: str, reason: str = "") -> LeaseAnswer:
+        session = view.session or ""
+        transition = decide(await self._claimed(view), outcome, rng=random.Random())
+        # A number of its own for each call: the answer to another call must not be given again.
+        (settled,) = await self.store.settle(session, time.time_ns() // 1_000, [transition], now_ms=self._asked_ms)
+        if settled.answer == "stale":
+            return _stale(await view_of(self.store, view.id))
+        if settled.answer == "gone":
+            return LeaseAnswer("gone", None, f"job {id_text(view.id)} is no longer stored")
+        if session.startswith("agent:"):
+            await self.store.leave(session, now_ms=self._asked_ms)
+        await self._log(kind, _agent(session), view.id, reason, token=token)
+        state = settled.state or State.running
+        return LeaseAnswer("done", state, f"the job is {state.value}")
+
+    async def _claimed(self, view: JobView) -> Claimed:
+        parents = await self.store.get(view.after) if view.after else []
+        return Claimed(
+            id=view.id,
+            token=view.token or 0,
+            attempt=view.attempt,
+            lost=view.lost,
+            lane=view.lane,
+            policy=view.policy,
+            args=view.args,
+            enqueued_at_ms=view.enqueued_at_ms,
+            due_at_ms=view.due_at_ms,
+            claimed_at_ms=view.claimed_at_ms or view.due_at_ms,
+            held=view.held,
+            cost=view.cost,
+            tags=view.tags,
+            meta=view.meta,
+            flow=view.flow,
+            inputs=_inputs(parents),
+            notes=view.notes,
+        )
+
+    async def _log(self, kind: str, agent: str, job: bytes, reason: str = "", **facts: object) -> None:
+        await self.store.append([Decision(kind, agent, reason, dict(facts)).entry(self._asked_ms, job)])
+
+
+def _inputs(parents: Sequence[JobView | None]) -> dict[bytes, Input]:
+    return {
+        parent.id: Input(parent.result) if parent.state is State.succeeded else Input(failed=parent.reason)
+        for parent in parents
+        if parent is not None
+    }
+
+
+def _agent(session: str) -> str:
+    kind, _, rest = session.partition(":")
+    return rest.partition(":")[0] if kind == "agent" else session
+
+
+def _stale(view: JobView) -> LeaseAnswer:
+    """Say who has the job now, and what to do next."""
+    name = id_text(view.id)
+    if view.state is State.running:
+        text = f"stale lease: job {name} is now held by {_agent(view.session or 'someone')} under another token"
+    else:
+        text = f"stale lease: job {name} is {view.state.value}"
+    return LeaseAnswer("stale", view.state, f"{text}; drop the work and claim again")

@@ -1,0 +1,71 @@
+"""Decides what each error code means outside Python: the one table of exit codes and HTTP statuses."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from holdfast.core.errors import HoldfastError, StoreError, UsageError
+
+
+class Meaning(NamedTuple):
+    """What a code becomes for a shell and for an HTTP client."""
+
+    exit: int
+    status: int
+
+
+OK: Final = Meaning(0, 200)
+REFUSED: Final = Meaning(1, 409)
+USAGE: Final = Meaning(2, 422)
+NOT_FOUND: Final = Meaning(3, 404)
+CONFLICT: Final = Meaning(4, 409)
+UNREACHABLE: Final = Meaning(5, 503)
+AUTH: Final = Meaning(6, 401)
+TIMED_OUT: Final = Meaning(7, 504)
+NOTHING: Final = Meaning(8, 204)
+DOCTOR_WARNINGS: Final = Meaning(10, 200)
+DOCTOR_ERRORS: Final = Meaning(11, 200)
+
+MEANINGS: Final[dict[str, Meaning]] = {
+    "holdfast": REFUSED,
+    "usage": USAGE,
+    "invalid_task": USAGE,
+    "invalid_option": USAGE,
+    "invalid_arguments": USAGE,
+    "invalid_query": USAGE,
+    "payload_too_large": Meaning(2, 413),
+    "not_serialisable": USAGE,
+    "batch_too_large": Meaning(2, 413),
+    "cycle_found": USAGE,
+    "ambiguous_id": USAGE,
+    "unknown_queue": NOT_FOUND,
+    "unknown_name": NOT_FOUND,
+    "unknown_parent": NOT_FOUND,
+    "job_not_found": NOT_FOUND,
+    "queue_draining": REFUSED,
+    "wrong_context": REFUSED,
+    "missing_extra": REFUSED,
+    "unique_held": CONFLICT,
+    "stale_lease": CONFLICT,
+    "store": Meaning(1, 500),
+    "store_unreachable": UNREACHABLE,
+    "store_timeout": UNREACHABLE,
+    "store_full": Meaning(1, 507),
+    "store_corrupt": Meaning(1, 500),
+    "schema_outdated": Meaning(1, 503),
+    "job": REFUSED,
+    "job_dead": REFUSED,
+    "job_cancelled": REFUSED,
+    "result_timeout": TIMED_OUT,
+    "nothing_to_claim": NOTHING,
+}
+
+
+def meaning_of(error: HoldfastError) -> Meaning:
+    """What an error means to the outside; a code that is not in the table counts by its family."""
+    known = MEANINGS.get(error.code)
+    if known is not None:
+        return known
+    if isinstance(error, UsageError):
+        return USAGE
+    return MEANINGS["store"] if isinstance(error, StoreError) else REFUSED

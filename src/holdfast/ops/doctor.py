@@ -1,0 +1,208 @@
+"""Decides what deserves a person's attention: the engine, who serves the queues, what is stuck, what code declares."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from holdfast.core.duration import iso, text_of_ms
+from holdfast.core.gate import FOREVER_MS, Gate
+from holdfast.core.lease import SessionView
+from holdfast.core.state import WAITING, State
+from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
+from holdfast.ops.explain import gate_words
+from holdfast.ops.published import PublishedTask, published_tasks
+from holdfast.stores.base import Features, Store
+
+OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
+SLOW_ENGINE_MS: Final = 250  # a claim and a settlement per job: at this pace nothing moves
+MANY_ATTEMPTS: Final = 50  # with the default backoff more than four hours of trying
+LOOKED_AT: Final = 1_000  # running jobs examined; enough to see a pattern, cheap on a full store
+
+
+async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
+    """Every finding, worst first; what is in order is said too."""
+    started = time.perf_counter()
+    counts = await store.count()
+    took_ms = (time.perf_counter() - started) * 1000
+    sessions = await store.sessions()
+    running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
+    findings = [
+        *await store.check(),
+        *_engine(store.features, took_ms),
+        *_service(counts, sessions),
+        *_leases(running.jobs, sessions, now_ms),
+        *_waits(await store.queues(), now_ms),
+        *_gates(await store.gates(), now_ms),
+        *_dead(counts),
+        *_conservation(counts),
+        *_review(await published_tasks(store)),
+    ]
+    order = {"error": 0, "warning": 1, "ok": 2}
+    return sorted(findings, key=lambda finding: order[finding.level])
+
+
+def _engine(features: Features, took_ms: float) -> Iterator[Finding]:
+    for note in features.notes:
+        yield Finding("ok", "engine_note", note)
+    text = f"the {features.name} engine answers in {took_ms:.1f} ms"
+    if took_ms > SLOW_ENGINE_MS:
+        yield Finding("warning", "engine_slow", text, "look for load, a slow disk or a slow network")
+    else:
+        yield Finding("ok", "engine_speed", text)
+
+
+def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Finding]:
+    """Who runs what waits."""
+    waiting: Counter[tuple[str, str]] = Counter()
+    for (queue, task, state), count in counts.now.items():
+        if state in WAITING and count > 0:
+            waiting[queue, task] += count
+    if not sessions:
+        total = sum(waiting.values())
+        if total:
+            fix = "start one: holdfast worker MODULE:APP"
+            yield Finding("error", "no_workers", f"{total} jobs wait and no worker is alive", fix)
+        else:
+            yield Finding("ok", "no_workers", "no worker is alive, and no job waits")
+        return
+    yield Finding("ok", "workers", f"{len(sessions)} live workers and agents")
+    for (queue, task), count in sorted(waiting.items()):
+        if any(_may_run(session, queue, task) for session in sessions):
+            continue
+        jobs = f"{count} job{'s' if count > 1 else ''} of task {task} wait{'' if count > 1 else 's'} in queue {queue}"
+        if any(session.serves.tasks is None or task in session.serves.tasks for session in sessions):
+            text, fix = (
+                f"{jobs}, and no live worker that knows it serves that queue",
+                f"start one with --queues {queue}",
+            )
+            yield Finding("warning", "unserved_queue", text, fix)
+        else:
+            text, fix = f"{jobs}, and no live worker knows it", "deploy the code that has it, or cancel the jobs"
+            yield Finding("warning", "unknown_task", text, fix)
+
+
+def _may_run(session: SessionView, queue: str, task: str) -> bool:
+    # Capabilities belong to single jobs; `explain` names the one that is missing.
+    return session.serves.can(queue, task, ())
+
+
+def _leases(running: Iterable[JobView], sessions: Sequence[SessionView], now_ms: int) -> Iterator[Finding]:
+    live = {session.session for session in sessions}
+    orphans: list[JobView] = []
+    overdue: list[JobView] = []
+    for view in running:
+        if view.session not in live:
+            orphans.append(view)
+        hard_ms = view.policy.hard_timeout_ms
+        if hard_ms is not None and view.claimed_at_ms is not None and now_ms - view.claimed_at_ms > hard_ms + 60_000:
+            overdue.append(view)
+    if orphans:
+        fix = "they return by themselves once a worker runs: it sweeps every second"
+        text = f"{len(orphans)} running jobs belong to workers that are gone"
+        yield Finding("warning", "orphaned_leases", text, fix)
+    if overdue:
+        text = f"{len(overdue)} jobs run past their hard timeout"
+        yield Finding("error", "stuck_leases", text, "cancel them with --force, and look at their workers")
+    if not orphans and not overdue:
+        yield Finding("ok", "leases", "every running job belongs to a live worker")
+
+
+def _waits(queues: Iterable[QueueView], now_ms: int) -> Iterator[Finding]:
+    for view in queues:
+        if view.gate is not None and view.gate.paused is not None:
+            continue  # said by its pause
+        oldest = view.oldest_ready_at_ms
+        if oldest is not None and now_ms - oldest > OLD_READY_MS:
+            text = f"the oldest ready job of queue {view.queue} has waited {text_of_ms(now_ms - oldest)}"
+            yield Finding("warning", "old_jobs", text, "explain one of them; add workers or raise a limit")
+
+
+def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
+    for gate in gates:
+        what = gate_words(gate.key)
+        if gate.paused is not None:
+            why = f": {gate.paused.reason}" if gate.paused.reason else ""
+            text = f"{what} is paused by {gate.paused.by or 'someone'} since {iso(gate.paused.at_ms)}{why}"
+            yield Finding("warning", "paused", text, "holdfast resume when the reason is gone")
+        elif gate.draining:
+            yield Finding(
+                "warning", "draining", f"{what} is draining and refuses new jobs", "holdfast resume reopens it"
+            )
+        if gate.open_until_ms:
+            until = (
+                "until someone resets it" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
+            )
+            state = f"open {until}" if gate.open_until_ms > now_ms else "half-open"
+            yield Finding("warning", "breaker_open", f"{what} is {state}", "look at what fails: holdfast dead groups")
+        if gate.held_until_ms > now_ms:
+            text = f"{what} is held until {iso(gate.held_until_ms)} (429 or Retry-After)"
+            yield Finding("warning", "held", text, "the provider asked for it; lower the rate if it happens often")
+
+
+def _dead(counts: Counts) -> Iterator[Finding]:
+    total = counts.total(State.dead)
+    if not total:
+        yield Finding("ok", "dead_letters", "the dead-letter queue is empty")
+        return
+    tasks = Counter[str]()
+    for (_, task, state), count in counts.now.items():
+        if state is State.dead:
+            tasks[task] += count
+    worst = ", ".join(f"{task} ({count})" for task, count in tasks.most_common(3))
+    yield Finding("warning", "dead_letters", f"{total} dead jobs wait for a person: {worst}", "holdfast dead groups")
+
+
+def _conservation(counts: Counts) -> Iterator[Finding]:
+    live = sum(count for (_, _, state), count in counts.now.items() if state in WAITING or state is State.running)
+    known = live + counts.total(State.dead) + counts.succeeded + counts.cancelled + counts.discarded
+    if known == counts.enqueued:
+        yield Finding("ok", "conservation", f"all {counts.enqueued} jobs ever enqueued are accounted for")
+    else:
+        text = f"{counts.enqueued} jobs were enqueued and {known} are accounted for"
+        yield Finding("error", "conservation", text, "report this: a job may be lost or counted twice")
+
+
+def _review(tasks: Sequence[PublishedTask]) -> Iterator[Finding]:
+    """The reviewer's checklist, from what the tasks' code declares."""
+    checks = (
+        (
+            "review_timeout",
+            "have no timeout, so a hung call holds its slot for ever",
+            "set timeout=",
+            [task for task in tasks if task.policy.timeout_ms is None],
+        ),
+        (
+            "review_retries",
+            f"try more than {MANY_ATTEMPTS} times before a person is told",
+            "lower Retry(attempts=)",
+            [task for task in tasks if task.policy.attempts > MANY_ATTEMPTS],
+        ),
+        (
+            "review_jitter",
+            "retry without jitter, so failures come back all at once",
+            'use Retry(jitter="full")',
+            [task for task in tasks if _lockstep(task)],
+        ),
+    )
+    for code, words, fix, found in checks:
+        if found:
+            yield Finding("warning", code, f"{_names(found)} {words}", fix)
+    plain = [task for task in tasks if not task.unique]
+    if plain:
+        text = f"{_names(plain)} declare no unique key: fine where running twice does no harm"
+        yield Finding("ok", "review_idempotency", text, "unique=True, or recorded steps, where a repeat costs")
+    if tasks and not any(found for *_, found in checks):
+        yield Finding("ok", "review", f"{len(tasks)} published tasks keep the checklist")
+
+
+def _lockstep(task: PublishedTask) -> bool:
+    policy = task.policy
+    return policy.attempts > 1 and policy.jitter == "none" and policy.delays_ms is None
+
+
+def _names(tasks: Sequence[PublishedTask]) -> str:
+    shown = ", ".join(task.name for task in tasks[:5])
+    return f"{shown} and {len(tasks) - 5} more" if len(tasks) > 5 else shown

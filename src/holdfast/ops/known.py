@@ -1,0 +1,41 @@
+"""Remembers nothing; finds out which queues, tasks, limits and breakers a store knows, to catch typing errors."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from holdfast.core.errors import UnknownQueue, UsageError
+from holdfast.core.settings import did_you_mean
+from holdfast.stores.base import Store
+
+Kind = Literal["queue", "task", "limit", "breaker"]
+
+
+class UnknownName(UsageError):
+    """No task, limit or breaker of that name is known to the store."""
+
+    code = "unknown_name"
+
+
+async def known(store: Store, kind: Kind) -> set[str]:
+    """Every name of that kind that jobs, gates, live workers or published tasks mention."""
+    names = {gate.key.partition(":")[2] for gate in await store.gates(f"{kind}:")}
+    if kind == "queue":
+        names.update(view.queue for view in await store.queues())
+        for session in await store.sessions():
+            names.update(session.serves.queues or ())
+    if kind == "task":
+        names.update(task for (_, task, _) in (await store.count()).now)
+        names.update(control.name for control in await store.controls("task"))
+        for session in await store.sessions():
+            names.update(session.serves.tasks or ())
+    return names
+
+
+async def require(store: Store, kind: Kind, name: str) -> None:
+    """Refuse a name that the store has never met."""
+    names = await known(store, kind)
+    if name in names:
+        return
+    error = UnknownQueue if kind == "queue" else UnknownName
+    raise error(f"no {kind} is called {name!r}", fix=did_you_mean(name, names))

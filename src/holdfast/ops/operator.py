@@ -1,0 +1,298 @@
+"""Runs what people ask of a store: the one operator API under the CLI, HTTP, the dashboard and MCP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from holdfast.core.errors import InvalidOption
+from holdfast.core.gate import FOREVER_MS, Gate, GateChange, Pause
+from holdfast.core.lease import SessionView
+from holdfast.core.state import LIVE, State
+from holdfast.core.view import (
+    AttemptView,
+    CauseView,
+    Counts,
+    Entry,
+    Finding,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Standing,
+)
+from holdfast.ops.bulk import BulkReport, Decision, Progress, run_bulk
+from holdfast.ops.doctor import doctor
+from holdfast.ops.explain import Explanation, explain
+from holdfast.ops.known import Kind, require
+from holdfast.ops.limits import LimitChange, cleared, limit_gate_key, limit_rule
+from holdfast.ops.query import parse_query, query_text
+from holdfast.ops.select import Which, chosen, resolve, view_of
+from holdfast.stores.base import RetryRequest, Store
+
+_RETRYABLE = frozenset({State.dead, State.scheduled})
+_DEAD = frozenset({State.dead})
+
+
+@dataclass(frozen=True)
+class JobDetail:
+    """One job with everything that is known about it."""
+
+    view: JobView
+    attempts: tuple[AttemptView, ...]
+    standing: Standing | None
+
+
+class Operator:
+    """Asks about work and corrects it, in the name of `actor`; every change leaves a line in the audit log.
+
+    >>> operator = Operator(store, "ada")                                    # doctest: +SKIP
+    >>> await operator.retry("state:dead error:Timeout", reason="provider is back")  # doctest: +SKIP
+    """
+
+    def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
+        self.store = store
+        self.actor = actor
+        self._clock = clock
+
+    @property
+    def _asked_ms(self) -> int | None:
+        """The instant to pass to the store; None leaves it to the engine's clock."""
+        return None if self._clock is None else self._clock()
+
+    def now_ms(self) -> int:
+        """The instant that relative words ("in 12 s") are counted from."""
+        return time.time_ns() // 1_000_000 if self._clock is None else self._clock()
+
+    # -- asking
+
+    async def jobs(self, query: str | Query = "", *, limit: int = 50, cursor: str | None = None) -> Page:
+        """One page of jobs."""
+        if isinstance(query, str):
+            query = parse_query(query, limit=limit, cursor=cursor)
+        return await self.store.find(query, now_ms=self._asked_ms)
+
+    async def resolve(self, text: str) -> bytes:
+        """The id that `text` names, whole or by its unique end."""
+        return await resolve(self.store, text)
+
+    async def job(self, id: str | bytes) -> JobDetail:
+        """Everything about one job."""
+        raw = id if isinstance(id, bytes) else await self.resolve(id)
+        view = await view_of(self.store, raw)
+        attempts = await self.store.attempts(raw)
+        return JobDetail(view, tuple(attempts), await self.store.standing(raw, now_ms=self._asked_ms))
+
+    async def explain(self, id: str | bytes) -> Explanation:
+        """Why the job is not running, or what became of it."""
+        detail = await self.job(id)
+        standing = detail.standing or Standing(detail.view, "idle", (), 0, False, (), 1, 1, 1)
+        return explain(standing, now_ms=self.now_ms(), attempts=detail.attempts, sessions=await self.store.sessions())
+
+    async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
+        """Dead jobs grouped by what killed them."""
+        return await self.store.causes(queue, limit)
+
+    async def queues(self) -> list[QueueView]:
+        """Every queue in one look."""
+        return await self.store.queues()
+
+    async def workers(self) -> list[SessionView]:
+        """Live workers and agents."""
+        return await self.store.sessions()
+
+    async def stats(self) -> Counts:
+        """Counters that sum up to what was enqueued."""
+        return await self.store.count()
+
+    async def limits(self) -> list[Gate]:
+        """Every gate that has a limit or is held: limits, and queues and tasks with a ceiling of their own."""
+        return [
+            gate
+            for gate in await self.store.gates()
+            if gate.key.startswith("limit:") or gate.rule.concurrency is not None or gate.rule.interval_us is not None
+        ]
+
+    async def breakers(self) -> list[Gate]:
+        """Every breaker that has been declared, tripped or counted."""
+        return await self.store.gates("breaker:")
+
+    async def audit(self, after: int = 0, limit: int = 100) -> list[Entry]:
+        """Lines of the audit log, oldest first."""
+        return await self.store.read("audit", after, limit)
+
+    async def doctor(self) -> list[Finding]:
+        """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
+        return await doctor(self.store, now_ms=self.now_ms())
+
+    # -- correcting jobs
+
+    async def cancel(
+        self,
+        which: Which,
+        *,
+        reason: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Cancel waiting jobs with their dependents; ask running ones to stop (`force` takes the lease away)."""
+
+        async def act(ids: Sequence[bytes]) -> Sequence[str]:
+            return await self.store.cancel(ids, reason, force=force, now_ms=self._asked_ms)
+
+        decision = self._decision("job.cancel", reason, which, force=force)
+        return await self._bulk(
+            decision, which, LIVE, act, frozenset({"cancelled", "cancelling"}), dry_run=dry_run, progress=progress
+        )
+
+    async def retry(
+        self,
+        which: Which,
+        *,
+        reason: str = "",
+        delay_ms: int = 0,
+        args: Mapping[str, Any] | None = None,
+        patch: Mapping[str, Any] | None = None,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Bring dead jobs back, with new arguments (`args`) or some of them changed (`patch`).
+
+        A query that names no state means dead jobs; `state:scheduled` starts those now.
+        """
+        if args is not None and patch is not None:
+            raise InvalidOption("args and patch exclude each other", fix="args replaces all, patch changes some")
+
+        async def act(ids: Sequence[bytes]) -> Sequence[str]:
+            if patch is None:
+                edited = None if args is None else msgspec.json.encode(dict(args))
+                return await self._retry(ids, delay_ms, edited, reason)
+            words: list[str] = []
+            for view in await self.store.get(ids):
+                if view is None:
+                    words.append("gone")
+                    continue
+                edited = msgspec.json.encode({**msgspec.json.decode(view.args), **patch})
+                words.extend(await self._retry([view.id], delay_ms, edited, reason))
+            return words
+
+        states = _DEAD if isinstance(which, str) and parse_query(which).states is None else _RETRYABLE
+        if isinstance(which, Query) and which.states is None:
+            states = _DEAD
+        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch)
+        return await self._bulk(
+            decision, which, states, act, frozenset({"retried"}), dry_run=dry_run, progress=progress
+        )
+
+    async def discard(
+        self, which: Which, *, reason: str = "", dry_run: bool = False, progress: Progress | None = None
+    ) -> BulkReport:
+        """Remove dead jobs for good. What they were stays in the audit log."""
+
+        async def act(ids: Sequence[bytes]) -> Sequence[str]:
+            views = await self.store.get(ids)
+            dead = [view.id for view in views if view is not None and view.state is State.dead]
+            await self.store.discard(dead, now_ms=self._asked_ms)
+            left = {view.id for view in await self.store.get(dead) if view is not None}
+            gone = set(dead) - left
+            return ["discarded" if id in gone else "not_dead" for id in ids]
+
+        decision = self._decision("job.discard", reason, which)
+        return await self._bulk(
+            decision, which, _DEAD, act, frozenset({"discarded"}), dry_run=dry_run, progress=progress
+        )
+
+    async def _retry(self, ids: Sequence[bytes], delay_ms: int, args: bytes | None, reason: str) -> Sequence[str]:
+        request = RetryRequest(tuple(ids), delay_ms, args, self.actor, reason)
+        return await self.store.retry(request, now_ms=self._asked_ms)
+
+    async def _bulk(
+        self,
+        decision: Decision,
+        which: Which,
+        states: frozenset[State],
+        act: Callable[[Sequence[bytes]], Any],
+        changed: frozenset[str],
+        *,
+        dry_run: bool,
+        progress: Progress | None,
+    ) -> BulkReport:
+        verb = decision.kind.partition(".")[2]
+        ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
+        if dry_run:
+            return BulkReport(verb, len(ids), tuple(samples), dry_run=True)
+        done, answers = await run_bulk(
+            self.store, decision, ids, act, changed=changed, now_ms=self._asked_ms, progress=progress
+        )
+        return BulkReport(verb, len(ids), tuple(samples), False, done, dict(answers))
+
+    def _decision(self, kind: str, reason: str, which: Which, **data: object) -> Decision:
+        facts = {name: value for name, value in data.items() if value}
+        if isinstance(which, str | Query):
+            facts["query"] = which if isinstance(which, str) else query_text(which)
+        return Decision(kind, self.actor, reason, facts)
+
+    # -- correcting gates
+
+    async def pause(self, gate: str, *, reason: str = "", new: bool = False) -> Gate:
+        """Stop claims through a gate: `all`, `queue:NAME` or `task:NAME`. Running jobs go on."""
+        await self._met(gate, new=new)
+        pause = Pause(self.actor, reason, self.now_ms())
+        return await self._change(GateChange(gate, pause=pause), "pause", reason)
+
+    async def resume(self, gate: str, *, reason: str = "") -> Gate:
+        """Undo a pause or a drain."""
+        await self._met(gate, new=False)
+        return await self._change(GateChange(gate, resume=True), "resume", reason)
+
+    async def drain(self, queue: str, *, reason: str = "") -> Gate:
+        """Refuse new jobs for a queue and work off the rest."""
+        gate = f"queue:{queue}"
+        await self._met(gate, new=False)
+        return await self._change(GateChange(gate, drain=True), "drain", reason)
+
+    async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> Gate:
+        """Set a rate or a ceiling by hand; it wins over what the code declares until it is cleared."""
+        gate = limit_gate_key(key)
+        await self._met(gate, new=new)
+        rule = await limit_rule(self.store, gate, change)
+        return await self._change(GateChange(gate, rule=rule), "limit", reason, **change.facts())
+
+    async def clear_limit(self, key: str, *, reason: str = "") -> Gate:
+        """Forget an operator's limit: the code's declaration rules again."""
+        gate = limit_gate_key(key)
+        await self._met(gate, new=False)
+        return await self._change(await cleared(self.store, gate), "unlimit", reason)
+
+    async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
+        """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
+        gate = f"breaker:{breaker}"
+        await self._met(gate, new=new)
+        change = GateChange(gate, trip_ms=FOREVER_MS if for_ms is None else for_ms)
+        return await self._change(change, "trip", reason, for_ms=for_ms)
+
+    async def reset(self, breaker: str, *, reason: str = "") -> Gate:
+        """Close a breaker and forget its failures."""
+        gate = f"breaker:{breaker}"
+        await self._met(gate, new=False)
+        return await self._change(GateChange(gate, reset=True), "reset", reason)
+
+    async def _change(self, change: GateChange, verb: str, reason: str, **data: object) -> Gate:
+        (gate,) = await self.store.change_gates([change], now_ms=self._asked_ms)
+        facts = {"gate": change.key, **{name: value for name, value in data.items() if value is not None}}
+        decision = Decision(f"gate.{verb}", self.actor, reason, facts)
+        await self.store.append([decision.entry(self._asked_ms)])
+        return gate
+
+    async def _met(self, gate: str, *, new: bool) -> None:
+        """Refuse a gate that nothing uses, which is most likely a typing error."""
+        kind, _, name = gate.partition(":")
+        if kind not in ("all", "queue", "task", "limit", "breaker") or (kind != "all" and not name):
+            raise InvalidOption(f"{gate!r} is not a gate", fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME")
+        if not new and kind != "all":
+            await require(self.store, cast(Kind, kind), name)

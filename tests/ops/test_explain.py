@@ -1,0 +1,173 @@
+"""Explanations: from the facts of a standing to the words an operator reads."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.core.gate import FOREVER_MS, BreakerRule, Gate, GateRule, Pause
+from holdfast.core.ids import IdMaker, id_text
+from holdfast.core.job import Lane, Policy
+from holdfast.core.lease import Serves, SessionView
+from holdfast.core.state import State
+from holdfast.core.transition import ErrorKind
+from holdfast.core.view import AttemptView, JobView, Standing
+from holdfast.ops.explain import Explanation, explain
+
+NOW = 1_700_000_000_000
+ID, PARENT = IdMaker().make_many(2, NOW)
+VIEW = JobView(
+    id=ID,
+    state=State.ready,
+    lane=Lane("mail", "send", needs=("gpu", "eu")),
+    policy=Policy(),
+    args=b"{}",
+    attempt=0,
+    lost=0,
+    enqueued_at_ms=NOW - 5_000,
+    due_at_ms=NOW - 5_000,
+)
+STANDING = Standing(VIEW, "active", (), 0, False, (), 1, 1, 1)
+
+
+def session(**serves: tuple[str, ...]) -> SessionView:
+    return SessionView("w1", Serves(**serves), b"{}", NOW, NOW, NOW + 15_000, True, 0)
+
+
+def ask(standing: Standing, *attempts: AttemptView, sessions: tuple[SessionView, ...] = ()) -> Explanation:
+    return explain(standing, now_ms=NOW, attempts=attempts, sessions=sessions)
+
+
+def codes(found: Explanation) -> list[str]:
+    return [reason.code for reason in found.reasons]
+
+
+def attempt(outcome: str, kind: ErrorKind = "transient", message: str = "") -> AttemptView:
+    return AttemptView(1, outcome, NOW - 100, NOW, "w1", kind, "X", message)
+
+
+def gated(gate: Gate) -> Explanation:
+    return ask(replace(STANDING, gates=(gate,), lane_state="waiting"))
+
+
+def test_a_free_job_at_the_front_only_waits_for_a_slot() -> None:
+    found = ask(STANDING)
+    assert codes(found) == ["next"]
+    assert id_text(ID) in str(found)
+    assert "free slot" in str(found)
+
+
+def test_a_position_is_counted() -> None:
+    found = ask(replace(STANDING, ahead=1000, ahead_capped=True))
+    assert found.reasons[0].data["ahead"] == 1000
+    assert "1000 or more jobs are ahead" in str(found)
+
+
+def test_a_blocked_job_names_its_parents_and_their_states() -> None:
+    view = replace(VIEW, state=State.blocked)
+    found = ask(replace(STANDING, view=view, parents=((PARENT, State.running),)))
+    assert codes(found) == ["parent"]
+    assert f"waits for parent {id_text(PARENT)} (running)" in str(found)
+    waits = ask(replace(STANDING, view=view, parents=((PARENT, State.dead),)))
+    assert codes(waits) == ["parent_failed"]
+
+
+def test_a_scheduled_job_says_until_when() -> None:
+    found = ask(replace(STANDING, view=replace(VIEW, state=State.scheduled, due_at_ms=NOW + 90_000)))
+    assert codes(found) == ["scheduled"]
+    assert "in 1m30s" in str(found)
+    until = found.reasons[0].until
+    assert until is not None
+    assert round(until.timestamp() * 1000) == NOW + 90_000
+
+
+def test_a_retry_wait_says_what_failed() -> None:
+    view = replace(
+        VIEW, state=State.scheduled, due_at_ms=NOW + 4_000, attempt=2, error_type="TimeoutError", reason="no answer"
+    )
+    found = ask(replace(STANDING, view=view), attempt("retried"))
+    assert codes(found) == ["retry"]
+    assert "attempt 2 of 5 failed (TimeoutError: no answer)" in str(found)
+
+
+def test_a_snooze_says_why() -> None:
+    view = replace(VIEW, state=State.scheduled, due_at_ms=NOW + 4_000, held=1)
+    found = ask(replace(STANDING, view=view), attempt("snoozed", message="not yet open"))
+    assert codes(found) == ["snoozed"]
+    assert "not yet open" in str(found)
+
+
+def test_a_pause_says_who_and_why() -> None:
+    pause = Pause("ada", "provider is down", NOW - 60_000)
+    for key, code in (("all", "all_paused"), ("queue:mail", "queue_paused"), ("task:send", "task_paused")):
+        found = gated(Gate(GateRule(key), paused=pause))
+        assert codes(found)[0] == code
+        assert "paused by ada since 1m ago because: provider is down" in str(found)
+
+
+def test_a_pause_is_also_said_of_a_job_that_is_not_due_yet() -> None:
+    gate = Gate(GateRule("queue:mail", concurrency=1), used=1, paused=Pause("ada", "", NOW))
+    view = replace(VIEW, state=State.scheduled, due_at_ms=NOW + 4_000)
+    assert codes(ask(replace(STANDING, view=view, gates=(gate,)))) == ["scheduled", "queue_paused"]
+
+
+def test_a_rate_says_when_it_frees() -> None:
+    gate = Gate(GateRule("limit:smtp", interval_us=6_000_000), full_at_us=(NOW + 12_000) * 1000)
+    found = gated(gate)
+    assert codes(found) == ["rate", "position"]
+    assert "limit smtp has no room; it frees in 12s" in str(found)
+
+
+def test_slots_are_counted() -> None:
+    found = gated(Gate(GateRule("limit:smtp", concurrency=3), used=3))
+    assert "limit smtp has 3 of 3 slots taken" in str(found)
+    assert found.reasons[0].until is None
+
+
+def test_a_hold_says_until_when() -> None:
+    assert "opens in 30s" in str(gated(Gate(GateRule("limit:openai"), held_until_ms=NOW + 30_000)))
+
+
+def test_a_breaker_is_open_half_open_or_probing() -> None:
+    gate = Gate(GateRule("breaker:api", breaker=BreakerRule()), open_until_ms=NOW + 30_000)
+    assert "breaker api is open; one job is let through as a probe in 30s" in str(gated(gate))
+    assert codes(gated(replace(gate, open_until_ms=NOW - 1))) == ["breaker_half_open", "position"]
+    assert codes(gated(replace(gate, open_until_ms=NOW - 1, probe_token=7)))[0] == "breaker_probe"
+    assert "until someone resets it" in str(gated(replace(gate, open_until_ms=FOREVER_MS)))
+
+
+def test_nobody_to_run_it() -> None:
+    nobody = replace(STANDING, able=0, able_without_needs=0, knows_task=0)
+    assert "no worker is alive" in str(ask(nobody))
+    assert "no live worker knows task send" in str(ask(nobody, sessions=(session(tasks=("other",)),)))
+    elsewhere = replace(nobody, knows_task=1)
+    assert "serves queue mail" in str(ask(elsewhere, sessions=(session(tasks=("send",), queues=("pdf",)),)))
+    weak = replace(elsewhere, able_without_needs=1)
+    found = ask(weak, sessions=(session(capabilities=("eu",)),))
+    assert found.reasons[0].data["missing"] == ["gpu"]
+    assert "no live worker has capability gpu" in str(found)
+
+
+def test_a_running_job_says_where_and_since_when() -> None:
+    view = replace(
+        VIEW, state=State.running, session="web-1:77", claimed_at_ms=NOW - 3_000, attempt=1, cancel_requested=True
+    )
+    found = ask(replace(STANDING, view=view))
+    assert codes(found) == ["running", "cancelling"]
+    assert "runs on web-1:77" in str(found)
+
+
+def test_finished_jobs_say_what_became_of_them() -> None:
+    done = replace(VIEW, finished_at_ms=NOW, attempt=1)
+    assert codes(ask(replace(STANDING, view=replace(done, state=State.succeeded)))) == ["succeeded"]
+    cancelled = replace(done, state=State.cancelled, reason="expired")
+    assert "expired" in str(ask(replace(STANDING, view=cancelled)))
+    dead = replace(done, state=State.dead, reason="bad address", error_type="ValueError", cause="abc")
+    found = ask(replace(STANDING, view=dead), attempt("dead", "permanent"))
+    assert found.reasons[0].data["cause"] == "abc"
+    assert "permanent error" in str(found)
+    assert "ValueError: bad address" in str(found)
+
+
+def test_an_expiry_is_foretold() -> None:
+    view = replace(VIEW, expires_at_ms=NOW + 5_000)
+    assert codes(ask(replace(STANDING, view=view))) == ["next", "expires"]
