@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 import tomllib
 
 from tests.arch.tree import ROOT, named, written_files
@@ -38,3 +40,15 @@ def test_no_file_names_a_package_registry() -> None:
             continue
         bad += [f"{named(path)}: {match.group()}" for match in REGISTRIES.finditer(text)]
     assert bad == []
+
+
+def test_make_says_what_each_target_does() -> None:
+    answer = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    listed = set(re.findall(r"^  (\w+) +\w", answer.stdout, re.MULTILINE))
+    assert {"help", "demo", "test", "check", "bench", "prove", "web"} <= listed
+
+
+def test_ci_runs_what_people_run() -> None:
+    script = ROOT / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text().rstrip().endswith("exec make test")
