@@ -1,0 +1,201 @@
+"""Decides which values have a safe stored form: JSON and records made of it, never pickle."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any, Final, get_origin
+
+import msgspec
+
+from holdfast.core.errors import InvalidArguments, NotSerialisable, PayloadTooLarge
+from holdfast.core.flow import Ref
+
+MAX_BYTES: Final = 262_144
+
+# Values of exactly these types are JSON as they stand: no look inside is needed.
+PLAIN: Final = frozenset({str, int, bool, type(None)})
+_BYTES: Final = (bytes, bytearray, memoryview)
+
+
+def to_json(value: Any) -> Any:
+    """The JSON-able form of a value that the encoder does not know (its hook)."""
+    if isinstance(value, Ref):
+        return value.stored()
+    dump = getattr(value, "model_dump", None)  # pydantic, recognised without importing it
+    if dump is not None and not isinstance(value, type):
+        plain = dump(mode="json")
+        if type(value).model_validate(plain) != value:
+            # Secrets are dumped as stars and excluded fields not at all: the handler would get something else.
+            raise NotSerialisable(
+                f"{type(value).__qualname__} changes when it is stored and read back",
+                fix="pass plain fields; keep secrets out of jobs and look them up in the handler",
+            )
+        return plain
+    for base in (str, int, float):
+        if isinstance(value, base):
+            return base(value)
+    raise TypeError(f"{type(value).__qualname__} has no stored form")
+
+
+def from_json(kind: Any, value: Any) -> Any:
+    """A value of an annotated class that the decoder does not know (its hook)."""
+    validate = getattr(kind, "model_validate", None)
+    if validate is not None:
+        return validate(value)
+    plain = get_origin(kind) or kind
+    if isinstance(plain, type):
+        if isinstance(value, plain):
+            return value
+        for base in (str, int, float):
+            if issubclass(plain, base) and isinstance(value, base):
+                return plain(value)
+    raise ValueError(f"{kind} cannot be rebuilt from stored JSON")
+
+
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=to_json)
+_SORTED: Final = msgspec.json.Encoder(enc_hook=to_json, order="sorted")
+encode_json = _ENCODER.encode
+
+
+def encode(value: Any, what: str) -> bytes:
+    """JSON of a value; a refusal names the place inside `what` and its type."""
+    try:
+        return encode_json(value)
+    except Exception as error:
+        raise refusal(value, what, error) from error
+
+
+def refusal(value: Any, what: str, error: Exception) -> NotSerialisable:
+    """The error for a value that cannot be encoded, naming the place inside it."""
+    if isinstance(error, RecursionError):
+        return NotSerialisable(f"{what} contains itself or is nested too deeply", fix="pass an id instead")
+    path, culprit, reason = _culprit(value, what, error)
+    if isinstance(reason, NotSerialisable):
+        return NotSerialisable(f"{path}: {reason.message}", fix=reason.fix)
+    if isinstance(reason, UnicodeEncodeError):
+        return NotSerialisable(f"{path} is text with half a character in it: {reason.reason}", fix="decode it properly")
+    return NotSerialisable(
+        f"{path} is a {_name(culprit)}, which has no stored form",
+        fix="pass JSON, a dataclass, a msgspec, attrs or pydantic model, a datetime, UUID, Decimal or Enum, or an id",
+    )
+
+
+def _culprit(value: Any, path: str, error: Exception) -> tuple[str, Any, Exception]:
+    for step, item in _inside(value):
+        try:
+            encode_json(item)
+        except Exception as inner:
+            return _culprit(item, f"{path}{step}" if path else step.removeprefix("."), inner)
+    return path, value, error
+
+
+def _inside(value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield f".{key}" if isinstance(key, str) else f"[{key!r}]", item
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+    elif isinstance(value, Enum):
+        yield ".value", value.value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield f".{field.name}", getattr(value, field.name, None)
+    else:
+        names = getattr(type(value), "__struct_fields__", None)
+        if names is None:
+            names = [attribute.name for attribute in getattr(type(value), "__attrs_attrs__", ())]
+        for name in names:
+            yield f".{name}", getattr(value, name, None)
+
+
+def inspect(value: Any, path: str, *, allow_bytes: bool) -> bool:
+    """Refuse what JSON would silently change inside plain containers; True when a Ref is among it.
+
+    Bytes come back as text unless the annotation says bytes, and NaN comes back as null.
+    """
+    kind = type(value)
+    if kind in PLAIN:
+        return False
+    if kind is float:
+        if not math.isfinite(value):
+            raise NotSerialisable(f"{path} is {value!r}, which JSON cannot hold", fix="pass None or a finite number")
+        return False
+    if kind is Ref:
+        return True
+    if isinstance(value, _BYTES):
+        if allow_bytes:
+            return False
+        raise NotSerialisable(
+            f"{path} is {kind.__qualname__}, which would come back as text",
+            fix="annotate the parameter as bytes, or pass an id or a URL",
+        )
+    found = False
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if type(item) not in PLAIN and inspect(item, f"{path}[{key!r}]", allow_bytes=allow_bytes):
+                found = True
+    elif isinstance(value, list | tuple | set | frozenset):
+        for index, item in enumerate(value):
+            if type(item) not in PLAIN and inspect(item, f"{path}[{index}]", allow_bytes=allow_bytes):
+                found = True
+    return found
+
+
+def canonical(args: bytes | Mapping[str, object]) -> bytes:
+    """The same bytes for the same arguments: keys and sets sorted, no spaces."""
+    if isinstance(args, bytes):
+        return _SORTED.encode(decode_json(args))
+    try:
+        # Twice, so that records and plain JSON of the same content meet in one form.
+        return _SORTED.encode(msgspec.json.decode(_SORTED.encode(args)))
+    except Exception as error:
+        raise refusal(args, "", error) from error
+
+
+def decode_json(raw: bytes | None) -> Any:
+    """What a stored JSON text says; None stands for null. Corrupt bytes are refused by name."""
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidArguments(
+            f"the stored bytes {raw[:40]!r} are not JSON: {error}", fix="edit the job's arguments and retry it"
+        ) from error
+
+
+def encode_result(value: Any, max_bytes: int = MAX_BYTES, *, allow_bytes: bool = False) -> bytes | None:
+    """JSON of what a handler returned; None stands for null. NaN becomes null."""
+    if value is None:
+        return None
+    raw = encode(value, "the result")
+    if type(value) not in PLAIN and not allow_bytes:
+        _refuse_bytes(value, "the result")
+    if len(raw) > max_bytes:
+        raise too_large(len(raw), max_bytes, "the result", "return an id or a URL of what you stored elsewhere")
+    return raw
+
+
+def _refuse_bytes(value: Any, path: str) -> None:
+    if isinstance(value, _BYTES):
+        raise NotSerialisable(f"{path} is {_name(value)}, which would come back as text", fix="return text or a URL")
+    if isinstance(value, dict | list | tuple):
+        for step, item in _inside(value):
+            if type(item) not in PLAIN:
+                _refuse_bytes(item, f"{path}{step}")
+
+
+def too_large(size: int, max_bytes: int, what: str, fix: str) -> PayloadTooLarge:
+    """The error that names the size, the limit and the way out."""
+    return PayloadTooLarge(
+        f"{what} take{'s' if what.endswith('result') else ''} {size:,} bytes, over {max_bytes:,}", fix=fix
+    )
+
+
+def _name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -1,0 +1,260 @@
+"""Decides what a declared limit or breaker means as gates: parses rates and the templates of their keys."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from decimal import Decimal
+from difflib import get_close_matches
+from enum import Enum
+from string import Formatter
+from typing import Final
+from uuid import UUID
+
+from holdfast.core.duration import Duration, to_ms
+from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask
+from holdfast.core.gate import BreakerRule, GateRule
+
+MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
+PLACES: Final = ("task", "queue", "group")  # what a template may name beside parameters
+
+_RATE: Final = re.compile(r"\s*(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
+_FIELD: Final = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*|\[[^\[\]]+\])*)")
+_STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[([^\[\]]+)\]")
+_SCALARS: Final = (str, int, float, Decimal, UUID, date)
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """A sentence for a refusal: the nearest known name, or all of them."""
+    close = get_close_matches(name, sorted(known), n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(sorted(known))}" if known else "there are none"
+
+
+@dataclass(frozen=True)
+class _Field:
+    """One "{param.attr[key]}" of a template."""
+
+    name: str
+    steps: tuple[tuple[str, bool], ...]  # (attribute or key, is a key)
+    text: str
+
+
+class Template:
+    """Text with "{param}", "{param.attr}", "{param[key]}", "{task}", "{queue}" or "{group}" in it.
+
+    >>> Template("customer:{order.customer}").fill({"order": {"customer": 42}})
+    'customer:42'
+    """
+
+    __slots__ = ("_parts", "text")
+
+    def __init__(self, text: str) -> None:
+        if not isinstance(text, str) or not text:
+            raise InvalidTask(f"{text!r} is not a key", fix='write text such as "smtp" or "customer:{customer}"')
+        self.text = text
+        self._parts: list[tuple[str, _Field | None]] = _parse(text)
+
+    def __repr__(self) -> str:
+        return f"Template({self.text!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Template) and other.text == self.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    @property
+    def constant(self) -> bool:
+        """True when every job gets the same text."""
+        return all(place is None or place.name == "task" for _, place in self._parts)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters and places it reads."""
+        return tuple(place.name for _, place in self._parts if place is not None)
+
+    def check(self, parameters: Collection[str]) -> None:
+        """Refuse names that are neither parameters nor places."""
+        for name in self.names:
+            if name not in parameters and name not in PLACES:
+                raise InvalidTask(
+                    f"the key {self.text!r} names {name!r}, which is not a parameter of the task",
+                    fix=did_you_mean(name, [*parameters, *PLACES]),
+                )
+
+    def fill(self, values: Mapping[str, object]) -> str:
+        """The text for one call; `values` holds the arguments and the places."""
+        filled = "".join(
+            literal + ("" if place is None else self._read(place, values)) for literal, place in self._parts
+        )
+        return checked_key(filled, what=f"the key {self.text!r}")
+
+    def _read(self, place: _Field, values: Mapping[str, object]) -> str:
+        if place.name not in values:
+            raise InvalidArguments(
+                f"the key {self.text!r} needs {place.name!r}, which was not passed", fix=f"pass {place.name}="
+            )
+        value = values[place.name]
+        for name, is_key in place.steps:
+            value = self._step(value, name, is_key, place)
+        if isinstance(value, Enum):
+            value = value.value
+        if value is None:
+            return ""
+        if isinstance(value, bool):
+            return "true" if value else "false"
+        if isinstance(value, _SCALARS):
+            return str(value)
+        raise InvalidArguments(
+            f"the key {self.text!r} reads {place.text!r}, which is a {type(value).__qualname__} and names nothing",
+            fix=f"let it read a text or a number, such as {{{place.text}.id}}",
+        )
+
+    def _step(self, value: object, name: str, is_key: bool, place: _Field) -> object:
+        # By-name enqueue passes JSON where code passes objects, so attributes read keys as well.
+        try:
+            if isinstance(value, Mapping):
+                return value[name] if name in value else value[int(name)]
+            if is_key and isinstance(value, Sequence) and not isinstance(value, str):
+                return value[int(name)]
+            if not is_key:
+                found: object = getattr(value, name)
+                return found
+        except (KeyError, IndexError, AttributeError, ValueError):
+            pass
+        raise InvalidArguments(
+            f"the key {self.text!r} reads {place.text!r}, but {type(value).__qualname__} has no {name!r}",
+            fix="pass a value that has it, or change the template",
+        )
+
+
+def _parse(text: str) -> list[tuple[str, _Field | None]]:
+    fix = 'write "{param}", "{param.attr}", "{param[key]}", "{task}", "{queue}" or "{group}"; a brace itself is doubled'
+    try:
+        found = list(Formatter().parse(text))
+    except ValueError as error:
+        raise InvalidTask(f"the key {text!r} cannot be read: {error}", fix=fix) from error
+    parts: list[tuple[str, _Field | None]] = []
+    for literal, name, spec, conversion in found:
+        if name is None:
+            parts.append((literal, None))
+            continue
+        match = _FIELD.fullmatch(name)
+        if match is None or spec or conversion:
+            raise InvalidTask(f"the key {text!r} has the field {{{name}}}, which cannot be read", fix=fix)
+        steps = tuple((attr or key, bool(key)) for attr, key in _STEP.findall(match[2]))
+        parts.append((literal, _Field(match[1], steps, name)))
+    return parts
+
+
+def checked_key(text: str, *, what: str) -> str:
+    """`text` when it is short enough to be a key."""
+    if len(text) > MAX_KEY_CHARS:
+        raise InvalidArguments(
+            f"{what} is {len(text)} characters long",
+            fix=f"use at most {MAX_KEY_CHARS}, for example a hash of the value",
+        )
+    return text
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A ceiling shared by every job with the same key, over all workers: a rate, a concurrency, or both.
+
+    >>> Limit("customer:{customer}", rate="10/m").rule("customer:acme").interval_us
+    6000000
+    """
+
+    key: str
+    rate: str | None = None
+    burst: int | None = None
+    concurrency: int | None = None
+    learns: bool = False
+    template: Template = field(init=False, repr=False, compare=False)
+    _interval_us: int | None = field(init=False, repr=False, compare=False)
+    _burst: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "template", Template(self.key))
+        count, interval_us = (1, None) if self.rate is None else parse_rate(self.rate)
+        if self.rate is None and self.concurrency is None and not self.learns:
+            raise InvalidOption(f"Limit({self.key!r}) limits nothing", fix='add rate="10/m" or concurrency=5')
+        for name, number in (("burst", self.burst), ("concurrency", self.concurrency)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
+                raise InvalidOption(f"Limit({self.key!r}, {name}={number!r}) admits nobody", fix="use 1 or more")
+        if self.burst is not None and self.rate is None:
+            raise InvalidOption(f"Limit({self.key!r}, burst={self.burst}) has no rate", fix='add rate="10/m"')
+        object.__setattr__(self, "_interval_us", interval_us)
+        object.__setattr__(self, "_burst", count if self.burst is None else self.burst)
+
+    def rule(self, key: str) -> GateRule:
+        """The gate of one filled key."""
+        return GateRule(
+            f"limit:{key}",
+            concurrency=self.concurrency,
+            interval_us=self._interval_us,
+            burst=self._burst,
+            learns=self.learns,
+        )
+
+
+def parse_rate(text: str) -> tuple[int, int]:
+    """("10/m") → (10, microseconds between two tokens). Rounded up: never faster than asked."""
+    match = _RATE.fullmatch(text) if isinstance(text, str) else None
+    count = int(match[1]) if match else 0
+    if match is None or count < 1:
+        raise InvalidOption(f"rate={text!r} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"')
+    period_us = round(float(match[2] or 1) * to_ms(f"1{match[3]}", what="rate") * 1000)
+    if not count <= period_us:
+        raise InvalidOption(f"rate={text!r} is more than a million per second", fix="leave the rate out")
+    return count, -(-period_us // count)
+
+
+@dataclass(frozen=True)
+class Breaker:
+    """Cuts a failing dependency off: opens after `failures` within `within` seconds, then probes with one job.
+
+    >>> Breaker(failures=3).rule("email.send").key
+    'breaker:email.send'
+    """
+
+    name: str | None = None
+    failures: int = 5
+    within: Duration = 60
+    cooldown: Duration = 60
+    probe_after: Duration | None = None
+    rate: float | None = None
+    min_calls: int = 20
+    _rule: BreakerRule = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, number in (("failures", self.failures), ("min_calls", self.min_calls)):
+            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+                raise InvalidOption(f"Breaker({name}={number!r}) never opens sensibly", fix="use 1 or more")
+        if self.rate is not None and (isinstance(self.rate, bool) or not 0 < self.rate <= 1):
+            raise InvalidOption(f"Breaker(rate={self.rate!r}) is not a share", fix="use 0.5 for half of the calls")
+        if self.name is not None:
+            checked_key(self.name, what="Breaker(name)")
+        cooldown_ms = to_ms(self.cooldown, what="Breaker(cooldown)")
+        probe_ms = cooldown_ms if self.probe_after is None else to_ms(self.probe_after, what="Breaker(probe_after)")
+        rule = BreakerRule(
+            failures=self.failures,
+            within_ms=to_ms(self.within, what="Breaker(within)"),
+            cooldown_ms=cooldown_ms,
+            probe_after_ms=probe_ms,
+            rate=None if self.rate is None else float(self.rate),
+            min_calls=self.min_calls,
+        )
+        object.__setattr__(self, "_rule", rule)
+
+    def key(self, task: str) -> str:
+        """Its name: the one given, else the task's."""
+        return self.name or task
+
+    def rule(self, task: str) -> GateRule:
+        """The gate of this breaker when `task` declares it."""
+        return GateRule(f"breaker:{self.key(task)}", breaker=self._rule)

@@ -1,0 +1,99 @@
+"""What happened in one attempt: the records that `decide` turns into a transition."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from holdfast.core.transition import Failure
+
+
+class Returned(Struct, frozen=True, tag=True):
+    """The handler returned; `result` is JSON, None stands for null."""
+
+    result: bytes | None = None
+
+
+class Raised(Struct, frozen=True, tag=True):
+    """The handler raised. `fatal` buries whatever the kind; `retry_after_ms` is the least wait the other side named."""
+
+    failure: Failure
+    retry_after_ms: int | None = None
+    fatal: bool = False
+
+
+class TimedOut(Struct, frozen=True, tag=True):
+    """The handler ran out of time: softly (it was told) or hard (it was killed or abandoned)."""
+
+    hard: bool
+    after_ms: int
+    failure: Failure | None = None  # where it was when the time ran out, if that is known
+
+
+class LaterAsked(Struct, frozen=True, tag=True):
+    """The handler asked for a retry with a delay of its own choice; the attempt counts."""
+
+    delay_ms: int
+    failure: Failure
+
+
+class SnoozeAsked(Struct, frozen=True, tag=True):
+    """The handler asked to run again later; no attempt is spent."""
+
+    delay_ms: int
+    reason: str = ""
+
+
+class DeadAsked(Struct, frozen=True, tag=True):
+    """The handler said that no retry can help."""
+
+    reason: str
+    failure: Failure | None = None
+
+
+class CancelAsked(Struct, frozen=True, tag=True):
+    """The handler said that the job is no longer wanted."""
+
+    reason: str = ""
+
+
+class Limited(Struct, frozen=True, tag=True):
+    """Someone answered "too many requests": hold the key, spend no attempt."""
+
+    retry_after_ms: int | None = None
+    key: str | None = None
+    message: str = ""
+    failure: Failure | None = None  # kept when the job has been held too long and is buried
+
+
+class HandedBack(Struct, frozen=True, tag=True):
+    """The worker gives the job back, unspent: a shutdown, or something more urgent."""
+
+    started: bool = False
+
+
+class Crashed(Struct, frozen=True, tag=True):
+    """The process that ran the job died. `proven`: with this job alone in it."""
+
+    proven: bool = False
+    reason: str = ""
+
+
+class CancelledByRequest(Struct, frozen=True, tag=True):
+    """The handler stopped because someone asked to cancel the job."""
+
+    reason: str = ""
+
+
+Outcome = (
+    Returned
+    | Raised
+    | TimedOut
+    | LaterAsked
+    | SnoozeAsked
+    | DeadAsked
+    | CancelAsked
+    | Limited
+    | HandedBack
+    | Crashed
+    | CancelledByRequest
+)

@@ -1,0 +1,387 @@
+"""Decides whether arguments fit a task's signature, and turns them into stored JSON and back."""
+
+from __future__ import annotations
+
+import inspect as python_inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import GenericAlias
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.core.codec import (
+    MAX_BYTES,
+    PLAIN,
+    canonical,
+    decode_json,
+    encode_json,
+    encode_result,
+    from_json,
+    inspect,
+    refusal,
+    too_large,
+)
+from holdfast.core.errors import InvalidArguments, InvalidTask
+from holdfast.core.flow import fill_refs
+from holdfast.core.lease import Input
+from holdfast.core.limit import did_you_mean
+
+__all__ = ["Parameter", "Signature", "canonical", "decode_json", "encode_result"]
+
+REST: Final = "*"  # where *args lie in the stored object
+
+_Kind = python_inspect._ParameterKind
+_AT: Final = re.compile(r"^(?P<why>.*?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter that callers fill."""
+
+    name: str
+    kind: _Kind
+    annotation: Any
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        variadic = self.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD)
+        return self.default is python_inspect.Parameter.empty and not variadic
+
+
+class Signature:
+    """What a task takes, without the parameters that the worker injects.
+
+    Stored arguments are one JSON object by parameter name; *args lie under "*"; defaults are not filled in.
+    """
+
+    def __init__(self, label: str, parameters: Sequence[Parameter], fn: Callable[..., Any] | None) -> None:
+        self.label = label
+        self._fn = fn
+        self._all = tuple(parameters)
+        named = [p for p in parameters if p.kind not in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD)]
+        self.parameters = {p.name: p for p in named}
+        self.positional = tuple(p.name for p in named if p.kind is not _Kind.KEYWORD_ONLY)
+        self.takes_more_args = any(p.kind is _Kind.VAR_POSITIONAL for p in parameters)
+        self.takes_more_kwargs = any(p.kind is _Kind.VAR_KEYWORD for p in parameters)
+        self.required = frozenset(p.name for p in named if p.required)
+        self.defaults = {p.name: p.default for p in named if not p.required}
+        self._names = frozenset(self.parameters)
+        self._positional_only = tuple(p.name for p in named if p.kind is _Kind.POSITIONAL_ONLY)
+        # f(a, b) is the common case: one zip and nothing to check.
+        self._whole = len(self.positional) if len(self.positional) == len(named) else -1
+
+    @classmethod
+    def of(cls, fn: Callable[..., Any], *, injected: frozenset[str] = frozenset()) -> Signature:
+        """The signature of a function; `injected` names what the worker passes."""
+        label = getattr(fn, "__qualname__", type(fn).__qualname__)
+        found = [p for p in python_inspect.signature(fn).parameters.values() if p.name not in injected]
+        return cls(label, [Parameter(p.name, p.kind, p.annotation, p.default) for p in found], fn)
+
+    @classmethod
+    def open(cls, label: str) -> Signature:
+        """The signature of a task that only a worker knows: any JSON object fits."""
+        empty = python_inspect.Parameter.empty
+        more = [
+            Parameter("args", _Kind.VAR_POSITIONAL, empty, empty),
+            Parameter("kwargs", _Kind.VAR_KEYWORD, empty, empty),
+        ]
+        return cls(label, more, None)
+
+    # -- a call becomes values by name
+
+    def bind(self, args: Sequence[Any], kwargs: Mapping[str, Any], *, partial: bool = False) -> dict[str, Any]:
+        """The values by parameter name. `partial` accepts missing ones: a chain passes the first argument later."""
+        count = len(args)
+        if count == self._whole and not kwargs:
+            return dict(zip(self.positional, args, strict=True))
+        if count > len(self.positional):
+            if not self.takes_more_args:
+                raise InvalidArguments(
+                    f"{self.label}() takes {len(self.positional)} positional arguments, got {count}",
+                    fix=f"its parameters are {', '.join(self.parameters) or 'none'}",
+                )
+            values = dict(zip(self.positional, args, strict=False))
+            values[REST] = list(args[len(self.positional) :])
+        else:
+            values = dict(zip(self.positional, args, strict=False))
+        for name, value in kwargs.items():
+            if name in values:
+                raise InvalidArguments(f"{self.label}() got {name!r} twice", fix="pass it once")
+            if name in self._positional_only:
+                raise InvalidArguments(
+                    f"{self.label}() takes {name!r} by position only", fix="pass it without its name"
+                )
+            values[name] = value
+        return self._complete(values, partial=partial)
+
+    def bind_named(self, values: Mapping[str, Any], *, partial: bool = False) -> dict[str, Any]:
+        """The same from an object by parameter name, as `app.enqueue(name, {...})` takes it."""
+        if not isinstance(values, Mapping):
+            raise InvalidArguments(
+                f"the arguments of {self.label} are a {type(values).__qualname__}",
+                fix="pass one object by parameter name",
+            )
+        for name in values:
+            if not isinstance(name, str):
+                raise InvalidArguments(f"the arguments of {self.label} have the key {name!r}", fix="keys are texts")
+        rest = values.get(REST)
+        if rest is not None and not isinstance(rest, list | tuple):
+            raise InvalidArguments(f'"*" of {self.label} is {rest!r:.40}', fix="it holds the list of further arguments")
+        return self._complete(dict(values), partial=partial)
+
+    def _complete(self, values: dict[str, Any], *, partial: bool) -> dict[str, Any]:
+        if not self._names.issuperset(values) and (not self.takes_more_kwargs or REST in values):
+            for name in values:
+                self._refuse_unknown(name)
+        if not partial and not self.required.issubset(values):
+            missing = [name for name in self.parameters if name in self.required and name not in values]
+            raise InvalidArguments(f"{self.label}() misses {', '.join(map(repr, missing))}", fix=f"pass {missing[0]}=")
+        return values
+
+    def _refuse_unknown(self, name: str) -> None:
+        if name in self._names or (name == REST and self.takes_more_args):
+            return
+        if name != REST and self.takes_more_kwargs:
+            return
+        if name == REST:
+            raise InvalidArguments(f"{self.label}() takes no further positional arguments", fix='leave "*" out')
+        raise InvalidArguments(f"{self.label}() has no parameter {name!r}", fix=did_you_mean(name, self._names))
+
+    # -- values become bytes
+
+    def encode(self, values: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> bytes:
+        """One JSON object that can surely be read back at run: encoded, measured, checked against the annotations."""
+        try:
+            raw = encode_json(values)
+        except Exception as error:
+            raise refusal(values, "", error) from error
+        if len(raw) > max_bytes:
+            raise too_large(
+                len(raw), max_bytes, f"the arguments of {self.label}", "pass an id or a URL, or raise max_payload_bytes"
+            )
+        for value in values.values():
+            if type(value) not in PLAIN:
+                return self._encode_carefully(values, raw)
+        self._check(raw)
+        return raw
+
+    def _encode_carefully(self, values: Mapping[str, Any], raw: bytes) -> bytes:
+        codec = self._codec
+        later = {
+            name for name, value in values.items() if inspect(value, name, allow_bytes=name in codec.bytes_allowed)
+        }
+        # What waits for a parent's result can only be checked when that is known.
+        self._check(raw if not later else encode_json({k: v for k, v in values.items() if k not in later}))
+        return raw
+
+    @cached_property
+    def _codec(self) -> _Codec:
+        return _Codec.of(self.label, self._all, self._fn)
+
+    @cached_property
+    def _check(self) -> Callable[[bytes], Any]:
+        codec = self._codec
+        decode = codec.decoder.decode
+
+        def check(raw: bytes) -> None:
+            try:
+                decode(raw)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise self._misfit(error) from error
+
+        if not self.takes_more_kwargs:
+            return check
+        return self._rebuild
+
+    # -- bytes become a call
+
+    def decode(self, raw: bytes, inputs: Mapping[bytes, Input] | None = None) -> tuple[list[Any], dict[str, Any]]:
+        """The call `fn(*args, **kwargs)` that the stored bytes stand for, rebuilt from the annotations.
+
+        `inputs` are the results of parents, put where the arguments refer to them.
+        """
+        untouched: dict[str, Any] = {}
+        if inputs:
+            filled = {name: fill_refs(value, inputs) for name, value in self._object(raw).items()}
+            # A failed parent is not what the annotation promises, so such an argument is passed as it is.
+            untouched = {name: value for name, (value, failed) in filled.items() if failed}
+            raw = encode_json({name: value for name, (value, failed) in filled.items() if not failed})
+        values = self._rebuild(raw) | untouched
+        self._complete(values, partial=False)
+        return self._call(values)
+
+    def _object(self, raw: bytes) -> dict[str, Any]:
+        value = decode_json(raw)
+        if not isinstance(value, dict):
+            raise InvalidArguments(f"the stored arguments of {self.label} are not an object", fix="edit and retry")
+        return value
+
+    def _rebuild(self, raw: bytes) -> dict[str, Any]:
+        codec = self._codec
+        try:
+            record = codec.decoder.decode(raw)
+            values = {
+                name: value
+                for name, value in zip(codec.names, msgspec.structs.astuple(record), strict=True)
+                if value is not UNSET
+            }
+            if self.takes_more_kwargs:
+                for name, part in codec.parts.decode(raw).items():
+                    if name not in self._names and name != REST:
+                        values[name] = codec.extra.decode(part)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise self._misfit(error) from error
+        return values
+
+    def _call(self, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        rest = values.pop(REST, ())
+        by_position = self.positional if rest else self._positional_only
+        args = [values.pop(name) for name in by_position if name in values]
+        return [*args, *rest], values
+
+    def _misfit(self, error: Exception) -> InvalidArguments:
+        found = _AT.match(str(error))
+        why, path = (found["why"], found["path"]) if found else (str(error), "")
+        unknown = re.search(r"unknown field `([^`]*)`", why)
+        if unknown and not path:
+            return InvalidArguments(
+                f"{self.label}() has no parameter {unknown[1]!r}", fix=did_you_mean(unknown[1], self._names)
+            )
+        where = f"{path} of {self.label}()" if path else f"the arguments of {self.label}()"
+        return InvalidArguments(f"{where} do{'es' if path else ''} not fit: {why}", fix="pass what its annotation says")
+
+    # -- results
+
+    def encode_result(self, value: Any, max_bytes: int = MAX_BYTES) -> bytes | None:
+        """JSON of what the function returned."""
+        return encode_result(value, max_bytes, allow_bytes=_mentions_bytes(self._returns))
+
+    def decode_result(self, raw: bytes | None) -> Any:
+        """A result rebuilt from the return annotation; plain JSON when it does not fit."""
+        if raw is None or self._result_decoder is None:
+            return decode_json(raw)
+        try:
+            return self._result_decoder.decode(raw)
+        except (msgspec.DecodeError, RecursionError):
+            return decode_json(raw)
+
+    @cached_property
+    def _returns(self) -> Any:
+        annotation = getattr(self._fn, "__annotations__", {}).get("return", Any)
+        try:
+            return _resolve("return", annotation, self._fn)
+        except Exception:
+            return Any
+
+    @cached_property
+    def _result_decoder(self) -> msgspec.json.Decoder[Any] | None:
+        if self._returns is Any:
+            return None
+        try:
+            return msgspec.json.Decoder(self._returns, dec_hook=from_json)
+        except TypeError:
+            return None
+
+    # -- for people
+
+    def schema(self) -> dict[str, Any]:
+        """JSON Schema of the stored object."""
+        record = self._codec.record
+        _, parts = msgspec.json.schema_components([record], schema_hook=_schema_of, ref_template="#/$defs/{name}")
+        schema: dict[str, Any] = parts.pop(record.__name__)
+        schema["title"] = self.label
+        schema["required"] = [name for name in self.parameters if name in self.required]
+        if self.takes_more_kwargs:
+            schema["additionalProperties"] = True
+        if parts:
+            schema["$defs"] = parts
+        return schema
+
+    def prepare(self) -> None:
+        """Resolve the annotations now: refuse at declaration what can never be stored."""
+        _ = self._check
+
+
+@dataclass(frozen=True)
+class _Codec:
+    """Decoders made from a signature's annotations, once."""
+
+    record: type[msgspec.Struct]
+    decoder: msgspec.json.Decoder[Any]
+    names: tuple[str, ...]
+    parts: msgspec.json.Decoder[dict[str, msgspec.Raw]]
+    extra: msgspec.json.Decoder[Any]
+    bytes_allowed: frozenset[str]
+
+    @classmethod
+    def of(cls, label: str, parameters: Sequence[Parameter], fn: Callable[..., Any] | None) -> _Codec:
+        fields: list[tuple[str, Any, Any]] = []
+        names: list[str] = []
+        bytes_allowed: set[str] = set()
+        extra: Any = Any
+        more = False
+        for parameter in parameters:
+            kind = _annotation(label, parameter, fn)
+            if parameter.kind is _Kind.VAR_KEYWORD:
+                extra, more = kind, True
+                continue
+            name = REST if parameter.kind is _Kind.VAR_POSITIONAL else parameter.name
+            names.append(name)
+            fields.append((f"p{len(fields)}", GenericAlias(list, (kind,)) if name == REST else kind, UNSET))
+            if _mentions_bytes(kind):
+                bytes_allowed.add(name)
+        rename = {f"p{index}": name for index, name in enumerate(names)}
+        record = msgspec.defstruct("Arguments", fields, rename=rename, forbid_unknown_fields=not more)
+        return cls(
+            record,
+            msgspec.json.Decoder(record, dec_hook=from_json),
+            tuple(names),
+            msgspec.json.Decoder(dict[str, msgspec.Raw]),
+            msgspec.json.Decoder(extra, dec_hook=from_json),
+            frozenset(bytes_allowed),
+        )
+
+
+def _annotation(label: str, parameter: Parameter, fn: Callable[..., Any] | None) -> Any:
+    try:
+        kind = _resolve(parameter.name, parameter.annotation, fn)
+    except Exception as error:
+        raise InvalidTask(
+            f"the annotation {parameter.annotation!r} of {parameter.name!r} in {label}() cannot be resolved: {error}",
+            fix="import it at run time, at module level, not under TYPE_CHECKING",
+        ) from error
+    if parameter.default is None and kind is not Any:
+        kind = typing.Optional.__getitem__(kind)  # x: str = None means what it says
+    try:
+        msgspec.json.Decoder(kind, dec_hook=from_json)
+    except TypeError as error:
+        raise InvalidTask(
+            f"{parameter.name!r} of {label}() has an annotation that JSON cannot tell apart: {error}",
+            fix="use one type, a tagged msgspec union, or leave the annotation out",
+        ) from error
+    return kind
+
+
+def _resolve(name: str, annotation: Any, fn: Callable[..., Any] | None) -> Any:
+    if annotation is python_inspect.Parameter.empty:
+        return Any
+    plain = python_inspect.unwrap(fn) if fn is not None else None
+    holder = type("Holder", (), {"__annotations__": {name: annotation}})
+    spaces = getattr(plain, "__globals__", None) or getattr(type(plain).__call__, "__globals__", {})
+    return typing.get_type_hints(holder, globalns=spaces, localns=None, include_extras=True)[name]
+
+
+def _mentions_bytes(kind: Any) -> bool:
+    return kind in (bytes, bytearray, memoryview) or any(_mentions_bytes(part) for part in typing.get_args(kind))
+
+
+def _schema_of(kind: Any) -> dict[str, Any]:
+    describe = getattr(kind, "model_json_schema", None)
+    found: dict[str, Any] = describe() if describe is not None else {}
+    return found

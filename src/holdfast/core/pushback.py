@@ -1,0 +1,161 @@
+"""Decides how long "too many requests" means: reads the headers and bodies in which providers say so."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+# Words for money or quota that waiting does not bring back.
+SPENT: Final = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+        "credit_balance_exhausted",
+        "credit_balance_too_low",
+        "credits_exhausted",
+        "insufficient_funds",
+        "spend_limit_exceeded",
+        "spend_limit_reached",
+        "spending_limit_exceeded",
+        "account_deactivated",
+    }
+)
+
+# Words for "slow down" that arrive with another status than 429 (AWS throttles with 400).
+THROTTLED: Final = frozenset(
+    {
+        "Throttling",
+        "ThrottlingException",
+        "ThrottledException",
+        "RequestThrottled",
+        "RequestThrottledException",
+        "RequestLimitExceeded",
+        "TooManyRequestsException",
+        "ProvisionedThroughputExceededException",
+        "BandwidthLimitExceeded",
+        "PriorRequestNotComplete",
+        "SlowDown",
+        "rate_limit_exceeded",
+        "rate_limit_error",
+    }
+)
+
+_GO: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d)")
+_GO_MS: Final = {
+    "ns": 1e-6, "us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6, "d": 8.64e7,
+}  # fmt: skip
+_RESET: Final = re.compile(r"(?:x-ratelimit-reset-(?P<openai>[\w-]+)|anthropic-ratelimit-(?P<anthropic>[\w-]+)-reset)")
+
+
+def retry_after_ms(error: BaseException, now_ms: int | None = None) -> int | None:
+    """The longest wait that the answer behind `error` asks for; None when it names none.
+
+    Instants are read against the answer's own Date, so that our clock does not matter; else against `now_ms`.
+    """
+    headers = _headers(error)
+    now_ms = _instant_ms(headers.get("date", "")) or now_ms
+    found = [_stated_ms(headers, now_ms), *_resets_ms(headers, now_ms), *_in_body_ms(error)]
+    waits = [wait for wait in found if wait is not None]
+    return math.ceil(max(waits)) if waits else None
+
+
+def _headers(error: BaseException) -> dict[str, str]:
+    """Header names in small letters; empty when the error carries none we can read."""
+    response = getattr(error, "response", None)
+    if isinstance(response, Mapping):  # botocore
+        found = response.get("ResponseMetadata", {}).get("HTTPHeaders")
+    else:
+        found = getattr(response, "headers", None) or getattr(error, "headers", None)
+    try:
+        return {str(name).lower(): str(value).strip() for name, value in (found or {}).items()}
+    except (AttributeError, TypeError, ValueError):
+        return {}
+
+
+def _stated_ms(headers: Mapping[str, str], now_ms: int | None) -> float | None:
+    exact = _number(headers.get("retry-after-ms", ""))
+    if exact is not None:
+        return exact
+    text = headers.get("retry-after", "")
+    seconds = _number(text)
+    if seconds is not None:
+        return seconds * 1000
+    return _wait_ms(text, now_ms)
+
+
+def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float | None]:
+    """When each bucket refills, for the buckets that are empty: a full one does not hold us back."""
+    for name, text in headers.items():
+        match = _RESET.fullmatch(name)
+        if match is None:
+            continue
+        if match["openai"]:
+            left = headers.get(f"x-ratelimit-remaining-{match['openai']}", "")
+        else:
+            left = headers.get(f"anthropic-ratelimit-{match['anthropic']}-remaining", "")
+        if _number(left) == 0:
+            yield _wait_ms(text, now_ms)
+
+
+def _in_body_ms(error: BaseException) -> Iterator[float | None]:
+    """Google's RetryInfo, as JSON in the body or as a message in `details`."""
+    for body in (getattr(error, "body", None), getattr(error, "details", None)):
+        if isinstance(body, Mapping):
+            inner = body.get("error", body)
+            items = inner.get("details", ()) if isinstance(inner, Mapping) else ()
+        else:
+            items = body
+        for item in items if isinstance(items, list | tuple) else ():
+            if isinstance(item, Mapping):
+                delay = item.get("retryDelay")
+                yield _wait_ms(delay, None) if isinstance(delay, str) else None
+            else:
+                yield _seconds_ms(getattr(item, "retry_delay", None))
+
+
+def _seconds_ms(delay: Any) -> float | None:
+    seconds = getattr(delay, "seconds", None)
+    return seconds * 1000 + getattr(delay, "nanos", 0) / 1e6 if isinstance(seconds, int | float) else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
+
+
+def _wait_ms(text: str, now_ms: int | None) -> float | None:
+    """A Go duration ("6m0s"), an RFC 3339 instant or an HTTP date, as a wait."""
+    text = text.strip()
+    seconds = _number(text)
+    if seconds is not None:
+        return seconds * 1000
+    if text and re.fullmatch(rf"(?:{_GO.pattern})+", text):
+        return sum(float(number) * _GO_MS[unit] for number, unit in _GO.findall(text))
+    at_ms = _instant_ms(text)
+    return None if at_ms is None or now_ms is None else max(0.0, at_ms - now_ms)
+
+
+def _instant_ms(text: str) -> int | None:
+    moment: datetime | None = None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(text)
+        except (ValueError, TypeError, IndexError):
+            return None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    try:
+        return round(moment.timestamp() * 1000)
+    except (OverflowError, ValueError):
+        return None
