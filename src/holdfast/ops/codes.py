@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from holdfast.core.errors import HoldfastError, StoreError, UsageError
+from holdfast.core.errors import HoldfastError
 
 
 class Meaning(NamedTuple):
@@ -62,10 +62,6 @@ MEANINGS: Final[dict[str, Meaning]] = {
 
 
 def meaning_of(error: HoldfastError) -> Meaning:
-    """What an error means to the outside; a code that is not in the table counts by its family."""
-    known = MEANINGS.get(error.code)
-    if known is not None:
-        return known
-    if isinstance(error, UsageError):
-        return USAGE
-    return MEANINGS["store"] if isinstance(error, StoreError) else REFUSED
+    """What an error means to the outside; a code that is not in the table counts as its family's."""
+    family = (getattr(kind, "code", "") for kind in type(error).__mro__)
+    return next((MEANINGS[code] for code in (error.code, *family) if code in MEANINGS), REFUSED)

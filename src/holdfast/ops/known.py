@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from holdfast.core.errors import UnknownQueue, UsageError
-from holdfast.core.settings import did_you_mean
+from holdfast.core.limit import did_you_mean
 from holdfast.stores.base import Store
 
 Kind = Literal["queue", "task", "limit", "breaker"]

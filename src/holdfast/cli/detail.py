@@ -1,0 +1,71 @@
+"""Decides how one job looks to a person: what it is, how it went, what it left."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.cli.terminal import Terminal
+
+FACTS: Final = (
+    ("state", "state"),
+    ("task", "task"),
+    ("queue", "queue"),
+    ("priority", "priority"),
+    ("group", "group"),
+    ("enqueued", "enqueued_at"),
+    ("due", "due_at"),
+    ("started", "started_at"),
+    ("finished", "finished_at"),
+    ("expires", "expires_at"),
+    ("worker", "session"),
+    ("token", "token"),
+    ("limits", "limits"),
+    ("breaker", "breaker"),
+    ("needs", "needs"),
+    ("tags", "tags"),
+    ("unique", "unique"),
+    ("after", "after"),
+    ("flow", "flow"),
+    ("lost leases", "lost"),
+    ("put off", "held"),
+    ("cause", "cause"),
+)
+FRAMES: Final = 8  # the last lines of a traceback say where; the rest is behind --full
+
+
+def show_job(terminal: Terminal, shape: dict[str, Any], *, full: bool) -> None:
+    """Print a job for a person."""
+    terminal.text(f"job {shape['id']}")
+    for label, key in FACTS:
+        value = shape[key]
+        if value not in (None, [], "", 0) or key == "priority":
+            terminal.text(f"  {label:<12} {', '.join(value) if isinstance(value, list) else value}")
+    terminal.text(f"  {'attempt':<12} {shape['attempt']} of {shape['attempts']}")
+    if shape["error"] or shape["reason"]:
+        terminal.text(f"  {'reason':<12} {': '.join(text for text in (shape['error'], shape['reason']) if text)}")
+    _json(terminal, "arguments", shape["args"])
+    if shape["state"] == "succeeded":
+        _json(terminal, "result", shape["result"])
+    for note in shape["notes"]:
+        _json(terminal, f"{note['kind']} {note['name']}".strip(), note["body"])
+    for attempt in shape["history"]:
+        _attempt(terminal, attempt, full=full)
+
+
+def _json(terminal: Terminal, label: str, value: object) -> None:
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    terminal.text(f"  {label:<12} " + text.replace("\n", "\n" + " " * 15))
+
+
+def _attempt(terminal: Terminal, attempt: dict[str, Any], *, full: bool) -> None:
+    error = ": ".join(text for text in (attempt["error"], attempt["message"]) if text)
+    head = f"  attempt {attempt['number']}: {attempt['outcome']} on {attempt['session']}"
+    terminal.text(f"{head}, {attempt['started_at']} to {attempt['finished_at']}{f': {error}' if error else ''}")
+    lines = (attempt["traceback"] or "").rstrip().splitlines()
+    if len(lines) > FRAMES and not full:
+        terminal.text(f"      … {len(lines) - FRAMES} lines more with --full")
+        lines = lines[-FRAMES:]
+    for line in lines:
+        terminal.text(f"      {line}")

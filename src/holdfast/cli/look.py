@@ -1,0 +1,94 @@
+"""Commands that look at the whole: workers, stats, audit, doctor."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.terminal import Terminal
+from holdfast.cli.words import command
+from holdfast.core.duration import text_of_ms
+from holdfast.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
+
+
+async def workers_body(terminal: Terminal) -> None:
+    """List live workers and agents: what they serve and what they hold."""
+    from holdfast.ops.shape import session_shape
+
+    async with terminal.operator() as operator:
+        found, now_ms = await operator.workers(), operator.now_ms()
+    rows = [
+        (
+            view.session,
+            "any" if view.serves.queues is None else ",".join(view.serves.queues),
+            "any" if view.serves.tasks is None else f"{len(view.serves.tasks)} tasks",
+            ",".join(view.serves.capabilities),
+            view.running,
+            f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
+        )
+        for view in found
+    ]
+    columns = ("worker", "queues", "tasks", "capabilities", "running", "beat")
+    terminal.table("workers", columns, rows, [session_shape(view) for view in found])
+
+
+async def stats_body(terminal: Terminal) -> None:
+    """Show the counters: what is stored now, and what ever was."""
+    from holdfast.ops.shape import counts_shape
+
+    async with terminal.operator() as operator:
+        shape = counts_shape(await operator.stats())
+    if terminal.machine:
+        terminal.answer(shape)
+        return
+    ever = shape.pop("ever")
+    for words, counts in (("now", shape), ("ever", ever)):
+        terminal.text(f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))
+
+
+@click.option("--after", default=0, metavar="SEQ", help="Only lines after this one.")
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Lines at most.")
+async def audit_body(terminal: Terminal, after: int, limit: int) -> None:
+    """Show the audit log, oldest first: who did what, to which job, and why."""
+    from holdfast.ops.shape import entry_shape
+
+    async with terminal.operator() as operator:
+        entries = await operator.audit(after, limit)
+    shapes = [entry_shape(entry) for entry in entries]
+    rows = [
+        (s["seq"], s["at"], s["actor"], s["kind"], s["job"] or (s["data"] or {}).get("gate", ""), s["reason"])
+        for s in shapes
+    ]
+    terminal.table("entries", ("seq", "at", "who", "what", "on", "why"), rows, shapes)
+
+
+@click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")
+async def doctor_body(terminal: Terminal, quiet: bool) -> int:
+    """Say what is wrong, or could be: the engine, who serves the queues, what is stuck, what code declares.
+
+    Exit 10 with warnings, 11 with errors.
+    """
+    from holdfast.ops.shape import finding_shape
+
+    async with terminal.operator() as operator:
+        findings = await operator.doctor()
+    levels = {finding.level for finding in findings}
+    shown = [finding for finding in findings if not quiet or finding.level != "ok"]
+    if terminal.jsonl:
+        terminal.lines(finding_shape(finding) for finding in shown)
+    elif terminal.json:
+        worst = next((level for level in ("error", "warning", "ok") if level in levels), "ok")
+        terminal.answer({"worst": worst, "findings": [finding_shape(finding) for finding in shown]})
+    else:
+        for finding in shown:
+            terminal.text(f"{finding.level:<8} {finding.text}")
+            if finding.fix and finding.level != "ok":
+                terminal.text(f"         → {finding.fix}")
+    if "error" in levels:
+        return DOCTOR_ERRORS.exit
+    return DOCTOR_WARNINGS.exit if "warning" in levels else OK.exit
+
+
+workers = command("workers", lists=True)(workers_body)
+stats = command("stats")(stats_body)
+audit = command("audit", lists=True)(audit_body)
+doctor = command("doctor", lists=True)(doctor_body)

@@ -1,0 +1,149 @@
+"""Decides which command a command line means; a command's own module is loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from holdfast.core.errors import HoldfastError
+
+# section → command → (module under holdfast.cli, one line of help)
+COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Run work": {
+        "worker": ("worker", "Run an app's tasks."),
+        "enqueue": ("enqueue", "Ask for one job, by the task's name."),
+        "demo": ("demo", "See it work: deployments, crashes, limits, dead letters."),
+    },
+    "Look": {
+        "jobs": ("jobs", "List jobs that match a query."),
+        "job": ("jobs", "Show one job with its attempts."),
+        "explain": ("jobs", "Say why a job is not running."),
+        "queues": ("queues", "List queues: depth, age, pauses."),
+        "workers": ("look", "List live workers and agents."),
+        "stats": ("look", "Show counters that sum up."),
+        "audit": ("look", "Show who did what, and why."),
+        "doctor": ("look", "Say what is wrong, or could be."),
+    },
+    "Correct": {
+        "cancel": ("jobs", "Cancel jobs by id or query."),
+        "retry": ("jobs", "Run dead jobs again, by id or query."),
+        "dead": ("dead", "The dead-letter queue: list, show, groups, retry, discard."),
+        "pause": ("queues", "Stop claims of a queue, a task or everything."),
+        "resume": ("queues", "Undo a pause or a drain."),
+        "drain": ("queues", "Refuse new jobs of a queue and work off the rest."),
+        "limits": ("gates", "Rates and ceilings: list, set, clear."),
+        "breakers": ("gates", "Circuit breakers: list, trip, reset."),
+    },
+    "Agents": {
+        "claim": ("agents", "Lease one job to an agent."),
+        "heartbeat": ("agents", "Keep a lease."),
+        "complete": ("agents", "Finish a leased job."),
+        "fail": ("agents", "Say that a leased job's attempt failed."),
+        "release": ("agents", "Give a leased job back, unspent."),
+    },
+    "Set up": {
+        "migrate": ("setup", "Create or upgrade the store."),
+        "config": ("setup", "Say which settings are in force, and which source won."),
+        "completion": ("setup", "Print a shell completion script."),
+    },
+}
+
+
+class Root(click.Group):
+    """The `holdfast` command: loads subcommands lazily and suggests the nearest name for a wrong one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for section in COMMANDS.values() for name in section if _present(name)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _module_of(cmd_name)
+        if module is None or not _present(cmd_name):
+            return None
+        command = getattr(import_module(f"holdfast.cli.{module}"), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and _module_of(args[0]) is None:
+            raise click.UsageError(
+                f"there is no command {args[0]!r}{suggestion(args[0], self.list_commands(ctx))}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items() if _present(name)])
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """The end of an error message: the nearest known word, if one is near."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _module_of(name: str) -> str | None:
+    return next((section[name][0] for section in COMMANDS.values() if name in section), None)
+
+
+def _present(name: str) -> bool:
+    """The demo is a module of its own that a slim installation may lack."""
+    return name != "demo" or importlib.util.find_spec("holdfast.cli.demo") is not None
+
+
+@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="holdfast", message="%(prog)s %(version)s")
+def holdfast() -> None:
+    """A distributed task queue that never lets go of a job.
+
+    Every command takes --url (or HOLDFAST_URL), --namespace and --json.
+    """
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command and answer its exit code: the only place where errors become codes."""
+    try:
+        answer = holdfast.main(args=list(words), prog_name="holdfast", standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        error.show(file=sys.stderr)
+        return error.exit_code
+    except click.Abort:
+        print("aborted: nothing was changed", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # The reader has seen enough (`holdfast jobs | head`); Python must not complain at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except HoldfastError as error:
+        return _refuse(error, as_json="--json" in words or "--jsonl" in words)
+    return answer if isinstance(answer, int) else 0
+
+
+def _refuse(error: HoldfastError, *, as_json: bool) -> int:
+    from holdfast.ops.codes import meaning_of
+
+    if as_json:
+        import msgspec
+
+        shape = {"error": {"code": error.code, "message": error.message, "fix": error.fix or None}}
+        print(msgspec.json.encode(shape).decode(), file=sys.stderr)
+    else:
+        print(f"holdfast: {error.message}", file=sys.stderr)
+        if error.fix:
+            print(f"  {error.fix}", file=sys.stderr)
+    return meaning_of(error).exit

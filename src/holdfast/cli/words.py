@@ -1,0 +1,150 @@
+"""Decides how commands are declared: the options that all share, queries as arguments, and values such as 5m."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Concatenate, Final
+
+import click
+
+from holdfast.cli.terminal import Terminal
+from holdfast.core.duration import to_ms
+from holdfast.core.errors import HoldfastError
+
+Body = Callable[Concatenate[Terminal, ...], Awaitable[int | None]]
+
+_CONDITION: Final = re.compile(r"[-!]?[A-Za-z_][\w.]*[:<>=]")
+_NEGATED: Final = re.compile(r"-([A-Za-z_][\w.]*[:<>=].*)", re.DOTALL)
+
+
+class Asking(click.Command):
+    """A command whose arguments may be conditions: `-task:noop` is one, not a row of short options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, [_NEGATED.sub(r"!\1", word) if _NEGATED.fullmatch(word) else word for word in args]
+        )
+
+
+class Listing(click.Group):
+    """A group that lists when it is called alone, and suggests the nearest name for a wrong one."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        asks = not first or first.startswith("-") or _CONDITION.match(first)
+        if asks and first not in ctx.help_option_names:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from holdfast.cli.root import suggestion
+
+        if args and args[0] not in self.commands:
+            words = f"there is no command '{self.name} {args[0]}'{suggestion(args[0], list(self.commands))}"
+            raise click.UsageError(words, ctx)
+        return super().resolve_command(ctx, args)
+
+
+def duration(text: str | int) -> int:
+    """Milliseconds of a duration such as 30, 250ms, 5m or 1h30m."""
+    try:
+        return to_ms(text, what="the duration")
+    except HoldfastError as error:
+        raise click.BadParameter(f"{text!r} is not a duration: write 30, 250ms, 5m or 1h30m") from error
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """One JSON object, given in place, as @FILE, or as - for standard input."""
+    found = read_json(text)
+    if not isinstance(found, dict):
+        raise click.BadParameter(f'expected one JSON object such as {{"to": "a@b.c"}}, not {text!r}')
+    return found
+
+
+def json_value(text: str) -> bytes:
+    """Any JSON value, given in place, as @FILE, or as - for standard input; kept as encoded bytes."""
+    import msgspec
+
+    return msgspec.json.encode(read_json(text))
+
+
+def read_json(word: str) -> Any:
+    """The JSON value that a word on the command line means."""
+    import msgspec
+
+    try:
+        if word == "-":
+            return msgspec.json.decode(sys.stdin.read())
+        if word.startswith("@"):
+            with open(word[1:], encoding="utf-8") as file:
+                return msgspec.json.decode(file.read())
+        return msgspec.json.decode(word)
+    except OSError as error:
+        raise click.BadParameter(f"{word[1:]!r} cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise click.BadParameter(f"not JSON: {error}; quote it for the shell, or give @FILE") from error
+
+
+def command(
+    name: str, *, lists: bool = False, cls: type[click.Command] = click.Command
+) -> Callable[[Body], click.Command]:
+    """Declare a command with the options that all commands share; its body is async and gets a Terminal."""
+
+    def declare(body: Body) -> click.Command:
+        @functools.wraps(body)
+        def call(url: str | None, namespace: str | None, json: bool, jsonl: bool = False, **given: Any) -> int:
+            terminal = Terminal(url, namespace, json=json, jsonl=jsonl)
+
+            async def whole() -> int | None:
+                return await body(terminal, **given)
+
+            return asyncio.run(whole()) or 0
+
+        made: Callable[..., Any] = call
+        if lists:
+            made = click.option("--jsonl", is_flag=True, help="One JSON object per line.")(made)
+        made = click.option("--json", is_flag=True, help="One JSON object on stdout.")(made)
+        made = click.option("--namespace", metavar="NAME", help="Which namespace (HOLDFAST_NAMESPACE).")(made)
+        made = click.option("--url", metavar="URL", help="Which store (HOLDFAST_URL).")(made)
+        return click.command(name, cls=cls)(made)
+
+    return declare
+
+
+def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of an action on many jobs."""
+    for option in (
+        click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Count and show three, change nothing."),
+    ):
+        function = option(function)
+    return function
+
+
+def _complete_names(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        async def ask() -> list[str]:
+            from holdfast.ops.known import known
+
+            terminal = Terminal(ctx.params.get("url"), ctx.params.get("namespace"))
+            async with terminal.store() as store:
+                names = await known(store, "queue" if kind == "queue" else "task")
+            return sorted(name for name in names if name.startswith(incomplete))
+
+        try:
+            return asyncio.run(ask())
+        except HoldfastError:
+            return []  # a shell that completes must not print errors
+
+    return complete
+
+
+complete_queue: Final = _complete_names("queue")
+complete_task: Final = _complete_names("task")
