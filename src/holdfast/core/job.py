@@ -49,7 +49,7 @@ class Lane(Struct, frozen=True, dict=True):
     @cached_property
     def kind(self) -> int:
         """Identifies the lane's class: what a worker can or cannot serve, and what stops it as a whole."""
-        return stable_hash(("class", self.queue, self.task, self.needs, self.limits, self.breaker))
+        return stable_hash(("class", self.queue, self.task, self.needs, self.limits, self.breaker, bool(self.keys)))
 
     @cached_property
     def member(self) -> int:
@@ -60,6 +60,11 @@ class Lane(Struct, frozen=True, dict=True):
         elif self.keys:
             who = ("lane", self.id)
         return stable_hash(("member", self.queue, self.priority, who))
+
+    @cached_property
+    def ring(self) -> int:
+        """Identifies the ring of members that this lane's member takes turns in: its queue at its priority."""
+        return stable_hash(("ring", self.queue, self.priority))
 
     @cached_property
     def class_gates(self) -> tuple[str, ...]:

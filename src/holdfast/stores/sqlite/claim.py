@@ -1,0 +1,406 @@
+"""Hands out ready jobs under a lease: best priority first, fair between queues and groups, gates kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import merge
+from itertools import islice
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core.fair import Turn, places, share
+from holdfast.core.gate import LOTS, Charge, admits, charge, opens_at_ms, room
+from holdfast.core.job import LEAST_URGENT, Lane, Policy
+from holdfast.core.lease import Claim, Claimed, ClaimRequest, Input, Note
+from holdfast.core.transition import Failure
+from holdfast.stores.sqlite import graph, lanes
+from holdfast.stores.sqlite.enqueue import Extra, decode_extra
+from holdfast.stores.sqlite.tx import INPUTS, NOTES, READY, RUNNING, Tx
+
+MAX_CLAIM = 1024
+MAX_ROUNDS = 64  # looks at the active lanes within one claim: then "ask again"
+SLACK_MS = 30_000  # beyond the hard timeout that the worker itself enforces
+
+UNDECODABLE = Failure("permanent", "holdfast.Undecodable", "the stored record cannot be decoded; its bytes are kept")
+
+_encode_charges = msgspec.json.Encoder().encode
+_plain = Extra()
+
+
+class Row(NamedTuple):
+    """A ready job, as the lane index and its body give it."""
+
+    due_ms: int
+    id: bytes
+    attempt: int
+    lost: int
+    flags: int
+    enqueued_ms: int
+    expires_ms: int | None
+    held: int
+    held_since_ms: int | None
+    lane: int
+    policy: int
+    args: bytes
+    extra: bytes | None
+
+
+class Candidate(NamedTuple):
+    """An active lane that this worker may be given."""
+
+    id: int
+    member: int
+    ring: int
+    turn: int
+    kind: int
+
+
+def claim(tx: Tx, request: ClaimRequest) -> Claim:
+    """One atomic claim. The same (session, claimer, seq) again gets the same jobs again."""
+    session = tx.row("session_claiming", (request.session, tx.now_ms))
+    if session is None:
+        return Claim((), tx.now_ms)
+    receipt = tx.row("receipt", (request.session, request.claimer, request.seq))
+    if receipt is not None:
+        return _repeat(tx, int(receipt[0]))
+    lanes.open_due_gates(tx)
+    more_due = lanes.promote(tx)
+    taking = Taking(tx, request)
+    again = taking.fill() or (more_due and len(taking.rows) < request.limit)
+    if not taking.rows:
+        return _nothing(tx, request, taking, idle=session[0], known_next=session[1], again=again)
+    claimed = taking.lease()
+    tx.run("receipt_put", (request.session, request.claimer, request.seq, str(taking.token).encode(), tx.now_ms))
+    tx.run("session_not_idle", (request.session,))
+    return Claim(claimed, tx.now_ms, again=again)
+
+
+def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, idle: int, known_next: int | None, again: bool) -> Claim:
+    """Mark the session idle in the same step, so that the next matching enqueue wakes it."""
+    instants = [tx.row("next_due")[0], tx.row("next_gate")[0], *taking.reopening]
+    next_at_ms = min((at for at in instants if at is not None), default=None)
+    if request.least_urgent == LEAST_URGENT and not again and (not idle or known_next != next_at_ms):
+        tx.run("session_idle", (next_at_ms, request.session))
+    return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
+
+
+def _repeat(tx: Tx, token: int) -> Claim:
+    rows = [Row(*row) for row in tx.rows("rows_of_token", (token,))]
+    probes = {id for id, charged in tx.rows("charges_of_token", (token,)) if charged and _is_probe(charged)}
+    jobs = tuple(
+        _claimed(tx, row._replace(attempt=row.attempt - 1), token, decode_or_none(row) or _plain, row.id in probes)
+        for row in rows
+    )
+    return Claim(jobs, tx.now_ms)
+
+
+def _is_probe(charged: bytes) -> bool:
+    return any(each.probe for each in msgspec.json.decode(charged, type=list[Charge]))
+
+
+class Taking:
+    """What one claim has taken so far, and what it may still take."""
+
+    def __init__(self, tx: Tx, request: ClaimRequest) -> None:
+        self.tx = tx
+        self.request = request
+        self.left = min(request.limit, MAX_CLAIM)
+        self.slots = request.slots
+        self.token = 0
+        self.rows: list[tuple[Row, Extra, bool]] = []
+        self.charges: dict[bytes, list[Charge]] = {}
+        self.reopening: list[int] = []  # instants at which a shut class may go on
+        self.skipped: set[int] = set()  # classes that give nothing to this claim
+        self.skipped_lanes: set[int] = set()
+
+    def fill(self) -> bool:
+        """Take until there is enough or nothing is left; True when a bound ended it first."""
+        for _ in range(MAX_ROUNDS):
+            if self.left <= 0:
+                return False
+            candidates = self._candidates()
+            if not candidates:
+                return False
+            if len(candidates) == 1:
+                self._take([candidates[0]], self.left)
+            else:
+                self._take_fairly(candidates)
+        return self.left > 0
+
+    # -- choosing
+
+    def _candidates(self) -> list[Candidate]:
+        """Active lanes of the best priority that has any, least recently served first."""
+        tx, request = self.tx, self.request
+        able = []
+        for kind, priority, lane_id in tx.rows("active_classes"):
+            if kind in self.skipped or priority > request.least_urgent:
+                continue
+            lane = tx.lane(lane_id)
+            if request.serves.can(lane.queue, lane.task, lane.needs):
+                able.append((priority, kind, lane))
+        tx.load_gates({key for _, _, lane in able for key in lane.class_gates})
+        open_ = [entry for entry in able if self._class_is_open(entry[1], entry[2])]
+        if not open_:
+            return []
+        best = min(priority for priority, _, _ in open_)
+        found: list[Candidate] = []
+        horizon: int | None = None
+        for priority, kind, _ in open_:
+            if priority != best:
+                continue
+            rows = tx.rows("active_lanes", (kind, best, self.left + len(self.skipped_lanes)))
+            if len(rows) == self.left + len(self.skipped_lanes):
+                # Cut off: members beyond this turn may be seen with only some of their lanes.
+                horizon = rows[-1][3] if horizon is None else min(horizon, rows[-1][3])
+            found += [
+                Candidate(row[0], row[1], row[2], row[3], kind) for row in rows if row[0] not in self.skipped_lanes
+            ]
+        if horizon is not None:
+            found = [each for each in found if each.turn <= horizon]
+        if not found:
+            self.skipped.update(kind for priority, kind, _ in open_ if priority == best)
+            return self._candidates()
+        return found
+
+    def _class_is_open(self, kind: int, lane: Lane) -> bool:
+        gates = [gate for key in lane.class_gates if (gate := self.tx.gate(key)) is not None]
+        shut = [gate for gate in gates if room(gate, self.tx.now_ms) <= 0]
+        if not shut and (self.slots > 0 or not self._must_start(lane)):
+            return True
+        self.skipped.add(kind)
+        at = [opens_at_ms(gate, self.tx.now_ms) for gate in shut]
+        if at and None not in at:
+            self.reopening.append(max(each for each in at if each is not None))
+        return False
+
+    def _must_start(self, lane: Lane) -> bool:
+        """Jobs under a limit are never held ahead of time."""
+        if lane.limited:
+            return True
+        gates = [self.tx.gate(key) for key in lane.class_gates]
+        return any(g is not None and (g.rule.concurrency is not None or g.rule.interval_us is not None) for g in gates)
+
+    # -- sharing
+
+    def _take_fairly(self, candidates: list[Candidate]) -> None:
+        """Share the rest of the claim between queues, then between the members of each."""
+        rings = _by(candidates, "ring")
+        turns = self._turns(list(rings))
+        given = share(self.left, turns)
+        served = []
+        for turn, count in zip(turns, given, strict=True):
+            served.append(self._take_from_ring(rings[turn.member], count) if count else 0)
+        self._advance(turns, served, lanes_too=False)
+
+    def _take_from_ring(self, candidates: list[Candidate], count: int) -> int:
+        members = _by(candidates, "member")
+        if len(members) == 1:
+            return self._take(candidates, count)
+        turns = self._turns(list(members))
+        given = share(count, turns)
+        served = [
+            self._take(members[turn.member], part) if part else 0 for turn, part in zip(turns, given, strict=True)
+        ]
+        self._advance(turns, served, lanes_too=True)
+        return sum(served)
+
+    def _turns(self, ids: list[int]) -> list[Turn]:
+        rows = sorted(self.tx.rows_in("turns", ids), key=lambda row: (row[1], row[0]))
+        seen: dict[int, Turn] = {id: Turn(id, max(1, left), max(1, weight)) for id, _, left, weight in rows}
+        return list(seen.values()) + [Turn(id, 1, 1) for id in ids if id not in seen]
+
+    def _advance(self, turns: Sequence[Turn], served: Sequence[int], *, lanes_too: bool) -> None:
+        if len(turns) < 2:
+            return
+        for place in places(turns, served):
+            if not place.moves:
+                self.tx.run("turn_left", (place.left, place.member))
+                continue
+            turn = self.tx.next_turn()
+            self.tx.run("turn_move", (place.left, turn, place.member))
+            if lanes_too:
+                self.tx.run("member_lanes_move", (turn, place.member))
+
+    # -- taking
+
+    def _take(self, members_lanes: list[Candidate], count: int) -> int:
+        """Take up to `count` jobs of one member, in order of (due, id) across its lanes; how many it was."""
+        pools = [(lane, self._peek(lane, count)) for lane in members_lanes]
+        if len(pools) == 1:
+            lane, rows = pools[0]
+            return self._start(lane, rows)
+        chosen = list(islice(merge(*(rows for _, rows in pools)), count))
+        taken = 0
+        for lane, rows in pools:
+            mine = [row for row in chosen if row.lane == lane.id]
+            if mine or not rows:
+                taken += self._start(lane, mine)
+        return taken
+
+    def _peek(self, candidate: Candidate, count: int) -> list[Row]:
+        """The front of a lane, as far as its gates have room. Expired and unreadable jobs leave on the way."""
+        lane = self.tx.lane(candidate.id)
+        self.tx.load_gates(lane.lane_gates)
+        free = self._room(lane)
+        if free <= 0:
+            self._park(candidate, lane)
+            return []
+        asked = min(count, free)
+        if self._must_start(lane):
+            asked = min(asked, self.slots)
+        rows = [Row(*row) for row in self.tx.rows("lane_front", (candidate.id, asked))]
+        if not rows:
+            self.tx.run("lane_idle", (candidate.id,))
+            for key in lane.lane_gates:
+                self.tx.touch_gate(key)  # it was woken for nothing: pass the wake on
+            self.skipped_lanes.add(candidate.id)
+        return rows
+
+    def _room(self, lane: Lane) -> int:
+        gates = [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := self.tx.gate(key)) is not None]
+        return min((room(gate, self.tx.now_ms) for gate in gates), default=LOTS)
+
+    def _park(self, candidate: Candidate, lane: Lane) -> None:
+        """A lane stopped by a gate of its own waits there; the others it passed are looked at again."""
+        self.skipped_lanes.add(candidate.id)
+        shut = [
+            key
+            for key in lane.lane_gates
+            if (gate := self.tx.gate(key)) is not None and room(gate, self.tx.now_ms) <= 0
+        ]
+        if not shut:
+            self.skipped.add(candidate.kind)
+            return
+        self.tx.run("lane_park", (shut[0], candidate.id))
+        for key in lane.lane_gates:
+            self.tx.touch_gate(key)
+
+    def _start(self, candidate: Candidate, rows: list[Row]) -> int:
+        """Charge the gates for as many of `rows` as they admit, and take those."""
+        if not rows:
+            return 0
+        lane = self.tx.lane(candidate.id)
+        must_start = self._must_start(lane)
+        usable = self._usable(candidate, rows)
+        costs = [extra.cost for _, extra in usable]
+        gates = [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := self.tx.gate(key)) is not None]
+        admitted = min((admits(gate, costs, self.tx.now_ms) for gate in gates), default=len(costs))
+        if must_start:
+            admitted = min(admitted, self.slots)
+        if admitted <= 0:
+            if usable:
+                self.skipped_lanes.add(candidate.id)
+            return 0
+        taken = usable[:admitted]
+        if not self.token:
+            self.token = int(self.tx.row("next_token", (self.tx.now_ms * 2048,))[0])
+        probe = False
+        for gate in gates:
+            changed, charged = charge(gate, costs[:admitted], self.token, self.tx.now_ms)
+            if charged:
+                self.tx.put_gate(changed)
+                probe = probe or charged[0].probe
+                for (row, _), each in zip(taken, charged, strict=True):
+                    self.charges.setdefault(row.id, []).append(each)
+        self.rows += [(row, extra, probe) for row, extra in taken]
+        self.left -= admitted
+        self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
+        self._mark(lane, [row for row, _ in taken])
+        return admitted
+
+    def _usable(self, candidate: Candidate, rows: list[Row]) -> list[tuple[Row, Extra]]:
+        """The rows that can run now; expired and undecodable ones leave, suspects need a free slot."""
+        usable = []
+        slots = self.slots
+        for row in rows:
+            if row.expires_ms is not None and row.expires_ms <= self.tx.now_ms:
+                graph.cancel_waiting(self.tx, row.id, "expired")
+                continue
+            extra = decode_or_none(row)
+            if extra is None or self._policy_or_none(row.policy) is None:
+                graph.bury_waiting(self.tx, row.id, UNDECODABLE)
+                continue
+            if row.lost:
+                if slots <= 0:
+                    self.skipped_lanes.add(candidate.id)
+                    continue
+                slots -= 1
+            usable.append((row, extra))
+        return usable
+
+    def _policy_or_none(self, policy_id: int) -> Policy | None:
+        try:
+            return self.tx.policy(policy_id)
+        except (msgspec.DecodeError, TypeError):
+            return None
+
+    def _mark(self, lane: Lane, rows: list[Row]) -> None:
+        tx = self.tx
+        if any(row.id in self.charges for row in rows):
+            tx.many(
+                "job_start_charged",
+                [(self.token, tx.now_ms, _encode_charges(self.charges.get(row.id, [])), row.id) for row in rows],
+            )
+        else:
+            tx.many("job_start", [(self.token, tx.now_ms, row.id) for row in rows])
+        tx.move(lane, READY, RUNNING, len(rows))
+
+    # -- the lease
+
+    def lease(self) -> tuple[Claimed, ...]:
+        """Write the lease that covers all that was taken."""
+        tx = self.tx
+        claimed = tuple(_claimed(tx, row, self.token, extra, probe) for row, extra, probe in self.rows)
+        hard = [job.policy.hard_timeout_ms for job in claimed]
+        until = None if None in hard else tx.now_ms + max(h for h in hard if h is not None) + SLACK_MS
+        tx.run("lease_put", (self.token, self.request.session, until, len(claimed)))
+        return claimed
+
+
+def _by(candidates: list[Candidate], field: str) -> dict[int, list[Candidate]]:
+    groups: dict[int, list[Candidate]] = {}
+    for each in candidates:
+        groups.setdefault(getattr(each, field), []).append(each)
+    return groups
+
+
+def decode_or_none(row: Row) -> Extra | None:
+    """The optional part of a job; None when its bytes make no sense."""
+    if row.extra is None:
+        return _plain
+    try:
+        return decode_extra(row.extra)
+    except msgspec.DecodeError:
+        return None
+
+
+def _claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
+    inputs: dict[bytes, Input] = {}
+    notes: tuple[Note, ...] = ()
+    if row.flags & INPUTS:
+        inputs = {parent: Input(result, failed) for parent, result, failed in tx.rows("inputs", (row.id,))}
+    if row.flags & NOTES:
+        notes = tuple(Note(*each) for each in tx.rows("notes", (row.id,)))
+    return Claimed(
+        id=row.id,
+        token=token,
+        attempt=row.attempt + 1,
+        lost=row.lost,
+        lane=tx.lane(row.lane),
+        policy=tx.policy(row.policy),
+        args=row.args,
+        enqueued_at_ms=row.enqueued_ms,
+        due_at_ms=row.due_ms,
+        claimed_at_ms=tx.now_ms,
+        held=row.held,
+        held_since_ms=row.held_since_ms,
+        cost=extra.cost,
+        tags=extra.tags,
+        meta=extra.meta,
+        flow=extra.flow,
+        probe=probe,
+        inputs=inputs,
+        notes=notes,
+    )

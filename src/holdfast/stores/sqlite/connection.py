@@ -1,0 +1,95 @@
+"""Opens the database file: durability settings, and the layout brought up to this release under a lock."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from typing import Final, Literal
+
+from holdfast.core.errors import InvalidOption, SchemaOutdated, StoreUnreachable
+from holdfast.stores.sqlite.library import library
+from holdfast.stores.sqlite.statements import sources, with_prefix
+
+Sync = Literal["full", "normal"]
+
+LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
+BUSY_MS: Final = 5_000
+
+
+def namespace_of(name: str) -> str:
+    """A namespace name that every engine accepts."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,48}", name):
+        raise InvalidOption(f"{name!r} is not a namespace", fix="use 1-48 letters, digits, '_', '-' or '.'")
+    return name
+
+
+def connect(path: str | None, sync: Sync, prefix: str) -> sqlite3.Connection:
+    """A connection that autocommits nothing by itself; the layout is there when it returns."""
+    if path is not None and not os.path.isdir(os.path.dirname(path)):
+        raise StoreUnreachable(
+            f"the folder of {path} does not exist", verb="open", fix=f"mkdir -p {os.path.dirname(path)}"
+        )
+    conn: sqlite3.Connection = library.connect(
+        path or ":memory:",
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        timeout=BUSY_MS / 1000,
+    )
+    try:
+        if path is not None:
+            mode = conn.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            if mode != "wal":
+                raise StoreUnreachable(
+                    f"{path} cannot use a write-ahead log (journal mode is {mode})",
+                    verb="open",
+                    fix="put it on a local disk",
+                )
+            conn.execute(f"PRAGMA synchronous = {'FULL' if sync == 'full' else 'NORMAL'}")
+            conn.execute("PRAGMA wal_autocheckpoint = 4000")
+            conn.execute("PRAGMA journal_size_limit = 67108864")
+        conn.execute("PRAGMA temp_store = MEMORY")
+        conn.execute("PRAGMA cache_size = -65536")
+        migrate(conn, prefix)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def migrate(conn: sqlite3.Connection, prefix: str) -> None:
+    """Replay what is missing. Several processes may open a new file at once: the write lock lets one do it."""
+    found = layout_of(conn, prefix)
+    if found == LAYOUT:
+        return
+    if found > LAYOUT:
+        raise SchemaOutdated(
+            f"the store has layout {found}, this release knows {LAYOUT}", verb="open", fix="upgrade holdfast"
+        )
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        for number in range(layout_of(conn, prefix) + 1, LAYOUT + 1):
+            for statement in split(with_prefix(sources()[f"schema_{number:03}"], prefix)):
+                conn.execute(statement)
+        meta = with_prefix("hf_meta", prefix)
+        conn.execute(f"INSERT OR REPLACE INTO {meta} VALUES ('layout', ?)", (str(LAYOUT),))
+        conn.execute("COMMIT")
+    except BaseException:
+        conn.execute("ROLLBACK")
+        raise
+
+
+def layout_of(conn: sqlite3.Connection, prefix: str) -> int:
+    """The layout that is stored; 0 for none."""
+    meta = with_prefix("hf_meta", prefix)
+    if conn.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (meta,)).fetchone() is None:
+        return 0
+    row = conn.execute(f"SELECT value FROM {meta} WHERE key = 'layout'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def split(script: str) -> list[str]:
+    """The statements of a schema file: it holds no triggers and no strings with semicolons."""
+    lines = [line.split(" -- ")[0] for line in script.splitlines() if not line.lstrip().startswith("--")]
+    return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]

@@ -1,0 +1,142 @@
+"""Carries wake-ups between processes: each binds one datagram socket, and a commit tells whom it concerns."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import os
+import socket
+import tempfile
+import threading
+from contextlib import suppress
+
+from holdfast.core.lease import Wake
+
+MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
+
+WORK, URGENT, CANCEL, FINISHED = b"w", b"u", b"c", b"f"
+
+
+class Waiter:
+    """What one session or job has been told and not yet heard."""
+
+    __slots__ = ("kinds", "sleepers")
+
+    def __init__(self) -> None:
+        self.kinds: set[bytes] = set()
+        self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+
+class Ear:
+    """The place of one process where wake-ups arrive, whoever sent them."""
+
+    def __init__(self, path: str | None) -> None:
+        self._lock = threading.Lock()
+        self._waiters: dict[bytes, Waiter] = {}
+        self._socket: socket.socket | None = None
+        self._thread: threading.Thread | None = None
+        self.address = ""
+        if path is not None:
+            self._bind(path)
+
+    def _bind(self, path: str) -> None:
+        name = f"{os.getpid():x}-{os.urandom(4).hex()}"
+        folder = f"{path}-wake"
+        if len(folder) + len(name) + 1 > MAX_ADDRESS:
+            key = hashlib.blake2b(os.path.realpath(path).encode(), digest_size=8).hexdigest()
+            folder = os.path.join(tempfile.gettempdir(), f"holdfast-{os.getuid()}-{key}")
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        self.address = os.path.join(folder, name)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.bind(self.address)
+        self._thread = threading.Thread(target=self._listen, name="holdfast-ear", daemon=True)
+        self._thread.start()
+
+    def _listen(self) -> None:
+        assert self._socket is not None
+        while True:
+            try:
+                message = self._socket.recv(256)
+            except OSError:
+                return
+            if not message:
+                return
+            self.deliver(message[:1], message[1:])
+
+    def deliver(self, kind: bytes, name: bytes) -> None:
+        """Note a wake-up and rouse whoever sleeps for it, in whichever loop."""
+        with self._lock:
+            waiter = self._waiters.setdefault(name, Waiter())
+            waiter.kinds.add(kind)
+            sleepers, waiter.sleepers = waiter.sleepers, []
+        for loop, future in sleepers:
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_rouse, future)
+
+    async def sleep(self, name: bytes, timeout: float | None) -> set[bytes]:
+        """Wait until something was delivered for `name`, or the time is over; what was told is then forgotten."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            waiter = self._waiters.setdefault(name, Waiter())
+            if waiter.kinds:
+                kinds, waiter.kinds = waiter.kinds, set()
+                return kinds
+            waiter.sleepers.append((loop, future))
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await future
+        finally:
+            with self._lock:
+                waiter.sleepers = [entry for entry in waiter.sleepers if entry[1] is not future]
+        with self._lock:
+            kinds, waiter.kinds = waiter.kinds, set()
+        return kinds
+
+    def forget(self, name: bytes) -> None:
+        """Drop what is kept for a session or job that nobody waits for any more."""
+        with self._lock:
+            waiter = self._waiters.get(name)
+            if waiter is not None and not waiter.sleepers:
+                del self._waiters[name]
+
+    def tell(self, address: str, kind: bytes, name: bytes) -> bool:
+        """Send a wake-up; False when nobody lives at that address any more."""
+        if address == self.address:
+            self.deliver(kind, name)
+            return True
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as out:
+                out.setblocking(False)
+                out.sendto(kind + name, address)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.ENOBUFS):
+                return True  # its buffer is full of wake-ups already
+            with suppress(OSError):
+                if error.errno == errno.ECONNREFUSED:
+                    os.unlink(address)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Stop listening. Idempotent."""
+        if self._socket is None:
+            return
+        with suppress(OSError):
+            os.unlink(self.address)
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._socket = None
+
+
+def _rouse(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def wake_of(kinds: set[bytes]) -> Wake:
+    """The record of what a session was told."""
+    return Wake(work=WORK in kinds, urgent=URGENT in kinds, cancel=CANCEL in kinds)

@@ -1,0 +1,334 @@
+"""Remembers new jobs: all of a call or none, duplicates answered by the job that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.errors import BatchTooLarge, QueueDraining, UnknownParent
+from holdfast.core.gate import GateChange, GateRule, apply_change
+from holdfast.core.ids import id_text
+from holdfast.core.job import Enqueued, Job, Lane, Policy
+from holdfast.core.state import STATES, State
+from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
+from holdfast.stores.sqlite import graph, lanes
+from holdfast.stores.sqlite.library import library
+from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, Tx
+
+MODES = {"cancel": 0, "run": 1, "wait": 2}
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """What few jobs have: stored beside the arguments only when there is something."""
+
+    cost: int = 1
+    tags: tuple[str, ...] = ()
+    meta: bytes = b""
+    flow: bytes | None = None
+    unique: str | None = None
+    after: tuple[bytes, ...] = ()
+    if_parent_fails: str = "cancel"
+
+
+encode_extra = msgspec.msgpack.Encoder().encode
+decode_extra = msgspec.msgpack.Decoder(Extra).decode
+
+
+def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued]:
+    """Check everything, then write everything."""
+    check_size(jobs)
+    _refuse_draining(tx, jobs)
+    plain = not any(job.unique is not None or job.after for job in jobs)
+    known = {} if plain and not tx.row("any_gone") else _stored(tx, [job.id for job in jobs])
+    if plain and not known:
+        answers = _insert_new(tx, jobs)
+        if answers is not None:
+            declare(tx, rules)
+            return answers
+        known = _stored(tx, [job.id for job in jobs])
+    return _insert_checked(tx, jobs, rules, known)
+
+
+def check_size(jobs: Sequence[Job]) -> None:
+    """Refuse a batch that no engine takes in one step."""
+    if len(jobs) > MAX_BATCH_JOBS:
+        raise BatchTooLarge(
+            f"{len(jobs):,} jobs in one batch; the limit is {MAX_BATCH_JOBS:,}", fix="pass atomic=False to chunk it"
+        )
+    size = sum(len(job.args) + len(job.meta) for job in jobs)
+    if size > MAX_BATCH_BYTES:
+        raise BatchTooLarge(
+            f"{size:,} bytes of arguments in one batch; the limit is {MAX_BATCH_BYTES:,}",
+            fix="pass atomic=False to chunk it",
+        )
+
+
+def declare(tx: Tx, rules: Sequence[GateRule]) -> None:
+    """Make the limits and breakers that jobs name known; an operator's rule stays."""
+    if not rules:
+        return
+    tx.load_gates([rule.key for rule in rules])
+    for rule in rules:
+        gate = tx.gate(rule.key)
+        if gate is None or (gate.declared and gate.rule != rule):
+            tx.put_gate(apply_change(gate, GateChange(rule.key, rule=rule, declared=True), tx.now_ms))
+
+
+def _refuse_draining(tx: Tx, jobs: Sequence[Job]) -> None:
+    queues = {job.lane.queue for job in jobs}
+    tx.load_gates([f"queue:{queue}" for queue in queues])
+    draining = {queue for queue in queues if (gate := tx.gate(f"queue:{queue}")) is not None and gate.draining}
+    if draining:
+        index, job = next((i, job) for i, job in enumerate(jobs) if job.lane.queue in draining)
+        raise QueueDraining(
+            f"queue {job.lane.queue!r} is draining (item {index})", fix=f"holdfast resume {job.lane.queue}"
+        )
+
+
+def _stored(tx: Tx, ids: Sequence[bytes]) -> dict[bytes, int]:
+    """Ids that are or were stored → state code."""
+    return dict(tx.rows_in("gone_states", ids)) | dict(tx.rows_in("job_states", ids))
+
+
+def due_of(job: Job, now_ms: int) -> int:
+    """When the job may run, by the engine's clock."""
+    if job.due_at_ms is not None:
+        return max(job.due_at_ms, 0)
+    return now_ms + job.delay_ms
+
+
+def _head(job: Job, state: int, due_ms: int, now_ms: int) -> tuple[object, ...]:
+    expires = None if job.expires_ms is None else now_ms + job.expires_ms
+    return (job.id, state, job.lane.id, job.lane.priority, due_ms, now_ms, expires)
+
+
+def body_of(job: Job) -> tuple[object, ...]:
+    """The immutable row of a job."""
+    extra = None
+    if job.cost != 1 or job.tags or job.meta or job.flow is not None or job.unique is not None or job.after:
+        key = None if job.unique is None else job.unique.key
+        extra = encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails))
+    return (job.id, job.policy.id, job.args, extra)
+
+
+def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
+    """Insert jobs that are expected to be new, without looking first; None when one of them was there."""
+    now_ms = tx.now_ms
+    heads = []
+    bodies = []
+    answers = []
+    states: dict[Lane, list[int]] = {}
+    policies: set[Policy] = set()
+    lane: Lane | None = None
+    policy: Policy | None = None
+    tally: list[int] = []
+    for job in jobs:
+        if job.lane is not lane:
+            lane = job.lane
+            tally = states.setdefault(lane, [0, 0])
+        if job.policy is not policy:
+            policy = job.policy
+            policies.add(policy)
+        due_ms = now_ms if not job.delay_ms and job.due_at_ms is None else due_of(job, now_ms)
+        if due_ms > now_ms:
+            state, name = SCHEDULED, State.scheduled
+            tally[1] += 1
+            tx.note_timer(lane.id, due_ms)
+        else:
+            state, name = READY, State.ready
+            tally[0] += 1
+        heads.append(_head(job, state, due_ms, now_ms))
+        bodies.append(body_of(job))
+        answers.append(Enqueued(job.id, False, name))
+    tx.conn.execute("SAVEPOINT enqueue")
+    try:
+        tx.many("job_insert", heads)
+    except library.IntegrityError:
+        tx.conn.execute("ROLLBACK TO enqueue")
+        tx.conn.execute("RELEASE enqueue")
+        tx.timers.clear()
+        return None
+    tx.conn.execute("RELEASE enqueue")
+    tx.many("body_insert", bodies)
+    remember_policies(tx, policies)
+    lanes.remember(tx, states)
+    for each, (ready, scheduled) in states.items():
+        _count_new(tx, each, READY, ready)
+        _count_new(tx, each, SCHEDULED, scheduled)
+        if ready:
+            lanes.activate(tx, each, ready)
+    return answers
+
+
+def _count_new(tx: Tx, lane: Lane, state: int, count: int) -> None:
+    if count:
+        tx.tally(ENQUEUED, count)
+        tx.move(lane, None, state, count)
+        tx.lane_jobs[lane.id] += count
+
+
+def remember_policies(tx: Tx, policies: set[Policy]) -> None:
+    """Store policies that are not there yet."""
+    tx.many("policy_insert", [(policy.id, _encode(policy)) for policy in policies])
+
+
+def _insert_checked(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], known: dict[bytes, int]) -> list[Enqueued]:
+    """The careful way: ids, unique keys and parents are looked up first; one bad item refuses all."""
+    taken: dict[str, bytes] = {}  # unique keys of this call
+    alias: dict[bytes, bytes] = {}  # job of this call → the job that stands for it
+    replaced: dict[bytes, Job] = {}
+    for job in jobs:
+        if job.id in known or job.id in alias:
+            alias.setdefault(job.id, job.id)
+            continue
+        alias[job.id] = job.id
+        if job.unique is None:
+            continue
+        key = unique_key(job)
+        holder = taken.get(key) or holder_of(tx, key)
+        if holder is None:
+            taken[key] = job.id
+        else:
+            alias[job.id] = holder
+            if job.unique.on_duplicate != "existing":
+                replaced[job.id] = job
+    parents = _parents(tx, jobs, alias)
+    declare(tx, rules)
+    done: dict[bytes, int] = dict(known)
+    answers = []
+    for job in _parents_first(jobs):
+        target = alias[job.id]
+        if job.id in done:
+            pass
+        elif target != job.id:
+            if job.id in replaced:
+                _replace(tx, target, job)
+        else:
+            done[job.id] = _insert_one(tx, job, [(alias.get(p, p), parents) for p in job.after], done)
+    seen: set[bytes] = set()
+    for job in jobs:
+        target = alias[job.id]
+        existing = target != job.id or job.id in known or job.id in seen
+        seen.add(job.id)
+        code = done[target] if target in done else tx.row("job_state", (target,))[0]
+        answers.append(Enqueued(target, existing, STATES[code]))
+    return answers
+
+
+def _parents_first(jobs: Sequence[Job]) -> list[Job]:
+    """The jobs of a call, each after those of its parents that are in the same call."""
+    by_id = {job.id: job for job in jobs}
+    order: dict[bytes, Job] = {}
+    for start in jobs:
+        stack = [start]
+        while stack:
+            job = stack[-1]
+            waiting = [by_id[p] for p in job.after if p in by_id and p not in order and by_id[p] not in stack]
+            if waiting:
+                stack.append(waiting[0])
+            else:
+                order.setdefault(stack.pop().id, job)
+    return list(order.values())
+
+
+def _parents(tx: Tx, jobs: Sequence[Job], alias: dict[bytes, bytes]) -> dict[bytes, int]:
+    """Stored parents → state code; a parent that is nowhere refuses the call."""
+    wanted = {alias.get(p, p) for job in jobs for p in job.after}
+    states = dict(tx.rows_in("job_states", sorted(wanted)))
+    for index, job in enumerate(jobs):
+        for parent in job.after:
+            if alias.get(parent, parent) not in states and parent not in alias:
+                raise UnknownParent(
+                    f"item {index} waits for job {id_text(parent)}, which is not stored",
+                    fix="enqueue the parent first, or in the same call",
+                )
+    return states
+
+
+def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]], done: dict[bytes, int]) -> int:
+    due_ms = due_of(job, tx.now_ms)
+    state = SCHEDULED if due_ms > tx.now_ms else READY
+    deps, waits, fate = [], 0, ""
+    for parent, states in dict(parents).items():
+        code = done.get(parent, states.get(parent, BLOCKED))
+        dep = graph.dep_at_enqueue(tx, job, parent, code, MODES[job.if_parent_fails])
+        deps.append(dep.row)
+        waits += dep.waits
+        fate = fate or dep.cancelled
+    if waits:
+        state = BLOCKED
+    lanes.remember(tx, [job.lane])
+    remember_policies(tx, {job.policy})
+    # A doomed child is written as waiting first, so that its fate is one ordinary transition.
+    tx.run("job_insert", _head(job, state, due_ms, tx.now_ms))
+    tx.run("body_insert", body_of(job))
+    _count_new(tx, job.lane, state, 1)
+    if deps:
+        tx.many("dep_insert", deps)
+        tx.many("job_flag_kids", [(parent,) for parent, _ in parents])
+        graph.flag_inputs(tx, job.id)
+    if job.unique is not None:
+        until = None if job.unique.for_ms is None else tx.now_ms + job.unique.for_ms
+        mask = sum(1 << each.code for each in job.unique.states)
+        tx.run("unique_put", (unique_key(job), job.id, mask, until))
+    if fate:
+        graph.doom(tx, job.id, fate)
+        return CANCELLED
+    if state == READY:
+        lanes.activate(tx, job.lane, 1)
+    elif state == SCHEDULED:
+        tx.note_timer(job.lane.id, due_ms)
+    return state
+
+
+def unique_key(job: Job) -> str:
+    """Keys are scoped by task."""
+    assert job.unique is not None
+    return f"{job.lane.task}\x00{job.unique.key}"
+
+
+def holder_of(tx: Tx, key: str) -> bytes | None:
+    """The job that holds a unique key now: it is in one of the key's states, or its window is not over."""
+    row = tx.row("unique_holder", (key,))
+    if row is None:
+        return None
+    job, states, until_ms, state = row
+    if state is None:  # pruned: only the window can hold
+        return job if until_ms is not None and until_ms > tx.now_ms else None
+    if states >> state & 1:
+        return bytes(job)
+    in_window = until_ms is not None and until_ms > tx.now_ms
+    return bytes(job) if in_window and STATES[state] not in (State.dead, State.cancelled) else None
+
+
+def _replace(tx: Tx, target: bytes, job: Job) -> None:
+    """The waiting job takes new arguments, priority and time; a running or finished one stays as it is.
+
+    `replace` counts the delay from the first enqueue, `debounce` starts it anew.
+    """
+    row = tx.row("job_waiting", (target,))
+    if row is None:
+        return
+    old_state, old_lane_id, enqueued_ms = row
+    assert job.unique is not None
+    base_ms = tx.now_ms if job.unique.on_duplicate == "debounce" else enqueued_ms
+    due_ms = due_of(job, base_ms)
+    state = BLOCKED if old_state == BLOCKED else SCHEDULED if due_ms > tx.now_ms else READY
+    old_lane = tx.lane(old_lane_id)
+    lanes.remember(tx, [job.lane])
+    remember_policies(tx, {job.policy})
+    expires = None if job.expires_ms is None else tx.now_ms + job.expires_ms
+    tx.run("job_replace", (state, job.lane.id, job.lane.priority, due_ms, expires, target))
+    _, policy, args, _ = body_of(job)
+    tx.run("body_replace", (policy, args, target))
+    tx.move(old_lane, old_state, None)
+    tx.move(job.lane, None, state)
+    tx.lane_jobs[old_lane_id] -= 1
+    tx.lane_jobs[job.lane.id] += 1
+    if state == READY:
+        lanes.activate(tx, job.lane, 1)
+    elif state == SCHEDULED:
+        tx.note_timer(job.lane.id, due_ms)

@@ -1,0 +1,316 @@
+"""Answers questions about stored jobs: each by one index and a bounded number of candidates."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.core.errors import InvalidOption
+from holdfast.core.ids import id_bytes
+from holdfast.core.job import PRIORITIES, Lane, Policy
+from holdfast.core.lease import Note
+from holdfast.core.state import STATES, State
+from holdfast.core.view import (
+    AttemptView,
+    CauseView,
+    Counts,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Standing,
+    Term,
+)
+from holdfast.stores.sqlite import sessions
+from holdfast.stores.sqlite.enqueue import Extra, decode_extra
+from holdfast.stores.sqlite.tx import (
+    CANCELLING,
+    DISCARDED,
+    ENQUEUED,
+    EVER_CANCELLED,
+    EVER_LOST,
+    EVER_SUCCEEDED,
+    NOTES,
+    STALE,
+    Tx,
+)
+
+CANDIDATES: Final = 10_000  # rows that one page may look at
+AHEAD: Final = 1_000  # how far a job's place in its lane is counted
+
+# State → (order of its own index, index). A page of one state follows it; any other mix follows the ids.
+INDEXES: Final = {
+    State.blocked: (("id",), "hf_job_blocked"),
+    State.scheduled: (("priority", "due_ms", "id"), "hf_job_scheduled"),
+    State.ready: (("lane", "due_ms", "id"), "hf_job_ready"),
+    State.running: (("token", "id"), "hf_job_running"),
+    State.succeeded: (("finished_ms", "id"), "hf_job_finished"),
+    State.dead: (("finished_ms", "id"), "hf_job_finished"),
+    State.cancelled: (("finished_ms", "id"), "hf_job_finished"),
+}
+
+COLUMNS: Final = """j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
+j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, b.policy, b.args, b.extra"""
+
+TEXT: Final = {
+    "queue": "l.queue",
+    "task": "l.task",
+    "group": "l.grp",
+    "cause": "j.cause",
+}
+NUMBERS: Final = {"priority": "j.priority", "attempt": "j.attempt", "lost": "j.lost"}
+
+
+def views(tx: Tx, ids: Sequence[bytes]) -> list[JobView | None]:
+    """The jobs with these ids, whole."""
+    found = {row[0]: row for row in tx.rows_in("views", list(ids))}
+    return [view(tx, found[id]) if id in found else None for id in ids]
+
+
+def view(tx: Tx, row: Any) -> JobView:
+    """One job from its columns, with its result, notes and holder."""
+    id, state_code, lane_id, attempt, lost, enqueued, due, claimed, finished, expires, token, flags = row[:12]
+    reason, cause, error_type, held, policy_id, args, packed = row[12:]
+    state = STATES[state_code]
+    extra = _extra(packed)
+    result = tx.row("result", (id,)) if state is State.succeeded else None
+    session = tx.row("session_of", (token,)) if token is not None else None
+    notes = tuple(Note(*note) for note in tx.rows("notes", (id,))) if flags & NOTES else ()
+    return JobView(
+        id=id,
+        state=state,
+        lane=tx.lane(lane_id),
+        policy=_policy(tx, policy_id),
+        args=args,
+        attempt=attempt,
+        lost=lost,
+        enqueued_at_ms=enqueued,
+        due_at_ms=due,
+        claimed_at_ms=claimed,
+        finished_at_ms=finished,
+        expires_at_ms=expires,
+        token=token,
+        session=None if session is None else session[0],
+        cancel_requested=bool(flags & CANCELLING),
+        reason=reason or "",
+        cause=cause or "",
+        error_type=error_type or "",
+        result=None if result is None else result[0],
+        tags=extra.tags,
+        meta=extra.meta,
+        cost=extra.cost,
+        flow=extra.flow,
+        unique=extra.unique,
+        after=extra.after,
+        if_parent_fails=extra.if_parent_fails,  # type: ignore[arg-type]  # stored words are the literal's
+        held=held,
+        notes=notes,
+    )
+
+
+def _extra(packed: bytes | None) -> Extra:
+    if packed is None:
+        return Extra()
+    try:
+        return decode_extra(packed)
+    except msgspec.DecodeError:
+        return Extra(tags=("undecodable",))
+
+
+def _policy(tx: Tx, policy_id: int) -> Policy:
+    try:
+        return tx.policy(policy_id)
+    except (msgspec.DecodeError, TypeError):
+        return Policy()
+
+
+def find(tx: Tx, query: Query) -> Page:
+    """One page: candidates by an index, then the terms as a filter."""
+    keys, index, where, args = _source(query)
+    direction, past = ("DESC", "<") if query.newest_first else ("ASC", ">")
+    if query.cursor is not None:
+        values = _read_cursor(query.cursor, len(keys))
+        marks = ",".join("?" * len(values))
+        where.append(f"({', '.join(keys)}) {past} ({marks})")
+        args += values
+    order = ", ".join(f"{key} {direction}" for key in keys)
+    table = tx.table("hf_job") + (f" INDEXED BY {tx.table(index)}" if index else "")
+    inner = f"SELECT id FROM {table} WHERE {' AND '.join(where) or '1'} ORDER BY {order} LIMIT {CANDIDATES}"
+    filters: list[str] = []
+    for term in query.terms:
+        condition, values = _condition(term, tx.now_ms)
+        filters.append(f"NOT coalesce({condition}, 0)" if term.negated else condition)
+        args += values
+    outer_order = ", ".join(f"j.{key} {direction}" for key in keys)
+    sql = (
+        f"SELECT {COLUMNS}, {', '.join(f'j.{key}' for key in keys)} FROM ({inner}) c "
+        f"CROSS JOIN {tx.table('hf_job')} j ON j.id = c.id CROSS JOIN {tx.table('hf_body')} b ON b.id = c.id "
+        f"CROSS JOIN {tx.table('hf_lane')} l ON l.id = j.lane "
+        f"WHERE {' AND '.join(filters) or '1'} ORDER BY {outer_order} LIMIT {query.limit + 1}"
+    )
+    rows = tx.conn.execute(sql, args).fetchall()
+    width = len(keys)
+    jobs = tuple(view(tx, row[:-width]) for row in rows[: query.limit])
+    if len(rows) > query.limit:
+        return Page(jobs, _write_cursor(rows[query.limit - 1][-width:]), complete=True)
+    last = tx.conn.execute(
+        f"SELECT {', '.join(keys)} FROM {table} WHERE {' AND '.join(where) or '1'} ORDER BY {order} "
+        f"LIMIT 1 OFFSET {CANDIDATES - 1}",
+        args[: len(args) - sum(len(_condition(t, tx.now_ms)[1]) for t in query.terms)],
+    ).fetchone()
+    return Page(jobs, None if last is None else _write_cursor(last), complete=last is None)
+
+
+def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any]]:
+    """(order, index, conditions, their values) for the states that are asked for."""
+    states = query.states
+    if states is not None and len(states) == 1:
+        state = next(iter(states))
+        keys, index = INDEXES[state]
+        where = [f"state = {state.code}"]
+        if state.code >= State.succeeded.code:
+            where.append("state >= 4")
+        return keys, index, where, []
+    if states is None:
+        return ("id",), "", [], []
+    codes = ",".join(str(state.code) for state in sorted(states))
+    return ("id",), "", [f"state IN ({codes})"], []
+
+
+def _condition(term: Term, now_ms: int) -> tuple[str, list[Any]]:
+    field, value = term.field, term.value
+    if field in TEXT:
+        return _text(TEXT[field], value)
+    if field in NUMBERS:
+        number = PRIORITIES.get(value, value) if field == "priority" else value
+        return f"{NUMBERS[field]} {term.op} ?", [_number(term, number)]
+    if field == "age":
+        return f"? - j.enqueued_ms {term.op} ?", [now_ms, _number(term, value)]
+    if field == "id":
+        return "j.id = ?", [id_bytes(value)]
+    if field == "state":
+        return "j.state = ?", [State(value).code]
+    if field == "error":
+        pattern = f"%{value.replace('%', '').replace('*', '%')}%"
+        return "(j.error_type LIKE ? OR j.reason LIKE ?)", [pattern, pattern]
+    if field.startswith("args."):
+        path = "$." + ".".join(f'"{part}"' for part in field[5:].split("."))
+        return "CAST(json_extract(CAST(b.args AS TEXT), ?) AS TEXT) GLOB ?", [path, _glob(value)]
+    if field in ("tag", "flow", "unique"):
+        # These live in the packed part of the body: its bytes hold the text as it is.
+        needle = id_bytes(value) if field == "flow" else value.strip("*").encode()
+        return "instr(b.extra, ?) > 0", [needle]
+    raise InvalidOption(f"cannot search by {field!r}", fix="see `holdfast jobs --help` for the fields")
+
+
+def _number(term: Term, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError as error:
+        raise InvalidOption(f"{term.field}{term.op}{term.value}: not a number", fix="write a whole number") from error
+
+
+def _text(column: str, value: str) -> tuple[str, list[Any]]:
+    return (f"{column} GLOB ?", [_glob(value)]) if "*" in value else (f"{column} = ?", [value])
+
+
+def _glob(value: str) -> str:
+    return value.replace("[", "[[]").replace("?", "[?]")
+
+
+def _write_cursor(values: Sequence[Any]) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(list(values))).decode()
+
+
+def _read_cursor(cursor: str, width: int) -> list[Any]:
+    try:
+        values: list[Any] = msgspec.msgpack.decode(base64.urlsafe_b64decode(cursor), type=list[int | bytes])
+    except (ValueError, msgspec.DecodeError) as error:
+        raise InvalidOption(f"{cursor!r} is not a cursor", fix="pass the cursor of the page before") from error
+    if len(values) != width:
+        raise InvalidOption("the cursor belongs to another query", fix="pass the cursor of the page before")
+    return values
+
+
+def resolve(tx: Tx, suffix: str) -> list[bytes]:
+    """Up to three ids that end in `suffix`, among the newest and the waiting."""
+    plain = suffix.replace("-", "").lower()
+    if not plain or any(c not in "0123456789abcdef" for c in plain) or len(plain) > 32:
+        return []
+    if len(plain) == 32:
+        raw = bytes.fromhex(plain)
+        return [raw] if tx.row("job_state", (raw,)) is not None else []
+    return [id for (id,) in tx.rows("by_suffix", (f"%{plain}", 1_000_000))]
+
+
+def attempts(tx: Tx, id: bytes) -> list[AttemptView]:
+    """Every recorded attempt, oldest first."""
+    return [AttemptView(*row) for row in tx.rows("attempts", (id,))]
+
+
+def causes(tx: Tx, queue: str | None, limit: int) -> list[CauseView]:
+    """Dead jobs by origin, most frequent first."""
+    return [CauseView(*row) for row in tx.rows("causes", (queue, queue, limit))]
+
+
+def count(tx: Tx) -> Counts:
+    """All counters."""
+    now: dict[tuple[str, str, State], int] = {}
+    sums = {}
+    for queue, task, what, n in tx.rows("counts"):
+        if what < len(STATES):
+            now[queue, task, STATES[what]] = n
+        else:
+            sums[what] = n
+    return Counts(
+        now=now,
+        enqueued=sums.get(ENQUEUED, 0),
+        succeeded=sums.get(EVER_SUCCEEDED, 0),
+        cancelled=sums.get(EVER_CANCELLED, 0),
+        discarded=sums.get(DISCARDED, 0),
+        lost=sums.get(EVER_LOST, 0),
+        stale=sums.get(STALE, 0),
+    )
+
+
+def queues(tx: Tx) -> list[QueueView]:
+    """Every queue, by name."""
+    counts: dict[str, dict[State, int]] = {queue: {} for (queue,) in tx.rows("queue_names")}
+    for (queue, _, state), n in count(tx).now.items():
+        of = counts.setdefault(queue, {})
+        of[state] = of.get(state, 0) + n
+    gates = {gate.key.removeprefix("queue:"): gate for gate in sessions.gates(tx, "queue:")}
+    names = sorted(counts.keys() | gates.keys())
+    return [
+        QueueView(name, counts.get(name, {}), tx.row("oldest_ready", (name,))[0], gates.get(name)) for name in names
+    ]
+
+
+def standing(tx: Tx, id: bytes) -> Standing | None:
+    """Where a job stands."""
+    job = views(tx, [id])[0]
+    if job is None:
+        return None
+    lane = job.lane
+    row = tx.row("lane_state", (lane.id,))
+    ahead = tx.row("ahead", (lane.id, job.due_at_ms, id, AHEAD))[0] if job.state is State.ready else 0
+    gates = [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := tx.gate(key)) is not None]
+    live = [each.serves for each in sessions.view(tx)]
+    return Standing(
+        view=job,
+        lane_state=("idle", "active", "waiting")[0 if row is None else row[0]],
+        gates=tuple(gates),
+        ahead=ahead,
+        ahead_capped=ahead >= AHEAD,
+        parents=tuple((p, STATES[s]) for p, s in tx.rows("open_parents", (id,)) if s is not None),
+        able=sum(serves.can(lane.queue, lane.task, lane.needs) for serves in live),
+        able_without_needs=sum(_but_for_needs(serves.can(lane.queue, lane.task, ()), lane) for serves in live),
+        knows_task=sum(serves.tasks is None or lane.task in serves.tasks for serves in live),
+    )
+
+
+def _but_for_needs(serves: bool, lane: Lane) -> bool:
+    return serves and bool(lane.needs)

@@ -1,0 +1,176 @@
+"""Remembers who waits for whom: releases dependents, cancels them with their parent, revives them with it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.core.ids import id_text
+from holdfast.core.job import Job
+from holdfast.core.transition import Failure
+from holdfast.stores.sqlite import lanes
+from holdfast.stores.sqlite.tx import (
+    BLOCKED,
+    BY_PARENT,
+    CANCELLED,
+    DEAD,
+    EVER_CANCELLED,
+    KIDS,
+    READY,
+    SCHEDULED,
+    SUCCEEDED,
+    WATCHED,
+    Tx,
+)
+
+CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = 0, 1, 2
+
+
+class Dep(NamedTuple):
+    """A dependency as it is stored when the child is enqueued."""
+
+    row: tuple[object, ...]
+    waits: int
+    cancelled: str  # why the child must not run, when its parent has failed already
+
+
+def dep_at_enqueue(tx: Tx, job: Job, parent: bytes, state: int, mode: int) -> Dep:
+    """What the state of the parent means for a child that is enqueued now."""
+    if state == SUCCEEDED:
+        result = tx.row("result", (parent,))
+        return Dep((job.id, parent, mode, 1, None if result is None else result[0], None), 0, "")
+    if state in (DEAD, CANCELLED):
+        why = f"parent {id_text(parent)} is {'dead' if state == DEAD else 'cancelled'}"
+        if mode == RUN_CHILD:
+            return Dep((job.id, parent, mode, 1, None, why), 0, "")
+        # A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
+        return Dep((job.id, parent, mode, 0, None, None), 1, why if mode == CANCEL_CHILD else "")
+    return Dep((job.id, parent, mode, 0, None, None), 1, "")
+
+
+def flag_inputs(tx: Tx, child: bytes) -> None:
+    """Let claim know that there are inputs to read."""
+    tx.run("job_flag_inputs", (child,))
+
+
+def parent_succeeded(tx: Tx, parent: bytes, result: bytes | None) -> None:
+    """Hand the result on; children that waited for nothing else become ready or scheduled."""
+    children = tx.rows("open_children", (parent,))
+    tx.run("dep_done", (result, None, parent))
+    _release(tx, [child for child, _ in children])
+
+
+def parent_failed(tx: Tx, parent: bytes, state: int) -> None:
+    """The parent is dead or cancelled: each child goes by its own mode, and so on down the graph."""
+    _cancel_below(tx, parent, "dead" if state == DEAD else "cancelled", revivable=state == DEAD)
+
+
+def _cancel_below(tx: Tx, root: bytes, word: str, *, revivable: bool) -> None:
+    released = []
+    stack = [(root, word)]
+    while stack:
+        parent, word = stack.pop()
+        why = f"parent {id_text(parent)} is {word}"
+        for child, mode in tx.rows("open_children", (parent,)):
+            if mode == RUN_CHILD:
+                tx.run("dep_failed", (why, child, parent))
+                released.append(child)
+            elif mode == CANCEL_CHILD and (flags := _cancel_one(tx, child, why)) is not None:
+                if revivable:
+                    tx.run("job_flag", (BY_PARENT, child))
+                if flags & KIDS:
+                    stack.append((child, "cancelled"))
+    _release(tx, released)
+
+
+def doom(tx: Tx, child: bytes, why: str) -> None:
+    """Cancel a child whose parent had failed before it came; a replay of a dead parent revives it."""
+    if cancel_waiting(tx, child, why) and why.endswith(" dead"):
+        tx.run("job_flag", (BY_PARENT, child))
+
+
+def _release(tx: Tx, children: Sequence[bytes]) -> None:
+    for id, lane_id, due_ms in tx.rows_in("released", children):
+        state = SCHEDULED if due_ms > tx.now_ms else READY
+        tx.run("job_released", (state, id))
+        tx.move(tx.lane(lane_id), BLOCKED, state)
+        if state == READY:
+            lanes.ready_again(tx, lane_id)
+        else:
+            tx.note_timer(lane_id, due_ms)
+
+
+def cancel_waiting(tx: Tx, id: bytes, reason: str) -> bool:
+    """Cancel a waiting job and, level by level, all that depend on it; False when it does not wait."""
+    flags = _cancel_one(tx, id, reason)
+    if flags is None:
+        return False
+    if flags & KIDS:
+        _cancel_below(tx, id, "cancelled", revivable=False)
+    return True
+
+
+def _cancel_one(tx: Tx, id: bytes, reason: str) -> int | None:
+    row = tx.row("job_cancel_waiting", (id,))
+    if row is None:
+        return None
+    state, lane_id, flags = row
+    tx.run("job_cancelled", (reason, tx.now_ms, id))
+    tx.move(tx.lane(lane_id), state, CANCELLED)
+    if flags & WATCHED:
+        tx.tell_finished([id])
+    return int(flags)
+
+
+def bury_waiting(tx: Tx, id: bytes, failure: Failure) -> None:
+    """A stored record that cannot be read goes to the dead letters with its bytes."""
+    row = tx.row("job_cancel_waiting", (id,))
+    if row is None:
+        return
+    state, lane_id, flags = row
+    lane = tx.lane(lane_id)
+    tx.run("job_buried", (failure.message, failure.cause or failure.type, failure.type, tx.now_ms, id))
+    tx.run("attempt_add", (id, id, 0, "dead", tx.now_ms, tx.now_ms, "", *failure_row(failure)))
+    count_cause(tx, id, lane.queue, lane.task, failure)
+    tx.move(lane, state, DEAD)
+    after_end(tx, id, flags, DEAD)
+
+
+def after_end(tx: Tx, id: bytes, flags: int, state: int, result: bytes | None = None) -> None:
+    """What everyone who waits for this job must hear."""
+    if flags & KIDS:
+        if state == SUCCEEDED:
+            parent_succeeded(tx, id, result)
+        else:
+            parent_failed(tx, id, state)
+    if flags & WATCHED:
+        tx.tell_finished([id])
+
+
+def cancel_children(tx: Tx, parent: bytes, reason: str) -> None:
+    """Cancel the dependents of a job that was asked to stop, in the same step as the request."""
+    for child, mode in tx.rows("open_children", (parent,)):
+        if mode == CANCEL_CHILD:
+            cancel_waiting(tx, child, reason)
+
+
+def revive_children(tx: Tx, root: bytes) -> None:
+    """The parent is tried again: dependents that its death cancelled wait for it again."""
+    stack = [root]
+    while stack:
+        for child, lane_id in tx.rows("cancelled_children", (stack.pop(), BY_PARENT)):
+            tx.run("job_revive_child", (~BY_PARENT, child))
+            tx.move(tx.lane(lane_id), CANCELLED, BLOCKED)
+            tx.tally(EVER_CANCELLED, -1)  # it is no longer one of those that were cancelled
+            stack.append(child)
+
+
+def failure_row(failure: Failure) -> tuple[str, ...]:
+    """The columns of an attempt that describe its error."""
+    return (failure.kind, failure.type, failure.message, failure.traceback, failure.cause or failure.type)
+
+
+def count_cause(tx: Tx, id: bytes, queue: str, task: str, failure: Failure) -> None:
+    """One more dead job of this origin."""
+    cause = failure.cause or failure.type
+    tx.run("cause_add", (cause, queue, task, failure.type, failure.message, tx.now_ms, tx.now_ms, id))

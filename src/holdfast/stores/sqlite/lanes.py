@@ -1,0 +1,101 @@
+"""Remembers which lanes can be served: idle, active (in the index that claim reads), or waiting at a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from holdfast.core.job import Lane
+from holdfast.stores.sqlite.tx import IDLE, READY, SCHEDULED, Tx
+
+PROMOTE = 512  # due jobs that one claim moves to ready: bounds its length
+GATES = 64  # due gates that one claim opens
+
+_encode = msgspec.json.Encoder().encode
+
+
+def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
+    """Store lanes that are not there yet."""
+    rows = []
+    for lane in lanes:
+        tx.known.lanes.setdefault(lane.id, lane)
+        rows.append(
+            (
+                lane.id,
+                lane.kind,
+                lane.member,
+                lane.ring,
+                lane.priority,
+                lane.queue,
+                lane.task,
+                lane.group,
+                _encode(lane),
+            )
+        )
+        tx.many("lane_gate_insert", [(key, lane.id) for key in lane.lane_gates])
+    tx.many("lane_insert", rows)
+
+
+def activate(tx: Tx, lane: Lane, count: int) -> None:
+    """The lane has `count` more ready jobs; an idle one enters at the end of the round."""
+    tx.ready[lane.id] += count
+    row = tx.row("lane_state", (lane.id,))
+    if row is None or row[0] != IDLE:
+        return
+    turn = _turn_of(tx, "active_member", lane.member, f"group:{lane.group}" if lane.group is not None else "")
+    _turn_of(tx, "active_ring", lane.ring, f"queue:{lane.queue}")
+    tx.run("lane_activate", (turn, lane.id))
+
+
+def _turn_of(tx: Tx, active: str, id: int, name: str) -> int:
+    """The turn of a member or ring; one with nothing active gets a fresh one, behind all who wait."""
+    if tx.row(active, (id,)) is not None:
+        row = tx.row("turn_get", (id,))
+        if row is not None:
+            return int(row[0])
+    turn = tx.next_turn()
+    weight = weight_of(tx, name)
+    tx.run("turn_put", (id, turn, weight, weight, name))
+    return turn
+
+
+def weight_of(tx: Tx, name: str) -> int:
+    """How many jobs a turn of this queue or group is worth."""
+    if not name:
+        return 1
+    row = tx.row("control_value", ("weight", name))
+    return max(1, int(msgspec.json.decode(row[0], type=int))) if row is not None else 1
+
+
+def ready_again(tx: Tx, lane_id: int, count: int = 1) -> None:
+    """Jobs of a stored lane became ready."""
+    activate(tx, tx.lane(lane_id), count)
+
+
+def promote(tx: Tx) -> bool:
+    """Move due jobs from scheduled to ready, urgent ones first; True when more are due than one step takes."""
+    due = tx.rows("due_jobs", (tx.now_ms, PROMOTE))
+    if not due:
+        return False
+    tx.many("job_promote", [(id,) for id, _ in due])
+    for lane_id, count in _tally(due):
+        lane = tx.lane(lane_id)
+        tx.move(lane, SCHEDULED, READY, count)
+        activate(tx, lane, count)
+    return len(due) == PROMOTE
+
+
+def _tally(rows: Sequence[tuple[bytes, int]]) -> list[tuple[int, int]]:
+    counts: dict[int, int] = {}
+    for _, lane_id in rows:
+        counts[lane_id] = counts.get(lane_id, 0) + 1
+    return list(counts.items())
+
+
+def open_due_gates(tx: Tx) -> None:
+    """Look at gates whose time has come: `finish` of this step wakes those who wait there."""
+    keys = [key for (key,) in tx.rows("due_gates", (tx.now_ms, GATES))]
+    if keys:
+        tx.load_gates(keys)
+        tx.wake_lanes_now(keys)

@@ -1,0 +1,213 @@
+"""What people and janitors do to stored jobs: cancel, retry, discard, change gates, keep records, prune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from holdfast.core.gate import Gate, GateChange, apply_change, is_blank
+from holdfast.core.view import Control, Entry, Retention
+from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
+from holdfast.stores.sqlite import graph, lanes, settle
+from holdfast.stores.sqlite.enqueue import decode_extra, holder_of
+from holdfast.stores.sqlite.settle import Running
+from holdfast.stores.sqlite.tx import (
+    CANCELLED,
+    DEAD,
+    DISCARDED,
+    KIDS,
+    READY,
+    RUNNING,
+    SCHEDULED,
+    SUCCEEDED,
+    Tx,
+)
+
+REMEMBER_MS = 600_000  # an enqueue repeated this long after its job is gone is still the same job
+RECEIPT_MS = 3_600_000
+
+
+def cancel(tx: Tx, ids: Sequence[bytes], reason: str, *, force: bool) -> list[CancelAnswer]:
+    """Cancel each job with its dependents; a running one is asked to stop, or with `force` fenced off."""
+    heads = {row[0]: Running(*row) for row in tx.rows_in("heads", list(ids))}
+    answers: list[CancelAnswer] = []
+    for id in ids:
+        head = heads.get(id)
+        if head is None:
+            answers.append("gone")
+        elif head.state == RUNNING and not force:
+            session = tx.row("session_of", (head.token,))
+            tx.run("job_cancelling", (reason, id))
+            if head.flags & KIDS:
+                graph.cancel_children(tx, id, reason)
+            if session is not None:
+                tx.tell_cancel(session[0])
+            answers.append("cancelling")
+        elif head.state == RUNNING:
+            settle.revoke(tx, head, reason)
+            answers.append("cancelled")
+        elif graph.cancel_waiting(tx, id, reason):
+            answers.append("cancelled")
+        else:
+            # Finished before, or taken down a moment ago with a parent named in the same call.
+            answers.append("finished" if head.state >= SUCCEEDED else "cancelled")
+    return answers
+
+
+def retry(tx: Tx, request: RetryRequest) -> list[RetryAnswer]:
+    """Dead jobs run again with fresh attempts; scheduled ones run now."""
+    return [_retry_one(tx, id, request) for id in request.ids]
+
+
+def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
+    row = tx.row("job_for_retry", (id,))
+    if row is None:
+        return "gone"
+    state, lane_id, flags, cause, extra = row
+    if state not in (DEAD, SCHEDULED):
+        return "not_dead"
+    lane = tx.lane(lane_id)
+    unique = _unique_of(extra)
+    if state == DEAD and unique is not None:
+        key = f"{lane.task}\x00{unique}"
+        holder = holder_of(tx, key)
+        if holder is not None and holder != id:
+            return "unique_held"
+        # The key may have gone to another job and back: it is this one's again, while it lives.
+        tx.run("unique_claim", (id, key))
+    due_ms = tx.now_ms + request.delay_ms
+    new = SCHEDULED if request.delay_ms > 0 else READY
+    if request.args is not None:
+        tx.run("body_args", (request.args, id))
+    tx.run("job_again" if state == DEAD else "job_now", (new, due_ms, id))
+    tx.move(lane, state, new)
+    if state == DEAD:
+        tx.run("cause_less", (cause, lane.queue, lane.task))
+        tx.run("cause_clean")
+    if new == READY:
+        lanes.activate(tx, lane, 1)
+    else:
+        tx.note_timer(lane_id, due_ms)
+    if state == DEAD and flags & KIDS:
+        graph.revive_children(tx, id)
+    return "retried"
+
+
+def _unique_of(extra: bytes | None) -> str | None:
+    if extra is None:
+        return None
+    try:
+        return decode_extra(extra).unique
+    except msgspec.DecodeError:
+        return None
+
+
+def discard(tx: Tx, ids: Sequence[bytes]) -> int:
+    """Remove dead jobs for good."""
+    gone = 0
+    for id in ids:
+        row = tx.row("job_for_retry", (id,))
+        if row is None or row[0] != DEAD:
+            continue
+        lane = tx.lane(row[1])
+        tx.run("cause_less", (row[3], lane.queue, lane.task))
+        tx.move(lane, DEAD, None)
+        tx.tally(DISCARDED)
+        _erase(tx, [(id, row[1], DEAD, row[4], tx.now_ms)])
+        gone += 1
+    tx.run("cause_clean")
+    return gone
+
+
+def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int]]) -> None:
+    """Delete every trace of finished jobs but their ids."""
+    ids = [(row[0],) for row in rows]
+    for name in (
+        "erase_job",
+        "erase_body",
+        "erase_result",
+        "erase_notes",
+        "erase_attempts",
+        "erase_deps",
+        "erase_watch",
+    ):
+        tx.many(name, ids)
+    remember = [(id, state, until) for id, _, state, _, at in rows if (until := at + REMEMBER_MS) > tx.now_ms]
+    tx.many("gone_put", remember)
+    for id, lane_id, _, extra, _ in rows:
+        tx.lane_jobs[lane_id] -= 1
+        unique = _unique_of(extra)
+        if unique is not None:
+            tx.run("unique_drop", (f"{tx.lane(lane_id).task}\x00{unique}", id, tx.now_ms))
+
+
+def prune(tx: Tx, retention: Retention, limit: int) -> int:
+    """Remove what has outlived its time, `limit` rows at most."""
+    removed = 0
+    for state, keep_ms in (
+        (SUCCEEDED, retention.succeeded_ms),
+        (CANCELLED, retention.cancelled_ms),
+        (DEAD, retention.dead_ms),
+    ):
+        if keep_ms is None or removed >= limit:
+            continue
+        rows = tx.rows("outlived", (state, tx.now_ms - keep_ms, limit - removed))
+        if state == DEAD:
+            removed += discard(tx, [row[0] for row in rows])
+            continue
+        _erase(tx, rows)
+        for row in rows:
+            tx.move(tx.lane(row[1]), state, None)
+        removed += len(rows)
+    removed += _prune_rest(tx, retention, max(0, limit - removed))
+    return removed
+
+
+def _prune_rest(tx: Tx, retention: Retention, limit: int) -> int:
+    removed = tx.run("gone_old", (tx.now_ms, limit))
+    removed += tx.run("receipts_old", (tx.now_ms - RECEIPT_MS, limit))
+    for log, keep_ms in (("audit", retention.audit_ms), ("event", retention.event_ms)):
+        if keep_ms is not None:
+            removed += tx.run("log_old", (log, tx.now_ms - keep_ms, limit))
+    removed += tx.run("events_over", (retention.events, limit))
+    for lane_id, member in tx.rows("empty_lanes", (limit,)):
+        keys = [key for (key,) in tx.rows("gates_of_lane", (lane_id,))]
+        tx.run("lane_gates_drop", (lane_id,))
+        for key in keys:
+            gate = tx.gate(key)
+            if gate is not None and is_blank(gate, tx.now_ms) and tx.row("gate_in_use", (key,)) is None:
+                tx.run("gate_drop", (key,))
+        tx.run("lane_drop", (lane_id,))
+        tx.run("turn_drop", (member, member))
+        tx.known.lanes.pop(lane_id, None)
+        removed += 1
+    return removed
+
+
+def change_gates(tx: Tx, changes: Sequence[GateChange]) -> list[Gate]:
+    """Apply operators' changes; `finish` wakes whoever can run now."""
+    answers = []
+    for change in changes:
+        gate = apply_change(tx.gate(change.key), change, tx.now_ms)
+        tx.put_gate(gate)
+        answers.append(gate)
+    return answers
+
+
+def put_control(tx: Tx, control: Control, expect: int | None) -> Control | None:
+    """Write a named record, over the version that the caller saw."""
+    row = tx.row("control_version", (control.kind, control.name))
+    version = 0 if row is None else int(row[0])
+    if expect is not None and expect != version:
+        return None
+    tx.run("control_put", (control.kind, control.name, control.value, version + 1))
+    if control.kind == "weight":
+        weight = max(1, msgspec.json.decode(control.value, type=int))
+        tx.run("turn_weight", (weight, weight, control.name))
+    return Control(control.kind, control.name, control.value, version + 1)
+
+
+def append(tx: Tx, entries: Sequence[Entry]) -> None:
+    """Add lines to a log."""
+    tx.many("log_add", [(e.log, e.at_ms, e.kind, e.actor, e.job, e.reason, e.data) for e in entries])

@@ -1,0 +1,281 @@
+"""Applies what became of running jobs, each only while its token still holds it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.core.gate import Charge, Verdict, give_back, hold
+from holdfast.core.lease import Note
+from holdfast.core.state import STATES
+from holdfast.core.transition import (
+    Bury,
+    Drop,
+    Failure,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Settled,
+    Snooze,
+    Succeed,
+    Transition,
+)
+from holdfast.stores.sqlite import graph, lanes
+from holdfast.stores.sqlite.tx import (
+    CANCELLED,
+    CANCELLING,
+    DEAD,
+    EVER_LOST,
+    KIDS,
+    READY,
+    RUNNING,
+    SCHEDULED,
+    STALE,
+    SUCCEEDED,
+    WATCHED,
+    Tx,
+)
+
+_decode_charges = msgspec.json.Decoder(list[Charge]).decode
+_encode_answers = msgspec.json.Encoder().encode
+_decode_answers = msgspec.json.Decoder(list[Settled]).decode
+
+STALE_ANSWER = {state.code: Settled("stale", state) for state in STATES}
+DONE = {state.code: Settled("done", state) for state in STATES}
+GONE = Settled("gone")
+
+
+class Running(NamedTuple):
+    """A job's head, as settling needs it."""
+
+    id: bytes
+    state: int
+    token: int | None
+    lane: int
+    attempt: int
+    lost: int
+    flags: int
+    charged: bytes | None
+    claimed_ms: int
+    reason: str | None
+    held_since_ms: int | None
+
+
+def settle(tx: Tx, session: str, seq: int, transitions: Sequence[Transition]) -> list[Settled]:
+    """Apply each transition whose token matches; the same (session, seq) again changes nothing."""
+    receipt = tx.row("receipt", (session, "settle", seq))
+    if receipt is not None:
+        return _decode_answers(receipt[0])
+    answers = Settling(tx, session).apply(transitions)
+    tx.run("receipt_put", (session, "settle", seq, _encode_answers(answers), tx.now_ms))
+    return answers
+
+
+class Settling:
+    """The gathered writes of one settlement."""
+
+    def __init__(self, tx: Tx, session: str) -> None:
+        self.tx = tx
+        self.session = session
+        self.left: Counter[int] = Counter()  # token → jobs that left its lease
+        self.succeeded: list[tuple[int, bytes]] = []
+        self.results: list[tuple[bytes, bytes]] = []
+        self.attempts: list[tuple[object, ...]] = []
+        self.ended: list[tuple[Running, int, bytes | None]] = []  # with dependents or watchers
+
+    def apply(self, transitions: Sequence[Transition]) -> list[Settled]:
+        tx = self.tx
+        heads = {row[0]: Running(*row) for row in tx.rows_in("heads", [t.id for t in transitions])}
+        answers = []
+        for transition in transitions:
+            head = heads.get(transition.id)
+            if head is None:
+                answers.append(GONE)
+            elif head.token != transition.token or head.state != RUNNING:
+                tx.tally(STALE)
+                answers.append(STALE_ANSWER[head.state])
+            else:
+                state = self.one(head, transition)
+                heads[head.id] = head._replace(state=state, token=None)
+                answers.append(DONE[state])
+        self.write()
+        return answers
+
+    def one(self, head: Running, transition: Transition) -> int:
+        """Apply a transition that is known to be allowed; the state code the job is in now."""
+        self.left[transition.token] += 1
+        lane = self.tx.lane(head.lane)
+        if isinstance(transition, Succeed):
+            state = self._succeed(head, transition)
+        elif head.flags & CANCELLING:
+            state = self._cancelled(head, transition, head.reason or "cancelled")
+        else:
+            state = self._other(head, transition)
+        self.tx.move(lane, RUNNING, state)
+        if state == READY:
+            lanes.activate(self.tx, lane, 1)
+        if head.charged is not None:
+            self._give_back(head, transition)
+        if state >= SUCCEEDED and head.flags & (KIDS | WATCHED):
+            self.ended.append((head, state, transition.result if isinstance(transition, Succeed) else None))
+        return state
+
+    def _succeed(self, head: Running, transition: Succeed) -> int:
+        self.succeeded.append((self.tx.now_ms, head.id))
+        if transition.result is not None and transition.result != b"null":
+            self.results.append((head.id, transition.result))
+        if head.attempt > 1 or head.lost:  # a clean first-try success writes no attempt row
+            self._attempt(head, "succeeded")
+        return SUCCEEDED
+
+    def _cancelled(self, head: Running, transition: Transition, reason: str) -> int:
+        failure = transition.failure if isinstance(transition, (RetryAfter, Bury)) else None
+        self._attempt(head, "cancelled", failure, reason)
+        self.tx.run("job_cancelled", (reason, self.tx.now_ms, head.id))
+        return CANCELLED
+
+    def _other(self, head: Running, transition: Transition) -> int:
+        tx = self.tx
+        match transition:
+            case RetryAfter():
+                self._attempt(head, "retried", transition.failure)
+                state = SCHEDULED if transition.delay_ms > 0 else READY
+                failure = transition.failure
+                tx.run(
+                    "job_retry",
+                    (state, tx.now_ms + transition.delay_ms, failure.message, failure.cause, failure.type, head.id),
+                )
+                if state == SCHEDULED:
+                    tx.note_timer(head.lane, tx.now_ms + transition.delay_ms)
+                return state
+            case Bury():
+                return self._bury(head, transition.failure)
+            case Drop():
+                return self._cancelled(head, transition, transition.reason)
+            case Release():
+                if transition.started:
+                    self._attempt(head, "released")
+                tx.run("job_release", (head.id,))
+                return READY
+            case Snooze():
+                self._attempt(head, "snoozed", None, transition.reason)
+                due_ms = tx.now_ms + transition.delay_ms
+                tx.run("job_snooze", (due_ms, transition.reason, tx.now_ms, head.id))
+                tx.note_timer(head.lane, due_ms)
+                return SCHEDULED
+            case Hold():
+                self._attempt(head, "held", None, transition.reason)
+                tx.run("job_hold", (transition.reason, tx.now_ms, head.id))
+                gate = tx.gate_or_new(transition.gate)
+                tx.put_gate(hold(gate, tx.now_ms + transition.delay_ms))
+                return READY
+            case Lose():
+                return self.lose(head, transition.reason or "its worker died", proven=transition.proven)
+        raise TypeError(f"unknown transition {transition!r}")
+
+    def lose(self, head: Running, reason: str, *, proven: bool) -> int:
+        """A lost lease: back to the front with one more loss, or to the dead letters as poison."""
+        self.tx.tally(EVER_LOST)
+        lost = head.lost + 1
+        max_lost = self.tx.policy(int(self.tx.row("job_policy", (head.id,))[0])).max_lost
+        if proven or lost >= max_lost:
+            words = "proven alone in its process" if proven else f"lost {lost} times"
+            failure = Failure("lost", "holdfast.Poison", f"{reason}; {words}", cause="poison")
+            self.tx.run("job_lost_count", (lost, head.id))
+            return self._bury(head, failure)
+        self._attempt(head, "lost", Failure("lost", "holdfast.LeaseLost", reason))
+        self.tx.run("job_lost", (lost, reason, head.id))
+        return READY
+
+    def _bury(self, head: Running, failure: Failure) -> int:
+        lane = self.tx.lane(head.lane)
+        self._attempt(head, "dead", failure)
+        self.tx.run(
+            "job_buried", (failure.message, failure.cause or failure.type, failure.type, self.tx.now_ms, head.id)
+        )
+        graph.count_cause(self.tx, head.id, lane.queue, lane.task, failure)
+        return DEAD
+
+    def _attempt(self, head: Running, outcome: str, failure: Failure | None = None, message: str = "") -> None:
+        columns = graph.failure_row(failure) if failure is not None else (None, "", message, "", "")
+        self.attempts.append(
+            (head.id, head.id, head.attempt, outcome, head.claimed_ms, self.tx.now_ms, self.session, *columns)
+        )
+
+    def _give_back(self, head: Running, transition: Transition | None) -> None:
+        assert head.charged is not None
+        assert head.token is not None
+        verdict = verdict_of(transition)
+        unstarted = isinstance(transition, Release) and not transition.started
+        for taken in _decode_charges(head.charged):
+            gate = self.tx.gate(taken.gate)
+            if gate is not None:
+                self.tx.put_gate(
+                    give_back(
+                        gate,
+                        taken,
+                        token=head.token,
+                        verdict=verdict,
+                        unstarted=unstarted,
+                        now_ms=self.tx.now_ms,
+                    )
+                )
+
+    def write(self) -> None:
+        """Write what was gathered; dependents are moved last, when every parent's row is true."""
+        tx = self.tx
+        tx.many("job_succeeded", self.succeeded)
+        tx.many("result_put", self.results)
+        tx.many("attempt_add", self.attempts)
+        tx.many("lease_less", [(n, token) for token, n in self.left.items()])
+        tx.many("lease_done", [(token,) for token in self.left])
+        for head, state, result in self.ended:
+            graph.after_end(tx, head.id, head.flags, state, result)
+
+
+def verdict_of(transition: Transition | None) -> Verdict:
+    """What an outcome says about the health of what the job depends on."""
+    if isinstance(transition, Succeed):
+        return "ok"
+    if isinstance(transition, (RetryAfter, Bury)) and transition.failure.kind in ("transient", "timeout"):
+        return "failed"
+    return "neutral"
+
+
+def take_back(tx: Tx, heads: Sequence[Running], session: str, reason: str) -> None:
+    """Lost leases: as if each job had been settled with Lose."""
+    settling = Settling(tx, session)
+    for head in heads:
+        assert head.token is not None
+        settling.one(head, Lose(head.id, head.token, reason=reason))
+    settling.write()
+
+
+def release_all(tx: Tx, heads: Sequence[Running], session: str) -> None:
+    """A session that leaves in order gives back what it holds, unspent."""
+    settling = Settling(tx, session)
+    for head in heads:
+        assert head.token is not None
+        settling.one(head, Release(head.id, head.token, started=True))
+    settling.write()
+
+
+def revoke(tx: Tx, head: Running, reason: str) -> None:
+    """A forced cancel: the lease is over at once, and its holder's late success is stale."""
+    assert head.token is not None
+    settling = Settling(tx, "")
+    settling.one(head._replace(flags=head.flags | CANCELLING, reason=reason), Drop(head.id, head.token, reason))
+    settling.write()
+
+
+def save(tx: Tx, id: bytes, token: int, note: Note) -> bool:
+    """Write a note of a running job while its token holds."""
+    if tx.run("job_flag_notes", (id, token)) == 0:
+        tx.tally(STALE)
+        return False
+    tx.run("note_put", (id, note.kind, note.name, note.body))
+    return True

@@ -1,0 +1,61 @@
+-- Promise: ready jobs become running under one token. Inputs: positional. Answer: rows where it says so.
+-- Relies on hf_lane_active, hf_job_ready, hf_job_running.
+
+-- name: session_claiming
+SELECT idle, next_ms FROM hf_session WHERE id = ? AND deadline_ms > ?;
+
+-- name: receipt
+SELECT answer FROM hf_receipt WHERE session = ? AND claimer = ? AND seq = ?;
+
+-- name: receipt_put
+INSERT OR REPLACE INTO hf_receipt (session, claimer, seq, answer, at_ms) VALUES (?, ?, ?, ?, ?);
+
+-- A loose scan: one seek per class that has an active lane, however many lanes and jobs there are.
+-- name: active_classes
+WITH RECURSIVE step(class) AS (
+  SELECT min(class) FROM hf_lane INDEXED BY hf_lane_active WHERE state = 1
+  UNION ALL
+  SELECT (SELECT min(class) FROM hf_lane INDEXED BY hf_lane_active WHERE state = 1 AND class > step.class) FROM step
+  WHERE step.class IS NOT NULL
+)
+SELECT step.class, l.priority, l.id FROM step
+CROSS JOIN hf_lane l ON l.id = (
+  SELECT id FROM hf_lane INDEXED BY hf_lane_active WHERE class = step.class AND state = 1 ORDER BY priority, turn, id LIMIT 1
+);
+
+-- name: active_lanes
+SELECT id, member, ring, turn FROM hf_lane INDEXED BY hf_lane_active
+WHERE class = ? AND priority = ? AND state = 1 ORDER BY turn, id LIMIT ?;
+
+-- name: lane_front
+SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,
+       b.policy, b.args, b.extra
+FROM hf_job j INDEXED BY hf_job_ready CROSS JOIN hf_body b ON b.id = j.id
+WHERE j.lane = ? AND j.state = 2 ORDER BY j.due_ms, j.id LIMIT ?;
+
+-- name: rows_of_token
+SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,
+       b.policy, b.args, b.extra
+FROM hf_job j INDEXED BY hf_job_running CROSS JOIN hf_body b ON b.id = j.id
+WHERE j.token = ? AND j.state = 3 ORDER BY j.priority, j.due_ms, j.id;
+
+-- name: charges_of_token
+SELECT id, charged FROM hf_job INDEXED BY hf_job_running WHERE token = ? AND state = 3;
+
+-- name: next_token
+UPDATE hf_clock SET token = max(token + 1, ?) RETURNING token;
+
+-- name: job_start
+UPDATE hf_job SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = ?, charged = NULL WHERE id = ? AND state = 2;
+
+-- name: job_start_charged
+UPDATE hf_job SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = ?, charged = ? WHERE id = ? AND state = 2;
+
+-- name: lease_put
+INSERT INTO hf_lease (token, session, hard_until_ms, left) VALUES (?, ?, ?, ?);
+
+-- name: inputs
+SELECT parent, result, failed FROM hf_dep WHERE child = ? AND done = 1;
+
+-- name: notes
+SELECT kind, name, body FROM hf_note WHERE job = ? ORDER BY kind, name;

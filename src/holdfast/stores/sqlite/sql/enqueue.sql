@@ -1,0 +1,42 @@
+-- Promise: new heads, bodies, policies and unique keys. Inputs: positional, in column order.
+-- Answer: rows where it says so. Relies on the primary keys only.
+
+-- name: job_insert
+INSERT INTO hf_job (id, state, lane, priority, due_ms, enqueued_ms, expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: body_insert
+INSERT INTO hf_body (id, policy, args, extra) VALUES (?, ?, ?, ?);
+
+-- name: policy_insert
+INSERT OR IGNORE INTO hf_policy (id, body) VALUES (?, ?);
+
+-- name: policy_body
+SELECT body FROM hf_policy WHERE id = ?;
+
+-- name: any_gone
+SELECT 1 FROM hf_gone LIMIT 1;
+
+-- name: gone_states
+SELECT id, state FROM hf_gone WHERE id IN (:keys);
+
+-- name: job_states
+SELECT id, state FROM hf_job WHERE id IN (:keys);
+
+-- name: job_state
+SELECT state FROM hf_job WHERE id = ?;
+
+-- name: unique_put
+INSERT OR REPLACE INTO hf_unique (key, job, states, until_ms) VALUES (?, ?, ?, ?);
+
+-- name: unique_holder
+SELECT u.job, u.states, u.until_ms, j.state FROM hf_unique u LEFT JOIN hf_job j ON j.id = u.job WHERE u.key = ?;
+
+-- name: job_waiting
+SELECT state, lane, enqueued_ms FROM hf_job WHERE id = ? AND state < 3;
+
+-- name: job_replace
+UPDATE hf_job SET state = ?, lane = ?, priority = ?, due_ms = ?, expires_ms = ?, attempt = 0, held = 0, held_since_ms = NULL
+WHERE id = ? AND state < 3;
+
+-- name: body_replace
+UPDATE hf_body SET policy = ?, args = ? WHERE id = ?;

@@ -1,0 +1,33 @@
+-- Promise: questions that change nothing. Inputs: positional. Answer: rows. Relies on the primary keys,
+-- hf_job_ready and hf_lane_queue.
+
+-- name: views
+SELECT j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
+j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, b.policy, b.args, b.extra
+FROM hf_job j JOIN hf_body b ON b.id = j.id WHERE j.id IN (:keys);
+
+-- name: by_suffix
+SELECT id FROM (SELECT id FROM hf_job ORDER BY id DESC LIMIT ?2) WHERE lower(hex(id)) LIKE ?1 LIMIT 3;
+
+-- name: attempts
+SELECT number, outcome, started_ms, finished_ms, session, kind, type, message, traceback, cause
+FROM hf_attempt WHERE job = ? ORDER BY seq;
+
+-- name: causes
+SELECT cause, n, type, message, task, queue, first_ms, last_ms, sample FROM hf_cause
+WHERE ? IS NULL OR queue = ? ORDER BY n DESC, last_ms DESC LIMIT ?;
+
+-- name: queue_names
+SELECT DISTINCT queue FROM hf_lane INDEXED BY hf_lane_queue;
+
+-- name: oldest_ready
+SELECT min(due) FROM (
+  SELECT (SELECT j.due_ms FROM hf_job j INDEXED BY hf_job_ready WHERE j.lane = l.id AND j.state = 2
+          ORDER BY j.due_ms LIMIT 1) AS due
+  FROM hf_lane l INDEXED BY hf_lane_queue WHERE l.queue = ? AND l.state > 0 LIMIT 10000
+);
+
+-- name: ahead
+SELECT count(*) FROM (
+  SELECT 1 FROM hf_job INDEXED BY hf_job_ready WHERE lane = ? AND state = 2 AND (due_ms, id) < (?, ?) LIMIT ?
+);

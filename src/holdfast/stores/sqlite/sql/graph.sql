@@ -1,0 +1,62 @@
+-- Promise: dependents move with their parents. Inputs: positional. Answer: rows where it says so.
+-- Relies on hf_dep_parent, hf_dep_open and the primary keys.
+
+-- name: dep_insert
+INSERT OR IGNORE INTO hf_dep (child, parent, mode, done, result, failed) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: dep_done
+UPDATE hf_dep SET done = 1, result = ?, failed = ? WHERE parent = ? AND done = 0;
+
+-- name: dep_failed
+UPDATE hf_dep SET done = 1, failed = ? WHERE child = ? AND parent = ? AND done = 0;
+
+-- name: open_children
+SELECT child, mode FROM hf_dep INDEXED BY hf_dep_parent WHERE parent = ? AND done = 0;
+
+-- name: open_parents
+SELECT d.parent, j.state FROM hf_dep d LEFT JOIN hf_job j ON j.id = d.parent WHERE d.child = ? AND d.done = 0;
+
+-- name: cancelled_children
+SELECT d.child, j.lane FROM hf_dep d INDEXED BY hf_dep_parent JOIN hf_job j ON j.id = d.child
+WHERE d.parent = ? AND d.done = 0 AND j.state = 6 AND j.flags & ?;
+
+-- name: job_flag_kids
+UPDATE hf_job SET flags = flags | 1 WHERE id = ?;
+
+-- name: job_flag_inputs
+UPDATE hf_job SET flags = flags | 16 WHERE id = ?;
+
+-- name: job_flag
+UPDATE hf_job SET flags = flags | ? WHERE id = ?;
+
+-- name: released
+SELECT j.id, j.lane, j.due_ms FROM hf_job j WHERE j.id IN (:keys) AND j.state = 0
+AND NOT EXISTS (SELECT 1 FROM hf_dep d INDEXED BY hf_dep_open WHERE d.child = j.id AND d.done = 0);
+
+-- name: job_released
+UPDATE hf_job SET state = ? WHERE id = ? AND state = 0;
+
+-- name: job_revive_child
+UPDATE hf_job SET state = 0, flags = flags & ?, finished_ms = NULL, reason = NULL WHERE id = ? AND state = 6;
+
+-- name: job_cancel_waiting
+SELECT state, lane, flags FROM hf_job WHERE id = ? AND state < 3;
+
+-- name: job_cancelled
+UPDATE hf_job SET state = 6, reason = ?, finished_ms = ?, token = NULL, charged = NULL WHERE id = ?;
+
+-- name: job_buried
+UPDATE hf_job SET state = 5, reason = ?, cause = ?, error_type = ?, finished_ms = ?, token = NULL, charged = NULL WHERE id = ?;
+
+-- name: result
+SELECT body FROM hf_result WHERE id = ?;
+
+-- name: cause_add
+INSERT INTO hf_cause (cause, queue, task, n, type, message, first_ms, last_ms, sample) VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET n = n + 1, message = excluded.message, last_ms = excluded.last_ms, sample = excluded.sample;
+
+-- name: cause_less
+UPDATE hf_cause SET n = n - 1 WHERE cause = ? AND queue = ? AND task = ?;
+
+-- name: cause_clean
+DELETE FROM hf_cause WHERE n <= 0;

@@ -1,0 +1,102 @@
+-- Promise: lanes, turns and gates as claim sees them. Inputs: positional. Answer: rows where it says so.
+-- Relies on hf_lane_active, hf_lane_waiting, hf_lane_member, hf_lane_ring, hf_job_scheduled, hf_gate_opens.
+
+-- name: lane_insert
+INSERT OR IGNORE INTO hf_lane (id, class, member, ring, priority, queue, task, grp, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: lane_gate_insert
+INSERT OR IGNORE INTO hf_lane_gate (gate, lane) VALUES (?, ?);
+
+-- name: lane_body
+SELECT body FROM hf_lane WHERE id = ?;
+
+-- name: lane_state
+SELECT state FROM hf_lane WHERE id = ?;
+
+-- name: lane_count
+UPDATE hf_lane SET jobs = jobs + ? WHERE id = ?;
+
+-- name: lane_activate
+UPDATE hf_lane SET state = 1, turn = ? WHERE id = ? AND state = 0;
+
+-- name: lane_idle
+UPDATE hf_lane SET state = 0 WHERE id = ?;
+
+-- name: lane_park
+UPDATE hf_lane SET state = 2, gate = ? WHERE id = ?;
+
+-- name: active_member
+SELECT 1 FROM hf_lane WHERE member = ? AND state = 1 LIMIT 1;
+
+-- name: active_ring
+SELECT 1 FROM hf_lane WHERE ring = ? AND state = 1 LIMIT 1;
+
+-- name: next_turn
+UPDATE hf_clock SET turn = turn + 1 RETURNING turn;
+
+-- name: turn_get
+SELECT turn FROM hf_turn WHERE id = ?;
+
+-- name: turn_put
+INSERT INTO hf_turn (id, turn, left, weight, name) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET turn = excluded.turn, left = excluded.left, weight = excluded.weight;
+
+-- name: turns
+SELECT id, turn, left, weight FROM hf_turn WHERE id IN (:keys);
+
+-- name: turn_left
+UPDATE hf_turn SET left = ? WHERE id = ?;
+
+-- name: turn_move
+UPDATE hf_turn SET left = ?, turn = ? WHERE id = ?;
+
+-- name: turn_weight
+UPDATE hf_turn SET weight = ?, left = min(left, ?) WHERE name = ?;
+
+-- name: member_lanes_move
+UPDATE hf_lane SET turn = ? WHERE member = ? AND state = 1;
+
+-- name: due_jobs
+SELECT j.id, j.lane FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
+CROSS JOIN hf_job AS j INDEXED BY hf_job_scheduled
+WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ? LIMIT ?;
+
+-- name: job_promote
+UPDATE hf_job SET state = 2 WHERE id = ? AND state = 1;
+
+-- name: next_due
+SELECT min(due) FROM (
+  SELECT (SELECT j.due_ms FROM hf_job j INDEXED BY hf_job_scheduled
+          WHERE j.state = 1 AND j.priority = p.column1 ORDER BY j.due_ms LIMIT 1) AS due
+  FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
+);
+
+-- name: gates_by_key
+SELECT key, body FROM hf_gate WHERE key IN (:keys);
+
+-- name: gate_put
+INSERT INTO hf_gate (key, body, opens_ms) VALUES (?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET body = excluded.body, opens_ms = excluded.opens_ms;
+
+-- name: gate_arm
+UPDATE hf_gate SET opens_ms = ? WHERE key = ? AND opens_ms IS NOT ?;
+
+-- name: due_gates
+SELECT key FROM hf_gate WHERE opens_ms <= ? ORDER BY opens_ms LIMIT ?;
+
+-- name: next_gate
+SELECT min(opens_ms) FROM hf_gate WHERE opens_ms IS NOT NULL;
+
+-- name: waiting_classes
+WITH RECURSIVE step(class) AS (
+  SELECT min(class) FROM hf_lane WHERE gate = ?1 AND state = 2
+  UNION ALL
+  SELECT (SELECT min(class) FROM hf_lane WHERE gate = ?1 AND state = 2 AND class > step.class) FROM step
+  WHERE step.class IS NOT NULL
+)
+SELECT class FROM step WHERE class IS NOT NULL;
+
+-- name: wake_lanes
+UPDATE hf_lane SET state = 1, gate = NULL, turn = coalesce((SELECT t.turn FROM hf_turn t WHERE t.id = hf_lane.member), turn)
+WHERE id IN (SELECT id FROM hf_lane WHERE gate = ? AND class = ? AND state = 2 ORDER BY priority, turn LIMIT ?)
+RETURNING id;

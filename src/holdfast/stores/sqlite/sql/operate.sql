@@ -1,0 +1,113 @@
+-- Promise: what people and janitors change. Inputs: positional. Answer: rows where it says so.
+-- Relies on hf_job_finished, hf_lane_empty, hf_gone_until, hf_log_by and the primary keys.
+
+-- name: session_of
+SELECT session FROM hf_lease WHERE token = ?;
+
+-- name: job_cancelling
+UPDATE hf_job SET flags = flags | 4, reason = ? WHERE id = ? AND state = 3;
+
+-- name: job_for_retry
+SELECT j.state, j.lane, j.flags, j.cause, b.extra FROM hf_job j JOIN hf_body b ON b.id = j.id WHERE j.id = ?;
+
+-- name: job_again
+UPDATE hf_job SET state = ?, due_ms = ?, finished_ms = NULL, attempt = 0, lost = 0, held = 0, held_since_ms = NULL,
+  expires_ms = NULL, flags = flags & ~4, reason = NULL, cause = NULL, error_type = NULL WHERE id = ? AND state = 5;
+
+-- name: job_now
+UPDATE hf_job SET state = ?, due_ms = ? WHERE id = ? AND state = 1;
+
+-- name: body_args
+UPDATE hf_body SET args = ? WHERE id = ?;
+
+-- name: unique_claim
+UPDATE hf_unique SET job = ? WHERE key = ?;
+
+-- name: unique_drop
+DELETE FROM hf_unique WHERE key = ? AND job = ? AND (until_ms IS NULL OR until_ms <= ?);
+
+-- name: outlived
+SELECT j.id, j.lane, j.state, b.extra, j.finished_ms FROM hf_job j INDEXED BY hf_job_finished
+LEFT JOIN hf_body b ON b.id = j.id WHERE j.state = ? AND j.state >= 4 AND j.finished_ms <= ? ORDER BY j.finished_ms LIMIT ?;
+
+-- name: erase_job
+DELETE FROM hf_job WHERE id = ?;
+
+-- name: erase_body
+DELETE FROM hf_body WHERE id = ?;
+
+-- name: erase_result
+DELETE FROM hf_result WHERE id = ?;
+
+-- name: erase_notes
+DELETE FROM hf_note WHERE job = ?;
+
+-- name: erase_attempts
+DELETE FROM hf_attempt WHERE job = ?;
+
+-- name: erase_deps
+DELETE FROM hf_dep WHERE child = ?;
+
+-- name: erase_watch
+DELETE FROM hf_watch WHERE job = ?;
+
+-- name: gone_put
+INSERT OR REPLACE INTO hf_gone (id, state, until_ms) VALUES (?, ?, ?);
+
+-- name: gone_old
+DELETE FROM hf_gone WHERE id IN (SELECT id FROM hf_gone WHERE until_ms <= ? LIMIT ?);
+
+-- name: receipts_old
+DELETE FROM hf_receipt WHERE (session, claimer) IN (
+  SELECT session, claimer FROM hf_receipt r WHERE at_ms <= ?
+  AND NOT EXISTS (SELECT 1 FROM hf_session s WHERE s.id = r.session) LIMIT ?);
+
+-- name: log_old
+DELETE FROM hf_log WHERE seq IN (SELECT seq FROM hf_log WHERE log = ? AND at_ms <= ? ORDER BY seq LIMIT ?);
+
+-- name: events_over
+DELETE FROM hf_log WHERE seq IN (
+  SELECT seq FROM hf_log WHERE log = 'event'
+  AND seq <= (SELECT seq FROM hf_log WHERE log = 'event' ORDER BY seq DESC LIMIT 1 OFFSET ?) ORDER BY seq LIMIT ?);
+
+-- name: empty_lanes
+SELECT id, member FROM hf_lane INDEXED BY hf_lane_empty WHERE jobs <= 0 LIMIT ?;
+
+-- name: gates_of_lane
+SELECT gate FROM hf_lane_gate WHERE lane = ?;
+
+-- name: lane_gates_drop
+DELETE FROM hf_lane_gate WHERE lane = ?;
+
+-- name: gate_in_use
+SELECT 1 FROM hf_lane_gate WHERE gate = ? LIMIT 1;
+
+-- name: gate_drop
+DELETE FROM hf_gate WHERE key = ?;
+
+-- name: lane_drop
+DELETE FROM hf_lane WHERE id = ?;
+
+-- name: turn_drop
+DELETE FROM hf_turn WHERE id = ? AND NOT EXISTS (SELECT 1 FROM hf_lane l WHERE l.member = ?);
+
+-- name: all_gates
+SELECT body FROM hf_gate WHERE key >= ? AND key < ? ORDER BY key LIMIT 10000;
+
+-- name: control_value
+SELECT value FROM hf_control WHERE kind = ? AND name = ?;
+
+-- name: control_version
+SELECT version FROM hf_control WHERE kind = ? AND name = ?;
+
+-- name: control_put
+INSERT OR REPLACE INTO hf_control (kind, name, value, version) VALUES (?, ?, ?, ?);
+
+-- name: controls
+SELECT kind, name, value, version FROM hf_control WHERE kind = ? ORDER BY name;
+
+-- name: log_add
+INSERT INTO hf_log (log, at_ms, kind, actor, job, reason, data) VALUES (?, ?, ?, ?, ?, ?, ?);
+
+-- name: log_read
+SELECT log, at_ms, kind, actor, job, reason, data, seq FROM hf_log INDEXED BY hf_log_by WHERE log = ? AND seq > ? ORDER BY seq LIMIT ?;

@@ -1,0 +1,200 @@
+-- Promise: the layout of release 0.1; a fresh store and a migrated one are the same.
+-- Inputs: none; `hf_` is replaced by the namespace's prefix. Answer: none.
+-- A job is one mutable head row (hf_job) and one immutable body row (hf_body); its state is a column, so it
+-- is in exactly one. State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded
+-- 5 dead 6 cancelled. Lane codes: 0 idle, 1 active, 2 waiting at a gate.
+
+CREATE TABLE hf_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+
+-- One row: the last fencing token, the last turn, when leases were last swept, and until when none may expire.
+CREATE TABLE hf_clock (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  token INTEGER NOT NULL,
+  turn INTEGER NOT NULL,
+  swept_at_ms INTEGER,
+  calm_until_ms INTEGER NOT NULL
+);
+INSERT INTO hf_clock VALUES (1, 0, 0, NULL, 0);
+
+CREATE TABLE hf_job (
+  id BLOB NOT NULL PRIMARY KEY,
+  state INTEGER NOT NULL CHECK (state BETWEEN 0 AND 6),
+  lane INTEGER NOT NULL,
+  priority INTEGER NOT NULL CHECK (priority BETWEEN 0 AND 9),
+  due_ms INTEGER NOT NULL,
+  enqueued_ms INTEGER NOT NULL,
+  attempt INTEGER NOT NULL DEFAULT 0,
+  lost INTEGER NOT NULL DEFAULT 0,
+  flags INTEGER NOT NULL DEFAULT 0,
+  token INTEGER,
+  claimed_ms INTEGER,
+  finished_ms INTEGER,
+  expires_ms INTEGER,
+  held INTEGER NOT NULL DEFAULT 0,
+  held_since_ms INTEGER,
+  charged BLOB,
+  reason TEXT,
+  cause TEXT,
+  error_type TEXT,
+  CHECK ((state = 3) = (token IS NOT NULL)),
+  CHECK ((state >= 4) = (finished_ms IS NOT NULL))
+) WITHOUT ROWID;
+CREATE INDEX hf_job_ready ON hf_job (lane, due_ms, id) WHERE state = 2;
+CREATE INDEX hf_job_scheduled ON hf_job (priority, due_ms, id) WHERE state = 1;
+CREATE INDEX hf_job_running ON hf_job (token, id) WHERE state = 3;
+CREATE INDEX hf_job_finished ON hf_job (state, finished_ms, id) WHERE state >= 4;
+CREATE INDEX hf_job_blocked ON hf_job (id) WHERE state = 0;
+CREATE INDEX hf_job_expires ON hf_job (expires_ms) WHERE expires_ms IS NOT NULL AND state < 3;
+
+CREATE TABLE hf_body (
+  id BLOB NOT NULL PRIMARY KEY,
+  policy INTEGER NOT NULL,
+  args BLOB NOT NULL,
+  extra BLOB
+) WITHOUT ROWID;
+
+CREATE TABLE hf_policy (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
+
+-- `jobs` counts the stored jobs of the lane, finished ones included: a lane row outlives its jobs.
+CREATE TABLE hf_lane (
+  id INTEGER PRIMARY KEY,
+  class INTEGER NOT NULL,
+  member INTEGER NOT NULL,
+  ring INTEGER NOT NULL,
+  priority INTEGER NOT NULL,
+  turn INTEGER NOT NULL DEFAULT 0,
+  state INTEGER NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 2),
+  gate TEXT,
+  jobs INTEGER NOT NULL DEFAULT 0,
+  queue TEXT NOT NULL,
+  task TEXT NOT NULL,
+  grp TEXT,
+  body BLOB NOT NULL,
+  CHECK ((state = 2) = (gate IS NOT NULL))
+);
+CREATE INDEX hf_lane_active ON hf_lane (class, priority, turn, id) WHERE state = 1;
+CREATE INDEX hf_lane_waiting ON hf_lane (gate, class, priority, turn) WHERE state = 2;
+CREATE INDEX hf_lane_member ON hf_lane (member, state);
+CREATE INDEX hf_lane_ring ON hf_lane (ring) WHERE state = 1;
+CREATE INDEX hf_lane_empty ON hf_lane (id) WHERE jobs <= 0;
+CREATE INDEX hf_lane_queue ON hf_lane (queue, task);
+
+-- Which lanes a templated key rules: its gate is forgotten only after the last of them.
+CREATE TABLE hf_lane_gate (gate TEXT NOT NULL, lane INTEGER NOT NULL, PRIMARY KEY (gate, lane)) WITHOUT ROWID;
+CREATE INDEX hf_lane_gate_lane ON hf_lane_gate (lane);
+
+-- Who takes turns: rings (a queue at a priority) and, within one, members (a group, or all ungrouped jobs).
+CREATE TABLE hf_turn (
+  id INTEGER PRIMARY KEY,
+  turn INTEGER NOT NULL,
+  left INTEGER NOT NULL DEFAULT 1,
+  weight INTEGER NOT NULL DEFAULT 1,
+  name TEXT NOT NULL
+);
+CREATE INDEX hf_turn_name ON hf_turn (name);
+
+CREATE TABLE hf_gate (key TEXT PRIMARY KEY, body BLOB NOT NULL, opens_ms INTEGER) WITHOUT ROWID;
+CREATE INDEX hf_gate_opens ON hf_gate (opens_ms) WHERE opens_ms IS NOT NULL;
+
+CREATE TABLE hf_session (
+  id TEXT PRIMARY KEY,
+  serves BLOB NOT NULL,
+  info BLOB NOT NULL,
+  started_ms INTEGER NOT NULL,
+  beat_ms INTEGER NOT NULL,
+  deadline_ms INTEGER NOT NULL,
+  idle INTEGER NOT NULL DEFAULT 0,
+  next_ms INTEGER,
+  ear TEXT
+) WITHOUT ROWID;
+CREATE INDEX hf_session_idle ON hf_session (id) WHERE idle = 1;
+CREATE INDEX hf_session_deadline ON hf_session (deadline_ms);
+
+CREATE TABLE hf_lease (
+  token INTEGER PRIMARY KEY,
+  session TEXT NOT NULL,
+  hard_until_ms INTEGER,
+  left INTEGER NOT NULL
+);
+CREATE INDEX hf_lease_session ON hf_lease (session);
+CREATE INDEX hf_lease_hard ON hf_lease (hard_until_ms) WHERE hard_until_ms IS NOT NULL;
+
+CREATE TABLE hf_receipt (
+  session TEXT NOT NULL,
+  claimer TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  answer BLOB NOT NULL,
+  at_ms INTEGER NOT NULL,
+  PRIMARY KEY (session, claimer)
+) WITHOUT ROWID;
+
+CREATE TABLE hf_unique (
+  key TEXT PRIMARY KEY,
+  job BLOB NOT NULL,
+  states INTEGER NOT NULL,
+  until_ms INTEGER
+) WITHOUT ROWID;
+
+-- mode: what becomes of the child when the parent fails: 0 cancel, 1 run, 2 wait.
+CREATE TABLE hf_dep (
+  child BLOB NOT NULL,
+  parent BLOB NOT NULL,
+  mode INTEGER NOT NULL,
+  done INTEGER NOT NULL DEFAULT 0,
+  result BLOB,
+  failed TEXT,
+  PRIMARY KEY (child, parent)
+) WITHOUT ROWID;
+CREATE INDEX hf_dep_parent ON hf_dep (parent, child);
+CREATE INDEX hf_dep_open ON hf_dep (child) WHERE done = 0;
+
+CREATE TABLE hf_result (id BLOB NOT NULL PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE hf_note (
+  job BLOB NOT NULL, kind TEXT NOT NULL, name TEXT NOT NULL, body BLOB NOT NULL, PRIMARY KEY (job, kind, name)
+) WITHOUT ROWID;
+CREATE TABLE hf_attempt (
+  job BLOB NOT NULL,
+  seq INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  outcome TEXT NOT NULL,
+  started_ms INTEGER NOT NULL,
+  finished_ms INTEGER NOT NULL,
+  session TEXT NOT NULL,
+  kind TEXT,
+  type TEXT NOT NULL DEFAULT '',
+  message TEXT NOT NULL DEFAULT '',
+  traceback TEXT NOT NULL DEFAULT '',
+  cause TEXT NOT NULL DEFAULT '',
+  PRIMARY KEY (job, seq)
+) WITHOUT ROWID;
+
+-- Dead jobs of one origin, counted as they come and go.
+CREATE TABLE hf_cause (
+  cause TEXT NOT NULL, queue TEXT NOT NULL, task TEXT NOT NULL, n INTEGER NOT NULL,
+  type TEXT NOT NULL, message TEXT NOT NULL, first_ms INTEGER NOT NULL, last_ms INTEGER NOT NULL, sample BLOB NOT NULL,
+  PRIMARY KEY (cause, queue, task)
+) WITHOUT ROWID;
+
+CREATE TABLE hf_count (
+  queue TEXT NOT NULL, task TEXT NOT NULL, what INTEGER NOT NULL, n INTEGER NOT NULL, PRIMARY KEY (queue, task, what)
+) WITHOUT ROWID;
+
+-- Ids of jobs that are no longer stored, so that a late repeat of their enqueue is still the same job.
+CREATE TABLE hf_gone (id BLOB NOT NULL PRIMARY KEY, state INTEGER NOT NULL, until_ms INTEGER NOT NULL) WITHOUT ROWID;
+CREATE INDEX hf_gone_until ON hf_gone (until_ms);
+
+CREATE TABLE hf_watch (job BLOB NOT NULL, ear TEXT NOT NULL, PRIMARY KEY (job, ear)) WITHOUT ROWID;
+CREATE TABLE hf_control (
+  kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL, PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+CREATE TABLE hf_log (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  log TEXT NOT NULL,
+  at_ms INTEGER NOT NULL,
+  kind TEXT NOT NULL,
+  actor TEXT NOT NULL,
+  job BLOB,
+  reason TEXT NOT NULL,
+  data BLOB NOT NULL
+);
+CREATE INDEX hf_log_by ON hf_log (log, seq);

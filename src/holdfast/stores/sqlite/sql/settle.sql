@@ -1,0 +1,50 @@
+-- Promise: a running job leaves its lease. Inputs: positional. Answer: rows where it says so.
+-- Relies on the primary keys; the caller has compared the token in the same transaction.
+
+-- name: heads
+SELECT id, state, token, lane, attempt, lost, flags, charged, claimed_ms, reason, held_since_ms FROM hf_job WHERE id IN (:keys);
+
+-- name: job_succeeded
+UPDATE hf_job SET state = 4, token = NULL, charged = NULL, finished_ms = ? WHERE id = ?;
+
+-- name: result_put
+INSERT OR REPLACE INTO hf_result (id, body) VALUES (?, ?);
+
+-- name: attempt_add
+INSERT INTO hf_attempt (job, seq, number, outcome, started_ms, finished_ms, session, kind, type, message, traceback, cause)
+VALUES (?, 1 + coalesce((SELECT max(seq) FROM hf_attempt WHERE job = ?), 0), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: job_retry
+UPDATE hf_job SET state = ?, due_ms = ?, expires_ms = NULL, token = NULL, charged = NULL, reason = ?, cause = ?, error_type = ? WHERE id = ?;
+
+-- name: job_release
+UPDATE hf_job SET state = 2, token = NULL, charged = NULL, attempt = attempt - 1 WHERE id = ?;
+
+-- name: job_snooze
+UPDATE hf_job SET state = 1, due_ms = ?, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,
+  held_since_ms = coalesce(held_since_ms, ?) WHERE id = ?;
+
+-- name: job_hold
+UPDATE hf_job SET state = 2, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,
+  held_since_ms = coalesce(held_since_ms, ?) WHERE id = ?;
+
+-- name: job_lost
+UPDATE hf_job SET state = 2, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, lost = ?, reason = ? WHERE id = ?;
+
+-- name: job_lost_count
+UPDATE hf_job SET lost = ?, attempt = attempt - 1 WHERE id = ?;
+
+-- name: job_policy
+SELECT policy FROM hf_body WHERE id = ?;
+
+-- name: lease_less
+UPDATE hf_lease SET left = left - ? WHERE token = ?;
+
+-- name: lease_done
+DELETE FROM hf_lease WHERE token = ? AND left <= 0;
+
+-- name: job_flag_notes
+UPDATE hf_job SET flags = flags | 8 WHERE id = ? AND token = ? AND state = 3;
+
+-- name: note_put
+INSERT OR REPLACE INTO hf_note (job, kind, name, body) VALUES (?, ?, ?, ?);

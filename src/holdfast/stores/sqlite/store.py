@@ -1,0 +1,267 @@
+"""The SQLite engine: verbs of the protocol, each one transaction in this process's writer thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
+
+from holdfast.core.errors import ResultTimeout
+from holdfast.core.gate import Gate, GateChange, GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.job import Enqueued, Job
+from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.state import FINISHED as FINISHED_STATES
+from holdfast.core.transition import Settled, Transition
+from holdfast.core.view import (
+    AttemptView,
+    CauseView,
+    Control,
+    Counts,
+    Entry,
+    Finding,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Retention,
+    Standing,
+)
+from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
+from holdfast.stores.sqlite import claim, enqueue, find, operate, sessions, settle
+from holdfast.stores.sqlite.check import findings
+from holdfast.stores.sqlite.connection import Sync, connect, namespace_of
+from holdfast.stores.sqlite.ear import Ear, wake_of
+from holdfast.stores.sqlite.statements import prefix_of
+from holdfast.stores.sqlite.tx import Known, Tx
+from holdfast.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+
+class Process:
+    """Everything that belongs to one pid: threads, connections, socket. A fork gets its own."""
+
+    def __init__(self, path: str | None, sync: Sync, prefix: str) -> None:
+        self.pid = os.getpid()
+        self.known = Known()
+        self.prefix = prefix
+        self.tells: list[tuple[str, bytes, bytes]] = []
+        self.ear = Ear(path)
+        self.writer = Writer(lambda: connect(path, sync, prefix), f"{path}-lock" if path else None)
+        self.writer.after_commit = self._tell
+        self.writer.after_rollback = self.tells.clear
+        # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
+        self.reader = Writer(lambda: connect(path, sync, prefix), None, write=False) if path else self.writer
+
+    def _tell(self) -> None:
+        tells, self.tells[:] = list(self.tells), []
+        for address, kind, name in tells:
+            self.ear.tell(address, kind, name)
+
+    def close(self) -> None:
+        self.writer.close()
+        self.reader.close()
+        self.ear.close()
+
+
+class SqliteStore:
+    """Jobs in one file (or in memory). Serves every loop and thread of its process, and survives a fork."""
+
+    def __init__(self, path: str | None, *, namespace: str = "default", sync: Sync = "full") -> None:
+        self.path = None if path is None else os.path.abspath(path)
+        self.namespace = namespace_of(namespace)
+        self.sync = sync
+        self._prefix = prefix_of(namespace)
+        self._process: Process | None = None
+        self._now_ms = 0
+        self.features = Features(
+            name="sqlite",
+            shared=path is not None,
+            durable=path is not None,
+            transactional=False,
+            notes=(
+                ("in memory: one process, gone with it",)
+                if path is None
+                else ("a power cut loses nothing",)
+                if sync == "full"
+                else ("kill -9 loses nothing; a power cut may lose the last commits",)
+            ),
+        )
+
+    @property
+    def process(self) -> Process:
+        """This pid's threads and connections, made on first use."""
+        process = self._process
+        if process is None or process.pid != os.getpid():
+            # After a fork the parent's connections must not even be closed here: that would drop its locks.
+            process = self._process = Process(self.path, self.sync, self._prefix)
+        return process
+
+    def clock(self) -> int:
+        """This engine's clock: the process's, never backwards."""
+        self._now_ms = max(self._now_ms, time.time_ns() // 1_000_000)
+        return self._now_ms
+
+    async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
+        process = self.process
+
+        def operation(conn: sqlite3.Connection) -> T:
+            tx = Tx(conn, process.prefix, process.known, now_ms if now_ms is not None else self.clock())
+            answer = work(tx)
+            tx.finish()
+            process.tells += tx.tells
+            return answer
+
+        answer: T = await process.writer.submit(verb, operation)
+        return answer
+
+    async def _read(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
+        process = self.process
+
+        def operation(conn: sqlite3.Connection) -> T:
+            return work(Tx(conn, process.prefix, process.known, now_ms if now_ms is not None else self.clock()))
+
+        answer: T = await process.reader.submit(verb, operation)
+        return answer
+
+    async def open(self) -> None:
+        await self._write("open", lambda tx: None)
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.pid == os.getpid():
+            await asyncio.to_thread(process.close)
+
+    # -- producers
+
+    async def enqueue(
+        self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        return await self._write("enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms)
+
+    # -- workers
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        ear = self.process.ear.address
+        return await self._write("beat", lambda tx: sessions.beat(tx, beat, ear), now_ms)
+
+    async def leave(self, session: str, *, now_ms: int | None = None) -> None:
+        await self._write("leave", lambda tx: sessions.leave(tx, session), now_ms)
+        self.process.ear.forget(session.encode())
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        return await self._write("claim", lambda tx: claim.claim(tx, request), now_ms)
+
+    async def settle(
+        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+    ) -> list[Settled]:
+        return await self._write("settle", lambda tx: settle.settle(tx, session, seq, transitions), now_ms)
+
+    async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
+        return await self._write("save", lambda tx: settle.save(tx, id, token, note), now_ms)
+
+    async def held(self, session: str) -> list[Held]:
+        return await self._write("held", lambda tx: sessions.held(tx, session))
+
+    async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
+        return await self._write("expire", lambda tx: sessions.expire(tx, limit), now_ms)
+
+    async def wait(self, session: str, timeout_ms: int) -> Wake:
+        return wake_of(await self.process.ear.sleep(session.encode(), timeout_ms / 1000))
+
+    # -- people and handles
+
+    async def cancel(
+        self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
+    ) -> list[CancelAnswer]:
+        return await self._write("cancel", lambda tx: operate.cancel(tx, ids, reason, force=force), now_ms)
+
+    async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
+        return await self._write("retry", lambda tx: operate.retry(tx, request), now_ms)
+
+    async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
+        return await self._write("discard", lambda tx: operate.discard(tx, ids), now_ms)
+
+    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+        ear = self.process.ear
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        try:
+            while True:
+                job = await self._write("watch", lambda tx: _watch(tx, id, ear.address))
+                if job is None or job.state in FINISHED_STATES:
+                    return job
+                left = None if deadline is None else deadline - loop.time()
+                if left is not None and left <= 0:
+                    raise ResultTimeout(
+                        f"job {id_text(id)} is {job.state} after {(timeout_ms or 0) / 1000:g} s",
+                        fix="it goes on; wait longer or ask job.explain()",
+                    )
+                await ear.sleep(id, left)
+        finally:
+            ear.forget(id)
+
+    async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
+        return await self._read("get", lambda tx: find.views(tx, ids))
+
+    async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
+        return await self._read("find", lambda tx: find.find(tx, query), now_ms)
+
+    async def resolve(self, suffix: str) -> list[bytes]:
+        return await self._read("resolve", lambda tx: find.resolve(tx, suffix))
+
+    async def attempts(self, id: bytes) -> list[AttemptView]:
+        return await self._read("attempts", lambda tx: find.attempts(tx, id))
+
+    async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
+        return await self._read("causes", lambda tx: find.causes(tx, queue, limit))
+
+    async def count(self) -> Counts:
+        return await self._read("count", find.count)
+
+    async def queues(self) -> list[QueueView]:
+        return await self._read("queues", find.queues)
+
+    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
+        return await self._read("standing", lambda tx: find.standing(tx, id), now_ms)
+
+    async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
+        return await self._write("change_gates", lambda tx: operate.change_gates(tx, changes), now_ms)
+
+    async def gates(self, prefix: str = "") -> list[Gate]:
+        return await self._read("gates", lambda tx: sessions.gates(tx, prefix))
+
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
+        return await self._write("put_control", lambda tx: operate.put_control(tx, control, expect))
+
+    async def controls(self, kind: str) -> list[Control]:
+        return await self._read("controls", lambda tx: [Control(*row) for row in tx.rows("controls", (kind,))])
+
+    async def sessions(self) -> list[SessionView]:
+        return await self._read("sessions", sessions.view)
+
+    # -- housekeeping
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        await self._write("append", lambda tx: operate.append(tx, entries))
+
+    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
+        return await self._read("read", lambda tx: [Entry(*row) for row in tx.rows("log_read", (log, after, limit))])
+
+    async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
+        return await self._write("prune", lambda tx: operate.prune(tx, retention, limit), now_ms)
+
+    async def check(self) -> list[Finding]:
+        return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))
+
+
+def _watch(tx: Tx, id: bytes, ear: str) -> JobView | None:
+    job = find.views(tx, [id])[0]
+    if job is not None and job.state not in FINISHED_STATES:
+        tx.run("job_watch", (id,))
+        tx.run("watch_put", (id, ear))
+    return job
