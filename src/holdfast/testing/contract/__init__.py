@@ -1,0 +1,81 @@
+"""The behaviours that every engine keeps, as sentences; a new engine runs them by importing them.
+
+Give pytest a fixture named `engine` that answers a `holdfast.testing.harness.Harness`, and put this in a test file:
+
+    from holdfast.testing.contract import *
+
+The star brings the fixture `bench` and every class of behaviours. `holdfast.testing.walk` and
+`holdfast.testing.crash` hold the random walk and the crash points for the same harness.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.contract.breakers import TestBreaker, TestBreakerByHand, TestProbe, TestRateBreaker
+from holdfast.testing.contract.cancel import TestCancel
+from holdfast.testing.contract.claim import TestClaim, TestRepeatedClaim, TestSlots
+from holdfast.testing.contract.controls import TestControls, TestDrain, TestHold, TestPause
+from holdfast.testing.contract.counters import TestCounters
+from holdfast.testing.contract.dead import TestDeadLetters, TestDiscard, TestRetryByAPerson
+from holdfast.testing.contract.dependencies import TestDependencies, TestFailedParents
+from holdfast.testing.contract.enqueue import TestEnqueue
+from holdfast.testing.contract.fairness import TestFairness
+from holdfast.testing.contract.fencing import TestFencing
+from holdfast.testing.contract.fixture import bench
+from holdfast.testing.contract.housekeeping import TestLife, TestLogs, TestPrune
+from holdfast.testing.contract.leases import TestBeats, TestLeaving, TestNotes, TestSettle, TestTokens
+from holdfast.testing.contract.limits import TestConcurrency
+from holdfast.testing.contract.losses import TestLosses
+from holdfast.testing.contract.order import TestOrder
+from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
+from holdfast.testing.contract.rates import TestRate
+from holdfast.testing.contract.schedule import TestExpiry, TestSchedule
+from holdfast.testing.contract.unique import TestReplace, TestUnique
+from holdfast.testing.contract.wakeups import TestWakeUps, TestWatch
+from holdfast.testing.contract.waking import TestWakingWaiters
+
+__all__ = [
+    "TestBeats",
+    "TestBreaker",
+    "TestBreakerByHand",
+    "TestCancel",
+    "TestClaim",
+    "TestConcurrency",
+    "TestControls",
+    "TestCounters",
+    "TestDeadLetters",
+    "TestDependencies",
+    "TestDiscard",
+    "TestDrain",
+    "TestEnqueue",
+    "TestExpiry",
+    "TestFailedParents",
+    "TestFairness",
+    "TestFencing",
+    "TestFind",
+    "TestHold",
+    "TestLeaving",
+    "TestLife",
+    "TestLogs",
+    "TestLooking",
+    "TestLosses",
+    "TestNotes",
+    "TestOrder",
+    "TestPause",
+    "TestProbe",
+    "TestPrune",
+    "TestRate",
+    "TestRateBreaker",
+    "TestRepeatedClaim",
+    "TestReplace",
+    "TestRetryByAPerson",
+    "TestSchedule",
+    "TestSettle",
+    "TestSlots",
+    "TestStanding",
+    "TestTokens",
+    "TestUnique",
+    "TestWakeUps",
+    "TestWakingWaiters",
+    "TestWatch",
+    "bench",
+]

@@ -1,0 +1,8 @@
+"""Every behaviour of the contract, on every engine."""
+
+from __future__ import annotations
+
+from holdfast.testing import contract
+
+# The same as `from holdfast.testing.contract import *`, in a form that linters can follow.
+globals().update({name: getattr(contract, name) for name in contract.__all__})
