@@ -222,13 +222,21 @@ def _status(error: BaseException) -> int | None:
 
 def _codes(error: BaseException) -> Iterator[str]:
     """The words by which providers say what went wrong."""
-    for place in (error, getattr(error, "body", None), getattr(error, "response", None)):
-        for name in ("code", "type", "Error", "error"):
-            said = place.get(name) if isinstance(place, Mapping) else getattr(place, name, None)
-            if isinstance(said, Mapping):
-                for inner in ("code", "type", "Code", "error_code"):
-                    word = said.get(inner)
-                    if isinstance(word, str):
-                        yield word
-            elif isinstance(said, str):
-                yield said
+    for name in ("code", "type"):
+        said = getattr(error, name, None)
+        if isinstance(said, str):
+            yield said
+    for place in (getattr(error, "body", None), getattr(error, "response", None)):
+        if isinstance(place, Mapping):
+            yield from _words(place, depth=3)
+
+
+def _words(place: Mapping[Any, Any], depth: int) -> Iterator[str]:
+    for name in ("code", "type", "Code", "error_code"):
+        said = place.get(name)
+        if isinstance(said, str):
+            yield said
+    for name in ("error", "Error", "details"):
+        inner = place.get(name)
+        if depth and isinstance(inner, Mapping):
+            yield from _words(inner, depth - 1)

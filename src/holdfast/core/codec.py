@@ -112,7 +112,7 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{name}", getattr(value, name, None)
 
 
-def inspect(value: Any, path: str, *, allow_bytes: bool) -> bool:
+def looked_into(value: Any, path: str, *, allow_bytes: bool) -> bool:
     """Refuse what JSON would silently change inside plain containers; True when a Ref is among it.
 
     Bytes come back as text unless the annotation says bytes, and NaN comes back as null.
@@ -136,11 +136,11 @@ def inspect(value: Any, path: str, *, allow_bytes: bool) -> bool:
     found = False
     if isinstance(value, dict):
         for key, item in value.items():
-            if type(item) not in PLAIN and inspect(item, f"{path}[{key!r}]", allow_bytes=allow_bytes):
+            if type(item) not in PLAIN and looked_into(item, f"{path}[{key!r}]", allow_bytes=allow_bytes):
                 found = True
     elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
-            if type(item) not in PLAIN and inspect(item, f"{path}[{index}]", allow_bytes=allow_bytes):
+            if type(item) not in PLAIN and looked_into(item, f"{path}[{index}]", allow_bytes=allow_bytes):
                 found = True
     return found
 

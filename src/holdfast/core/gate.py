@@ -1,7 +1,7 @@
 """Decides whether a gate lets jobs through: pauses, holds, concurrency, rates and breakers as integers.
 
 Every engine keeps these numbers and does this arithmetic inside its atomic claim; the vectors in
-`tests/core/test_gate.py` are run against each of them.
+`holdfast.testing.gate_vectors` can be run against each of them.
 """
 
 from __future__ import annotations
@@ -153,16 +153,27 @@ def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate,
     return replace(gate, used=used, full_at_us=full_at_us, probe_token=token if probe else gate.probe_token), charged
 
 
-def give_back(gate: Gate, taken: Charge, *, token: int, verdict: Verdict, unstarted: bool, now_ms: int) -> Gate:
+def give_back(
+    gate: Gate,
+    taken: Charge,
+    *,
+    token: int,
+    verdict: Verdict,
+    unstarted: bool,
+    now_ms: int,
+    charged_at_ms: int | None = None,
+) -> Gate:
     """What the gate looks like after a job that was charged `taken` has ended.
 
-    Slots always return; rate tokens only when the job never started. Only ok and failed teach a breaker.
+    Slots always return; rate tokens only when the job never started, and only what time has not given
+    back already: the bucket would overflow into others' starts. Only ok and failed teach a breaker.
     """
     used, full_at_us = gate.used, gate.full_at_us
     if taken.slot:
         used = max(0, used - 1)
     if unstarted and taken.cost and gate.rule.interval_us is not None:
-        full_at_us -= taken.cost * gate.rule.interval_us
+        refilled_us = 0 if charged_at_ms is None else (now_ms - charged_at_ms) * 1000
+        full_at_us -= max(0, taken.cost * gate.rule.interval_us - max(0, refilled_us))
     gate = replace(gate, used=used, full_at_us=full_at_us)
     if taken.probe and gate.probe_token == token:
         gate = replace(gate, probe_token=0)
@@ -238,8 +249,18 @@ def is_blank(gate: Gate, now_ms: int) -> bool:
         and gate.open_until_ms == 0
         and gate.held_until_ms <= now_ms
         and gate.full_at_us <= now_ms * 1000
-        and not gate.failed_at_ms
+        and not _remembers(gate, now_ms)
     )
+
+
+def _remembers(gate: Gate, now_ms: int) -> bool:
+    """True while what a breaker has counted can still open it."""
+    rule = gate.rule.breaker
+    if rule is None:
+        return False
+    if rule.rate is not None:
+        return gate.calls[1] > 0 and now_ms // max(1, rule.within_ms // 2) <= gate.calls[0] + 1
+    return any(at > now_ms - rule.within_ms for at in gate.failed_at_ms)
 
 
 class GateChange(Struct, frozen=True):

@@ -26,9 +26,9 @@ class IdMaker:
             # A forked child shares our memory: without fresh randomness it would repeat our ids.
             self._pid, self._last = pid, 0
         # 48 bits of time, then a 74-bit field we treat as one growing integer seeded at random.
-        seed = (now_ms << 74) | int.from_bytes(os.urandom(9), "big")
-        self._last = max(self._last + _STEP, seed)
-        value = self._last
+        noise = int.from_bytes(os.urandom(13), "big")
+        # A random step keeps two threads that meet here in the same instant from making the same id.
+        self._last = value = max(self._last + 1 + (noise & _STEP), (now_ms << 74) | noise >> 32)
         high, low = value >> 62, value & ((1 << 62) - 1)
         stamp, rand_a = high >> 12, high & 0xFFF
         return ((stamp << 80) | (0x7000 | rand_a) << 64 | (0b10 << 62) | low).to_bytes(16, "big")
@@ -39,7 +39,7 @@ class IdMaker:
 
 
 # Ids made within one millisecond grow by a step instead of fresh randomness, so they keep their order.
-_STEP = 1 << 32
+_STEP = (1 << 32) - 1
 
 
 def id_text(raw: bytes) -> str:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import inspect as python_inspect
+import inspect
 import re
-import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from types import GenericAlias
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
 
+from holdfast.core.annotation import EMPTY, REST, Codec, Kind, Parameter, mentions_bytes, resolve, schema_of
 from holdfast.core.codec import (
     MAX_BYTES,
     PLAIN,
@@ -22,36 +20,18 @@ from holdfast.core.codec import (
     encode_json,
     encode_result,
     from_json,
-    inspect,
+    looked_into,
     refusal,
     too_large,
 )
-from holdfast.core.errors import InvalidArguments, InvalidTask
+from holdfast.core.errors import InvalidArguments
 from holdfast.core.flow import fill_refs
 from holdfast.core.lease import Input
 from holdfast.core.limit import did_you_mean
 
 __all__ = ["Parameter", "Signature", "canonical", "decode_json", "encode_result"]
 
-REST: Final = "*"  # where *args lie in the stored object
-
-_Kind = python_inspect._ParameterKind
 _AT: Final = re.compile(r"^(?P<why>.*?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One parameter that callers fill."""
-
-    name: str
-    kind: _Kind
-    annotation: Any
-    default: Any
-
-    @property
-    def required(self) -> bool:
-        variadic = self.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD)
-        return self.default is python_inspect.Parameter.empty and not variadic
 
 
 class Signature:
@@ -64,15 +44,15 @@ class Signature:
         self.label = label
         self._fn = fn
         self._all = tuple(parameters)
-        named = [p for p in parameters if p.kind not in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD)]
+        named = [p for p in parameters if p.kind not in (Kind.VAR_POSITIONAL, Kind.VAR_KEYWORD)]
         self.parameters = {p.name: p for p in named}
-        self.positional = tuple(p.name for p in named if p.kind is not _Kind.KEYWORD_ONLY)
-        self.takes_more_args = any(p.kind is _Kind.VAR_POSITIONAL for p in parameters)
-        self.takes_more_kwargs = any(p.kind is _Kind.VAR_KEYWORD for p in parameters)
+        self.positional = tuple(p.name for p in named if p.kind is not Kind.KEYWORD_ONLY)
+        self.takes_more_args = any(p.kind is Kind.VAR_POSITIONAL for p in parameters)
+        self.takes_more_kwargs = any(p.kind is Kind.VAR_KEYWORD for p in parameters)
         self.required = frozenset(p.name for p in named if p.required)
         self.defaults = {p.name: p.default for p in named if not p.required}
         self._names = frozenset(self.parameters)
-        self._positional_only = tuple(p.name for p in named if p.kind is _Kind.POSITIONAL_ONLY)
+        self._positional_only = tuple(p.name for p in named if p.kind is Kind.POSITIONAL_ONLY)
         # f(a, b) is the common case: one zip and nothing to check.
         self._whole = len(self.positional) if len(self.positional) == len(named) else -1
 
@@ -80,16 +60,15 @@ class Signature:
     def of(cls, fn: Callable[..., Any], *, injected: frozenset[str] = frozenset()) -> Signature:
         """The signature of a function; `injected` names what the worker passes."""
         label = getattr(fn, "__qualname__", type(fn).__qualname__)
-        found = [p for p in python_inspect.signature(fn).parameters.values() if p.name not in injected]
+        found = [p for p in inspect.signature(fn).parameters.values() if p.name not in injected]
         return cls(label, [Parameter(p.name, p.kind, p.annotation, p.default) for p in found], fn)
 
     @classmethod
     def open(cls, label: str) -> Signature:
         """The signature of a task that only a worker knows: any JSON object fits."""
-        empty = python_inspect.Parameter.empty
         more = [
-            Parameter("args", _Kind.VAR_POSITIONAL, empty, empty),
-            Parameter("kwargs", _Kind.VAR_KEYWORD, empty, empty),
+            Parameter("args", Kind.VAR_POSITIONAL, EMPTY, EMPTY),
+            Parameter("kwargs", Kind.VAR_KEYWORD, EMPTY, EMPTY),
         ]
         return cls(label, more, None)
 
@@ -174,15 +153,15 @@ class Signature:
     def _encode_carefully(self, values: Mapping[str, Any], raw: bytes) -> bytes:
         codec = self._codec
         later = {
-            name for name, value in values.items() if inspect(value, name, allow_bytes=name in codec.bytes_allowed)
+            name for name, value in values.items() if looked_into(value, name, allow_bytes=name in codec.bytes_allowed)
         }
         # What waits for a parent's result can only be checked when that is known.
         self._check(raw if not later else encode_json({k: v for k, v in values.items() if k not in later}))
         return raw
 
     @cached_property
-    def _codec(self) -> _Codec:
-        return _Codec.of(self.label, self._all, self._fn)
+    def _codec(self) -> Codec:
+        return Codec.of(self.label, self._all, self._fn)
 
     @cached_property
     def _check(self) -> Callable[[bytes], Any]:
@@ -260,7 +239,7 @@ class Signature:
 
     def encode_result(self, value: Any, max_bytes: int = MAX_BYTES) -> bytes | None:
         """JSON of what the function returned."""
-        return encode_result(value, max_bytes, allow_bytes=_mentions_bytes(self._returns))
+        return encode_result(value, max_bytes, allow_bytes=mentions_bytes(self._returns))
 
     def decode_result(self, raw: bytes | None) -> Any:
         """A result rebuilt from the return annotation; plain JSON when it does not fit."""
@@ -275,7 +254,7 @@ class Signature:
     def _returns(self) -> Any:
         annotation = getattr(self._fn, "__annotations__", {}).get("return", Any)
         try:
-            return _resolve("return", annotation, self._fn)
+            return resolve("return", annotation, self._fn)
         except Exception:
             return Any
 
@@ -293,7 +272,7 @@ class Signature:
     def schema(self) -> dict[str, Any]:
         """JSON Schema of the stored object."""
         record = self._codec.record
-        _, parts = msgspec.json.schema_components([record], schema_hook=_schema_of, ref_template="#/$defs/{name}")
+        _, parts = msgspec.json.schema_components([record], schema_hook=schema_of, ref_template="#/$defs/{name}")
         schema: dict[str, Any] = parts.pop(record.__name__)
         schema["title"] = self.label
         schema["required"] = [name for name in self.parameters if name in self.required]
@@ -306,82 +285,3 @@ class Signature:
     def prepare(self) -> None:
         """Resolve the annotations now: refuse at declaration what can never be stored."""
         _ = self._check
-
-
-@dataclass(frozen=True)
-class _Codec:
-    """Decoders made from a signature's annotations, once."""
-
-    record: type[msgspec.Struct]
-    decoder: msgspec.json.Decoder[Any]
-    names: tuple[str, ...]
-    parts: msgspec.json.Decoder[dict[str, msgspec.Raw]]
-    extra: msgspec.json.Decoder[Any]
-    bytes_allowed: frozenset[str]
-
-    @classmethod
-    def of(cls, label: str, parameters: Sequence[Parameter], fn: Callable[..., Any] | None) -> _Codec:
-        fields: list[tuple[str, Any, Any]] = []
-        names: list[str] = []
-        bytes_allowed: set[str] = set()
-        extra: Any = Any
-        more = False
-        for parameter in parameters:
-            kind = _annotation(label, parameter, fn)
-            if parameter.kind is _Kind.VAR_KEYWORD:
-                extra, more = kind, True
-                continue
-            name = REST if parameter.kind is _Kind.VAR_POSITIONAL else parameter.name
-            names.append(name)
-            fields.append((f"p{len(fields)}", GenericAlias(list, (kind,)) if name == REST else kind, UNSET))
-            if _mentions_bytes(kind):
-                bytes_allowed.add(name)
-        rename = {f"p{index}": name for index, name in enumerate(names)}
-        record = msgspec.defstruct("Arguments", fields, rename=rename, forbid_unknown_fields=not more)
-        return cls(
-            record,
-            msgspec.json.Decoder(record, dec_hook=from_json),
-            tuple(names),
-            msgspec.json.Decoder(dict[str, msgspec.Raw]),
-            msgspec.json.Decoder(extra, dec_hook=from_json),
-            frozenset(bytes_allowed),
-        )
-
-
-def _annotation(label: str, parameter: Parameter, fn: Callable[..., Any] | None) -> Any:
-    try:
-        kind = _resolve(parameter.name, parameter.annotation, fn)
-    except Exception as error:
-        raise InvalidTask(
-            f"the annotation {parameter.annotation!r} of {parameter.name!r} in {label}() cannot be resolved: {error}",
-            fix="import it at run time, at module level, not under TYPE_CHECKING",
-        ) from error
-    if parameter.default is None and kind is not Any:
-        kind = typing.Optional.__getitem__(kind)  # x: str = None means what it says
-    try:
-        msgspec.json.Decoder(kind, dec_hook=from_json)
-    except TypeError as error:
-        raise InvalidTask(
-            f"{parameter.name!r} of {label}() has an annotation that JSON cannot tell apart: {error}",
-            fix="use one type, a tagged msgspec union, or leave the annotation out",
-        ) from error
-    return kind
-
-
-def _resolve(name: str, annotation: Any, fn: Callable[..., Any] | None) -> Any:
-    if annotation is python_inspect.Parameter.empty:
-        return Any
-    plain = python_inspect.unwrap(fn) if fn is not None else None
-    holder = type("Holder", (), {"__annotations__": {name: annotation}})
-    spaces = getattr(plain, "__globals__", None) or getattr(type(plain).__call__, "__globals__", {})
-    return typing.get_type_hints(holder, globalns=spaces, localns=None, include_extras=True)[name]
-
-
-def _mentions_bytes(kind: Any) -> bool:
-    return kind in (bytes, bytearray, memoryview) or any(_mentions_bytes(part) for part in typing.get_args(kind))
-
-
-def _schema_of(kind: Any) -> dict[str, Any]:
-    describe = getattr(kind, "model_json_schema", None)
-    found: dict[str, Any] = describe() if describe is not None else {}
-    return found

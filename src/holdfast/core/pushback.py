@@ -13,6 +13,10 @@ from typing import Any, Final
 SPENT: Final = frozenset(
     {
         "insufficient_quota",
+        "organization_spend_limit_exceeded",
+        "organization_usage_limit_exceeded",
+        "project_spend_limit_exceeded",
+        "enforced_spend_limit_reached",
         "billing_hard_limit_reached",
         "billing_not_active",
         "billing_error",

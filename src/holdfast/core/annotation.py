@@ -1,0 +1,118 @@
+"""Decides what a function's annotations mean for stored arguments: the decoders that rebuild each parameter."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import GenericAlias
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from holdfast.core.codec import from_json
+from holdfast.core.errors import InvalidTask
+
+REST: Final = "*"  # where *args lie in the stored object
+
+Kind = inspect._ParameterKind
+EMPTY: Final = inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter that callers fill."""
+
+    name: str
+    kind: Kind
+    annotation: Any
+    default: Any
+
+    @property
+    def required(self) -> bool:
+        variadic = self.kind in (Kind.VAR_POSITIONAL, Kind.VAR_KEYWORD)
+        return self.default is EMPTY and not variadic
+
+
+@dataclass(frozen=True)
+class Codec:
+    """Decoders made from a signature's annotations, once."""
+
+    record: type[msgspec.Struct]
+    decoder: msgspec.json.Decoder[Any]
+    names: tuple[str, ...]
+    parts: msgspec.json.Decoder[dict[str, msgspec.Raw]]
+    extra: msgspec.json.Decoder[Any]
+    bytes_allowed: frozenset[str]
+
+    @classmethod
+    def of(cls, label: str, parameters: Sequence[Parameter], fn: Callable[..., Any] | None) -> Codec:
+        fields: list[tuple[str, Any, Any]] = []
+        names: list[str] = []
+        bytes_allowed: set[str] = set()
+        extra: Any = Any
+        more = False
+        for parameter in parameters:
+            kind = _annotation(label, parameter, fn)
+            if parameter.kind is Kind.VAR_KEYWORD:
+                extra, more = kind, True
+                continue
+            name = REST if parameter.kind is Kind.VAR_POSITIONAL else parameter.name
+            names.append(name)
+            fields.append((f"p{len(fields)}", GenericAlias(list, (kind,)) if name == REST else kind, UNSET))
+            if mentions_bytes(kind):
+                bytes_allowed.add(name)
+        rename = {f"p{index}": name for index, name in enumerate(names)}
+        record = msgspec.defstruct("Arguments", fields, rename=rename, forbid_unknown_fields=not more)
+        return cls(
+            record,
+            msgspec.json.Decoder(record, dec_hook=from_json),
+            tuple(names),
+            msgspec.json.Decoder(dict[str, msgspec.Raw]),
+            msgspec.json.Decoder(extra, dec_hook=from_json),
+            frozenset(bytes_allowed),
+        )
+
+
+def _annotation(label: str, parameter: Parameter, fn: Callable[..., Any] | None) -> Any:
+    try:
+        kind = resolve(parameter.name, parameter.annotation, fn)
+    except Exception as error:
+        raise InvalidTask(
+            f"the annotation {parameter.annotation!r} of {parameter.name!r} in {label}() cannot be resolved: {error}",
+            fix="import it at run time, at module level, not under TYPE_CHECKING",
+        ) from error
+    if parameter.default is None and kind is not Any:
+        kind = typing.Optional.__getitem__(kind)  # x: str = None means what it says
+    try:
+        msgspec.json.Decoder(kind, dec_hook=from_json)
+    except TypeError as error:
+        raise InvalidTask(
+            f"{parameter.name!r} of {label}() has an annotation that JSON cannot tell apart: {error}",
+            fix="use one type, a tagged msgspec union, or leave the annotation out",
+        ) from error
+    return kind
+
+
+def resolve(name: str, annotation: Any, fn: Callable[..., Any] | None) -> Any:
+    """What an annotation names, looked up where the function was defined."""
+    if annotation is EMPTY:
+        return Any
+    plain = inspect.unwrap(fn) if fn is not None else None
+    holder = type("Holder", (), {"__annotations__": {name: annotation}})
+    spaces = getattr(plain, "__globals__", None) or getattr(type(plain).__call__, "__globals__", {})
+    return typing.get_type_hints(holder, globalns=spaces, localns=None, include_extras=True)[name]
+
+
+def mentions_bytes(kind: Any) -> bool:
+    """True when bytes are expected somewhere in it, so they may be stored as base64."""
+    return kind in (bytes, bytearray, memoryview) or any(mentions_bytes(part) for part in typing.get_args(kind))
+
+
+def schema_of(kind: Any) -> dict[str, Any]:
+    """JSON Schema of a class that msgspec does not know."""
+    describe = getattr(kind, "model_json_schema", None)
+    found: dict[str, Any] = describe() if describe is not None else {}
+    return found

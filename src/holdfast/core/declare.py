@@ -1,0 +1,205 @@
+"""Decides whether what `@app.task(...)` says can work; whatever cannot is refused by name, at import."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Literal, TypedDict, cast, get_args
+
+from holdfast.core.classify import Classifier
+from holdfast.core.codec import MAX_BYTES
+from holdfast.core.duration import Duration, to_ms
+from holdfast.core.errors import InvalidOption, InvalidTask
+from holdfast.core.job import OnDuplicate, Policy
+from holdfast.core.limit import Breaker, Limit, Template, did_you_mean
+from holdfast.core.options import checked_cost, timeout_ms_of
+from holdfast.core.payload import Signature
+from holdfast.core.retry import Retry, RetryFunction
+from holdfast.core.state import State
+from holdfast.core.unique import UniqueOption
+
+Executor = Literal["async", "thread", "process"]
+GroupOption = str | Callable[[Mapping[str, object]], str | None] | None
+CostOption = int | Callable[[Mapping[str, object]], int]
+
+_HARD_GAP_MS: Final = 10_000  # a handler told to stop gets this long to do so
+
+
+class Inject:
+    """`db: Pool = Inject(pool)`: the worker passes the resource; callers and stored arguments never hold it.
+
+    Typed as anything, since it stands where the resource's own type is annotated.
+    """
+
+    resource: object
+
+    def __new__(cls, resource: object) -> Any:
+        self = object.__new__(cls)
+        self.resource = resource
+        return self
+
+    def __repr__(self) -> str:
+        return f"Inject({self.resource!r})"
+
+
+class TaskOptions(TypedDict, total=False):
+    """What `@app.task(...)` takes."""
+
+    name: str | None
+    queue: str
+    priority: str | int
+    timeout: Duration | None
+    hard_timeout: Duration | None
+    retry: Retry | int | Sequence[Duration] | RetryFunction | None
+    group: GroupOption
+    limits: Iterable[Limit]
+    breaker: Breaker | bool | None
+    needs: Iterable[str]
+    tags: Iterable[str]
+    unique: UniqueOption
+    unique_for: Duration | None
+    unique_states: Iterable[State | str] | None
+    on_duplicate: OnDuplicate
+    executor: Executor | None
+    max_lost: int
+    cost: CostOption
+    classifiers: Iterable[Classifier]
+    max_payload_bytes: int
+    max_result_bytes: int
+
+
+TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
+
+
+def default_name(fn: Callable[..., Any]) -> str:
+    """module.qualname; in a script, the file's stem stands for `__main__`, so worker and producer agree."""
+    module = getattr(fn, "__module__", None) or "unknown"
+    if module == "__main__":
+        main = sys.modules.get("__main__")
+        spec = getattr(main, "__spec__", None)
+        file = getattr(main, "__file__", None) or inspect.unwrap(fn).__code__.co_filename
+        module = spec.name.removesuffix(".__main__") if spec else os.path.splitext(os.path.basename(file))[0]
+    return f"{module}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+
+
+def injected_of(fn: Callable[..., Any]) -> dict[str, object]:
+    """The parameters that the worker fills, each with its resource."""
+    try:
+        parameters = inspect.signature(fn).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise InvalidTask(f"{fn!r} has no signature that can be read", fix="wrap it in a def") from error
+    found = {p.name: p for p in parameters if isinstance(p.default, Inject)}
+    variadic = any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    for p in found.values():
+        if p.kind is p.POSITIONAL_ONLY or (variadic and p.kind is not p.KEYWORD_ONLY):
+            raise InvalidTask(
+                f"the injected parameter {p.name!r} cannot be passed by name",
+                fix="make it keyword-only: put it after *",
+            )
+    return {name: p.default.resource for name, p in found.items()}
+
+
+def executor_of(fn: Callable[..., Any], asked: str | None) -> Executor:
+    """Where it runs: async functions in the loop, others in a thread, unless asked otherwise."""
+    plain = inspect.unwrap(fn)
+    if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
+        raise InvalidTask(f"{fn!r} is a generator", fix="return a value; report steps with current_job().progress()")
+    is_async = inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
+    if asked is None:
+        return "async" if is_async else "thread"
+    if asked not in get_args(Executor):
+        raise InvalidOption(f"executor={asked!r} is unknown", fix=did_you_mean(str(asked), get_args(Executor)))
+    if asked == "async" and not is_async:
+        raise InvalidTask(f"{fn!r} is not async and would block the loop", fix='use executor="thread" or async def')
+    if asked == "thread" and is_async:
+        raise InvalidTask(f"{fn!r} is async and needs no thread", fix='leave executor= out, or use "process"')
+    return cast(Executor, asked)
+
+
+def limits_of(limits: Iterable[Limit], signature: Signature) -> tuple[Limit, ...]:
+    """The limits, with every key template checked against the parameters."""
+    if isinstance(limits, Limit):
+        limits = (limits,)
+    found = tuple(limits)
+    for limit in found:
+        if not isinstance(limit, Limit):
+            raise InvalidOption(f"limits= holds {limit!r}", fix='pass Limit("key", rate="10/m")')
+        limit.template.check(signature.parameters)
+    keys = [limit.key for limit in found]
+    twice = next((key for key in keys if keys.count(key) > 1), None)
+    if twice is not None:
+        raise InvalidTask(f"two limits have the key {twice!r}", fix="put rate and concurrency into one Limit")
+    return found
+
+
+def group_of(group: GroupOption, signature: Signature) -> GroupOption:
+    """What names the tenant: a parameter, or a function of the arguments."""
+    if group is None or (callable(group) and not isinstance(group, str)):
+        return group
+    if group not in signature.parameters:
+        raise InvalidTask(
+            f"group={group!r} is not a parameter of {signature.label}()",
+            fix=did_you_mean(str(group), signature.parameters),
+        )
+    return group
+
+
+def breaker_of(breaker: Breaker | bool | None) -> Breaker | None:
+    """True is a breaker with the default numbers, named after the task."""
+    if breaker is None or isinstance(breaker, bool):
+        return Breaker() if breaker else None
+    if not isinstance(breaker, Breaker):
+        raise InvalidOption(f"breaker={breaker!r} is not a Breaker", fix="pass Breaker(...) or True")
+    return breaker
+
+
+def unique_option(unique: UniqueOption, signature: Signature) -> UniqueOption:
+    """The key of every job of the task; text may be a template."""
+    if isinstance(unique, str):
+        Template(unique).check(signature.parameters)
+    elif unique is not None and not isinstance(unique, bool) and not callable(unique):
+        raise InvalidOption(f"unique={unique!r} is no key", fix="use True, text, or a function of the arguments")
+    return unique or None
+
+
+def policy_of(retry: Retry, options: TaskOptions) -> Policy:
+    """What jobs of the task carry for `decide`."""
+    soft = timeout_ms_of(options.get("timeout", timedelta(minutes=30)), "timeout")
+    hard = None if soft is None else soft + _HARD_GAP_MS
+    if "hard_timeout" in options:
+        hard = timeout_ms_of(options["hard_timeout"], "hard_timeout")
+    if soft is not None and hard is not None and hard < soft:
+        raise InvalidOption(
+            f"hard_timeout={options.get('hard_timeout')!r} ends before timeout={options.get('timeout')!r}",
+            fix="the hard one is the later one; by default it is timeout + 10",
+        )
+    max_lost = options.get("max_lost", 10)
+    if isinstance(max_lost, bool) or not isinstance(max_lost, int) or max_lost < 1:
+        raise InvalidOption(f"max_lost={max_lost!r} is no count", fix="use 1 or more; 1 is at most once")
+    return Policy(
+        **retry.policy_fields(),
+        timeout_ms=soft,
+        hard_timeout_ms=hard,
+        max_lost=max_lost,
+        max_result_bytes=size_of(options.get("max_result_bytes", MAX_BYTES), "max_result_bytes"),
+    )
+
+
+def optional_ms(value: Duration | None, what: str) -> int | None:
+    """A duration, or None for none."""
+    return None if value is None else to_ms(value, what=what)
+
+
+def cost_of(cost: CostOption) -> CostOption:
+    """How many rate tokens a job takes, or the function that says so."""
+    return cost if callable(cost) else checked_cost(cost)
+
+
+def size_of(value: int, what: str) -> int:
+    """A number of bytes."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 2:
+        raise InvalidOption(f"{what}={value!r} is no size", fix="pass a number of bytes")
+    return value
