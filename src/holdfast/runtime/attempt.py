@@ -1,0 +1,158 @@
+"""Runs one coroutine as an attempt: timers and cancellation are set up only if it does not finish at once."""
+
+from __future__ import annotations
+
+import asyncio
+import types
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context
+from typing import Any, Literal, Protocol
+
+from holdfast.core.lease import Claimed
+from holdfast.core.task import TaskSpec
+from holdfast.runtime.context import Desk, JobContext
+
+# Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown.
+Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown"]
+
+
+class Host(Protocol):
+    """Who runs attempts, and is told what the loop's other users need to know."""
+
+    def suspended(self, attempt: Attempt) -> None:
+        """The handler waits for something, so others may start."""
+
+    def give_up(self, attempt: Attempt) -> None:
+        """The hard timeout has come, and the handler has not ended."""
+
+
+class Attempt:
+    """One run of one job, from start to transition. Everything but `stop` belongs to the worker's loop."""
+
+    __slots__ = (
+        "_context",
+        "_desk",
+        "_timer",
+        "cause",
+        "host",
+        "job",
+        "loop",
+        "over",
+        "reason",
+        "replaced",
+        "spec",
+        "started_at_s",
+        "stopper",
+        "task",
+    )
+
+    def __init__(
+        self,
+        job: Claimed,
+        spec: TaskSpec,
+        desk: Desk,
+        loop: asyncio.AbstractEventLoop,
+        host: Host | None = None,
+    ) -> None:
+        self.job = job
+        self.spec = spec
+        self.loop = loop
+        self.cause: Cause | None = None
+        self.reason = ""
+        self.over = False  # settled, dropped or abandoned: nothing its handler does can matter any more
+        self.replaced = False  # its runner is stuck in the handler, and another has taken its place
+        self.host = host
+        self.started_at_s = loop.time()
+        self.task: asyncio.Task[Any] | None = None  # set while suspended in the loop
+        self.stopper: Callable[[Cause], None] | None = None  # how to stop a handler that is not in this loop
+        self._desk = desk
+        self._context: JobContext | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def context(self) -> JobContext:
+        """What the handler sees; made when it first asks."""
+        if self._context is None:
+            self._context = JobContext(self, self._desk, self.loop)
+        return self._context
+
+    def elapsed_ms(self) -> int:
+        """How long the attempt has been running."""
+        return round((self.loop.time() - self.started_at_s) * 1000)
+
+    def stop(self, cause: Cause, reason: str = "") -> None:
+        """Ask the handler to end. The first cause stands, except that a lost lease overrules all others."""
+        if self.over or (self.cause is not None and cause not in ("lost", "hard")):
+            return
+        self.cause, self.reason = cause, reason
+        if self.stopper is not None:
+            self.stopper(cause)
+        elif self.task is not None:
+            self.task.cancel()
+
+    def suspend(self, task: asyncio.Task[Any] | None) -> None:
+        """The handler waits for something: from here on it can run out of time or be cancelled."""
+        self.task = task
+        soft_ms = self.job.policy.timeout_ms
+        if soft_ms is not None:
+            self._timer = self.loop.call_at(self.started_at_s + soft_ms / 1000, self._soft)
+        else:
+            self._arm_hard()
+        if self.host is not None:
+            self.host.suspended(self)
+        if self.cause is not None and task is not None:
+            task.cancel()  # it was stopped while it ran its first step
+
+    def watch_hard(self) -> None:
+        """Watch only the hard timeout: the soft one is kept where the handler runs."""
+        self._arm_hard()
+
+    def end(self) -> None:
+        """The handler has ended, or nobody waits for it any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        task, self.task = self.task, None
+        if task is not None:
+            while task.cancelling():
+                task.uncancel()  # the task goes on to run other jobs
+
+    def _soft(self) -> None:
+        self._arm_hard()
+        self.stop("timeout", "soft timeout")
+
+    def _arm_hard(self) -> None:
+        hard_ms = self.job.policy.hard_timeout_ms
+        self._timer = None if hard_ms is None else self.loop.call_at(self.started_at_s + hard_ms / 1000, self._hard)
+
+    def _hard(self) -> None:
+        self._timer = None
+        if not self.over and self.host is not None:
+            self.host.give_up(self)
+
+
+@types.coroutine
+def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) -> Generator[Any, Any, Any]:
+    """Run `body` inside the calling task, in a context of its own.
+
+    Stepping it by hand makes the common short job cheap: no task, no timer, until it first waits. Later
+    steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
+    """
+    run = context.run
+    try:
+        waits_for = run(body.send, None)
+    except StopIteration as done:
+        return done.value
+    attempt.suspend(asyncio.current_task())
+    try:
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                waits_for = run(body.throw, error)
+            else:
+                waits_for = run(body.send, value)
+    except StopIteration as done:
+        return done.value
+    finally:
+        attempt.end()

@@ -1,0 +1,179 @@
+"""What a running job knows and may say about itself: identity, cancellation, progress, log lines, checkpoint."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from holdfast.core.errors import HoldfastError, NotSerialisable, PayloadTooLarge, WrongContext
+from holdfast.core.ids import id_text
+from holdfast.core.lease import Claimed, Note
+
+if TYPE_CHECKING:
+    from holdfast.runtime.attempt import Attempt
+
+T = TypeVar("T")
+
+MAX_LINES: Final = 1_000  # log lines kept per attempt: a chatty loop must not fill the store
+MAX_LINE_CHARS: Final = 2_000
+MAX_MESSAGE_CHARS: Final = 500
+MAX_CHECKPOINT_BYTES: Final = 262_144
+
+current: Final[ContextVar[Attempt | None]] = ContextVar("holdfast_attempt", default=None)
+
+
+class LeaseLost(HoldfastError):
+    """This attempt no longer owns its job: another worker may be running it, so nothing it does will count."""
+
+    code = "lease_lost"
+
+
+class Desk(Protocol):
+    """Where a running job's notes go: the store, or the pipe to the process that holds the lease."""
+
+    def note(self, job: Claimed, note: Note) -> None:
+        """Keep a note for the next beat; a later one of the same name replaces it. Any thread."""
+
+    async def save(self, job: Claimed, note: Note) -> bool:
+        """Write a note now; False when the lease is lost."""
+
+
+class JobContext:
+    """The running job, as `current_job()` gives it. Works in async, thread and process tasks.
+
+    >>> @app.task()
+    ... async def export(customer: str) -> None:
+    ...     job = current_job()
+    ...     job.progress(1, 10, "reading")
+    """
+
+    __slots__ = ("_attempt", "_desk", "_lines", "_loop", "_saved")
+
+    def __init__(self, attempt: Attempt, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+        self._attempt = attempt
+        self._desk = desk
+        self._loop = loop
+        self._lines = 0
+        self._saved: list[object] = []
+
+    @property
+    def id(self) -> str:
+        """The job's id, the same for every attempt."""
+        return id_text(self._attempt.job.id)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, counted from 1."""
+        return self._attempt.job.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing token: larger for every later claim of this job."""
+        return self._attempt.job.token
+
+    @property
+    def task(self) -> str:
+        return self._attempt.job.lane.task
+
+    @property
+    def queue(self) -> str:
+        return self._attempt.job.lane.queue
+
+    @property
+    def group(self) -> str | None:
+        return self._attempt.job.lane.group
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._attempt.job.tags
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What integrations attached at enqueue (trace context and the like)."""
+        raw = self._attempt.job.meta
+        return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the job should stop: cancelled on request, out of time, or no longer ours."""
+        return self._attempt.cause is not None
+
+    @property
+    def checkpoint(self) -> Any:
+        """What the last `save` of this or an earlier attempt wrote; None when there is none."""
+        if self._saved:
+            return self._saved[-1]
+        for note in self._attempt.job.notes:
+            if note.kind == "checkpoint":
+                return msgspec.json.decode(note.body)
+        return None
+
+    async def save(self, value: object) -> None:
+        """Write a checkpoint for the next attempt. Raises LeaseLost when this attempt no longer counts."""
+        body = _encode(value)
+        if not await self._desk.save(self._attempt.job, Note("checkpoint", "", body)):
+            self._attempt.stop("lost", "the lease was lost")
+            raise LeaseLost(f"job {self.id} is no longer leased to this worker", fix="stop: someone else may run it")
+        self._saved[:] = [msgspec.json.decode(body)]
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Say how far the job is. Buffered; written with the next heartbeat."""
+        body = msgspec.json.encode({"done": done, "total": total, "message": message[:MAX_MESSAGE_CHARS]})
+        self._desk.note(self._attempt.job, Note("progress", "", body))
+
+    def log(self, line: str) -> None:
+        """Keep a line with the job, for people. Buffered; at most 1,000 lines per attempt."""
+        if self._lines >= MAX_LINES:
+            return
+        self._lines += 1
+        body = msgspec.json.encode(line[:MAX_LINE_CHARS])
+        self._desk.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """Wait for an awaitable from a sync task: `current_job().run(current_job().save(state))`."""
+        if _inside_a_loop():
+            raise WrongContext("a blocking wait inside the event loop would stop it", fix="await it instead")
+        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop).result()
+
+
+def current_job() -> JobContext:
+    """The job that is running here; raises WrongContext outside of one."""
+    attempt = current.get()
+    if attempt is None:
+        raise WrongContext("no job is running here", fix="call current_job() inside a task that a worker runs")
+    return attempt.context
+
+
+def worker_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of the worker whose job runs here; None outside of one."""
+    attempt = current.get()
+    return None if attempt is None else attempt.loop
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+async def _awaited(awaitable: Awaitable[T]) -> T:
+    return await awaitable
+
+
+def _encode(value: object) -> bytes:
+    try:
+        body = msgspec.json.encode(value)
+    except (TypeError, ValueError) as error:
+        raise NotSerialisable(f"a checkpoint cannot hold {error}", fix="save plain JSON values") from error
+    if len(body) > MAX_CHECKPOINT_BYTES:
+        raise PayloadTooLarge(
+            f"the checkpoint has {len(body):,} bytes, the limit is {MAX_CHECKPOINT_BYTES:,}",
+            fix="save a reference to the data instead of the data",
+        )
+    return body

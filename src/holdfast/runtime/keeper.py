@@ -1,0 +1,171 @@
+"""Keeps the session alive from a thread and loop of its own, so that a blocked worker loop costs no lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+
+from holdfast.core.errors import StoreError
+from holdfast.core.lease import Beat, Claimed, Note, Pulse, Serves
+from holdfast.runtime.log import worker_log
+from holdfast.runtime.part import Fell
+from holdfast.runtime.patience import Patience
+from holdfast.runtime.settings import WorkerCutOff, WorkerSettings
+from holdfast.stores.base import Store
+
+
+class Notebook:
+    """Notes of running jobs that wait for the next beat. Any thread may write; a newer note replaces the older."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._notes: dict[tuple[bytes, int, str, str], Note] = {}
+
+    def add(self, id: bytes, token: int, note: Note) -> None:
+        with self._lock:
+            self._notes[id, token, note.kind, note.name] = note
+
+    def take(self) -> tuple[tuple[bytes, int, Note], ...]:
+        """Everything that waits; the caller puts it back when it could not be written."""
+        with self._lock:
+            notes, self._notes = self._notes, {}
+        return tuple((id, token, note) for (id, token, _, _), note in notes.items())
+
+    def put_back(self, notes: tuple[tuple[bytes, int, Note], ...]) -> None:
+        with self._lock:
+            for id, token, note in notes:
+                self._notes.setdefault((id, token, note.kind, note.name), note)
+
+
+class StoreDesk:
+    """Writes a running job's notes to the store: progress and lines with the beat, checkpoints at once."""
+
+    def __init__(self, store: Store, notebook: Notebook) -> None:
+        self._store = store
+        self._notebook = notebook
+
+    def note(self, job: Claimed, note: Note) -> None:
+        self._notebook.add(job.id, job.token, note)
+
+    async def save(self, job: Claimed, note: Note) -> bool:
+        return await self._store.save(job.id, job.token, note)
+
+
+class Keeper:
+    """Beats in its own thread; what a beat answers is told to the worker's loop."""
+
+    name = "keeper"
+
+    def __init__(
+        self,
+        store: Store,
+        session: str,
+        serves: Serves,
+        settings: WorkerSettings,
+        notebook: Notebook,
+        info: Callable[[], bytes],
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._serves = serves
+        self._settings = settings
+        self._notebook = notebook
+        self._info = info
+        self._patience = Patience(random.Random())
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._now: asyncio.Event | None = None
+        self._stopping = False
+        self.on_pulse: Callable[[Pulse, bool], None] = lambda pulse, first: None
+
+    async def start(self, fell: Fell) -> None:
+        """Return after the first beat: a session must live before it claims."""
+        main = asyncio.get_running_loop()
+        beaten: asyncio.Future[None] = main.create_future()
+
+        def tell(call: Callable[[], None]) -> None:
+            try:
+                main.call_soon_threadsafe(call)
+            except RuntimeError:
+                self._stopping = True  # the worker's loop is closed: nobody is left to keep a session for
+
+        def died(error: BaseException) -> None:
+            if not beaten.done():
+                beaten.set_exception(error)
+            else:
+                fell(self.name, error)
+
+        def pulse(answer: Pulse) -> None:
+            first = not beaten.done()
+            if first:
+                beaten.set_result(None)
+            self.on_pulse(answer, first)
+
+        def run() -> None:
+            try:
+                asyncio.run(self._live(lambda answer: tell(lambda: pulse(answer))))
+            except BaseException as error:
+                raised = error
+                tell(lambda: died(raised))
+
+        self._thread = threading.Thread(target=run, name="holdfast-keeper", daemon=True)
+        self._thread.start()
+        await beaten
+
+    def beat_now(self) -> None:
+        """Do not wait for the next regular beat: someone cancelled a job, or notes should be seen."""
+        loop, now = self._loop, self._now
+        if loop is not None and now is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(now.set)
+
+    async def stop(self) -> None:
+        """End the thread after its last beat."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping = True
+        self.beat_now()
+        await asyncio.to_thread(thread.join, self._settings.ttl_ms / 1000)
+
+    async def _live(self, tell: Callable[[Pulse], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now = now = asyncio.Event()
+        heard_at_s = time.monotonic()
+        failures = 0
+        while not self._stopping:
+            wait_s = self._settings.beat_ms / 1000
+            try:
+                tell(await self._beat())
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                if time.monotonic() - heard_at_s > self._settings.cut_off_ms / 1000:
+                    raise WorkerCutOff(
+                        f"no heartbeat reached the store for {time.monotonic() - heard_at_s:.0f} s",
+                        verb="beat",
+                        fix="check the store, then start the worker again",
+                    ) from error
+                if not failures:
+                    worker_log(logging.WARNING, "heartbeat failed", code=error.code, error=error)
+                wait_s = min(wait_s, self._patience.pause_s(failures))
+                failures += 1
+            else:
+                heard_at_s, failures = time.monotonic(), 0
+            now.clear()
+            try:
+                await asyncio.wait_for(now.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+    async def _beat(self) -> Pulse:
+        notes = self._notebook.take()
+        beat = Beat(self._session, self._settings.ttl_ms, self._serves, self._info(), notes)
+        try:
+            return await self._store.beat(beat)
+        except StoreError:
+            self._notebook.put_back(notes)
+            raise

@@ -1,0 +1,194 @@
+"""Runs one attempt as a pipe of small steps: decode, middleware, invoke, judge, decide."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextvars import Context, copy_context
+from functools import partial
+from typing import Any, Protocol
+
+from holdfast.core.classify import Classifier, outcome_of
+from holdfast.core.decide import decide
+from holdfast.core.errors import NotSerialisable, PayloadTooLarge, UsageError
+from holdfast.core.failure import failure_of
+from holdfast.core.outcome import (
+    CancelledByRequest,
+    HandedBack,
+    Outcome,
+    Raised,
+    TimedOut,
+)
+from holdfast.core.task import TaskSpec
+from holdfast.core.transition import Succeed, Transition
+from holdfast.runtime.attempt import Attempt, Cause, drive
+from holdfast.runtime.context import current
+from holdfast.runtime.resources import Resources
+from holdfast.runtime.settings import Parts
+
+
+class SyncCalls(Protocol):
+    """Where sync handlers run: a pool of threads, or the main thread of an isolated process."""
+
+    def submit(self, call: Callable[[], Any], context: Context) -> asyncio.Future[Any]: ...
+
+    def soft_timeout(self) -> None:
+        """Raise TimeoutError inside the running call, where that is possible."""
+
+
+class Abandoned(BaseException):
+    """A sync call was given up at its hard timeout or at shutdown; its thread may still run, and is fenced."""
+
+
+class Recipe:
+    """What a task needs to run, worked out once."""
+
+    __slots__ = ("classifiers", "decode", "encode_result", "fn", "in_loop", "injected", "plain")
+
+    def __init__(self, spec: TaskSpec, injected: dict[str, object], classifiers: Sequence[Classifier]) -> None:
+        self.fn = spec.fn
+        # An async function runs in a loop wherever its job runs: in the worker, or in an isolated process.
+        plain = inspect.unwrap(spec.fn)
+        self.in_loop = inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
+        self.injected = injected
+        self.classifiers = (*spec.classifiers, *classifiers)
+        self.decode = spec.signature.decode
+        self.encode_result = spec.signature.encode_result
+        self.plain = self.in_loop and not injected and not spec.signature.parameters
+
+
+class Pipe:
+    """Turns claimed jobs into transitions, in this process."""
+
+    def __init__(self, parts: Parts, resources: Resources, sync_calls: SyncCalls, rng: random.Random) -> None:
+        self._recipes = {
+            name: Recipe(spec, resources.for_task(spec), parts.classifiers) for name, spec in parts.tasks.items()
+        }
+        self._middleware = tuple(parts.middleware)
+        self._sync_calls = sync_calls
+        self._rng = rng
+
+    async def run(self, attempt: Attempt) -> Transition | None:
+        """The transition for this attempt; None when its outcome cannot matter any more."""
+        job = attempt.job
+        recipe = self._recipes[job.lane.task]
+        current.set(attempt)
+        context = copy_context()
+        try:
+            body = self._body(attempt, recipe, context)
+            value = await drive(body, attempt, context)
+            result = None if value is None else recipe.encode_result(value, job.policy.max_result_bytes)
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:
+            return self._failed(attempt, recipe, error)
+        if attempt.over or attempt.cause == "lost":
+            return None
+        return Succeed(job.id, job.token, result)
+
+    def hard_timeout(self, attempt: Attempt) -> Transition:
+        """The transition for an attempt that did not end when it was told to."""
+        return self._decided(attempt, TimedOut(hard=True, after_ms=attempt.elapsed_ms()), TimeoutError("hard timeout"))
+
+    # -- decode, middleware, invoke
+
+    def _body(self, attempt: Attempt, recipe: Recipe, context: Context) -> Coroutine[Any, Any, Any]:
+        if recipe.plain and attempt.job.args == b"{}" and not self._middleware:
+            return recipe.fn()  # type: ignore[no-any-return]  # a coroutine function, checked by `in_loop`
+        args, kwargs = self._decode(attempt, recipe)
+        if recipe.injected:
+            kwargs.update(recipe.injected)
+        if self._middleware:
+            return self._wrapped(attempt, recipe, partial(recipe.fn, *args, **kwargs), context)
+        if recipe.in_loop:
+            return recipe.fn(*args, **kwargs)  # type: ignore[no-any-return]  # as above
+        return self._in_thread(attempt, partial(recipe.fn, *args, **kwargs), context)
+
+    def _decode(self, attempt: Attempt, recipe: Recipe) -> tuple[list[Any], dict[str, Any]]:
+        try:
+            return recipe.decode(attempt.job.args, attempt.job.inputs)
+        except UsageError as error:
+            raise Unreadable from error
+
+    def _wrapped(
+        self, attempt: Attempt, recipe: Recipe, call: Callable[[], Any], context: Context
+    ) -> Coroutine[Any, Any, Any]:
+        async def innermost() -> object:
+            if recipe.in_loop:
+                return await call()
+            return await self._in_thread(attempt, call, copy_context())
+
+        layers: Callable[[], Awaitable[object]] = innermost
+        for middleware in reversed(self._middleware):
+            layers = partial(middleware, attempt.context, layers)
+        return _awaited(layers)
+
+    async def _in_thread(self, attempt: Attempt, call: Callable[[], Any], context: Context) -> Any:
+        # The handler runs in a copy, since one context cannot be entered by two threads at once.
+        future = self._sync_calls.submit(call, context.copy())
+
+        def stop(cause: Cause) -> None:
+            if cause == "timeout":
+                self._sync_calls.soft_timeout()
+            elif cause in ("hard", "lost") and not future.done():
+                future.set_exception(Abandoned())
+
+        attempt.stopper = stop
+        try:
+            return await future
+        finally:
+            attempt.stopper = None
+
+    # -- judge, decide
+
+    def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
+        if attempt.over or attempt.cause == "lost":
+            return None
+        return self._decided(attempt, judge(attempt, error, recipe.classifiers), error)
+
+    def _decided(self, attempt: Attempt, outcome: Outcome, error: BaseException) -> Transition:
+        return decided(attempt, outcome, self._rng, error)
+
+
+def decided(attempt: Attempt, outcome: Outcome, rng: random.Random, error: BaseException | None = None) -> Transition:
+    """Core's decision, with what the task says about its own retries and limits."""
+    job, spec = attempt.job, attempt.spec
+    return decide(job, outcome, rng=rng, retry_function=spec.retry.function, error=error, learns=spec.learns(job.lane))
+
+
+class Unreadable(Exception):
+    """The stored arguments cannot become a call; why is the cause."""
+
+
+def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifier]) -> Outcome:
+    """What an attempt that ended with `error` came to."""
+    match error:
+        case Unreadable(__cause__=why) if why is not None:
+            return Raised(failure_of(why, "permanent"), fatal=True)
+        case NotSerialisable() | PayloadTooLarge():
+            return Raised(failure_of(error, "permanent"), fatal=True)
+        case asyncio.CancelledError() | Abandoned():
+            return _stopped(attempt, error)
+        case TimeoutError() if attempt.cause == "timeout":
+            return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(error, "timeout"))
+    return outcome_of(error, classifiers)
+
+
+def _stopped(attempt: Attempt, error: BaseException) -> Outcome:
+    match attempt.cause:
+        case "timeout":
+            return TimedOut(hard=False, after_ms=attempt.elapsed_ms())
+        case "hard":
+            return TimedOut(hard=True, after_ms=attempt.elapsed_ms())
+        case "cancel":
+            return CancelledByRequest(attempt.reason)
+        case "shutdown":
+            return HandedBack(started=True)
+    # Nobody asked: something inside the handler was cancelled, which is a failure like any other.
+    return Raised(failure_of(error, "transient"))
+
+
+async def _awaited(call: Callable[[], Awaitable[object]]) -> object:
+    return await call()

@@ -1,0 +1,114 @@
+"""The records of a worker: what it may do (WorkerSettings), what it runs (Parts), and what it did (WorkReport)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from msgspec import Struct
+
+from holdfast.core.classify import Classifier
+from holdfast.core.errors import HoldfastError, InvalidOption, StoreUnreachable
+from holdfast.core.task import TaskSpec
+from holdfast.core.view import Retention
+from holdfast.stores.base import Store
+
+if TYPE_CHECKING:
+    from holdfast.runtime.context import JobContext
+
+Middleware = Callable[["JobContext", Callable[[], Awaitable[object]]], Awaitable[object]]
+Resource = Callable[[], Any]  # an async generator function, a generator function, or a context manager's factory
+
+Ending = Literal["stopped", "empty", "recycled"]
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """How one worker process behaves. Every default is the one of the documentation."""
+
+    queues: tuple[str, ...] | None = None  # None: every queue that its tasks use
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 100
+    threads: int = 16
+    job_processes: int = max(1, os.cpu_count() or 1)  # isolated children for process jobs and suspects
+    reserved: float = 0.10  # share of slots and threads that only critical and high jobs may take (D16)
+    grace_ms: int = 25_000
+    ttl_ms: int = 15_000
+    beat_ms: int = 5_000
+    sweep_ms: int = 1_000
+    prune_ms: int = 10_000
+    cut_off_ms: int = 600_000
+    ahead_ms: int = 10  # claim ahead no more work than this takes
+    linger_ms: int = 0  # with until_empty: how long to wait for what becomes ready later
+    max_jobs: int | None = None
+    max_memory_bytes: int | None = None
+    recycles: bool = False  # a supervisor starts a new process after this one ends
+    retention: Retention = Retention()
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "threads", "job_processes", "ttl_ms", "beat_ms", "sweep_ms", "prune_ms"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
+        if not 0 <= self.reserved < 1:
+            raise InvalidOption(f"reserved is {self.reserved}", fix="it is a share of the slots, from 0 to below 1")
+        if self.beat_ms * 2 > self.ttl_ms:
+            raise InvalidOption(
+                f"a beat every {self.beat_ms} ms cannot keep a lease of {self.ttl_ms} ms",
+                fix="beat at least twice per ttl, so that one lost beat costs nothing",
+            )
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What an app gives its workers, in every process that runs its jobs."""
+
+    tasks: Mapping[str, TaskSpec]
+    resources: Sequence[Resource] = ()
+    hooks: Sequence[Resource] = ()  # entered before the first job, left after the last
+    middleware: Sequence[Middleware] = ()  # outermost first
+    classifiers: Sequence[Classifier] = ()
+
+
+class App(Protocol):
+    """What a child process needs of the app that `module:attr` names."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def store(self) -> Store: ...
+
+    def parts(self) -> Parts: ...
+
+
+class WorkReport(Struct):
+    """What a worker did until it ended, counted by settled transitions."""
+
+    ending: Ending = "stopped"
+    claimed: int = 0
+    succeeded: int = 0
+    retried: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    released: int = 0
+    snoozed: int = 0
+    held: int = 0
+    lost: int = 0
+    stale: int = 0  # settlements refused: the lease had gone to someone else
+
+    @property
+    def run(self) -> int:
+        """Attempts that came to an end of their own."""
+        return self.succeeded + self.retried + self.dead + self.cancelled + self.snoozed + self.held
+
+
+class WorkerFailed(HoldfastError):
+    """A part of the worker died, so the worker stopped; the cause is chained."""
+
+    code = "worker_failed"
+
+
+class WorkerCutOff(StoreUnreachable):
+    """The worker could not reach its engine for longer than it may stay deaf."""
+
+    code = "worker_cut_off"
