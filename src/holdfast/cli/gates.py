@@ -42,7 +42,7 @@ async def limits_list_body(terminal: Terminal, waiting: bool) -> None:
 @click.argument("key")
 @click.option("--rate", metavar="N/UNIT", help="Such as 10/m, 5/s or 100/30s.")
 @click.option("--burst", type=click.IntRange(1), help="Jobs at once after a pause; the rate's number by default.")
-@click.option("--concurrency", type=click.IntRange(0), help="Jobs running at once.")
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_set_body(
     terminal: Terminal, key: str, rate: str | None, burst: int | None, concurrency: int | None, reason: str

@@ -5,7 +5,6 @@ from holdfast.ops.bulk import BulkReport
 from holdfast.ops.explain import Explanation, Reason
 from holdfast.ops.limits import LimitChange
 from holdfast.ops.operator import JobDetail, Operator
-from holdfast.ops.published import PublishedTask
 from holdfast.ops.query import InvalidQuery, parse_query
 
 __all__ = [
@@ -17,7 +16,6 @@ __all__ = [
     "LeaseAnswer",
     "LimitChange",
     "Operator",
-    "PublishedTask",
     "Reason",
     "parse_query",
 ]

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from holdfast.core.declaration import Declaration
 from holdfast.core.duration import iso, text_of_ms
 from holdfast.core.gate import FOREVER_MS, Gate
 from holdfast.core.lease import SessionView
 from holdfast.core.state import WAITING, State
 from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
+from holdfast.ops.declared import declared_tasks
 from holdfast.ops.explain import gate_words
-from holdfast.ops.published import PublishedTask, published_tasks
 from holdfast.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
@@ -38,7 +39,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_gates(await store.gates(), now_ms),
         *_dead(counts),
         *_conservation(counts),
-        *_review(await published_tasks(store)),
+        *_review(await declared_tasks(store)),
     ]
     order = {"error": 0, "warning": 1, "ok": 2}
     return sorted(findings, key=lambda finding: order[finding.level])
@@ -165,7 +166,7 @@ def _conservation(counts: Counts) -> Iterator[Finding]:
         yield Finding("error", "conservation", text, "report this: a job may be lost or counted twice")
 
 
-def _review(tasks: Sequence[PublishedTask]) -> Iterator[Finding]:
+def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
     """The reviewer's checklist, from what the tasks' code declares."""
     checks = (
         (
@@ -198,11 +199,11 @@ def _review(tasks: Sequence[PublishedTask]) -> Iterator[Finding]:
         yield Finding("ok", "review", f"{len(tasks)} published tasks keep the checklist")
 
 
-def _lockstep(task: PublishedTask) -> bool:
+def _lockstep(task: Declaration) -> bool:
     policy = task.policy
     return policy.attempts > 1 and policy.jitter == "none" and policy.delays_ms is None
 
 
-def _names(tasks: Sequence[PublishedTask]) -> str:
+def _names(tasks: Sequence[Declaration]) -> str:
     shown = ", ".join(task.name for task in tasks[:5])
     return f"{shown} and {len(tasks) - 5} more" if len(tasks) > 5 else shown

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import Gate, GateChange, GateRule
-from holdfast.core.limit import Limit
-from holdfast.ops.published import published_tasks
+from holdfast.core.limit import parse_rate
+from holdfast.ops.declared import declared_rule
 from holdfast.stores.base import Store
 
 
@@ -17,6 +17,8 @@ class LimitChange:
     def __init__(self, *, rate: str | None = None, burst: int | None = None, concurrency: int | None = None) -> None:
         if rate is None and concurrency is None:
             raise InvalidOption("a limit needs a rate or a concurrency", fix='such as rate="10/m" or concurrency=20')
+        if burst is not None and rate is None:
+            raise InvalidOption("a burst needs a rate", fix='such as rate="10/m"')
         self.rate, self.burst, self.concurrency = rate, burst, concurrency
 
     def facts(self) -> dict[str, object]:
@@ -38,21 +40,15 @@ async def gate_of(store: Store, key: str) -> Gate | None:
 async def limit_rule(store: Store, gate_key: str, change: LimitChange) -> GateRule:
     """The gate's rule with the operator's numbers in place of its own."""
     found = await gate_of(store, gate_key)
-    old = found.rule if found is not None else GateRule(gate_key)
-    asked = Limit(gate_key, rate=change.rate, burst=change.burst, concurrency=change.concurrency).rule(gate_key)
-    rule = old
+    rule = found.rule if found is not None else GateRule(gate_key)
     if change.rate is not None:
-        rule = replace(rule, interval_us=asked.interval_us, burst=asked.burst)
-    if change.concurrency is not None:
-        rule = replace(rule, concurrency=asked.concurrency)
-    return rule
+        count, interval_us = parse_rate(change.rate)
+        rule = replace(rule, interval_us=interval_us, burst=change.burst or count)
+    return rule if change.concurrency is None else replace(rule, concurrency=change.concurrency)
 
 
 async def cleared(store: Store, gate_key: str) -> GateChange:
     """The change that gives a gate back to the code's declaration, or to no limit when none is published."""
     found = await gate_of(store, gate_key)
     blank = GateRule(gate_key, breaker=found.rule.breaker if found is not None else None)
-    declared = next(
-        (rule for task in await published_tasks(store) for rule in task.rules() if rule.key == gate_key), blank
-    )
-    return GateChange(gate_key, rule=declared, declared=True, clear=True)
+    return GateChange(gate_key, rule=await declared_rule(store, gate_key) or blank, declared=True, clear=True)

@@ -115,6 +115,8 @@ def _term(field: str, op: Compare, value: str, *, negated: bool) -> Term:
     if field.startswith("args."):
         if not field.removeprefix("args.").strip("."):
             raise InvalidQuery("args. needs a path", fix="name the argument: args.user.id:42")
+        if op != "=":
+            raise InvalidQuery(f"arguments can be matched, not compared with {op}", fix=f"write {field}:{value}")
         return Term(field, value, op, negated)
     if field in TEXT_FIELDS:
         if op != "=":

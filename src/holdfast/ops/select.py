@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from fnmatch import fnmatchcase
 
 from msgspec.structs import replace
 
@@ -58,11 +59,31 @@ async def walk(store: Store, query: Query, *, now_ms: int | None = None) -> Asyn
     query = replace(query, limit=PAGE, newest_first=True)
     while True:
         page = await store.find(query, now_ms=now_ms)
-        if page.jobs:
-            yield list(page.jobs)
+        found = [view for view in page.jobs if _exact(view, query)]
+        if found:
+            yield found
         if page.cursor is None:
             return
         query = replace(query, cursor=page.cursor)
+
+
+def _exact(view: JobView, query: Query) -> bool:
+    """True when tags and keys fit as whole words: an engine may find more, and a bulk action must not touch it."""
+    for term in query.terms:
+        if term.field == "tag":
+            fits = any(fnmatchcase(tag, _pattern(term.value)) for tag in view.tags)
+        elif term.field == "unique":
+            fits = view.unique is not None and fnmatchcase(view.unique, _pattern(term.value))
+        else:
+            continue
+        if fits == term.negated:
+            return False
+    return True
+
+
+def _pattern(value: str) -> str:
+    """Only * is special in a query."""
+    return value.replace("[", "[[]").replace("?", "[?]")
 
 
 def guarded(query: Query, allowed: frozenset[State], verb: str) -> Query:

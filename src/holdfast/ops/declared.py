@@ -1,0 +1,22 @@
+"""Reads what code declared about its tasks from the store, where operators without that code can see it."""
+
+from __future__ import annotations
+
+from holdfast.core.declaration import KIND, Declaration, read_declaration
+from holdfast.core.gate import GateRule
+from holdfast.stores.base import Store
+
+
+async def declared_tasks(store: Store) -> list[Declaration]:
+    """Every published task that this release can read, by name."""
+    found = [read_declaration(control) for control in await store.controls(KIND)]
+    return [one for one in found if one is not None]
+
+
+async def declared_rule(store: Store, gate: str) -> GateRule | None:
+    """What code says about a gate, when it says so whatever a job's arguments are."""
+    for task in await declared_tasks(store):
+        for rule in (*task.limits, task.breaker):
+            if rule is not None and rule.key == gate:
+                return rule
+    return None

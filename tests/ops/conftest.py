@@ -1,0 +1,23 @@
+"""A store in a real file and an operator over it; jobs are made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.ops import Operator
+from holdfast.stores.sqlite import SqliteStore
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+def operator(store: SqliteStore) -> Operator:
+    return Operator(store, "ada")
