@@ -1,3 +1,91 @@
 """Holdfast: a distributed task queue that never lets go of a job."""
 
 __version__ = "0.1.0"
+
+from holdfast.app import Holdfast
+from holdfast.client.handle import JobHandle, JobStatus, Progress
+from holdfast.client.producer import EnqueueTimeout
+from holdfast.client.task import Inject, JobSpec, Task
+from holdfast.core.errors import (
+    BatchTooLarge,
+    CycleFound,
+    HoldfastError,
+    InvalidArguments,
+    InvalidOption,
+    InvalidTask,
+    JobCancelled,
+    JobDead,
+    JobError,
+    JobNotFound,
+    MissingExtra,
+    NotSerialisable,
+    PayloadTooLarge,
+    QueueDraining,
+    ResultTimeout,
+    SchemaOutdated,
+    StoreError,
+    StoreFull,
+    StoreTimeout,
+    StoreUnreachable,
+    UnknownParent,
+    UnknownQueue,
+    UsageError,
+    WrongContext,
+)
+from holdfast.core.flow import ParentFailed
+from holdfast.core.limit import Breaker, Limit
+from holdfast.core.retry import Retry
+from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from holdfast.core.state import State
+from holdfast.runtime.context import JobContext, LeaseLost, current_job
+from holdfast.runtime.settings import WorkReport
+
+__all__ = [
+    "BatchTooLarge",
+    "Breaker",
+    "Cancel",
+    "CycleFound",
+    "Dead",
+    "EnqueueTimeout",
+    "Holdfast",
+    "HoldfastError",
+    "Inject",
+    "InvalidArguments",
+    "InvalidOption",
+    "InvalidTask",
+    "JobCancelled",
+    "JobContext",
+    "JobDead",
+    "JobError",
+    "JobHandle",
+    "JobNotFound",
+    "JobSpec",
+    "JobStatus",
+    "LeaseLost",
+    "Limit",
+    "MissingExtra",
+    "NotSerialisable",
+    "ParentFailed",
+    "PayloadTooLarge",
+    "Progress",
+    "QueueDraining",
+    "RateLimited",
+    "ResultTimeout",
+    "Retry",
+    "RetryLater",
+    "SchemaOutdated",
+    "Snooze",
+    "State",
+    "StoreError",
+    "StoreFull",
+    "StoreTimeout",
+    "StoreUnreachable",
+    "Task",
+    "UnknownParent",
+    "UnknownQueue",
+    "UsageError",
+    "WorkReport",
+    "WrongContext",
+    "__version__",
+    "current_job",
+]

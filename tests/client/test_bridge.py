@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import gc
 import os
 import threading
@@ -11,7 +10,7 @@ import warnings
 
 import pytest
 
-from holdfast.client.bridge import Bridge, worker_loop_here
+from holdfast.client.bridge import Bridge
 from holdfast.core.errors import WrongContext
 
 
@@ -41,11 +40,9 @@ async def test_inside_a_running_loop_it_refuses_and_says_what_to_write() -> None
 
 
 async def test_a_thread_of_a_worker_uses_the_workers_loop() -> None:
-    bridge = Bridge()
-    with worker_loop_here():
-        context = contextvars.copy_context()
-        used = await asyncio.to_thread(context.run, bridge.run, _loop_of())
-    assert used is asyncio.get_running_loop()
+    here = asyncio.get_running_loop()
+    bridge = Bridge(worker_loop=lambda: here)
+    assert await asyncio.to_thread(bridge.run, _loop_of()) is here
 
 
 def test_errors_come_through() -> None:

@@ -6,34 +6,22 @@ import asyncio
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Coroutine, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from holdfast.core.errors import WrongContext
 
 T = TypeVar("T")
 
-# The loop of the worker that runs the current job. A sync task runs in a thread with a copy of its
-# worker's context, so it finds that loop here instead of starting a second one.
-_worker_loop: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("holdfast_worker_loop", default=None)
-
-
-@contextmanager
-def worker_loop_here() -> Iterator[None]:
-    """While this lasts, jobs started from here use the running loop for `Bridge.run`."""
-    token = _worker_loop.set(asyncio.get_running_loop())
-    try:
-        yield
-    finally:
-        _worker_loop.reset(token)
+# Answers the loop of the worker whose job runs in this thread, if one does: a sync task must not start a second one.
+WorkerLoop = Callable[[], asyncio.AbstractEventLoop | None]
 
 
 class Bridge:
     """Carries awaitables from threads without an event loop to one that has it. Nothing crosses a fork."""
 
-    def __init__(self) -> None:
+    def __init__(self, worker_loop: WorkerLoop = lambda: None) -> None:
+        self._worker_loop = worker_loop
         self._life = _Life()
 
     def run(self, awaitable: Awaitable[T], *, instead: str = "await it") -> T:
@@ -42,7 +30,7 @@ class Bridge:
             if isinstance(awaitable, Coroutine):
                 awaitable.close()  # it will never run: say why once, without a warning about it
             raise WrongContext("a blocking call inside a running event loop would stop that loop", fix=instead)
-        loop = _worker_loop.get()
+        loop = self._worker_loop()
         if loop is None or not loop.is_running():
             loop = self._own_loop()
         future = asyncio.run_coroutine_threadsafe(_wait_for(awaitable), loop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -18,7 +18,6 @@ from holdfast.core.view import JobView
 from holdfast.stores.base import Store
 
 R_co = TypeVar("R_co", covariant=True)
-Decode = Callable[[bytes | None], Any]
 
 
 class Explained(Protocol):
@@ -38,6 +37,9 @@ class Desk(Protocol):
 
     async def explain(self, id: bytes) -> Explained:
         """Why the job is where it is."""
+
+    def decode_result(self, task: str, raw: bytes | None) -> Any:
+        """A stored result as the value it stands for."""
 
 
 class Progress(Struct, frozen=True):
@@ -105,12 +107,11 @@ class JobHandle(Generic[R_co]):
     42
     """
 
-    __slots__ = ("_decode", "_desk", "_raw", "existing", "task")
+    __slots__ = ("_desk", "_raw", "existing", "task")
 
-    def __init__(self, desk: Desk, raw: bytes, *, task: str, existing: bool, decode: Decode) -> None:
+    def __init__(self, desk: Desk, raw: bytes, *, task: str, existing: bool) -> None:
         self._desk = desk
         self._raw = raw
-        self._decode = decode
         self.task = task  # its name; "" when the handle was made from an id alone
         self.existing = existing  # True: an earlier enqueue had stored this job
 
@@ -136,7 +137,7 @@ class JobHandle(Generic[R_co]):
         if view is None:
             raise self._not_found()
         if view.state is State.succeeded:
-            return cast(R_co, self._decode(view.result))
+            return cast(R_co, self._desk.decode_result(view.lane.task, view.result))
         if view.state is State.cancelled:
             raise JobCancelled(f"job {self.id} was cancelled: {view.reason or 'no reason given'}", reason=view.reason)
         raise await self._dead(view)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from holdfast.core.errors import InvalidOption
+from holdfast.core.limit import did_you_mean
 
 DEFAULT_URL: Final = "sqlite:///holdfast.db"
 DEFAULT_NAMESPACE: Final = "default"
@@ -78,13 +78,6 @@ def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> No
     for key in given:
         if key not in allowed:
             raise InvalidOption(f"{where}: unknown key {key!r}", fix=did_you_mean(key, allowed))
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The advice for a misspelt name: the closest known one, else all of them."""
-    names = sorted(known)
-    close = get_close_matches(word, names, n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names) or 'none'}"
 
 
 def first_of(candidates: Iterable[tuple[str | None, str]], default: str) -> Setting:

@@ -1,0 +1,373 @@
+"""Introduces the others to each other: one object that declares tasks, asks for work and runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+
+from holdfast.client.bridge import Bridge
+from holdfast.client.client import Client, ClientSettings
+from holdfast.client.connection import Connection
+from holdfast.client.handle import Explained, JobHandle
+from holdfast.client.options import CallOptions
+from holdfast.client.registry import publish
+from holdfast.client.task import AsyncTask, JobSpec, SyncTask, Task
+from holdfast.config import load_config
+from holdfast.core.classify import Classifier
+from holdfast.core.codec import MAX_BYTES
+from holdfast.core.duration import Duration, to_ms
+from holdfast.core.errors import InvalidTask, WrongContext
+from holdfast.core.ids import id_text
+from holdfast.core.settings import Setting
+from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
+from holdfast.ops import Operator
+from holdfast.runtime.context import current
+from holdfast.runtime.settings import Middleware, Parts, Resource, WorkerSettings, WorkReport
+from holdfast.runtime.worker import Worker
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Holdfast:
+    """A queue and the tasks that run on it.
+
+    The store is the URL in code, else HOLDFAST_URL, else the one of holdfast.toml, else the file
+    `holdfast.db` in the working folder. Nothing is opened before it is used.
+
+    >>> import asyncio
+    >>> app = Holdfast("sqlite://")                     # in memory: for tests and trials
+    >>> @app.task
+    ... async def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> async def main() -> int:
+    ...     async with app:
+    ...         job = await add.enqueue(1, b=2)
+    ...         await app.work(until_empty=True)
+    ...         return await job.result(timeout=5)
+    >>> asyncio.run(main())
+    3
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        namespace: str | None = None,
+        queues: Iterable[str] | None = None,
+        max_payload_bytes: int = MAX_BYTES,
+        max_result_bytes: int = MAX_BYTES,
+        classifiers: Sequence[Classifier] = (),
+        enqueue_timeout: Duration = 5,
+    ) -> None:
+        self._code_url, self._code_namespace = url, namespace
+        self._flag_url: str | None = None
+        self._flag_namespace: str | None = None
+        self._settings: tuple[Setting, Setting] | None = None
+        self._sizes = (max_payload_bytes, max_result_bytes)
+        self._classifiers = tuple(classifiers)
+        self._tasks: dict[str, Task[..., Any]] = {}
+        self._specs: dict[str, TaskSpec] = {}
+        self._resources: list[Resource] = []
+        self._hooks: list[Resource] = []
+        self._middleware: list[Middleware] = []
+        self._connection = Connection(lambda: open_store(self.url, self.namespace))
+        self._bridge = Bridge(_loop_of_running_job)
+        self._client = Client(
+            self._connection,
+            self._bridge,
+            ClientSettings(
+                enqueue_timeout_s=to_ms(enqueue_timeout, what="enqueue_timeout") / 1000,
+                max_payload_bytes=max_payload_bytes,
+                queues=None if queues is None else frozenset(queues),
+            ),
+            specs=self._specs,
+            explain=_explain,
+            injected=lambda spec: None,
+        )
+
+    # -- where the jobs are
+
+    @property
+    def url(self) -> str:
+        """The store's URL, whichever source won."""
+        return self._resolved[0].value
+
+    @property
+    def namespace(self) -> str:
+        """The namespace, whichever source won."""
+        return self._resolved[1].value
+
+    @property
+    def store(self) -> Store:
+        """The store of this process; it connects with its first verb and is opened anew after a fork."""
+        return self._connection.store
+
+    def rebind(self, url: str | None = None, *, namespace: str | None = None) -> None:
+        """Use another store than the code names: `--url` of a command, or a store in memory for a test.
+
+        Not while a store is open: `await app.close()` first.
+        """
+        if self._connection.is_open:
+            raise WrongContext("the app's store is open", fix="rebind before the first use, or after app.close()")
+        self._flag_url, self._flag_namespace = url, namespace
+        self._settings = None
+
+    @property
+    def _resolved(self) -> tuple[Setting, Setting]:
+        if self._settings is None:
+            config = load_config(
+                flag_url=self._flag_url,
+                code_url=self._code_url,
+                flag_namespace=self._flag_namespace,
+                code_namespace=self._code_namespace,
+            )
+            self._settings = (config.url, config.namespace)
+        return self._settings
+
+    async def __aenter__(self) -> Self:
+        await self.store.open()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Let go of the store and of the bridge's thread; a later use opens them again."""
+        await self._connection.close()
+        self._bridge.close()
+
+    # -- declaring
+
+    @property
+    def tasks(self) -> Mapping[str, Task[..., Any]]:
+        """The declared tasks by name."""
+        return MappingProxyType(self._tasks)
+
+    # An async function is a function too, so the first two overloads overlap; the more exact one comes first.
+    @overload
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def task(self, fn: Callable[P, R], /) -> SyncTask[P, R]: ...
+    @overload
+    def task(self, fn: None = None, /, **options: Unpack[TaskOptions]) -> _Declare: ...
+    def task(self, fn: Callable[..., Any] | None = None, /, **options: Unpack[TaskOptions]) -> Any:
+        """Declare a function as a task: `@app.task` or `@app.task(queue="mail", retry=3, ...)`.
+
+        Options are checked now; a name that is taken is InvalidTask.
+
+        >>> app = Holdfast("sqlite://")
+        >>> @app.task(name="email.send", queue="mail", priority="critical", timeout=30)
+        ... async def send_email(to: str) -> None: ...
+        >>> app.tasks["email.send"]
+        <task email.send>
+        """
+        declare = _Declare(self, options)
+        return declare if fn is None else declare(fn)
+
+    def resource(self, fn: F) -> F:
+        """Declare something that jobs share (a pool, a client): opened once per worker process, closed at its end.
+
+        The function is an async or plain generator that yields the value once, or answers a context manager.
+        A task asks for it with `db: Pool = Inject(pool)`.
+        """
+        self._resources.append(fn)
+        return fn
+
+    def on_startup(self, fn: F) -> F:
+        """Call `fn()` in every worker process before its first job."""
+
+        async def hook() -> AsyncIterator[None]:
+            await _finish(fn())
+            yield
+
+        self._hooks.append(hook)
+        return fn
+
+    def on_shutdown(self, fn: F) -> F:
+        """Call `fn()` in every worker process after its last job."""
+
+        async def hook() -> AsyncIterator[None]:
+            yield
+            await _finish(fn())
+
+        self._hooks.append(hook)
+        return fn
+
+    def middleware(self, fn: Middleware) -> Middleware:
+        """Wrap every attempt in `async def fn(job, run)`, which awaits `run()`; the first declared is outermost."""
+        self._middleware.append(fn)
+        return fn
+
+    def declare(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+        """What `@app.task(...)` does."""
+        sized: TaskOptions = {"max_payload_bytes": self._sizes[0], "max_result_bytes": self._sizes[1]}
+        sized.update(options)
+        spec = TaskSpec.declare(fn, **sized)
+        if spec.name in self._specs:
+            raise InvalidTask(f"the app has a task {spec.name!r} already", fix="give one of them another name=")
+        self._client.check_queue(spec.queue)
+        kind = AsyncTask if inspect.iscoroutinefunction(inspect.unwrap(fn)) else SyncTask
+        self._specs[spec.name] = spec
+        task = self._tasks[spec.name] = kind(self._client, spec, PLAIN)
+        return task
+
+    # -- asking for work
+
+    async def enqueue(
+        self, name: str, args: Mapping[str, Any] | None = None, **options: Unpack[CallOptions]
+    ) -> JobHandle[Any]:
+        """Store one job by its task's name; `args` is one object by parameter name.
+
+        A task that this program does not declare queues as its workers published it. A name that nobody
+        knows is accepted: the job waits for a worker that does.
+
+        >>> import asyncio
+        >>> app = Holdfast("sqlite://")
+        >>> async def main() -> str:
+        ...     async with app:
+        ...         job = await app.enqueue("email.send", {"to": "a@b.c"}, priority="critical")
+        ...         return (await job.status()).state
+        >>> print(asyncio.run(main()))
+        ready
+        """
+        return await self._client.enqueue_named(name, {} if args is None else args, options)
+
+    async def enqueue_many(
+        self, jobs: Iterable[JobSpec], *, atomic: bool = True, ids: Sequence[str] | None = None
+    ) -> list[JobHandle[Any]]:
+        """Store many jobs in one step, all or none; handles come back in order, duplicates marked `existing`.
+
+        A bad job refuses all and is named by its index. More than 20,000 jobs or 16 MiB is BatchTooLarge,
+        unless `atomic=False`, which stores them chunk by chunk. `ids` makes asking again after a timeout safe.
+
+        >>> import asyncio
+        >>> app = Holdfast("sqlite://")
+        >>> @app.task
+        ... def resize(image: int) -> None: ...
+        >>> async def main() -> int:
+        ...     async with app:
+        ...         return len(await app.enqueue_many(resize.job(n) for n in range(100)))
+        >>> asyncio.run(main())
+        100
+        """
+        return await self._client.enqueue_many(jobs, atomic=atomic, ids=ids)
+
+    def get(self, id: str) -> JobHandle[Any]:
+        """The handle of a job whose id you kept. Nothing is asked until you ask it."""
+        return self._client.handle(id)
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """Wait for an awaitable from code without an event loop: `app.run(job.result(5))`.
+
+        One loop thread per app and process; in a sync task it uses the worker's loop. Inside a running
+        loop it raises WrongContext.
+
+        >>> app = Holdfast("sqlite://")
+        >>> @app.task
+        ... def greet(name: str) -> str:
+        ...     return f"Hello, {name}"
+        >>> job = greet.enqueue_sync("Ada")
+        >>> report = app.run(app.work(until_empty=True))
+        >>> app.run(job.result(timeout=5))
+        'Hello, Ada'
+        >>> app.run(app.close())
+        """
+        return self._bridge.run(awaitable)
+
+    # -- running work
+
+    async def work(
+        self,
+        queues: Iterable[str] | None = None,
+        concurrency: int = 100,
+        grace: Duration = 25,
+        stop: asyncio.Event | None = None,
+        until_empty: bool = False,
+    ) -> WorkReport:
+        """Be a worker inside this process, until cancelled, `stop` is set, or (`until_empty`) nothing is left.
+
+        Ending means: claim no more, finish what fits into `grace` seconds, hand the rest back unspent. No
+        signal handlers are installed; the `holdfast worker` command does that.
+        """
+        chosen = None if queues is None else tuple(queues)
+        for queue in chosen or ():
+            self._client.check_queue(queue)
+        await self.publish()
+        parts = self.parts()
+        worker = Worker(
+            self.store,
+            parts.tasks,
+            WorkerSettings(queues=chosen, concurrency=concurrency, grace_ms=to_ms(grace, what="grace")),
+            resources=parts.resources,
+            hooks=parts.hooks,
+            middleware=parts.middleware,
+            classifiers=parts.classifiers,
+            app_ref=find_ref(self),
+        )
+        return await worker.run(stop, until_empty)
+
+    async def publish(self) -> int:
+        """Write what the tasks declare into the store, for programs without this code; how many changed."""
+        return await publish(self.store, self._specs.values())
+
+    def parts(self) -> Parts:
+        """What a worker process needs of this app."""
+        return Parts(
+            tasks=MappingProxyType(self._specs),
+            resources=tuple(self._resources),
+            hooks=tuple(self._hooks),
+            middleware=tuple(self._middleware),
+            classifiers=self._classifiers,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Holdfast {len(self._tasks)} tasks>"
+
+
+class _Declare:
+    """`@app.task(...)` waiting for its function."""
+
+    def __init__(self, app: Holdfast, options: TaskOptions) -> None:
+        self._app = app
+        self._options = options
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]]) -> AsyncTask[P, R]: ...  # type: ignore[overload-overlap]
+    @overload
+    def __call__(self, fn: Callable[P, R]) -> SyncTask[P, R]: ...
+    def __call__(self, fn: Callable[..., Any]) -> Any:
+        return self._app.declare(fn, self._options)
+
+
+async def _explain(store: Store, id: bytes) -> Explained:
+    return await Operator(store, "client").explain(id_text(id))
+
+
+def _loop_of_running_job() -> asyncio.AbstractEventLoop | None:
+    attempt = current.get()
+    return None if attempt is None else attempt.loop
+
+
+async def _finish(made: object) -> None:
+    if inspect.isawaitable(made):
+        await made
+
+
+def find_ref(app: Holdfast) -> str | None:
+    """`module:attr` (or `file.py:attr`) under which another process finds this app; None when it has no such name."""
+    for name in {task.spec.fn.__module__ for task in app.tasks.values()}:
+        module = sys.modules.get(name)
+        for attr, value in list(vars(module).items()) if module is not None else ():
+            if value is app:
+                file = getattr(module, "__file__", None)
+                return f"{name}:{attr}" if name != "__main__" else f"{file}:{attr}" if file else None
+    return None

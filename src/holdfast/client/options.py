@@ -1,0 +1,42 @@
+"""The names and types of options, for type checkers; their values are checked by core."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from holdfast.core.duration import Duration
+from holdfast.core.job import IfParentFails, OnDuplicate
+from holdfast.core.retry import Retry, RetryFunction
+from holdfast.core.state import State
+from holdfast.core.unique import UniqueOption
+
+if TYPE_CHECKING:
+    from holdfast.client.handle import JobHandle
+
+Priority = Literal["critical", "high", "normal", "low"] | int
+RetryValue = Retry | int | Sequence[Duration] | RetryFunction | None
+
+
+class CallOptions(TypedDict, total=False):
+    """What one enqueue may ask for: `task.options(...)` and `app.enqueue(name, args, ...)`."""
+
+    delay: Duration
+    at: datetime
+    expires_in: Duration
+    priority: Priority
+    queue: str
+    group: str
+    unique: UniqueOption
+    unique_for: Duration | None
+    unique_states: Iterable[str | State]
+    on_duplicate: OnDuplicate
+    after: Sequence[JobHandle[Any] | str] | JobHandle[Any] | str
+    if_parent_fails: IfParentFails
+    needs: Iterable[str]
+    tags: Iterable[str]
+    cost: int
+    timeout: Duration | None
+    retry: RetryValue
+    id: str

@@ -1,0 +1,141 @@
+"""Asks for runs of one task: typed enqueue, options as copies, and the plain call that runs here and now."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
+
+from msgspec import Struct
+
+from holdfast.client.handle import JobHandle
+from holdfast.client.options import CallOptions
+from holdfast.core.errors import InvalidArguments
+from holdfast.core.task import Inject as InjectMark
+from holdfast.core.task import Options, TaskSpec
+
+if TYPE_CHECKING:
+    from holdfast.client.client import Client
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class JobSpec(Struct, frozen=True):
+    """One job that is asked for but not yet stored: for `app.enqueue_many`, flows and chains."""
+
+    spec: TaskSpec
+    values: dict[str, Any]
+    options: Options
+
+    @property
+    def task(self) -> str:
+        """The task's name."""
+        return self.spec.name
+
+
+class Task(Generic[P, R]):
+    """A declared task. `.enqueue` takes exactly what the function takes, and so does a plain call.
+
+    >>> import asyncio
+    >>> from holdfast import Holdfast
+    >>> app = Holdfast("sqlite://")
+    >>> @app.task(queue="mail", priority="critical")
+    ... async def greet(name: str) -> str:
+    ...     return f"Hello, {name}"
+    >>> async def main() -> tuple[str, str]:
+    ...     async with app:
+    ...         job = await greet.options(delay=0, tags=["demo"]).enqueue("Ada")
+    ...         await app.work(until_empty=True)
+    ...         return await job.result(), await greet("Bob")
+    >>> asyncio.run(main())
+    ('Hello, Ada', 'Hello, Bob')
+    """
+
+    def __init__(self, client: Client, spec: TaskSpec, options: Options) -> None:
+        self._client = client
+        self._options = options
+        self.spec = spec
+        fn = spec.fn
+        self.__wrapped__ = fn
+        self.__doc__ = fn.__doc__
+        self.__module__ = fn.__module__
+        self.__name__: str = getattr(fn, "__name__", spec.name)
+        self.__qualname__: str = getattr(fn, "__qualname__", spec.name)
+
+    @property
+    def name(self) -> str:
+        """The name under which its jobs are stored."""
+        return self.spec.name
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Store one job and answer its handle. Returns when the job is safe; raises within the enqueue deadline."""
+        values = self.spec.signature.bind(args, kwargs)
+        return await self._client.enqueue(self.spec, values, self._options)
+
+    def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """`enqueue` for code without an event loop; inside one it raises WrongContext."""
+        return self._client.bridge.run(self.enqueue(*args, **kwargs), instead="await .enqueue()")
+
+    def options(self, **options: Unpack[CallOptions]) -> Self:
+        """A copy of this task with options for the jobs it enqueues; an unknown option is InvalidOption."""
+        return type(self)(self._client, self.spec, self._client.read_options(self._options, options))
+
+    def job(self, *args: Any, **kwargs: Any) -> JobSpec:
+        """A job for `app.enqueue_many`. Arguments are checked now, except for ones that are still missing."""
+        return JobSpec(self.spec, self.spec.signature.bind(args, kwargs, partial=True), self._options)
+
+    def __repr__(self) -> str:
+        return f"<task {self.spec.name}>"
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        missing = [name for name in self.spec.injected if name not in kwargs]
+        if missing:
+            found = self._client.injected(self.spec)
+            if found is None:
+                raise InvalidArguments(
+                    f"{self.spec.name} gets {', '.join(missing)} from its worker, and no worker runs here",
+                    fix=f"pass {missing[0]}= yourself in a plain call",
+                )
+            kwargs = {**{name: found[name] for name in missing}, **kwargs}
+        return self.spec.fn(*args, **kwargs)
+
+
+class AsyncTask(Task[P, R]):
+    """A task whose function is async."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        """Run the function here, now; nothing is stored."""
+        made: Coroutine[Any, Any, R] = self._call(args, kwargs)
+        return made
+
+
+class SyncTask(Task[P, R]):
+    """A task whose function is plain; a worker runs it in a thread or a process."""
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function here, now; nothing is stored."""
+        made: R = self._call(args, kwargs)
+        return made
+
+
+@overload
+def Inject(resource: Callable[[], AsyncIterator[T]]) -> T: ...
+@overload
+def Inject(resource: Callable[[], Iterator[T]]) -> T: ...
+@overload
+def Inject(resource: Callable[[], Any]) -> Any: ...
+def Inject(resource: Callable[[], Any]) -> Any:
+    """The default of a parameter that the worker fills with a resource: `db: Pool = Inject(pool)`.
+
+    >>> from collections.abc import AsyncIterator
+    >>> from holdfast import Holdfast, Inject
+    >>> app = Holdfast("sqlite://")
+    >>> @app.resource
+    ... async def numbers() -> AsyncIterator[list[int]]:
+    ...     yield [1, 2, 3]
+    >>> @app.task
+    ... async def total(plus: int, given: list[int] = Inject(numbers)) -> int:
+    ...     return plus + sum(given)
+    """
+    return InjectMark(resource)

@@ -1,0 +1,134 @@
+"""Decides what a task says about itself to programs that do not have its code, and what they make of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.codec import MAX_BYTES
+from holdfast.core.gate import GateRule
+from holdfast.core.job import PRIORITIES, OnDuplicate, Policy
+from holdfast.core.limit import Breaker, Limit
+from holdfast.core.state import State
+from holdfast.core.task import TaskSpec
+from holdfast.core.view import Control
+
+KIND: Final = "task"
+
+
+class DeclaredLimit(Struct, frozen=True, omit_defaults=True):
+    """A limit as it was written, so that by-name producers fill the same keys as the code does."""
+
+    key: str
+    rate: str | None = None
+    burst: int | None = None
+    concurrency: int | None = None
+    learns: bool = False
+
+
+class Declaration(Struct, frozen=True, omit_defaults=True):
+    """One task as its code declares it. Unknown fields are ignored: a newer release may say more."""
+
+    name: str
+    queue: str = "default"
+    priority: int = PRIORITIES["normal"]
+    executor: str = "async"
+    policy: Policy = Policy()
+    group: str | None = None  # the parameter that names it; None also when a function does
+    limits: tuple[GateRule, ...] = ()  # those with a constant key, as gates
+    keys: tuple[str, ...] = ()  # templates of the others
+    declared_limits: tuple[DeclaredLimit, ...] = ()  # all of them, as written
+    breaker: GateRule | None = None
+    needs: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    unique: bool = False
+    unique_key: str | bool | None = None  # a template, or True for the content; None when a function makes it
+    unique_for_ms: int | None = None
+    unique_states: tuple[str, ...] | None = None
+    on_duplicate: OnDuplicate = "existing"
+    cost: int = 1
+    max_payload_bytes: int = MAX_BYTES
+    schema: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, spec: TaskSpec) -> Declaration:
+        """What `spec` can say in JSON; functions (of a group, a key, a cost) stay with the code."""
+        constant = [limit for limit in spec.limits if limit.template.constant]
+        states = None if spec.unique_states is None else tuple(sorted(state.value for state in spec.unique_states))
+        return cls(
+            name=spec.name,
+            queue=spec.queue,
+            priority=spec.priority,
+            executor=spec.executor,
+            policy=spec.policy,
+            group=spec.group if isinstance(spec.group, str) else None,
+            limits=tuple(limit.rule(limit.template.fill({"task": spec.name})) for limit in constant),
+            keys=tuple(limit.key for limit in spec.limits if not limit.template.constant),
+            declared_limits=tuple(
+                DeclaredLimit(limit.key, limit.rate, limit.burst, limit.concurrency, limit.learns)
+                for limit in spec.limits
+            ),
+            breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
+            needs=spec.needs,
+            tags=spec.tags,
+            unique=spec.unique is not None,
+            unique_key=spec.unique if isinstance(spec.unique, str | bool) else None,
+            unique_for_ms=spec.unique_for_ms,
+            unique_states=states,
+            on_duplicate=spec.on_duplicate,
+            cost=spec.cost if isinstance(spec.cost, int) else 1,
+            max_payload_bytes=spec.max_payload_bytes,
+            schema=spec.signature.schema(),
+        )
+
+    def control(self) -> Control:
+        """The record that a store keeps."""
+        return Control(KIND, self.name, msgspec.json.encode(self, order="deterministic"))
+
+    def spec(self) -> TaskSpec:
+        """The task as far as it is known here: any JSON object fits, and jobs queue and fail as declared."""
+        return replace(
+            TaskSpec.named(self.name, queue=self.queue),
+            priority=self.priority,
+            policy=self.policy,
+            group=self.group,
+            limits=tuple(
+                Limit(one.key, rate=one.rate, burst=one.burst, concurrency=one.concurrency, learns=one.learns)
+                for one in self.declared_limits
+            ),
+            breaker=_breaker(self.breaker),
+            needs=self.needs,
+            tags=self.tags,
+            unique=self.unique_key,
+            unique_for_ms=self.unique_for_ms,
+            unique_states=None if self.unique_states is None else frozenset(map(State, self.unique_states)),
+            on_duplicate=self.on_duplicate,
+            cost=self.cost,
+            max_payload_bytes=self.max_payload_bytes,
+        )
+
+
+def read_declaration(control: Control) -> Declaration | None:
+    """The declaration in a stored record; None when another release wrote one that cannot be read here."""
+    try:
+        return msgspec.json.decode(control.value, type=Declaration)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _breaker(gate: GateRule | None) -> Breaker | None:
+    if gate is None or gate.breaker is None:
+        return None
+    rule = gate.breaker
+    return Breaker(
+        name=gate.key.removeprefix("breaker:"),
+        failures=rule.failures,
+        within=rule.within_ms / 1000,
+        cooldown=rule.cooldown_ms / 1000,
+        probe_after=rule.probe_after_ms / 1000,
+        rate=rule.rate,
+        min_calls=rule.min_calls,
+    )

@@ -1,0 +1,60 @@
+"""Every line with an `# E:` comment must be refused by mypy --strict with exactly that code; it is never run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from holdfast import Holdfast, Inject
+
+app = Holdfast("sqlite://")
+
+
+class Pool:
+    """Something that jobs share."""
+
+
+@app.resource
+async def pool() -> AsyncIterator[Pool]:
+    yield Pool()
+
+
+@app.task
+async def send(customer: str, *, to: str) -> dict[str, int]:
+    return {"sent": 1}
+
+
+@app.task(queue="images")
+def resize(image: int, width: int = 100) -> bytes:
+    return b""
+
+
+@app.task(quue="images")  # E: call-arg
+def misspelt(image: int) -> None: ...
+
+
+@app.task(executor="fork")  # E: typeddict-item
+def wrong_executor() -> None: ...
+
+
+@app.task
+async def wrong_resource(db: int = Inject(pool)) -> None: ...  # E: assignment
+
+
+async def ask() -> None:
+    await send.enqueue(42, to="x")  # E: arg-type
+    await send.enqueue("acme")  # E: call-arg
+    await send.enqueue("acme", to="x", cc="y")  # E: call-arg
+    await send.enqueue("acme", "x")  # E: misc
+    resize.enqueue_sync("a")  # E: arg-type
+    await send.options(dealy=3)  # E: call-arg
+    send.options(delay=[])  # E: arg-type
+    send.options(on_duplicate="ignore")  # E: arg-type
+    job = await send.enqueue("acme", to="x")
+    number: int = await job.result()  # E: assignment
+    word: str = await send("acme", to="x")  # E: assignment
+    resize("a")  # E: arg-type
+    await resize(1)  # E: misc
+    text: str = resize(1)  # E: assignment
+    await app.enqueue_many([send.enqueue("acme", to="x")])  # E: list-item
+    await app.enqueue("send", {}, dely=3)  # E: call-arg
+    print(number, word, text, job.nothing)  # E: attr-defined
