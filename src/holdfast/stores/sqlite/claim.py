@@ -26,6 +26,7 @@ UNDECODABLE = Failure("permanent", "holdfast.Undecodable", "the stored record ca
 
 _encode_charges = msgspec.json.Encoder().encode
 _plain = Extra()
+NO_INPUTS: dict[bytes, Input] = {}
 
 
 class Row(NamedTuple):
@@ -307,7 +308,7 @@ class Taking:
         self.rows += [(row, extra, probe) for row, extra in taken]
         self.left -= admitted
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
-        self._mark(lane, [row for row, _ in taken])
+        self._mark(lane, [row for row, _ in taken], whole=len(usable) == len(rows))
         return admitted
 
     def _usable(self, candidate: Candidate, rows: list[Row]) -> list[tuple[Row, Extra]]:
@@ -336,15 +337,16 @@ class Taking:
         except (msgspec.DecodeError, TypeError):
             return None
 
-    def _mark(self, lane: Lane, rows: list[Row]) -> None:
-        tx = self.tx
-        if any(row.id in self.charges for row in rows):
-            tx.many(
-                "job_start_charged",
-                [(self.token, tx.now_ms, _encode_charges(self.charges.get(row.id, [])), row.id) for row in rows],
-            )
+    def _mark(self, lane: Lane, rows: list[Row], *, whole: bool) -> None:
+        """Rows become running; when they are the whole front of the lane, in one statement."""
+        tx, token = self.tx, self.token
+        if rows[0].id in self.charges:
+            packed = [(token, tx.now_ms, _encode_charges(self.charges[row.id]), row.id) for row in rows]
+            tx.many("job_start_charged", packed)
+        elif whole:
+            tx.run("front_start", (token, tx.now_ms, lane.id, rows[-1].due_ms, rows[-1].id))
         else:
-            tx.many("job_start", [(self.token, tx.now_ms, row.id) for row in rows])
+            tx.many("job_start", [(token, tx.now_ms, row.id) for row in rows])
         tx.move(lane, READY, RUNNING, len(rows))
 
     # -- the lease
@@ -377,30 +379,30 @@ def decode_or_none(row: Row) -> Extra | None:
 
 
 def _claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
-    inputs: dict[bytes, Input] = {}
+    inputs: dict[bytes, Input] = NO_INPUTS
     notes: tuple[Note, ...] = ()
     if row.flags & INPUTS:
         inputs = {parent: Input(result, failed) for parent, result, failed in tx.rows("inputs", (row.id,))}
     if row.flags & NOTES:
         notes = tuple(Note(*each) for each in tx.rows("notes", (row.id,)))
     return Claimed(
-        id=row.id,
-        token=token,
-        attempt=row.attempt + 1,
-        lost=row.lost,
-        lane=tx.lane(row.lane),
-        policy=tx.policy(row.policy),
-        args=row.args,
-        enqueued_at_ms=row.enqueued_ms,
-        due_at_ms=row.due_ms,
-        claimed_at_ms=tx.now_ms,
-        held=row.held,
-        held_since_ms=row.held_since_ms,
-        cost=extra.cost,
-        tags=extra.tags,
-        meta=extra.meta,
-        flow=extra.flow,
-        probe=probe,
-        inputs=inputs,
-        notes=notes,
+        row.id,
+        token,
+        row.attempt + 1,
+        row.lost,
+        tx.lane(row.lane),
+        tx.policy(row.policy),
+        row.args,
+        row.enqueued_ms,
+        row.due_ms,
+        tx.now_ms,
+        row.held,
+        row.held_since_ms,
+        extra.cost,
+        extra.tags,
+        extra.meta,
+        extra.flow,
+        probe,
+        inputs,
+        notes,
     )

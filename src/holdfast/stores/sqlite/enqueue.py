@@ -16,6 +16,7 @@ from holdfast.stores.sqlite import graph, lanes
 from holdfast.stores.sqlite.library import library
 from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, Tx
 
+SMALL = 512  # arguments up to this size travel with the row that every change of state rewrites
 MODES = {"cancel": 0, "run": 1, "wait": 2}
 
 _encode = msgspec.json.Encoder().encode
@@ -102,23 +103,30 @@ def due_of(job: Job, now_ms: int) -> int:
 
 def _head(job: Job, state: int, due_ms: int, now_ms: int) -> tuple[object, ...]:
     expires = None if job.expires_ms is None else now_ms + job.expires_ms
-    return (job.id, state, job.lane.id, job.lane.priority, due_ms, now_ms, expires)
+    args = job.args if len(job.args) <= SMALL else None
+    lane = job.lane
+    return (job.id, state, lane.id, lane.priority, due_ms, now_ms, expires, job.policy.id, args, extra_of(job))
 
 
-def body_of(job: Job) -> tuple[object, ...]:
-    """The immutable row of a job."""
-    extra = None
-    if job.cost != 1 or job.tags or job.meta or job.flow is not None or job.unique is not None or job.after:
-        key = None if job.unique is None else job.unique.key
-        extra = encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails))
-    return (job.id, job.policy.id, job.args, extra)
+def extra_of(job: Job) -> bytes | None:
+    """The packed rest of a job; None for the many that have none."""
+    if job.cost == 1 and not job.tags and not job.meta and job.flow is None and job.unique is None and not job.after:
+        return None
+    key = None if job.unique is None else job.unique.key
+    return encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails))
+
+
+def put_args(tx: Tx, id: bytes, args: bytes) -> None:
+    """New arguments for a stored job."""
+    tx.run("job_args", (args if len(args) <= SMALL else None, id))
+    if len(args) > SMALL:
+        tx.run("body_insert", (id, args))
 
 
 def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
     """Insert jobs that are expected to be new, without looking first; None when one of them was there."""
     now_ms = tx.now_ms
     heads = []
-    bodies = []
     answers = []
     states: dict[Lane, list[int]] = {}
     policies: set[Policy] = set()
@@ -141,7 +149,6 @@ def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
             state, name = READY, State.ready
             tally[0] += 1
         heads.append(_head(job, state, due_ms, now_ms))
-        bodies.append(body_of(job))
         answers.append(Enqueued(job.id, False, name))
     tx.conn.execute("SAVEPOINT enqueue")
     try:
@@ -152,7 +159,9 @@ def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
         tx.timers.clear()
         return None
     tx.conn.execute("RELEASE enqueue")
-    tx.many("body_insert", bodies)
+    large = [(job.id, job.args) for job in jobs if len(job.args) > SMALL]
+    if large:
+        tx.many("body_insert", large)
     remember_policies(tx, policies)
     lanes.remember(tx, states)
     for each, (ready, scheduled) in states.items():
@@ -264,7 +273,8 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
     remember_policies(tx, {job.policy})
     # A doomed child is written as waiting first, so that its fate is one ordinary transition.
     tx.run("job_insert", _head(job, state, due_ms, tx.now_ms))
-    tx.run("body_insert", body_of(job))
+    if len(job.args) > SMALL:
+        tx.run("body_insert", (job.id, job.args))
     _count_new(tx, job.lane, state, 1)
     if deps:
         tx.many("dep_insert", deps)
@@ -321,9 +331,8 @@ def _replace(tx: Tx, target: bytes, job: Job) -> None:
     lanes.remember(tx, [job.lane])
     remember_policies(tx, {job.policy})
     expires = None if job.expires_ms is None else tx.now_ms + job.expires_ms
-    tx.run("job_replace", (state, job.lane.id, job.lane.priority, due_ms, expires, target))
-    _, policy, args, _ = body_of(job)
-    tx.run("body_replace", (policy, args, target))
+    tx.run("job_replace", (state, job.lane.id, job.lane.priority, due_ms, expires, job.policy.id, None, target))
+    put_args(tx, target, job.args)
     tx.move(old_lane, old_state, None)
     tx.move(job.lane, None, state)
     tx.lane_jobs[old_lane_id] -= 1

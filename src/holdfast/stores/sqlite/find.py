@@ -53,7 +53,7 @@ INDEXES: Final = {
 }
 
 COLUMNS: Final = """j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
-j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, b.policy, b.args, b.extra"""
+j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, j.policy, coalesce(j.args, b.args), j.extra"""
 
 TEXT: Final = {
     "queue": "l.queue",
@@ -147,7 +147,7 @@ def find(tx: Tx, query: Query) -> Page:
     outer_order = ", ".join(f"j.{key} {direction}" for key in keys)
     sql = (
         f"SELECT {COLUMNS}, {', '.join(f'j.{key}' for key in keys)} FROM ({inner}) c "
-        f"CROSS JOIN {tx.table('hf_job')} j ON j.id = c.id CROSS JOIN {tx.table('hf_body')} b ON b.id = c.id "
+        f"CROSS JOIN {tx.table('hf_job')} j ON j.id = c.id LEFT JOIN {tx.table('hf_body')} b ON b.id = c.id "
         f"CROSS JOIN {tx.table('hf_lane')} l ON l.id = j.lane "
         f"WHERE {' AND '.join(filters) or '1'} ORDER BY {outer_order} LIMIT {query.limit + 1}"
     )
@@ -198,11 +198,11 @@ def _condition(term: Term, now_ms: int) -> tuple[str, list[Any]]:
         return "(j.error_type LIKE ? OR j.reason LIKE ?)", [pattern, pattern]
     if field.startswith("args."):
         path = "$." + ".".join(f'"{part}"' for part in field[5:].split("."))
-        return "CAST(json_extract(CAST(b.args AS TEXT), ?) AS TEXT) GLOB ?", [path, _glob(value)]
+        return "CAST(json_extract(CAST(coalesce(j.args, b.args) AS TEXT), ?) AS TEXT) GLOB ?", [path, _glob(value)]
     if field in ("tag", "flow", "unique"):
         # These live in the packed part of the body: its bytes hold the text as it is.
         needle = id_bytes(value) if field == "flow" else value.strip("*").encode()
-        return "instr(b.extra, ?) > 0", [needle]
+        return "instr(j.extra, ?) > 0", [needle]
     raise InvalidOption(f"cannot search by {field!r}", fix="see `holdfast jobs --help` for the fields")
 
 

@@ -10,7 +10,7 @@ from holdfast.core.gate import Gate, GateChange, apply_change, is_blank
 from holdfast.core.view import Control, Entry, Retention
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
 from holdfast.stores.sqlite import graph, lanes, settle
-from holdfast.stores.sqlite.enqueue import decode_extra, holder_of
+from holdfast.stores.sqlite.enqueue import decode_extra, holder_of, put_args
 from holdfast.stores.sqlite.settle import Running
 from holdfast.stores.sqlite.tx import (
     CANCELLED,
@@ -79,7 +79,7 @@ def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
     due_ms = tx.now_ms + request.delay_ms
     new = SCHEDULED if request.delay_ms > 0 else READY
     if request.args is not None:
-        tx.run("body_args", (request.args, id))
+        put_args(tx, id, request.args)
     tx.run("job_again" if state == DEAD else "job_now", (new, due_ms, id))
     tx.move(lane, state, new)
     if state == DEAD:

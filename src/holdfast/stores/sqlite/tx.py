@@ -27,7 +27,7 @@ ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 
 
 IDLE, ACTIVE, WAITING = 0, 1, 2
 
-IN_SIZES = (1, 8, 64, 512)  # few shapes of "IN (…)": each is one prepared statement
+IN_SIZES = (1, 8, 64, 256)  # few shapes of "IN (…)": each is one prepared statement
 
 _gate_encoder = msgspec.json.Encoder()
 _gate_decoder = msgspec.json.Decoder(Gate)
@@ -82,8 +82,8 @@ class Tx:
     def many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         self.conn.executemany(self.sql[name], rows)
 
-    def rows_in(self, name: str, keys: Sequence[Any]) -> list[Any]:
-        """Rows of a statement that holds `IN (:keys)`, for any number of keys."""
+    def rows_in(self, name: str, keys: Sequence[Any], first: Sequence[Any] = ()) -> list[Any]:
+        """Rows of a statement that holds `IN (:keys)`, for any number of keys; `first` goes before them."""
         found: list[Any] = []
         start = 0
         while start < len(keys):
@@ -93,7 +93,7 @@ class Tx:
             start += size
             part += [part[-1]] * (size - len(part))
             text = self.sql[name].replace(":keys", ",".join("?" * size))
-            found += self.conn.execute(text, part).fetchall()
+            found += self.conn.execute(text, [*first, *part]).fetchall()
         return found
 
     # -- immutable rows

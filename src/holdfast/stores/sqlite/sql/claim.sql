@@ -29,14 +29,14 @@ WHERE class = ? AND priority = ? AND state = 1 ORDER BY turn, id LIMIT ?;
 
 -- name: lane_front
 SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,
-       b.policy, b.args, b.extra
-FROM hf_job j INDEXED BY hf_job_ready CROSS JOIN hf_body b ON b.id = j.id
+       j.policy, coalesce(j.args, (SELECT b.args FROM hf_body b WHERE b.id = j.id)), j.extra
+FROM hf_job j INDEXED BY hf_job_ready
 WHERE j.lane = ? AND j.state = 2 ORDER BY j.due_ms, j.id LIMIT ?;
 
 -- name: rows_of_token
 SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,
-       b.policy, b.args, b.extra
-FROM hf_job j INDEXED BY hf_job_running CROSS JOIN hf_body b ON b.id = j.id
+       j.policy, coalesce(j.args, (SELECT b.args FROM hf_body b WHERE b.id = j.id)), j.extra
+FROM hf_job j INDEXED BY hf_job_running
 WHERE j.token = ? AND j.state = 3 ORDER BY j.priority, j.due_ms, j.id;
 
 -- name: charges_of_token
@@ -45,8 +45,13 @@ SELECT id, charged FROM hf_job INDEXED BY hf_job_running WHERE token = ? AND sta
 -- name: next_token
 UPDATE hf_clock SET token = max(token + 1, ?) RETURNING token;
 
+-- The whole front of a lane in one go.
+-- name: front_start
+UPDATE hf_job INDEXED BY hf_job_ready SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = ?
+WHERE lane = ? AND state = 2 AND (due_ms, id) <= (?, ?);
+
 -- name: job_start
-UPDATE hf_job SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = ?, charged = NULL WHERE id = ? AND state = 2;
+UPDATE hf_job SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = ? WHERE id = ? AND state = 2;
 
 -- name: job_start_charged
 UPDATE hf_job SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = ?, charged = ? WHERE id = ? AND state = 2;

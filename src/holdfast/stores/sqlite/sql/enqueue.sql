@@ -2,10 +2,11 @@
 -- Answer: rows where it says so. Relies on the primary keys only.
 
 -- name: job_insert
-INSERT INTO hf_job (id, state, lane, priority, due_ms, enqueued_ms, expires_ms) VALUES (?, ?, ?, ?, ?, ?, ?);
+INSERT INTO hf_job (id, state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, args, extra)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: body_insert
-INSERT INTO hf_body (id, policy, args, extra) VALUES (?, ?, ?, ?);
+INSERT OR REPLACE INTO hf_body (id, args) VALUES (?, ?);
 
 -- name: policy_insert
 INSERT OR IGNORE INTO hf_policy (id, body) VALUES (?, ?);
@@ -35,8 +36,5 @@ SELECT u.job, u.states, u.until_ms, j.state FROM hf_unique u LEFT JOIN hf_job j 
 SELECT state, lane, enqueued_ms FROM hf_job WHERE id = ? AND state < 3;
 
 -- name: job_replace
-UPDATE hf_job SET state = ?, lane = ?, priority = ?, due_ms = ?, expires_ms = ?, attempt = 0, held = 0, held_since_ms = NULL
-WHERE id = ? AND state < 3;
-
--- name: body_replace
-UPDATE hf_body SET policy = ?, args = ? WHERE id = ?;
+UPDATE hf_job SET state = ?, lane = ?, priority = ?, due_ms = ?, expires_ms = ?, attempt = 0, held = 0, held_since_ms = NULL,
+  policy = ?, args = ? WHERE id = ? AND state < 3;

@@ -3,8 +3,8 @@
 
 -- name: views
 SELECT j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
-j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, b.policy, b.args, b.extra
-FROM hf_job j JOIN hf_body b ON b.id = j.id WHERE j.id IN (:keys);
+j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, j.policy,
+coalesce(j.args, (SELECT b.args FROM hf_body b WHERE b.id = j.id)), j.extra FROM hf_job j WHERE j.id IN (:keys);
 
 -- name: by_suffix
 SELECT id FROM (SELECT id FROM hf_job ORDER BY id DESC LIMIT ?2) WHERE lower(hex(id)) LIKE ?1 LIMIT 3;

@@ -8,7 +8,7 @@ SELECT session FROM hf_lease WHERE token = ?;
 UPDATE hf_job SET flags = flags | 4, reason = ? WHERE id = ? AND state = 3;
 
 -- name: job_for_retry
-SELECT j.state, j.lane, j.flags, j.cause, b.extra FROM hf_job j JOIN hf_body b ON b.id = j.id WHERE j.id = ?;
+SELECT state, lane, flags, cause, extra FROM hf_job WHERE id = ?;
 
 -- name: job_again
 UPDATE hf_job SET state = ?, due_ms = ?, finished_ms = NULL, attempt = 0, lost = 0, held = 0, held_since_ms = NULL,
@@ -17,8 +17,8 @@ UPDATE hf_job SET state = ?, due_ms = ?, finished_ms = NULL, attempt = 0, lost =
 -- name: job_now
 UPDATE hf_job SET state = ?, due_ms = ? WHERE id = ? AND state = 1;
 
--- name: body_args
-UPDATE hf_body SET args = ? WHERE id = ?;
+-- name: job_args
+UPDATE hf_job SET args = ? WHERE id = ?;
 
 -- name: unique_claim
 UPDATE hf_unique SET job = ? WHERE key = ?;
@@ -27,8 +27,8 @@ UPDATE hf_unique SET job = ? WHERE key = ?;
 DELETE FROM hf_unique WHERE key = ? AND job = ? AND (until_ms IS NULL OR until_ms <= ?);
 
 -- name: outlived
-SELECT j.id, j.lane, j.state, b.extra, j.finished_ms FROM hf_job j INDEXED BY hf_job_finished
-LEFT JOIN hf_body b ON b.id = j.id WHERE j.state = ? AND j.state >= 4 AND j.finished_ms <= ? ORDER BY j.finished_ms LIMIT ?;
+SELECT id, lane, state, extra, finished_ms FROM hf_job INDEXED BY hf_job_finished
+WHERE state = ? AND state >= 4 AND finished_ms <= ? ORDER BY finished_ms LIMIT ?;
 
 -- name: erase_job
 DELETE FROM hf_job WHERE id = ?;

@@ -1,7 +1,7 @@
 -- Promise: the layout of release 0.1; a fresh store and a migrated one are the same.
 -- Inputs: none; `hf_` is replaced by the namespace's prefix. Answer: none.
--- A job is one mutable head row (hf_job) and one immutable body row (hf_body); its state is a column, so it
--- is in exactly one. State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded
+-- A job is one row (hf_job) whose state is a column, so it is in exactly one. Every change of state rewrites the
+-- row, so arguments of more than 512 bytes lie apart (hf_body), where they are written once. State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded
 -- 5 dead 6 cancelled. Lane codes: 0 idle, 1 active, 2 waiting at a gate.
 
 CREATE TABLE hf_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -36,6 +36,9 @@ CREATE TABLE hf_job (
   reason TEXT,
   cause TEXT,
   error_type TEXT,
+  policy INTEGER NOT NULL,
+  args BLOB,
+  extra BLOB,
   CHECK ((state = 3) = (token IS NOT NULL)),
   CHECK ((state >= 4) = (finished_ms IS NOT NULL))
 ) WITHOUT ROWID;
@@ -46,12 +49,7 @@ CREATE INDEX hf_job_finished ON hf_job (state, finished_ms, id) WHERE state >= 4
 CREATE INDEX hf_job_blocked ON hf_job (id) WHERE state = 0;
 CREATE INDEX hf_job_expires ON hf_job (expires_ms) WHERE expires_ms IS NOT NULL AND state < 3;
 
-CREATE TABLE hf_body (
-  id BLOB NOT NULL PRIMARY KEY,
-  policy INTEGER NOT NULL,
-  args BLOB NOT NULL,
-  extra BLOB
-) WITHOUT ROWID;
+CREATE TABLE hf_body (id BLOB NOT NULL PRIMARY KEY, args BLOB NOT NULL) WITHOUT ROWID;
 
 CREATE TABLE hf_policy (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 

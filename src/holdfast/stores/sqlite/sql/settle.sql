@@ -5,7 +5,7 @@
 SELECT id, state, token, lane, attempt, lost, flags, charged, claimed_ms, reason, held_since_ms FROM hf_job WHERE id IN (:keys);
 
 -- name: job_succeeded
-UPDATE hf_job SET state = 4, token = NULL, charged = NULL, finished_ms = ? WHERE id = ?;
+UPDATE hf_job SET state = 4, token = NULL, charged = NULL, finished_ms = ? WHERE id IN (:keys);
 
 -- name: result_put
 INSERT OR REPLACE INTO hf_result (id, body) VALUES (?, ?);
@@ -35,7 +35,7 @@ UPDATE hf_job SET state = 2, expires_ms = NULL, token = NULL, charged = NULL, at
 UPDATE hf_job SET lost = ?, attempt = attempt - 1 WHERE id = ?;
 
 -- name: job_policy
-SELECT policy FROM hf_body WHERE id = ?;
+SELECT policy FROM hf_job WHERE id = ?;
 
 -- name: lease_less
 UPDATE hf_lease SET left = left - ? WHERE token = ?;
