@@ -27,13 +27,13 @@ class Terminal:
     """One command's view of the outside: settings, store, stdout for the answer, stderr for the rest."""
 
     def __init__(self, url: str | None, namespace: str | None, *, json: bool = False, jsonl: bool = False) -> None:
-        self._url, self._namespace = url, namespace
+        self.flag_url, self.flag_namespace = url, namespace
         self.json, self.jsonl = json, jsonl
 
     @cached_property
     def config(self) -> Config:
         """Every setting with the source that won."""
-        return load_config(flag_url=self._url, flag_namespace=self._namespace)
+        return load_config(flag_url=self.flag_url, flag_namespace=self.flag_namespace)
 
     @cached_property
     def actor(self) -> str:

@@ -25,7 +25,7 @@ from holdfast.stores.base import Store
 
 LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
 WAITING_TTL_MS: Final = 15_000  # while it only waits: a killed caller must not swallow wake-ups for long
-BEAT_MS: Final = 5_000
+BEAT_MS: Final = 4_000  # also the pace of sweeps, which a gap of 5 s would put off
 
 FailKind = Literal["transient", "permanent", "rate-limited"]
 FAIL_KINDS: Final = ("transient", "permanent", "rate-limited")
@@ -72,8 +72,6 @@ class Agents:
         session = f"agent:{agent}:{key or secrets.token_hex(4)}"
         for held in await self.store.held(session) if key is not None else ():
             return await self._again(await view_of(self.store, held.id), session, serves, lease_ms)
-        # Agents may be the only ones here: nobody else would take back what a dead agent held.
-        await self.store.expire(now_ms=self._asked_ms)
         claimed: Claimed | None = None
         try:
             claimed = await self._wait_for_job(session, serves, wait_ms)
@@ -143,6 +141,8 @@ class Agents:
         seq = 0
         while True:
             await self._beat(session, serves, WAITING_TTL_MS)
+            # Agents may be the only ones here: nobody else would take back what a dead agent held.
+            await self.store.expire(now_ms=self._asked_ms)
             seq += 1
             claim = await self.store.claim(ClaimRequest(session, serves, 1, 1, seq, "agent"), now_ms=self._asked_ms)
             if claim.jobs:

@@ -65,7 +65,7 @@ def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Findin
         total = sum(waiting.values())
         if total:
             fix = "start one: holdfast worker MODULE:APP"
-            yield Finding("error", "no_workers", f"{total} jobs wait and no worker is alive", fix)
+            yield Finding("error", "no_workers", f"no worker is alive, and jobs that wait: {total}", fix)
         else:
             yield Finding("ok", "no_workers", "no worker is alive, and no job waits")
         return

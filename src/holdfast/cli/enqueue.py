@@ -1,0 +1,110 @@
+"""The command that asks for one job by its task's name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import msgspec
+
+from holdfast.cli.apps import app_reference, load, nameless, refuse_memory
+from holdfast.cli.terminal import Terminal
+from holdfast.cli.words import command, complete_queue, complete_task, duration, json_object
+from holdfast.core.errors import InvalidOption
+from holdfast.core.limit import did_you_mean
+from holdfast.ops.codes import CONFLICT, OK
+
+if TYPE_CHECKING:
+    from holdfast.app import Holdfast
+    from holdfast.client.options import CallOptions
+
+
+@click.argument("task", shell_complete=complete_task)
+@click.argument("args", type=json_object, default="{}")
+@click.option("--app", "app_flag", metavar="MODULE:ATTR", help="Validate against this app (HOLDFAST_APP).")
+@click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="Another queue than the task's own.")
+@click.option("--priority", metavar="WORD|0-9", help="critical, high, normal or low; 0 is the most urgent.")
+@click.option("--delay", type=duration, help="Not before this time has passed (5m).")
+@click.option("--at", metavar="ISO", help="Not before this instant (2026-01-31T08:00:00+01:00).")
+@click.option("--expires-in", type=duration, help="Cancelled when not started within this time.")
+@click.option("--unique", metavar="KEY", help="One job with this key at a time.")
+@click.option("--unique-content", is_flag=True, help="One job with these arguments at a time.")
+@click.option("--unique-for", type=duration, help="Keep the key for this long, success included.")
+@click.option("--on-duplicate", type=click.Choice(["existing", "replace", "debounce"]), help="What a duplicate does.")
+@click.option("--after", multiple=True, metavar="ID", help="Wait for this job; repeatable.")
+@click.option("--if-parent-fails", type=click.Choice(["cancel", "run", "wait"]), help="When one it waits for fails.")
+@click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable.")
+@click.option("--group", metavar="NAME", help="Who takes turns: a customer, a tenant.")
+@click.option("--cost", type=click.IntRange(0), help="Rate tokens it takes.")
+@click.option("--timeout", type=duration, help="Soft timeout of an attempt.")
+@click.option("--attempts", type=click.IntRange(1), help="Runs in all.")
+@click.option("--id", "id", metavar="UUID", help="The job's id; the same id again is the same job.")
+@click.option("--existing-ok", is_flag=True, help="Exit 0, not 4, when the job was there already.")
+@click.option("--wait", type=duration, help="Wait so long for the result and print it (exit 7 when the time is over).")
+async def enqueue_body(
+    terminal: Terminal,
+    task: str,
+    args: dict[str, Any],
+    app_flag: str | None,
+    wait: int | None,
+    existing_ok: bool,
+    **asked: Any,
+) -> int:
+    """Ask for one job of TASK with ARGS, one JSON object by parameter name (or @FILE, or - for stdin)."""
+    reference = app_reference(app_flag)
+    app = nameless(terminal) if reference is None else load(terminal, reference)
+    refuse_memory(app, "the job would end with this command")
+    try:
+        async with app:
+            handle = await app.enqueue(task, args, **_options(asked))
+            _say_what_is_unsure(terminal, app, task, validated=reference is not None)
+            shape: dict[str, Any] = {"id": handle.id, "task": task, "existing": handle.existing}
+            if not terminal.json:
+                terminal.text(handle.id)
+            if handle.existing:
+                terminal.say(f"job {handle.id} was there already")
+            if wait is not None:
+                shape["result"] = await handle.result(timeout=wait / 1000)
+    finally:
+        await app.close()
+    if terminal.json:
+        terminal.answer(shape)
+    elif wait is not None:
+        terminal.text(msgspec.json.encode(shape["result"]).decode())
+    return CONFLICT.exit if handle.existing and not existing_ok and wait is None else OK.exit
+
+
+def _options(asked: dict[str, Any]) -> CallOptions:
+    """What was given on the command line, in the words of `options()`; durations are seconds there."""
+    given = {name: value for name, value in asked.items() if value not in (None, (), False)}
+    for name in ("delay", "expires_in", "unique_for", "timeout"):
+        if name in given:
+            given[name] = given[name] / 1000
+    if given.pop("unique_content", False):
+        if "unique" in given:
+            raise InvalidOption("--unique and --unique-content contradict each other", fix="give one of them")
+        given["unique"] = True
+    if (attempts := given.pop("attempts", None)) is not None:
+        given["retry"] = attempts
+    if "priority" in given and given["priority"].isdigit():
+        given["priority"] = int(given["priority"])
+    if "at" in given:
+        try:
+            given["at"] = datetime.fromisoformat(given["at"])
+        except ValueError as error:
+            raise InvalidOption(f"--at {given['at']!r} is not an instant", fix="2026-01-31T08:00:00+01:00") from error
+    return cast("CallOptions", given)
+
+
+def _say_what_is_unsure(terminal: Terminal, app: Holdfast, task: str, *, validated: bool) -> None:
+    if not validated:
+        terminal.say("note: without --app or HOLDFAST_APP only JSON and size were checked, not the task's signature")
+    elif task not in app.tasks:
+        terminal.say(
+            f"note: the app has no task {task!r} ({did_you_mean(task, app.tasks)}); the job waits for a worker"
+        )
+
+
+enqueue = command("enqueue")(enqueue_body)

@@ -1,0 +1,179 @@
+"""Agents: claim, keep and settle one job at a time, each claim under a lease of its own."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from holdfast.core.errors import InvalidOption, JobNotFound, PayloadTooLarge
+from holdfast.core.gate import GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.job import Policy
+from holdfast.core.lease import Claimed, Note, Serves
+from holdfast.core.state import State
+from holdfast.ops import Agents, Operator
+from holdfast.stores.base import Store
+from tests.ops.making import job, put
+
+ANY = Serves()
+
+
+@pytest.fixture
+def agents(store: Store) -> Agents:
+    return Agents(store)
+
+
+async def got(agents: Agents, agent: str = "a1", serves: Serves = ANY) -> Claimed:
+    claimed = await agents.claim(agent, serves)
+    assert claimed is not None
+    return claimed
+
+
+async def test_a_job_is_claimed_by_exactly_one_and_completed(agents: Agents, store: Store) -> None:
+    (id,) = await put(store, job(args={"n": 1}))
+    claimed = await got(agents)
+    assert await agents.claim("a2", ANY) is None
+    answer = await agents.complete(id_text(id), claimed.token, b'{"ok":true}')
+    assert (answer.answer, answer.state) == ("done", State.succeeded)
+    (view,) = await store.get([id])
+    assert view is not None
+    assert view.result == b'{"ok":true}'
+    assert await store.sessions() == []
+    kinds = [(entry.kind, entry.actor) for entry in await store.read("audit")]
+    assert kinds == [("agent.claim", "a1"), ("agent.complete", "a1")]
+
+
+async def test_nothing_to_claim_leaves_no_session_behind(agents: Agents, store: Store) -> None:
+    assert await agents.claim("a1", ANY, wait_ms=20) is None
+    assert await store.sessions() == []
+
+
+async def test_a_waiting_claim_is_woken_by_an_enqueue(agents: Agents, store: Store) -> None:
+    waiting = asyncio.create_task(agents.claim("a1", ANY, wait_ms=30_000))
+    while not any(session.idle for session in await store.sessions()):
+        pass
+    (id,) = await put(store, job())
+    claimed = await asyncio.wait_for(waiting, 10)
+    assert claimed is not None
+    assert claimed.id == id
+
+
+async def test_an_agent_gets_only_what_it_can_do(agents: Agents, store: Store) -> None:
+    (id,) = await put(store, job(needs=("ops-security",)))
+    assert await agents.claim("a1", Serves(capabilities=("eng-backend",))) is None
+    assert (await got(agents, serves=Serves(capabilities=("ops-security",)))).id == id
+
+
+async def test_two_claims_of_one_agent_have_leases_of_their_own(agents: Agents, store: Store) -> None:
+    await put(store, job(), job())
+    one, two = await got(agents), await got(agents)
+    await agents.release(id_text(one.id), one.token)
+    views = await store.get([one.id, two.id])
+    assert [view.state for view in views if view is not None] == [State.ready, State.running]
+
+
+async def test_the_same_key_again_answers_the_same_job(agents: Agents, store: Store) -> None:
+    await put(store, job(), job())
+    first = await agents.claim("a1", ANY, key="turn-1")
+    again = await agents.claim("a1", ANY, key="turn-1")
+    assert first is not None
+    assert again is not None
+    assert (again.id, again.token) == (first.id, first.token)
+
+
+async def test_a_heartbeat_keeps_the_lease_and_says_cancel(agents: Agents, store: Store) -> None:
+    (id,) = await put(store, job())
+    claimed = await got(agents)
+    answer = await agents.heartbeat(id_text(id), claimed.token, lease_ms=120_000)
+    assert (answer.answer, answer.cancel_requested) == ("done", False)
+    (session,) = await store.sessions()
+    assert session.deadline_at_ms - session.beat_at_ms == 120_000
+    await Operator(store, "ada").cancel([id_text(id)], reason="stop")
+    answer = await agents.heartbeat(id_text(id), claimed.token)
+    assert answer.cancel_requested
+    assert "release" in answer.text
+
+
+@pytest.mark.parametrize("verb", ["heartbeat", "complete", "fail", "release"])
+async def test_a_stale_token_changes_nothing_and_says_the_next_step(agents: Agents, store: Store, verb: str) -> None:
+    (id,) = await put(store, job())
+    old = await got(agents)
+    await agents.release(id_text(id), old.token)
+    new = await got(agents, "a2")
+    more = ("late",) if verb == "fail" else ()
+    answer = await getattr(agents, verb)(id_text(id), old.token, *more)
+    assert answer.answer == "stale"
+    assert "held by a2" in answer.text
+    assert "claim again" in answer.text
+    (view,) = await store.get([id])
+    assert view is not None
+    assert (view.state, view.token) == (State.running, new.token)
+
+
+async def test_a_finished_job_is_stale_and_an_unknown_one_not_found(agents: Agents, store: Store) -> None:
+    (id,) = await put(store, job())
+    claimed = await got(agents)
+    await agents.complete(id_text(id), claimed.token)
+    assert (await agents.complete(id_text(id), claimed.token)).text.startswith("stale lease: job")
+    with pytest.raises(JobNotFound):
+        await agents.complete("0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b", 1)
+
+
+async def test_transient_is_retried_permanent_is_dead(agents: Agents, store: Store) -> None:
+    await put(store, job(), job())
+    one, two = await got(agents), await got(agents)
+    assert (await agents.fail(id_text(one.id), one.token, "no answer")).state is State.scheduled
+    assert (await agents.fail(id_text(two.id), two.token, "bad address", kind="permanent")).state is State.dead
+    (cause,) = await store.causes()
+    assert cause.message == "bad address"
+
+
+async def test_the_last_attempt_is_dead(agents: Agents, store: Store) -> None:
+    (id,) = await put(store, job(policy=Policy(attempts=1)))
+    claimed = await got(agents)
+    assert (await agents.fail(id_text(id), claimed.token, "no answer")).state is State.dead
+
+
+async def test_rate_limited_holds_the_key_and_spends_no_attempt(agents: Agents, store: Store) -> None:
+    await put(store, job(limits=("openai",)), job(limits=("openai",)), rules=(GateRule("limit:openai", concurrency=9),))
+    claimed = await got(agents)
+    answer = await agents.fail(id_text(claimed.id), claimed.token, "429", kind="rate-limited", retry_after_ms=60_000)
+    assert answer.state is State.ready
+    assert await agents.claim("a2", ANY) is None
+    assert "limit openai is held back" in str(await Operator(store, "ada").explain(claimed.id))
+
+
+async def test_release_gives_the_attempt_back(agents: Agents, store: Store) -> None:
+    await put(store, job())
+    claimed = await got(agents)
+    await agents.release(id_text(claimed.id), claimed.token, reason="not mine")
+    assert (await got(agents)).attempt == 1
+
+
+async def test_a_claim_brings_notes_and_parents_results(agents: Agents, store: Store) -> None:
+    parent = job("make")
+    child = msgspec.structs.replace(job("use"), after=(parent.id,))
+    await put(store, parent, child)
+    first = await got(agents)
+    await store.save(first.id, first.token, Note("checkpoint", "", b'{"page":3}'))
+    await agents.release(id_text(first.id), first.token)
+    again = await got(agents)
+    assert again.notes == (Note("checkpoint", "", b'{"page":3}'),)
+    await agents.complete(id_text(again.id), again.token, b"42")
+    used = await agents.claim("a1", ANY, key="k")
+    assert used is not None
+    assert used.inputs[parent.id].result == b"42"
+    resumed = await agents.claim("a1", ANY, key="k")
+    assert resumed is not None
+    assert resumed.inputs[parent.id].result == b"42"
+
+
+async def test_bad_input_is_refused(agents: Agents, store: Store) -> None:
+    await put(store, job())
+    claimed = await got(agents)
+    with pytest.raises(PayloadTooLarge, match="300,000 bytes"):
+        await agents.complete(id_text(claimed.id), claimed.token, b"1" * 300_000)
+    with pytest.raises(InvalidOption, match="agent's name"):
+        await agents.claim("a:1", ANY)

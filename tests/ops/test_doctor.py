@@ -1,0 +1,114 @@
+"""Doctor: what deserves a person's attention, found on a real store."""
+
+from __future__ import annotations
+
+from holdfast.core.declaration import Declaration
+from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.job import Policy
+from holdfast.core.lease import Beat, Serves
+from holdfast.core.view import Finding
+from holdfast.ops import Operator
+from holdfast.ops.codes import MEANINGS, meaning_of
+from holdfast.stores.base import Store
+from tests.ops.making import claim, job, kill, put
+
+
+async def found(operator: Operator) -> dict[str, Finding]:
+    return {finding.code: finding for finding in await operator.doctor() if finding.level != "ok"}
+
+
+async def test_an_empty_store_has_nothing_to_complain_about(operator: Operator) -> None:
+    findings = await operator.doctor()
+    assert {finding.level for finding in findings} <= {"ok", "warning"}
+    assert "no_workers" in {finding.code for finding in findings}
+    assert all(finding.text for finding in findings)
+
+
+async def test_work_without_workers_is_an_error(operator: Operator, store: Store) -> None:
+    await put(store, job())
+    finding = (await found(operator))["no_workers"]
+    assert finding.level == "error"
+    assert "holdfast worker" in finding.fix
+
+
+async def test_tasks_nobody_knows_and_queues_nobody_serves(operator: Operator, store: Store) -> None:
+    await put(store, job("new_task", queue="mail"), job("send", queue="mail"))
+    await store.beat(Beat("w1", 15_000, Serves(queues=("pdf",), tasks=("send",))))
+    findings = await found(operator)
+    assert "task new_task waits in queue mail, and no live worker knows it" in findings["unknown_task"].text
+    assert "--queues mail" in findings["unserved_queue"].fix
+    await store.beat(Beat("w2", 15_000, Serves()))
+    assert not {"unknown_task", "unserved_queue"} & (await found(operator)).keys()
+
+
+async def test_running_jobs_of_dead_workers_are_told(store: Store) -> None:
+    await put(store, job())
+    now_ms = (await store.get([(await claim(store))[0].id]))[0]
+    assert now_ms is not None
+    later = Operator(store, "ada", clock=lambda: (now_ms.claimed_at_ms or 0) + 3_600_000)
+    assert "stuck_leases" in await found(later)
+    await store.beat(Beat("w1", 1, Serves()))
+    while await store.sessions():
+        pass
+    assert "orphaned_leases" in await found(later)
+
+
+async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, store: Store) -> None:
+    await kill(store, job(), job())
+    await put(store, job(queue="pdf", breaker="api"), rules=(GateRule("breaker:api", breaker=BreakerRule()),))
+    await operator.pause("queue:mail", reason="deployment")
+    await operator.drain("pdf")
+    await operator.trip("api")
+    findings = await found(operator)
+    assert "paused by ada" in findings["paused"].text
+    assert "deployment" in findings["paused"].text
+    assert "pdf" in findings["draining"].text
+    assert "until someone resets it" in findings["breaker_open"].text
+    assert "2 dead jobs" in findings["dead_letters"].text
+
+
+async def test_old_jobs_are_told(store: Store) -> None:
+    (id,) = await put(store, job())
+    (view,) = await store.get([id])
+    assert view is not None
+    at_ms = view.due_at_ms
+    assert "old_jobs" in await found(Operator(store, "ada", clock=lambda: at_ms + 2 * 3_600_000))
+
+
+async def test_the_review_checklist_reads_what_tasks_declare(operator: Operator, store: Store) -> None:
+    for task in (
+        Declaration("hangs", policy=Policy(timeout_ms=None, hard_timeout_ms=None)),
+        Declaration("stubborn", policy=Policy(attempts=1000)),
+        Declaration("lockstep", policy=Policy(jitter="none")),
+        Declaration("good", unique=True),
+    ):
+        await store.put_control(task.control())
+    findings = await found(operator)
+    assert findings["review_timeout"].text.startswith("hangs ")
+    assert findings["review_retries"].text.startswith("stubborn ")
+    assert findings["review_jitter"].text.startswith("lockstep ")
+    (note,) = [finding for finding in await operator.doctor() if finding.code == "review_idempotency"]
+    assert "good" not in note.text
+
+
+async def test_the_counters_are_checked(operator: Operator, store: Store) -> None:
+    await kill(store, job())
+    await put(store, job(), job())
+    codes = {finding.code: finding.level for finding in await operator.doctor()}
+    assert codes["conservation"] == "ok"
+
+
+def test_every_error_of_the_tree_has_a_meaning() -> None:
+    from holdfast.core import errors
+
+    kinds = [
+        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
+    ]
+    assert {kind.code for kind in kinds} <= MEANINGS.keys()
+    assert meaning_of(errors.StoreUnreachable("x")).exit == 5
+    assert meaning_of(errors.JobNotFound("x")).exit == 3
+
+    class Newer(errors.StoreTimeout):
+        code = "newer"
+
+    assert meaning_of(Newer("x")).exit == 5
