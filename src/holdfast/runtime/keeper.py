@@ -80,6 +80,7 @@ class Keeper:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
         self._stopping = False
+        self.on_beat: Callable[[], None] = lambda: None  # called in the keeper's thread
         self.on_pulse: Callable[[Pulse, bool], None] = lambda pulse, first: None
 
     async def start(self, fell: Fell) -> None:
@@ -165,7 +166,9 @@ class Keeper:
         notes = self._notebook.take()
         beat = Beat(self._session, self._settings.ttl_ms, self._serves, self._info(), notes)
         try:
-            return await self._store.beat(beat)
+            pulse = await self._store.beat(beat)
+            self.on_beat()
+            return pulse
         except StoreError:
             self._notebook.put_back(notes)
             raise

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
+from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed
@@ -33,3 +37,30 @@ def job_log(level: int, event: str, job: Claimed, **fields: object) -> None:
 
 def _words(fields: dict[str, object]) -> str:
     return "".join(f" {name}={value}" for name, value in fields.items())
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object per line, with the fields of the event."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        fields = getattr(record, "holdfast", None)
+        line |= fields if isinstance(fields, dict) else {"event": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
+
+
+def setup_logging(style: str = "text", level: str = "INFO") -> None:
+    """Send the project's log lines to stderr: for programs of ours, never for a worker inside someone's own."""
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)-7s %(process)d %(message)s")
+    handler.setFormatter(JsonLines() if style == "json" else text)
+    root = logging.getLogger("holdfast")
+    root.handlers[:] = [handler]
+    root.propagate = False
+    root.setLevel(level)

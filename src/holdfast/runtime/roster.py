@@ -10,7 +10,8 @@ from typing import Final, Literal
 from msgspec import Struct
 
 _ENTRY: Final = 32  # one flag byte, 16 bytes of id, 8 of token, padding: an entry never crosses a cache line
-_ALIVE: Final = 8  # bytes at the start: when the child's loop last turned, in monotonic ms
+_TURN: Final = 0  # where it says when the child's loop last turned, in monotonic ms
+_BEAT: Final = 8  # where it says when the child last reached the store
 
 Where = Literal["inside", "isolated"]
 _FLAGS: Final[dict[Where, int]] = {"inside": 1, "isolated": 2}
@@ -51,11 +52,25 @@ class Roster:
 
     def turn(self) -> None:
         """Say that the child's loop still turns."""
-        self._map[:_ALIVE] = (time.monotonic_ns() // 1_000_000).to_bytes(_ALIVE, "big")
+        self._stamp(_TURN)
+
+    def beat(self) -> None:
+        """Say that the child's own heartbeat has just reached the store."""
+        self._stamp(_BEAT)
 
     def silent_ms(self) -> int:
         """How long ago the child's loop last turned."""
-        return time.monotonic_ns() // 1_000_000 - int.from_bytes(self._map[:_ALIVE], "big")
+        return self._since_ms(_TURN)
+
+    def beaten_ms(self) -> int:
+        """How long ago the child's own heartbeat last reached the store."""
+        return self._since_ms(_BEAT)
+
+    def _stamp(self, at: int) -> None:
+        self._map[at : at + 8] = (time.monotonic_ns() // 1_000_000).to_bytes(8, "big")
+
+    def _since_ms(self, at: int) -> int:
+        return time.monotonic_ns() // 1_000_000 - int.from_bytes(self._map[at : at + 8], "big")
 
     def started(self) -> Iterator[Started]:
         """What runs now, or ran when the child died."""

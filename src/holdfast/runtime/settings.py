@@ -80,6 +80,9 @@ class App(Protocol):
 
     def parts(self) -> Parts: ...
 
+    def rebind(self, url: str | None = None, *, namespace: str | None = None) -> None:
+        """Use another store than the one named in code: a flag of the command line wins."""
+
 
 class WorkReport(Struct):
     """What a worker did until it ended, counted by settled transitions."""

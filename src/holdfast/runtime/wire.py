@@ -80,7 +80,7 @@ to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
-def frame(message: ToCell | ToWorker) -> bytes:
+def frame(message: Struct) -> bytes:
     """A message as it goes over the pipe."""
     body = _encoder.encode(message)
     return len(body).to_bytes(_HEAD, "big") + body

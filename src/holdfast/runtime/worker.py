@@ -88,6 +88,8 @@ class Worker:
         queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
         self._life: Life | None = None
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_leaving: Callable[[], None] = lambda: None
 
     async def run(self, stop: asyncio.Event | None = None, until_empty: bool = False) -> WorkReport:
         """Work until stopped, cancelled or (if asked) empty; then finish within the grace and hand back the rest.
@@ -192,6 +194,8 @@ class Life:
         self._listener = Listener(store, session, settings.beat_ms, patience, self._woken)
         self._janitor = Janitor(store, settings, patience, self._rng)
         self._keeper.on_pulse = self.pulse
+        if worker._roster is not None:
+            self._keeper.on_beat = worker._roster.beat
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
         self._fetcher.on_empty = self._empty
@@ -220,6 +224,7 @@ class Life:
                 worker_log(
                     logging.INFO, "worker started", session=worker.session, queues=",".join(worker.serves.queues or ())
                 )
+                worker.on_ready()
                 worker.report.ending = await self._over
         finally:
             if stopping is not None:
@@ -327,6 +332,7 @@ class Life:
             worker_log(logging.ERROR, "settlements left unwritten", count=left)
 
     async def _leave(self) -> None:
+        self._worker.on_leaving()
         try:
             async with asyncio.timeout(LEAVE_S):
                 await self._store.leave(self._worker.session)
