@@ -37,7 +37,7 @@ check: $(READY) ## format, lint, types and who may import whom; changes nothing
 	@$(BIN)/ruff format --check --quiet . || { echo "check: run 'make format'" >&2; exit 1; }
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
-	@$(BIN)/lint-imports --no-logo > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
+	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
 tests: $(READY) ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"

@@ -1,7 +1,5 @@
 """Holdfast: a distributed task queue that never lets go of a job."""
 
-__version__ = "0.1.0"
-
 from holdfast.app import Holdfast
 from holdfast.client.handle import JobHandle, JobStatus, Progress
 from holdfast.client.producer import EnqueueTimeout
@@ -37,6 +35,7 @@ from holdfast.core.limit import Breaker, Limit
 from holdfast.core.retry import Retry
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State
+from holdfast.core.version import VERSION as __version__
 from holdfast.runtime.context import JobContext, LeaseLost, current_job
 from holdfast.runtime.settings import WorkReport
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import tomllib
 
+from holdfast.core.version import VERSION
 from tests.arch.tree import ROOT, named, written_files
 
 # Written with a class in each name, so that this file does not name them either.
@@ -40,6 +41,11 @@ def test_no_file_names_a_package_registry() -> None:
             continue
         bad += [f"{named(path)}: {match.group()}" for match in REGISTRIES.finditer(text)]
     assert bad == []
+
+
+def test_the_release_has_one_number() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["version"] == VERSION
 
 
 def test_make_says_what_each_target_does() -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from holdfast import __version__
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Claim, Pulse, Serves, Wake
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Release
+from holdfast.core.version import VERSION
 from holdfast.runtime.crew import Crew
 from holdfast.runtime.fetcher import Bypass, Claiming, Fetcher
 from holdfast.runtime.isolation import Isolation
@@ -136,7 +136,7 @@ class Worker:
         about = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
-            "version": __version__,
+            "version": VERSION,
             "concurrency": self.settings.concurrency,
             "running": 0 if life is None else life.rack.slots.busy,
             "held": 0 if life is None else life.rack.held,
