@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import Final
 
 from holdfast.core.job import LEAST_URGENT
@@ -44,6 +45,9 @@ ENDINGS: Final[dict[str, Callable[[Claimed], Transition]]] = {
 }
 
 
+_SEQ = count(1)  # shared, so that two hands of one session never ask the same question twice by accident
+
+
 class Hand:
     """One session. It beats by itself when time has passed since its last beat, unless a test asks it not to."""
 
@@ -53,8 +57,6 @@ class Hand:
         self.session = session
         self.serves = serves
         self.ttl_ms = ttl_ms
-        self.claim_seq = 0
-        self.settle_seq = 0
         self._beaten_at_ms: int | None = None
 
     async def beat(self, notes: Sequence[tuple[bytes, int, Note]] = ()) -> Pulse:
@@ -73,9 +75,7 @@ class Hand:
         seq: int | None = None,
     ) -> Claim:
         """One claim, exactly as asked, without a beat; a given `seq` repeats an earlier question."""
-        if seq is None:
-            self.claim_seq += 1
-            seq = self.claim_seq
+        seq = next(_SEQ) if seq is None else seq
         request = ClaimRequest(
             self.session, self.serves, limit, limit if slots is None else slots, seq, claimer, least_urgent
         )
@@ -108,9 +108,7 @@ class Hand:
         return jobs[0]
 
     async def settle(self, *transitions: Transition, seq: int | None = None) -> list[Settled]:
-        if seq is None:
-            self.settle_seq += 1
-            seq = self.settle_seq
+        seq = next(_SEQ) if seq is None else seq
         return await self.store.settle(self.session, seq, transitions, now_ms=self.clock.now_ms)
 
     async def end(self, how: str, *jobs: Claimed) -> list[Settled]:

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from holdfast.core.gate import GateRule
 from holdfast.core.view import Control
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
@@ -136,6 +137,18 @@ class TestFairness:
         await bench.add_many(100, queue="few", group="g0")
         got = await served(bench.hand(), 120, by="queue", batch=2)
         assert abs(got["few"] - 60) <= 2 * QUANTUM, got
+
+    async def test_groups_share_a_scarce_limit_within_one_claim(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:smtp", concurrency=4))
+        for group in ("a", "b"):
+            await bench.add_many(50, group=group, limits=("smtp",))
+        assert Counter(job.lane.group for job in await bench.hand().claim(20)) == {"a": 2, "b": 2}
+
+    async def test_groups_share_scarce_slots_within_one_claim(self, bench: Bench) -> None:
+        for group in ("a", "b"):
+            await bench.add_many(50, group=group, limits=("smtp",))
+        jobs = await bench.hand().claim(20, slots=4)
+        assert Counter(job.lane.group for job in jobs) == {"a": 2, "b": 2}
 
     async def test_fairness_never_overrides_priority(self, bench: Bench) -> None:
         await bench.add_many(50, group="a", priority=3)

@@ -71,7 +71,7 @@ class TestConcurrency:
         assert await other.ids(5) == [ids[0]]
 
     async def test_a_job_under_several_limits_needs_room_in_all(self, bench: Bench) -> None:
-        rules = [GateRule("limit:smtp", concurrency=3), GateRule("limit:c:1", concurrency=1)]
+        rules = [GateRule("limit:smtp", concurrency=3), *(GateRule(f"limit:c:{n}", concurrency=2 - n) for n in (0, 1))]
         jobs = [bench.job(limits=("smtp",), keys=(f"c:{n % 2}",)) for n in range(6)]
         await bench.put(*jobs, rules=rules)
         hand = bench.hand()
