@@ -33,7 +33,7 @@ from holdfast.stores.open import open_store
 
 NOT_SHARED: Final = 2
 MARGIN_S: Final = 4.0  # beyond grace and flush, before a stopping child is killed
-HEALTHY_S: Final = 1.0  # a child that was ready for so long did not fail to start
+HEALTHY_S: Final = 1.0  # a child that worked for so long is started again without delay
 MOST_FAILED_STARTS: Final = 5
 FIRST_BACKOFF_S: Final = 0.1
 LONGEST_BACKOFF_S: Final = 5.0
@@ -104,7 +104,7 @@ class Supervisor:
     # -- one place for a child
 
     async def _tend(self, place: int) -> None:
-        failed_starts = 0
+        failed_starts = quick_deaths = 0
         while not self._stopping.is_set():
             child = await Offspring.spawn(self._begin())
             self._children[place] = child
@@ -118,15 +118,16 @@ class Supervisor:
                 self._code = self._code or CUT_OFF
                 self.stop()
                 return
-            healthy = child.ready_for_s() >= HEALTHY_S
-            failed_starts = 0 if healthy else failed_starts + 1
+            # A child that dies of its jobs is started again for ever; one that cannot even start is not.
+            failed_starts = failed_starts + 1 if child.ready is None else 0
+            quick_deaths = quick_deaths + 1 if child.ready_for_s() < HEALTHY_S else 0
             worker_log(logging.ERROR, "child ended", pid=child.pid, code=code, failed_starts=failed_starts)
             if failed_starts >= MOST_FAILED_STARTS:
-                worker_log(logging.CRITICAL, "children cannot be kept running", failed_starts=failed_starts)
+                worker_log(logging.CRITICAL, "children cannot be started", failed_starts=failed_starts)
                 self._code = FAILED
                 self.stop()
                 return
-            await self._pause(failed_starts)
+            await self._pause(quick_deaths)
 
     def _begin(self) -> Begin:
         settings = self._settings

@@ -1,0 +1,276 @@
+"""One attempt: what a handler does, and what becomes of its job."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from contextvars import ContextVar
+
+import pytest
+
+from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from holdfast.core.state import State
+from holdfast.runtime import current_job
+from tests.runtime.running import Bench
+
+
+async def test_an_error_is_retried_until_the_attempts_are_spent(bench: Bench) -> None:
+    seen: list[int] = []
+
+    async def fails() -> None:
+        seen.append(current_job().attempt)
+        raise ConnectionError("no route")
+
+    id = await bench.put(bench.task(fails, retry=[0, 0]))
+    report = await bench.drain()
+    assert seen == [1, 2, 3]
+    assert (report.retried, report.dead) == (2, 1)
+    view = await bench.view(id)
+    assert (view.state, view.error_type) == (State.dead, "ConnectionError")
+    assert [attempt.number for attempt in await bench.store.attempts(id)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("signal", "state", "attempt"),
+    [
+        (RetryLater(3600), State.scheduled, 1),
+        (Snooze(3600), State.scheduled, 0),
+        (Dead("bad address"), State.dead, 1),
+        (Cancel("no longer wanted"), State.cancelled, 1),
+        (RateLimited(retry_after=3600), State.ready, 0),
+    ],
+)
+async def test_a_signal_decides_the_jobs_fate(bench: Bench, signal: Exception, state: State, attempt: int) -> None:
+    async def asks() -> None:
+        raise signal
+
+    id = await bench.put(bench.task(asks, retry=[1, 1]))
+    await bench.drain()
+    view = await bench.view(id)
+    assert (view.state, view.attempt) == (state, attempt)
+
+
+async def test_a_soft_timeout_cancels_the_handler_and_counts_as_timeout(bench: Bench) -> None:
+    cleaned = asyncio.Event()
+
+    async def slow() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaned.set()
+
+    id = await bench.put(bench.task(slow, timeout=0.02))
+    await bench.drain()
+    assert cleaned.is_set()
+    (attempt,) = await bench.store.attempts(id)
+    assert (attempt.outcome, attempt.kind) == ("dead", "timeout")
+
+
+async def test_a_handler_that_ignores_cancellation_is_abandoned_and_its_slot_is_free_again(bench: Bench) -> None:
+    let_go = asyncio.Event()
+
+    async def stubborn() -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def next_one() -> str:
+        return "ran"
+
+    stuck = await bench.put(bench.task(stubborn, timeout=0.02, hard_timeout=0.04))
+    after = await bench.put(bench.task(next_one))
+    report = await bench.drain({"concurrency": 1})
+    let_go.set()
+    assert (report.dead, report.succeeded) == (1, 1)
+    (attempt,) = await bench.store.attempts(stuck)
+    assert attempt.kind == "timeout"
+    assert "hard timeout" in attempt.message
+    assert (await bench.view(after)).result == b'"ran"'
+
+
+async def test_a_thread_out_of_time_sees_it_and_is_abandoned_at_the_hard_timeout(bench: Bench) -> None:
+    saw, let_go = threading.Event(), threading.Event()
+
+    def stubborn() -> None:
+        job = current_job()
+        while not let_go.wait(0.005):
+            if job.cancelled:
+                saw.set()
+
+    def next_one() -> str:
+        return "ran"
+
+    stuck = await bench.put(bench.task(stubborn, timeout=0.02, hard_timeout=0.1))
+    after = await bench.put(bench.task(next_one))
+    report = await bench.drain({"concurrency": 1, "threads": 1})
+    assert saw.is_set()
+    let_go.set()
+    assert (report.dead, report.succeeded) == (1, 1)
+    assert (await bench.store.attempts(stuck))[0].kind == "timeout"
+    assert (await bench.view(after)).result == b'"ran"'
+
+
+async def test_a_thread_that_ends_after_its_soft_timeout_has_succeeded(bench: Bench) -> None:
+    def slow() -> str:
+        job = current_job()
+        while not job.cancelled:
+            threading.Event().wait(0.001)
+        return "done all the same"
+
+    id = await bench.put(bench.task(slow, timeout=0.02, hard_timeout=30))
+    await bench.drain()
+    assert (await bench.view(id)).result == b'"done all the same"'
+
+
+async def test_cancelling_a_running_job_raises_inside_an_async_handler(bench: Bench) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+
+    async def endless() -> None:
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    id = await bench.put(bench.task(endless))
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker().run(stop))
+    await started.wait()
+    assert await bench.store.cancel([id], "why") == ["cancelling"]
+    view = await bench.store.watch(id, 10_000)
+    stop.set()
+    report = await work
+    assert cancelled.is_set()
+    assert view is not None
+    assert (view.state, report.cancelled) == (State.cancelled, 1)
+
+
+async def test_a_sync_handler_sees_the_request_and_its_success_wins(bench: Bench) -> None:
+    started = threading.Event()
+
+    def polite() -> str:
+        started.set()
+        while not current_job().cancelled:
+            threading.Event().wait(0.001)
+        return "finished first"
+
+    id = await bench.put(bench.task(polite))
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker().run(stop))
+    await asyncio.to_thread(started.wait)
+    await bench.store.cancel([id], "why")
+    view = await bench.store.watch(id, 10_000)
+    stop.set()
+    await work
+    assert view is not None
+    assert (view.state, view.result) == (State.succeeded, b'"finished first"')
+
+
+async def test_exiting_inside_a_job_fails_the_job_not_the_worker(bench: Bench) -> None:
+    async def leaves() -> None:
+        sys.exit(3)
+
+    def leaves_from_a_thread() -> None:
+        sys.exit(4)
+
+    async def stays() -> None: ...
+
+    first = await bench.put(bench.task(leaves))
+    second = await bench.put(bench.task(leaves_from_a_thread))
+    third = await bench.put(bench.task(stays))
+    await bench.drain()
+    states = [(await bench.view(id)).state for id in (first, second, third)]
+    assert states == [State.dead, State.dead, State.succeeded]
+
+
+async def test_a_cancellation_nobody_asked_for_is_a_failure(bench: Bench) -> None:
+    async def confused() -> None:
+        inner = asyncio.create_task(asyncio.Event().wait())
+        await asyncio.sleep(0)
+        inner.cancel()
+        await inner
+
+    async def stays() -> None: ...
+
+    confused_id = await bench.put(bench.task(confused))
+    fine = await bench.put(bench.task(stays))
+    await bench.drain({"concurrency": 1})
+    assert (await bench.view(confused_id)).state is State.dead
+    assert (await bench.view(fine)).state is State.succeeded
+
+
+async def test_timeouts_and_task_groups_work_inside_a_handler(bench: Bench) -> None:
+    async def structured() -> list[str]:
+        found: list[str] = []
+        try:
+            async with asyncio.timeout(0.01):
+                await asyncio.Event().wait()
+        except TimeoutError:
+            found.append("timeout")
+        async with asyncio.TaskGroup() as group:
+            one = group.create_task(asyncio.sleep(0, "one"))
+        found.append(one.result())
+        return found
+
+    ids = [await bench.put(bench.task(structured)) for _ in range(3)]
+    await bench.drain({"concurrency": 1})
+    assert [(await bench.view(id)).result for id in ids] == [b'["timeout","one"]'] * 3
+
+
+async def test_a_soft_timeout_leaves_no_trace_on_the_next_job_of_the_same_runner(bench: Bench) -> None:
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async def counts() -> int:
+        await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    await bench.put(bench.task(slow, timeout=0.01))
+    after = await bench.put(bench.task(counts))
+    await bench.drain({"concurrency": 1})
+    assert (await bench.view(after)).result == b"0"
+
+
+async def test_context_variables_do_not_leak_from_job_to_job(bench: Bench) -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="clean")
+
+    async def dirty() -> str:
+        before = variable.get()
+        variable.set("dirty")
+        await asyncio.sleep(0)
+        assert variable.get() == "dirty"
+        return before
+
+    ids = [await bench.put(bench.task(dirty)) for _ in range(3)]
+    await bench.drain({"concurrency": 1})
+    assert [(await bench.view(id)).result for id in ids] == [b'"clean"'] * 3
+
+
+async def test_arguments_that_no_longer_fit_are_dead_with_their_bytes_kept(bench: Bench) -> None:
+    async def old(n: str) -> None: ...
+
+    async def new(n: int) -> None: ...
+
+    id = await bench.put(bench.task(old, name="same"), {"n": "text"})
+    bench.task(new, name="same", retry=[0, 0, 0])
+    await bench.drain()
+    view = await bench.view(id)
+    assert (view.state, view.args) == (State.dead, b'{"n":"text"}')
+    assert (await bench.store.attempts(id))[0].kind == "permanent"
+
+
+@pytest.mark.parametrize("result", ["x" * 100, object()])
+async def test_a_result_that_cannot_be_stored_is_dead_at_once(bench: Bench, result: object) -> None:
+    async def returns() -> object:
+        return result
+
+    id = await bench.put(bench.task(returns, retry=[0, 0, 0], max_result_bytes=50))
+    await bench.drain()
+    assert (await bench.view(id)).state is State.dead
+    assert len(await bench.store.attempts(id)) == 1
