@@ -6,6 +6,7 @@ import inspect
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import GenericAlias
 from typing import Any, Final
 
@@ -101,6 +102,8 @@ def resolve(name: str, annotation: Any, fn: Callable[..., Any] | None) -> Any:
     if annotation is EMPTY:
         return Any
     plain = inspect.unwrap(fn) if fn is not None else None
+    while isinstance(plain, partial):
+        plain = plain.func
     holder = type("Holder", (), {"__annotations__": {name: annotation}})
     spaces = getattr(plain, "__globals__", None) or getattr(type(plain).__call__, "__globals__", {})
     return typing.get_type_hints(holder, globalns=spaces, localns=None, include_extras=True)[name]

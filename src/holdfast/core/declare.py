@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Literal, TypedDict, cast, get_args
 
 from holdfast.core.classify import Classifier
@@ -76,11 +77,14 @@ TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
 
 def default_name(fn: Callable[..., Any]) -> str:
     """module.qualname; in a script, the file's stem stands for `__main__`, so worker and producer agree."""
+    if isinstance(fn, partial):
+        raise InvalidTask(f"{fn!r} has no name of its own", fix="pass name=")
     module = getattr(fn, "__module__", None) or "unknown"
-    if module == "__main__":
-        main = sys.modules.get("__main__")
-        spec = getattr(main, "__spec__", None)
-        file = getattr(main, "__file__", None) or inspect.unwrap(fn).__code__.co_filename
+    if module in ("__main__", "__mp_main__"):  # the latter in a spawned child of a script
+        main = sys.modules.get(module)
+        spec = getattr(main, "__spec__", None)  # there when it was run with -m: that is how others import it
+        code = getattr(inspect.unwrap(fn), "__code__", None)
+        file = code.co_filename if code is not None else getattr(main, "__file__", None) or "main"
         module = spec.name.removesuffix(".__main__") if spec else os.path.splitext(os.path.basename(file))[0]
     return f"{module}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
 

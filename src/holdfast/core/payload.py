@@ -24,7 +24,7 @@ from holdfast.core.codec import (
     refusal,
     too_large,
 )
-from holdfast.core.errors import InvalidArguments
+from holdfast.core.errors import InvalidArguments, InvalidTask
 from holdfast.core.flow import fill_refs
 from holdfast.core.lease import Input
 from holdfast.core.limit import did_you_mean
@@ -283,5 +283,9 @@ class Signature:
         return schema
 
     def prepare(self) -> None:
-        """Resolve the annotations now: refuse at declaration what can never be stored."""
-        _ = self._check
+        """Refuse at declaration what can never be stored. Names that are defined further down have time until use."""
+        try:
+            _ = self._check
+        except InvalidTask as error:
+            if not isinstance(error.__cause__, NameError):
+                raise

@@ -98,6 +98,7 @@ class TaskSpec:
                 raise InvalidOption(f"@task has no option {given!r}", fix=did_you_mean(given, TASK_OPTIONS))
         injected = injected_of(fn)
         signature = Signature.of(fn, injected=frozenset(injected))
+        signature.prepare()
         name = checked_name(options.get("name") or default_name(fn), what="name")
         retry = Retry.of(options.get("retry", Retry()))
         limits = limits_of(options.get("limits", ()), signature)

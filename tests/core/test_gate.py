@@ -1,0 +1,167 @@
+"""Gates answer what the shared vectors say, and their arithmetic keeps its promises for any history."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.gate import (
+    LOTS,
+    BreakerRule,
+    Charge,
+    Gate,
+    GateChange,
+    GateRule,
+    admits,
+    apply_change,
+    charge,
+    give_back,
+    is_blank,
+    opens_at_ms,
+    room,
+    tokens,
+)
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
+
+
+class Story:
+    """One gate and the jobs that passed it."""
+
+    def __init__(self, rule: GateRule) -> None:
+        self.gate = Gate(rule)
+        self.jobs: list[tuple[int, int, Charge | None]] = []  # (token, when, what it was charged)
+        self._token = 0
+
+    def ask(self, costs: tuple[int, ...], at_ms: int) -> list[Charge]:
+        count = admits(self.gate, list(costs), at_ms)
+        self._token += 1
+        self.gate, charges = charge(self.gate, list(costs[:count]), self._token, at_ms)
+        self.jobs += [(self._token, at_ms, charges[n] if charges else None) for n in range(count)]
+        return charges
+
+    def end(self, step: End) -> None:
+        token, charged_at_ms, taken = self.jobs[step.job]
+        if taken is not None:
+            self.gate = give_back(
+                self.gate,
+                taken,
+                token=token,
+                verdict=step.verdict,
+                unstarted=step.unstarted,
+                now_ms=step.at_ms,
+                charged_at_ms=charged_at_ms,
+            )
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+def test_the_vectors(vector: Vector) -> None:
+    story = Story(vector.rule)
+    for number, step in enumerate(vector.steps):
+        match step:
+            case Ask():
+                before = len(story.jobs)
+                charges = story.ask(step.costs, step.at_ms)
+                assert len(story.jobs) - before == step.admitted, (number, step)
+                assert any(taken.probe for taken in charges) == step.probe, (number, step)
+                if step.admitted < len(step.costs):
+                    assert opens_at_ms(story.gate, step.at_ms) == step.opens_at_ms, (number, step)
+            case End():
+                story.end(step)
+            case Change():
+                story.gate = apply_change(story.gate, step.change, step.at_ms)
+
+
+def test_vector_names_are_sentences_of_their_own() -> None:
+    assert len({vector.name for vector in VECTORS}) == len(VECTORS)
+
+
+RATES = st.builds(
+    lambda interval, burst: GateRule("limit:k", interval_us=interval, burst=burst),
+    st.integers(1, 3_000_000),
+    st.integers(1, 20),
+)
+VISITS = st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 30), st.booleans()), max_size=40)
+
+
+@given(RATES, VISITS)
+def test_starts_in_any_time_stay_under_burst_plus_rate(rule: GateRule, visits: list[tuple[int, int, bool]]) -> None:
+    assert rule.interval_us is not None
+    story, now_ms, starts, unstarted = Story(rule), T0, [], []
+    for wait_ms, wanted, hands_back in visits:
+        now_ms += wait_ms
+        first = len(story.jobs)
+        story.ask((1,) * wanted, now_ms)
+        for job in range(first, len(story.jobs)):
+            if hands_back and job % 2:
+                unstarted.append(job)
+            else:
+                starts.append(now_ms)
+        if unstarted and not hands_back:
+            story.end(End(now_ms, unstarted.pop(), unstarted=True))
+    for first, since_ms in enumerate(starts):
+        for last in range(first, len(starts)):
+            window_us = (starts[last] - since_ms) * 1000
+            assert last - first + 1 <= rule.burst + window_us / rule.interval_us
+
+
+@given(RATES, st.integers(0, 10**8), st.integers(0, 5_000))
+def test_a_gate_opens_when_it_says_and_not_a_millisecond_before(rule: GateRule, debt_us: int, wait_ms: int) -> None:
+    gate = Gate(rule, full_at_us=T0 * 1000 + debt_us)
+    at_ms = opens_at_ms(gate, T0)
+    assert at_ms is not None
+    assert room(gate, at_ms) >= 1
+    if at_ms > T0:
+        assert room(gate, at_ms - 1) <= 0
+    assert tokens(gate, at_ms + wait_ms) >= tokens(gate, at_ms)
+
+
+@given(st.integers(1, 8), st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
+def test_no_more_run_at_once_than_the_ceiling(ceiling: int, moves: list[tuple[bool, int]]) -> None:
+    story = Story(GateRule("limit:k", concurrency=ceiling))
+    running: list[int] = []
+    for starts, number in moves:
+        if starts:
+            first = len(story.jobs)
+            story.ask((1,) * number, T0)
+            running += range(first, len(story.jobs))
+        elif running:
+            story.end(End(T0, running.pop(number % len(running))))
+        assert story.gate.used == len(running) <= ceiling
+        assert room(story.gate, T0) == ceiling - len(running)
+
+
+def test_a_gate_without_a_say_has_lots_of_room() -> None:
+    assert room(Gate(GateRule("all")), T0) == LOTS
+    assert tokens(Gate(GateRule("all")), T0) == LOTS
+
+
+BLANK = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000)))
+
+
+@pytest.mark.parametrize(
+    ("gate", "blank"),
+    [
+        (Gate(GateRule("limit:k")), True),
+        (Gate(GateRule("limit:k"), declared=False), False),
+        (Gate(GateRule("limit:k"), paused=PAUSE), False),
+        (Gate(GateRule("limit:k"), draining=True), False),
+        (Gate(GateRule("limit:k"), used=1), False),
+        (Gate(GateRule("limit:k"), held_until_ms=T0 + 1), False),
+        (Gate(GateRule("limit:k"), held_until_ms=T0), True),
+        (Gate(GateRule("limit:k"), full_at_us=T0 * 1000 + 1), False),
+        (Gate(GateRule("breaker:b"), open_until_ms=T0 - 1), False),
+        (Gate(BLANK.rule, failed_at_ms=(T0 - 999,)), False),
+        (Gate(BLANK.rule, failed_at_ms=(T0 - 1_000,)), True),
+        (Gate(GateRule("breaker:b", breaker=BreakerRule(rate=0.5)), calls=(T0 // 30_000, 3, 1, 0)), False),
+        (Gate(GateRule("breaker:b", breaker=BreakerRule(rate=0.5)), calls=(T0 // 30_000 - 2, 3, 1, 0)), True),
+    ],
+)
+def test_only_a_gate_that_nobody_would_miss_is_blank(gate: Gate, blank: bool) -> None:
+    assert is_blank(gate, T0) is blank
+
+
+def test_a_change_to_an_unknown_gate_makes_one_that_allows_all() -> None:
+    gate = apply_change(None, GateChange("queue:q", drain=True), T0)
+    assert gate.draining
+    assert room(gate, T0) == LOTS
