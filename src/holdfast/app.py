@@ -13,6 +13,7 @@ from holdfast.client.bridge import Bridge
 from holdfast.client.client import Client, ClientSettings
 from holdfast.client.connection import Connection
 from holdfast.client.handle import Explained, JobHandle
+from holdfast.client.injection import OpenResources
 from holdfast.client.options import CallOptions
 from holdfast.client.registry import publish
 from holdfast.client.task import AsyncTask, JobSpec, SyncTask, Task
@@ -81,6 +82,7 @@ class Holdfast:
         self._middleware: list[Middleware] = []
         self._connection = Connection(lambda: open_store(self.url, self.namespace))
         self._bridge = Bridge(_loop_of_running_job)
+        self._opened = OpenResources(_loop_of_running_job)
         self._client = Client(
             self._connection,
             self._bridge,
@@ -91,7 +93,7 @@ class Holdfast:
             ),
             specs=self._specs,
             explain=_explain,
-            injected=lambda spec: None,
+            injected=self._opened.for_task,
         )
 
     # -- where the jobs are
@@ -176,11 +178,12 @@ class Holdfast:
     def resource(self, fn: F) -> F:
         """Declare something that jobs share (a pool, a client): opened once per worker process, closed at its end.
 
-        The function is an async or plain generator that yields the value once, or answers a context manager.
-        A task asks for it with `db: Pool = Inject(pool)`.
+        The function is an async or plain generator that yields the value once. A task asks for it with
+        `db: Pool = Inject(pool)`.
         """
-        self._resources.append(fn)
-        return fn
+        resource = self._opened.watched(fn)
+        self._resources.append(resource)
+        return resource
 
     def on_startup(self, fn: F) -> F:
         """Call `fn()` in every worker process before its first job."""

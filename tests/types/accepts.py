@@ -64,7 +64,7 @@ async def ask() -> None:
     assert_type(status.state, State)
     assert_type(status.attempt, int)
     await job.cancel("why", force=True)
-    print(await job.explain())
+    assert str(await job.explain())
 
     later = send_email.options(delay=60, priority="low", unique="welcome:42", unique_for=3600, after=[job])
     assert_type(await later.enqueue("acme", to="x"), JobHandle[dict[str, int]])

@@ -1,1 +1,1 @@
-"""Asks for work: tasks, options, handles and the way of a job into the store; runs nothing itself."""
+"""Asks for work and about it: typed tasks, handles, bulk and by-name enqueue, and the bridge for sync code."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from msgspec import Struct
 
+from holdfast.client.batch import Batch
 from holdfast.client.bridge import Bridge
 from holdfast.client.connection import Connection
 from holdfast.client.handle import Explain, Explained, JobHandle
@@ -17,19 +17,15 @@ from holdfast.client.producer import Producer
 from holdfast.client.registry import Published
 from holdfast.client.task import JobSpec
 from holdfast.core.codec import MAX_BYTES
-from holdfast.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UnknownQueue, UsageError
-from holdfast.core.gate import GateRule
+from holdfast.core.errors import InvalidOption, StoreTimeout, UnknownQueue
 from holdfast.core.ids import id_bytes
-from holdfast.core.job import Job
 from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
-from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS, Store
+from holdfast.stores.base import Store
 
 # Building jobs is pure computation; every so many the loop gets a turn, so a big batch delays nobody by more than ms.
 _TURN: Final = 500
-# One chunk of a batch that need not be atomic: large enough to be fast, small enough to stay far from the bounds.
-_CHUNK_JOBS: Final = 5_000
 
 Injected = Callable[[TaskSpec], Mapping[str, Any] | None]
 
@@ -98,27 +94,40 @@ class Client:
         asked = self.read_options(PLAIN, options)
         spec = self._specs.get(name)
         if spec is None:
-            spec = await self._published.spec(name, self._settings.max_payload_bytes)
+            spec = await self._look_up(name)
             self.check_queue(asked.queue or spec.queue)
         return await self.enqueue(spec, spec.signature.bind_named(args), asked)
+
+    async def _look_up(self, name: str) -> TaskSpec:
+        timeout_s = self._settings.enqueue_timeout_s
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._published.spec(name, self._settings.max_payload_bytes)
+        except TimeoutError as error:
+            raise StoreTimeout(
+                f"the store did not answer within {timeout_s:g} s; nothing was stored", verb="controls", fix="ask again"
+            ) from error
 
     async def enqueue_many(
         self, jobs: Iterable[JobSpec], *, atomic: bool = True, ids: Sequence[str] | None = None
     ) -> list[JobHandle[Any]]:
         """Store all jobs or none; without `atomic`, chunk by chunk."""
-        if atomic:
-            items = list(islice(jobs, MAX_BATCH_JOBS + 1))
-            if len(items) > MAX_BATCH_JOBS:
-                raise _too_large(f"more than {MAX_BATCH_JOBS:,} jobs")
-            if ids is not None and len(ids) != len(items):
-                raise InvalidOption(f"{len(ids)} ids for {len(items)} jobs", fix="pass one id per job, in order")
-            return await self._enqueue_chunk(items, 0, ids)
         handles: list[JobHandle[Any]] = []
-        source = iter(jobs)
-        while chunk := list(islice(source, _CHUNK_JOBS)):
-            first = len(handles)
-            handles += await self._enqueue_chunk(chunk, first, None if ids is None else ids[first : first + len(chunk)])
-        return handles
+        batch, count = Batch(), 0
+        for count, item in enumerate(jobs, 1):
+            if ids is not None and count > len(ids):
+                raise InvalidOption(f"{len(ids)} ids for more jobs than that", fix="pass one id per job, in order")
+            batch.add(count - 1, item, self._producer.new_id() if ids is None else id_bytes(ids[count - 1]))
+            if atomic:
+                batch.refuse_if_too_large()
+            elif batch.is_chunk:
+                handles += await self._send(batch)
+                batch = Batch()
+            if count % _TURN == 0:
+                await asyncio.sleep(0)
+        if ids is not None and count != len(ids):
+            raise InvalidOption(f"{len(ids)} ids for {count} jobs", fix="pass one id per job, in order")
+        return handles + await self._send(batch)
 
     def read_options(self, options: Options, given: CallOptions) -> Options:
         """`options` with what one call asks for; what this release cannot keep is refused, never ignored."""
@@ -140,54 +149,11 @@ class Client:
         if known is not None and queue not in known:
             raise UnknownQueue(f"the app has no queue {queue!r}", fix=did_you_mean(queue, known))
 
-    async def _enqueue_chunk(
-        self, items: Sequence[JobSpec], first: int, ids: Sequence[str] | None
-    ) -> list[JobHandle[Any]]:
-        jobs, rules = await self._build(items, first, ids)
-        if not jobs:
+    async def _send(self, batch: Batch) -> list[JobHandle[Any]]:
+        if not batch.jobs:
             return []
-        answers = await self._producer.enqueue_batch(jobs, list(rules.values()))
+        answers = await self._producer.enqueue_batch(batch.jobs, list(batch.rules.values()))
         return [
-            JobHandle(self, answer.id, task=item.spec.name, existing=answer.existing)
-            for item, answer in zip(items, answers, strict=True)
+            JobHandle(self, answer.id, task=job.lane.task, existing=answer.existing)
+            for job, answer in zip(batch.jobs, answers, strict=True)
         ]
-
-    async def _build(
-        self, items: Sequence[JobSpec], first: int, ids: Sequence[str] | None
-    ) -> tuple[list[Job], dict[str, GateRule]]:
-        made = self._producer.ids(len(items)) if ids is None else [id_bytes(id) for id in ids]
-        jobs: list[Job] = []
-        rules: dict[str, GateRule] = {}
-        size = 0
-        for index, item in enumerate(items):
-            try:
-                job, declared = _build_one(item, made[index])
-            except UsageError as error:
-                raise type(error)(f"jobs[{first + index}]: {error.message}", fix=error.fix) from error
-            jobs.append(job)
-            size += len(job.args)
-            for rule in declared:
-                rules[rule.key] = rule
-            if index % _TURN == _TURN - 1:
-                await asyncio.sleep(0)
-        if size > MAX_BATCH_BYTES:
-            raise _too_large(f"{size:,} bytes of arguments")
-        return jobs, rules
-
-
-def _build_one(item: object, id: bytes) -> tuple[Job, Sequence[GateRule]]:
-    if not isinstance(item, JobSpec):
-        if isinstance(item, Coroutine):
-            item.close()  # task.enqueue(...) where task.job(...) was meant: it will never run
-        raise InvalidArguments(f"a {type(item).__qualname__} is not a job", fix="make it with task.job(...)")
-    signature = item.spec.signature
-    if not signature.required.issubset(item.values):
-        signature.bind_named(item.values)  # raises, naming what is missing
-    return build_job(item.spec, item.values, item.options, id=item.options.id or id)
-
-
-def _too_large(what: str) -> BatchTooLarge:
-    return BatchTooLarge(
-        f"the batch has {what}; all or nothing works up to {MAX_BATCH_JOBS:,} jobs and {MAX_BATCH_BYTES:,} bytes",
-        fix="pass atomic=False to store it in chunks",
-    )

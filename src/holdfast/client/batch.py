@@ -1,0 +1,62 @@
+"""Decides what one bulk call may hold: builds its jobs, names a bad one by its index, keeps the bounds."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Final
+
+from holdfast.client.task import JobSpec
+from holdfast.core.errors import BatchTooLarge, InvalidArguments, UsageError
+from holdfast.core.gate import GateRule
+from holdfast.core.job import Job
+from holdfast.core.task import build_job
+from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
+
+# One chunk of a bulk that need not be atomic: large enough to be fast, small enough to stay far from the bounds.
+_CHUNK_JOBS: Final = 5_000
+_CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+
+class Batch:
+    """Jobs that go to the store in one call, with the gates they name."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Job] = []
+        self.rules: dict[str, GateRule] = {}
+        self._bytes = 0
+
+    def add(self, index: int, item: object, id: bytes) -> None:
+        """Build one job; `index` is its place in what the caller passed."""
+        try:
+            job, rules = _build(item, id)
+        except UsageError as error:
+            raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
+        self.jobs.append(job)
+        self._bytes += len(job.args)
+        for rule in rules:
+            self.rules[rule.key] = rule
+
+    @property
+    def is_chunk(self) -> bool:
+        """True when it holds enough for a call of its own."""
+        return len(self.jobs) >= _CHUNK_JOBS or self._bytes >= _CHUNK_BYTES
+
+    def refuse_if_too_large(self) -> None:
+        """All or nothing has a bound, the same on every engine."""
+        if len(self.jobs) <= MAX_BATCH_JOBS and self._bytes <= MAX_BATCH_BYTES:
+            return
+        raise BatchTooLarge(
+            f"the batch has more than {MAX_BATCH_JOBS:,} jobs or {MAX_BATCH_BYTES:,} bytes of arguments",
+            fix="pass atomic=False to store it in chunks",
+        )
+
+
+def _build(item: object, id: bytes) -> tuple[Job, tuple[GateRule, ...]]:
+    if not isinstance(item, JobSpec):
+        if isinstance(item, Coroutine):
+            item.close()  # task.enqueue(...) where task.job(...) was meant: it will never run
+        raise InvalidArguments(f"a {type(item).__qualname__} is not a job", fix="make it with task.job(...)")
+    signature = item.spec.signature
+    if not signature.required.issubset(item.values):
+        signature.bind_named(item.values)  # raises, naming what is missing
+    return build_job(item.spec, item.values, item.options, id=item.options.id or id)

@@ -1,0 +1,153 @@
+"""Concurrent single enqueues share round trips; nobody waits for strangers, pays for their faults, or hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from holdfast.client.producer import EnqueueTimeout, Producer
+from holdfast.core.errors import StoreError, StoreFull, UnknownParent
+from holdfast.core.ids import id_text
+from holdfast.core.job import Enqueued, Job, Lane, Policy
+from holdfast.core.view import Query
+
+if TYPE_CHECKING:
+    from tests.client.conftest import CountingStore
+
+LANE, POLICY = Lane("default", "t"), Policy()
+
+
+def _job(producer: Producer, *, after: tuple[bytes, ...] = (), size: int = 2) -> Job:
+    return Job(producer.new_id(), LANE, POLICY, b"{}".ljust(size), after=after)
+
+
+async def test_callers_of_one_loop_turn_share_one_round_trip(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    answers = await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(50)))
+    assert counting.calls == [50]
+    assert len({answer.id for answer in answers}) == 50
+
+
+async def test_a_lone_caller_is_sent_at_once(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    for _ in range(3):
+        await producer.enqueue(_job(producer), ())
+    assert counting.calls == [1, 1, 1]
+
+
+async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    counting.open_gate.clear()
+    first = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await counting.called.wait()
+    rest = [asyncio.create_task(producer.enqueue(_job(producer), ())) for _ in range(20)]
+    await asyncio.sleep(0)
+    counting.open_gate.set()
+    await asyncio.gather(first, *rest)
+    assert counting.calls == [1, 20]
+
+
+async def test_one_bad_job_fails_alone(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    jobs = [_job(producer) for _ in range(16)]
+    jobs[5] = _job(producer, after=(b"x" * 16,))
+    answers = await asyncio.gather(*(producer.enqueue(job, ()) for job in jobs), return_exceptions=True)
+    assert isinstance(answers[5], UnknownParent)
+    assert [a.id for a in answers if isinstance(a, Enqueued)] == [j.id for j in jobs if not j.after]
+    assert len(counting.calls) <= 1 + 2 * 4  # halved until the bad one stands alone, not one call per job
+    assert len((await counting.find(Query(limit=100))).jobs) == 15
+
+
+async def test_large_payloads_do_not_share_more_than_a_bounded_call(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    await asyncio.gather(*(producer.enqueue(_job(producer, size=200_000), ()) for _ in range(100)))
+    assert sum(counting.calls) == 100
+    assert max(counting.calls) <= 22  # 4 MiB
+
+
+async def test_a_silent_store_is_a_timeout_that_names_the_id_and_how_to_ask_again(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 0.05)
+    counting.open_gate.clear()
+    job = _job(producer)
+    with pytest.raises(EnqueueTimeout) as caught:
+        await producer.enqueue(job, ())
+    assert caught.value.code == "store_timeout"
+    assert caught.value.retryable
+    assert caught.value.ids == [id_text(job.id)]
+    assert f'options(id="{id_text(job.id)}")' in caught.value.fix
+    counting.open_gate.set()
+    assert not (await producer.enqueue(job, ())).existing
+    assert (await producer.enqueue(job, ())).existing
+
+
+async def test_those_behind_a_call_that_never_answers_get_one_of_their_own(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 0.2)
+    counting.open_gate.clear()
+    first = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await counting.called.wait()
+    await asyncio.wait({first}, timeout=0.1)
+    second = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    with pytest.raises(EnqueueTimeout):
+        await first
+    counting.open_gate.set()
+    assert not (await second).existing
+
+
+async def test_a_caller_that_gave_up_before_its_job_was_sent_stores_nothing(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    counting.open_gate.clear()
+    first = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await counting.called.wait()
+    given_up = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    counting.open_gate.set()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await given_up
+    assert counting.calls == [1]
+
+
+async def test_trouble_reaches_every_caller_as_an_error_of_its_own(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    counting.trouble = StoreFull("no space", verb="enqueue")
+    counting.trouble.__cause__ = OSError(28, "ENOSPC")
+    errors = await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(3)), return_exceptions=True)
+    assert len({id(error) for error in errors}) == 3
+    for error in errors:
+        assert isinstance(error, StoreFull)
+        assert isinstance(error.__cause__, OSError)
+        assert error.verb == "enqueue"
+
+
+async def test_a_batch_that_is_not_answered_names_its_ids(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 0.05)
+    counting.open_gate.clear()
+    jobs = [_job(producer) for _ in range(3)]
+    with pytest.raises(StoreError) as caught:
+        await producer.enqueue_batch(jobs, ())
+    assert isinstance(caught.value, EnqueueTimeout)
+    assert caught.value.ids == [id_text(job.id) for job in jobs]
+
+
+def test_two_event_loops_in_two_threads_use_one_producer() -> None:
+    from tests.client.conftest import CountingStore
+
+    store = CountingStore()
+    producer = Producer(lambda: store, 5)
+    ids: list[set[bytes]] = []
+
+    async def many() -> None:
+        store_answers = await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(200)))
+        ids.append({answer.id for answer in store_answers})
+
+    threads = [threading.Thread(target=asyncio.run, args=(many(),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(ids[0] | ids[1]) == 400
+    asyncio.run(store.close())
