@@ -45,7 +45,12 @@ ENDINGS: Final[dict[str, Callable[[Claimed], Transition]]] = {
 }
 
 
-_SEQ = count(1)  # shared, so that two hands of one session never ask the same question twice by accident
+_SEQ = count(1)
+
+
+def next_seq() -> int:
+    """A number no call has used: two hands of one session never repeat a question by accident."""
+    return next(_SEQ)
 
 
 class Hand:
@@ -75,7 +80,7 @@ class Hand:
         seq: int | None = None,
     ) -> Claim:
         """One claim, exactly as asked, without a beat; a given `seq` repeats an earlier question."""
-        seq = next(_SEQ) if seq is None else seq
+        seq = next_seq() if seq is None else seq
         request = ClaimRequest(
             self.session, self.serves, limit, limit if slots is None else slots, seq, claimer, least_urgent
         )
@@ -108,7 +113,7 @@ class Hand:
         return jobs[0]
 
     async def settle(self, *transitions: Transition, seq: int | None = None) -> list[Settled]:
-        seq = next(_SEQ) if seq is None else seq
+        seq = next_seq() if seq is None else seq
         return await self.store.settle(self.session, seq, transitions, now_ms=self.clock.now_ms)
 
     async def end(self, how: str, *jobs: Claimed) -> list[Settled]:

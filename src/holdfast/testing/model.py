@@ -1,0 +1,284 @@
+"""A small model of a store: what each job should be, and whether what a store handed out was allowed.
+
+It has no lanes, turns or wait lists, and does not foresee which job a claim gives; it judges the answer.
+A job has at most one parent here, which keeps the question who cancelled whom a simple one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.core.job import IfParentFails, Job, Lane
+from holdfast.core.lease import Claimed, ClaimRequest
+from holdfast.core.state import FINISHED, LIVE, State
+from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
+from holdfast.core.view import JobView
+
+
+@dataclass
+class ModelJob:
+    """What the model knows of one job."""
+
+    id: bytes
+    lane: Lane
+    state: State
+    due_at_ms: int
+    max_lost: int
+    unique: str | None = None
+    parent: bytes | None = None
+    if_parent_fails: IfParentFails = "cancel"
+    attempt: int = 0
+    lost: int = 0
+    held: int = 0
+    token: int = 0  # 0 = not held
+    session: str = ""
+    cancel_requested: bool = False
+    felled_by: bytes | None = None  # the dead job that took this one down, and whose replay brings it back
+
+    @property
+    def must_start(self) -> bool:
+        return self.lane.limited or self.lost > 0
+
+
+@dataclass
+class Model:
+    """All jobs, and the few totals that are never forgotten."""
+
+    ceilings: Mapping[str, int]  # concurrency by limit key
+    jobs: dict[bytes, ModelJob] = field(default_factory=dict)
+    paused: set[str] = field(default_factory=set)  # names of queues
+    enqueued: int = 0
+    discarded: int = 0
+    lost: int = 0
+    stale: int = 0
+
+    # -- producing
+
+    def enqueue(self, job: Job, now_ms: int) -> tuple[bytes, bool]:
+        """The id that a store should answer, and whether that job was there before."""
+        if job.id in self.jobs:
+            return job.id, True
+        key = job.unique.key if job.unique else None
+        if key is not None and (holder := self._holder(job.lane.task, key)) is not None:
+            return holder.id, True
+        due_at_ms = now_ms + job.delay_ms
+        entry = ModelJob(job.id, job.lane, _waiting(due_at_ms, now_ms), due_at_ms, job.policy.max_lost, key)
+        if job.after:
+            entry.parent, entry.if_parent_fails = job.after[0], job.if_parent_fails
+            self._meet_parent(entry, now_ms)
+        self.jobs[job.id] = entry
+        self.enqueued += 1
+        return job.id, False
+
+    def _holder(self, task: str, key: str) -> ModelJob | None:
+        holders = (job for job in self.jobs.values() if job.unique == key and job.lane.task == task)
+        return next((job for job in holders if job.state in LIVE), None)
+
+    def _meet_parent(self, job: ModelJob, now_ms: int) -> None:
+        """Where a job stands that has just been enqueued, or whose parent has just ended."""
+        parent = self.jobs[job.parent] if job.parent is not None else None
+        if parent is None or parent.state is State.succeeded:
+            job.state = _waiting(job.due_at_ms, now_ms)
+        elif parent.state not in FINISHED or job.if_parent_fails == "wait":
+            job.state = State.blocked
+        elif job.if_parent_fails == "run":
+            job.state = _waiting(job.due_at_ms, now_ms)
+        else:
+            job.felled_by = parent.id if parent.state is State.dead else parent.felled_by
+            self._end(job, State.cancelled, now_ms)
+
+    # -- working
+
+    def eligible(self, job: ModelJob, request: ClaimRequest, now_ms: int) -> bool:
+        """May this job be given to that worker now, as far as gates and abilities go?"""
+        lane = job.lane
+        waits = job.state is State.ready or (job.state is State.scheduled and job.due_at_ms <= now_ms)
+        return (
+            waits
+            and lane.priority <= request.least_urgent
+            and lane.queue not in self.paused
+            and request.serves.can(lane.queue, lane.task, lane.needs)
+            and all(self._running(key) < self.ceilings[key] for key in (*lane.limits, *lane.keys))
+        )
+
+    def _running(self, key: str) -> int:
+        return sum(1 for job in self.jobs.values() if job.token and key in (*job.lane.limits, *job.lane.keys))
+
+    def claimed(
+        self,
+        given: list[Claimed],
+        request: ClaimRequest,
+        before: Mapping[bytes, JobView],
+        *,
+        all_given: bool,
+        now_ms: int,
+    ) -> None:
+        """Check that what was given was allowed, and that nothing better was left behind."""
+        assert len(given) <= request.limit
+        lines = self._lines(before)
+        for claimed in given:
+            job = self.jobs[claimed.id]
+            assert self.eligible(job, request, now_ms), f"{job} was given though it may not run"
+            line = lines[job.lane.id]
+            assert line.pop(0) == job.id, "a job was given before one that stood ahead of it in its lane"
+            job.state, job.token, job.session = State.running, claimed.token, request.session
+            job.attempt += 1
+            assert (claimed.attempt, claimed.lost, claimed.held) == (job.attempt, job.lost, job.held)
+            assert not job.cancel_requested
+        urgent = sum(1 for claimed in given if claimed.lane.limited or claimed.lost)
+        assert urgent <= request.slots, "more were given that must start at once than there are slots"
+        self._nothing_better(given, request, lines, request.slots - urgent, all_given=all_given, now_ms=now_ms)
+
+    def _lines(self, before: Mapping[bytes, JobView]) -> dict[int, list[bytes]]:
+        """The waiting jobs of each lane in the order of (due, id), as the store's own views tell it."""
+        lines: dict[int, list[bytes]] = {}
+        for view in sorted(before.values(), key=lambda view: (view.due_at_ms, view.id)):
+            if view.state in (State.ready, State.scheduled):
+                lines.setdefault(view.lane.id, []).append(view.id)
+        return lines
+
+    def _nothing_better(
+        self,
+        given: list[Claimed],
+        request: ClaimRequest,
+        lines: dict[int, list[bytes]],
+        slots: int,
+        *,
+        all_given: bool,
+        now_ms: int,
+    ) -> None:
+        heads = [self.jobs[line[0]] for line in lines.values() if line]
+        left = [job for job in heads if self.eligible(job, request, now_ms) and (slots > 0 or not job.must_start)]
+        best = min((job.lane.priority for job in left), default=None)
+        if best is not None:
+            worst = max((claimed.lane.priority for claimed in given), default=0)
+            assert worst <= best, f"priority {worst} was given while priority {best} waits"
+            assert len(given) >= request.limit or not all_given, f"{left[0]} was left behind"
+
+    def settle(self, transition: Transition, now_ms: int) -> str:
+        """Apply a transition as a store should; the answer it should give."""
+        job = self.jobs.get(transition.id)
+        if job is None:
+            return "gone"
+        if not job.token or job.token != transition.token:
+            self.stale += 1
+            return "stale"
+        if isinstance(transition, Lose):
+            self.lost += 1
+        if job.cancel_requested and not isinstance(transition, Succeed):
+            job.attempt, job.lost = _spent(job, transition)
+            self._end(job, State.cancelled, now_ms)
+            return "done"
+        self._apply(job, transition, now_ms)
+        return "done"
+
+    def _apply(self, job: ModelJob, transition: Transition, now_ms: int) -> None:
+        job.attempt, job.lost = _spent(job, transition)
+        if isinstance(transition, Snooze | Hold):
+            job.held += 1
+        if isinstance(transition, Succeed):
+            self._end(job, State.succeeded, now_ms)
+        elif isinstance(transition, Bury):
+            self._end(job, State.dead, now_ms)
+        elif isinstance(transition, Drop):
+            self._end(job, State.cancelled, now_ms)
+        elif isinstance(transition, Lose) and (transition.proven or job.lost >= job.max_lost):
+            self._end(job, State.dead, now_ms)
+        elif isinstance(transition, RetryAfter | Snooze):
+            self._wait(job, now_ms + transition.delay_ms, now_ms)
+        else:
+            self._wait(job, job.due_at_ms, now_ms)
+
+    def _wait(self, job: ModelJob, due_at_ms: int, now_ms: int) -> None:
+        job.token, job.session = 0, ""
+        job.due_at_ms = due_at_ms
+        job.state = _waiting(due_at_ms, now_ms)
+
+    def _end(self, job: ModelJob, state: State, now_ms: int) -> None:
+        job.token, job.session, job.state = 0, "", state
+        for child in self.jobs.values():
+            if child.parent == job.id and child.state is State.blocked:
+                self._meet_parent(child, now_ms)
+
+    # -- people
+
+    def cancel(self, id: bytes, *, force: bool, now_ms: int) -> str:
+        """The answer a store should give to a request to cancel."""
+        job = self.jobs.get(id)
+        if job is None:
+            return "gone"
+        if job.state in FINISHED:
+            return "finished"
+        if job.state is State.running and not force:
+            job.cancel_requested = True
+            for child in self.jobs.values():
+                if child.parent == id and child.state is State.blocked and child.if_parent_fails == "cancel":
+                    self._end(child, State.cancelled, now_ms)
+            return "cancelling"
+        self._end(job, State.cancelled, now_ms)
+        return "cancelled"
+
+    def retry(self, id: bytes, now_ms: int) -> str:
+        """The answer a store should give to a person who retries one job."""
+        job = self.jobs.get(id)
+        if job is None:
+            return "gone"
+        if job.state is State.scheduled and job.due_at_ms > now_ms:
+            self._wait(job, now_ms, now_ms)
+            return "retried"
+        if job.state is not State.dead:
+            return "not_dead"
+        if job.unique is not None and self._holder(job.lane.task, job.unique) is not None:
+            return "unique_held"
+        job.attempt = job.lost = job.held = 0
+        self._wait(job, now_ms, now_ms)
+        for other in self.jobs.values():
+            if other.felled_by == id and other.state is State.cancelled:
+                other.state, other.felled_by = State.blocked, None
+        return "retried"
+
+    def discard(self, id: bytes) -> int:
+        """How many jobs a store should say it has removed."""
+        job = self.jobs.get(id)
+        if job is None or job.state is not State.dead:
+            return 0
+        del self.jobs[id]
+        self.discarded += 1
+        return 1
+
+    # -- judging
+
+    def check(self, views: Mapping[bytes, JobView], now_ms: int) -> None:
+        """Every job is where the model has it, and nothing is there that should not be."""
+        assert views.keys() == self.jobs.keys(), "jobs have vanished or appeared"
+        for id, job in self.jobs.items():
+            view = views[id]
+            assert _plain(view.state, view.due_at_ms, now_ms) is _plain(job.state, job.due_at_ms, now_ms), (
+                f"the store says {view.state}, the model {job}"
+            )
+            assert (view.attempt, view.lost, view.held, view.token or 0) == (
+                job.attempt,
+                job.lost,
+                job.held,
+                job.token,
+            ), f"{view} is not {job}"
+            assert view.cancel_requested == job.cancel_requested or job.state in FINISHED
+        used = Counter(key for job in self.jobs.values() if job.token for key in (*job.lane.limits, *job.lane.keys))
+        assert all(count <= self.ceilings[key] for key, count in used.items()), f"a limit is exceeded: {used}"
+
+
+def _waiting(due_at_ms: int, now_ms: int) -> State:
+    return State.scheduled if due_at_ms > now_ms else State.ready
+
+
+def _plain(state: State, due_at_ms: int, now_ms: int) -> State:
+    """A store may promote a due job whenever it likes: due is as good as ready."""
+    return State.ready if state is State.scheduled and due_at_ms <= now_ms else state
+
+
+def _spent(job: ModelJob, transition: Transition) -> tuple[int, int]:
+    """Attempts and losses after a transition: only failures and successes keep the attempt."""
+    refunded = isinstance(transition, Release | Snooze | Hold | Lose)
+    return job.attempt - refunded, job.lost + isinstance(transition, Lose)

@@ -1,0 +1,24 @@
+"""The random walk of a store beside the model, on every engine."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.harness import Harness
+from holdfast.testing.walk import walk
+from tests.contract.harnesses import HARNESSES
+
+
+@pytest.mark.parametrize("name", HARNESSES)
+def test_a_store_and_the_model_agree_after_every_step(name: str, tmp_path: Path) -> None:
+    folders = (tmp_path / str(number) for number in itertools.count())
+
+    def harness() -> Harness:
+        folder = next(folders)
+        folder.mkdir()
+        return HARNESSES[name](folder)
+
+    walk(harness)
