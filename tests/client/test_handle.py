@@ -16,9 +16,13 @@ from holdfast import (
     JobCancelled,
     JobDead,
     JobNotFound,
+    JobStatus,
+    Progress,
     ResultTimeout,
     current_job,
 )
+from holdfast.core.ids import id_bytes
+from holdfast.core.lease import Note
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
 
@@ -150,15 +154,20 @@ async def test_an_unknown_job_is_not_found(app: Holdfast) -> None:
         app.get("42")
 
 
-async def test_progress_shows_in_the_status(app: Holdfast) -> None:
+async def test_progress_of_a_running_job_shows_in_its_status(app: Holdfast) -> None:
+    seen: list[JobStatus] = []
+
     @app.task(name="t")
     async def t() -> None:
-        current_job().progress(3, 10, "reading")
+        job = current_job()
+        body = b'{"done":3,"total":10,"message":"reading"}'
+        await app.store.save(id_bytes(job.id), job.token, Note("progress", "", body))
+        seen.append(await app.get(job.id).status())
 
-    job = await t.enqueue()
+    await t.enqueue()
     await app.work(until_empty=True)
-    progress = (await job.status()).progress
-    assert progress is None or (progress.done, progress.total, progress.message) == (3, 10, "reading")
+    assert (seen[0].state, seen[0].attempt) == ("running", 1)
+    assert seen[0].progress == Progress(3, 10, "reading")
 
 
 def test_handles_of_one_job_are_equal_and_say_what_they_are() -> None:

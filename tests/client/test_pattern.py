@@ -1,0 +1,33 @@
+"""The pattern for users' own tests: the module's app on a store in memory, worked off until it is empty."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from holdfast import Holdfast
+
+# What a user's module looks like: the app names a real store, and tests must not touch it.
+app = Holdfast("sqlite:////var/lib/shop/jobs.db")
+
+
+@app.task(name="welcome", queue="mail")
+async def welcome(name: str) -> str:
+    return f"Hello, {name}"
+
+
+@pytest.fixture
+async def memory() -> AsyncIterator[Holdfast]:
+    app.rebind("sqlite://")
+    async with app:
+        yield app
+    app.rebind()
+
+
+@pytest.mark.parametrize("name", ["Ada", "Bob"])
+async def test_jobs_run_in_memory_and_each_test_begins_empty(memory: Holdfast, name: str) -> None:
+    job = await welcome.enqueue(name)
+    report = await memory.work(until_empty=True)
+    assert report.succeeded == 1
+    assert await job.result(timeout=5) == f"Hello, {name}"
