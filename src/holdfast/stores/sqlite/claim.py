@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from heapq import merge
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import NamedTuple
 
 import msgspec
 
 from holdfast.core.fair import Turn, places, share
-from holdfast.core.gate import LOTS, Charge, admits, charge, opens_at_ms, room
+from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, opens_at_ms, room
 from holdfast.core.job import LEAST_URGENT, Lane, Policy
 from holdfast.core.lease import Claim, Claimed, ClaimRequest, Input, Note
 from holdfast.core.transition import Failure
@@ -19,12 +20,12 @@ from holdfast.stores.sqlite.enqueue import Extra, decode_extra
 from holdfast.stores.sqlite.tx import INPUTS, NOTES, READY, RUNNING, Tx
 
 MAX_CLAIM = 1024
-MAX_ROUNDS = 64  # looks at the active lanes within one claim: then "ask again"
+MAX_ROUNDS = 256  # looks at the active lanes within one claim: then "ask again"
 SLACK_MS = 30_000  # beyond the hard timeout that the worker itself enforces
 
 UNDECODABLE = Failure("permanent", "holdfast.Undecodable", "the stored record cannot be decoded; its bytes are kept")
 
-_encode_charges = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 _plain = Extra()
 NO_INPUTS: dict[bytes, Input] = {}
 
@@ -64,7 +65,7 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
         return Claim((), tx.now_ms)
     receipt = tx.row("receipt", (request.session, request.claimer, request.seq))
     if receipt is not None:
-        return _repeat(tx, int(receipt[0]))
+        return _repeat(tx, msgspec.json.decode(receipt[0], type=list[int]))
     lanes.open_due_gates(tx)
     more_due = lanes.promote(tx)
     taking = Taking(tx, request)
@@ -72,7 +73,7 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     if not taking.rows:
         return _nothing(tx, request, taking, idle=session[0], known_next=session[1], again=again)
     claimed = taking.lease()
-    tx.run("receipt_put", (request.session, request.claimer, request.seq, str(taking.token).encode(), tx.now_ms))
+    tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
     tx.run("session_not_idle", (request.session,))
     return Claim(claimed, tx.now_ms, again=again)
 
@@ -86,14 +87,16 @@ def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, idle: int, known_
     return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
 
 
-def _repeat(tx: Tx, token: int) -> Claim:
-    rows = [Row(*row) for row in tx.rows("rows_of_token", (token,))]
-    probes = {id for id, charged in tx.rows("charges_of_token", (token,)) if charged and _is_probe(charged)}
-    jobs = tuple(
-        _claimed(tx, row._replace(attempt=row.attempt - 1), token, decode_or_none(row) or _plain, row.id in probes)
-        for row in rows
-    )
-    return Claim(jobs, tx.now_ms)
+def _repeat(tx: Tx, tokens: list[int]) -> Claim:
+    """The answer of a claim that was made before: what is still held of it."""
+    jobs: list[Claimed] = []
+    for token in tokens:
+        probes = {id for id, charged in tx.rows("charges_of_token", (token,)) if charged and _is_probe(charged)}
+        for row in map(Row._make, tx.rows("rows_of_token", (token,))):
+            spent = row._replace(attempt=row.attempt - 1)
+            jobs.append(_claimed(tx, spent, token, decode_or_none(row) or _plain, row.id in probes))
+    jobs.sort(key=lambda job: (job.lane.priority, job.due_at_ms, job.id))
+    return Claim(tuple(jobs), tx.now_ms)
 
 
 def _is_probe(charged: bytes) -> bool:
@@ -108,12 +111,17 @@ class Taking:
         self.request = request
         self.left = min(request.limit, MAX_CLAIM)
         self.slots = request.slots
-        self.token = 0
-        self.rows: list[tuple[Row, Extra, bool]] = []
+        self.leases: dict[object, int] = {}  # what ends together → token
+        self.rows: list[tuple[Row, int, Extra, bool]] = []
         self.charges: dict[bytes, list[Charge]] = {}
         self.reopening: list[int] = []  # instants at which a shut class may go on
         self.skipped: set[int] = set()  # classes that give nothing to this claim
         self.skipped_lanes: set[int] = set()
+        self.cut = False  # the lanes in view are only the first of more
+
+    @property
+    def tokens(self) -> list[int]:
+        return list(self.leases.values())
 
     def fill(self) -> bool:
         """Take until there is enough or nothing is left; True when a bound ended it first."""
@@ -123,8 +131,8 @@ class Taking:
             candidates = self._candidates()
             if not candidates:
                 return False
-            if len(candidates) == 1:
-                self._take([candidates[0]], self.left)
+            if len(candidates) == 1 and not self.cut:
+                self._take(candidates, self.left)
             else:
                 self._take_fairly(candidates)
         return self.left > 0
@@ -147,26 +155,28 @@ class Taking:
             return []
         best = min(priority for priority, _, _ in open_)
         found: list[Candidate] = []
-        horizon: int | None = None
+        horizons: dict[int, int] = {}  # by queue
+        asked = self.left + len(self.skipped_lanes) + 1
         for priority, kind, _ in open_:
             if priority != best:
                 continue
-            rows = tx.rows("active_lanes", (kind, best, self.left + len(self.skipped_lanes)))
-            if len(rows) == self.left + len(self.skipped_lanes):
+            rows = tx.rows("active_lanes", (kind, best, asked))
+            if len(rows) == asked:
                 # Cut off: members beyond this turn may be seen with only some of their lanes.
-                horizon = rows[-1][3] if horizon is None else min(horizon, rows[-1][3])
+                ring, turn = rows[-1][2:4]
+                horizons[ring] = min(turn, horizons.get(ring, turn))
             found += [
                 Candidate(row[0], row[1], row[2], row[3], kind) for row in rows if row[0] not in self.skipped_lanes
             ]
-        if horizon is not None:
-            found = [each for each in found if each.turn <= horizon]
+        self.cut = bool(horizons)
+        found = [each for each in found if each.turn <= horizons.get(each.ring, each.turn)]
         if not found:
             self.skipped.update(kind for priority, kind, _ in open_ if priority == best)
             return self._candidates()
         return found
 
     def _class_is_open(self, kind: int, lane: Lane) -> bool:
-        gates = [gate for key in lane.class_gates if (gate := self.tx.gate(key)) is not None]
+        gates = self._gates(lane.class_gates)
         shut = [gate for gate in gates if room(gate, self.tx.now_ms) <= 0]
         if not shut and (self.slots > 0 or not self._must_start(lane)):
             return True
@@ -180,8 +190,8 @@ class Taking:
         """Jobs under a limit are never held ahead of time."""
         if lane.limited:
             return True
-        gates = [self.tx.gate(key) for key in lane.class_gates]
-        return any(g is not None and (g.rule.concurrency is not None or g.rule.interval_us is not None) for g in gates)
+        rules = [gate.rule for gate in self._gates(lane.class_gates)]
+        return any(rule.concurrency is not None or rule.interval_us is not None for rule in rules)
 
     # -- sharing
 
@@ -189,23 +199,40 @@ class Taking:
         """Share the rest of the claim between queues, then between the members of each."""
         rings = _by(candidates, "ring")
         turns = self._turns(list(rings))
-        given = share(self.left, turns)
-        served = []
-        for turn, count in zip(turns, given, strict=True):
-            served.append(self._take_from_ring(rings[turn.member], count) if count else 0)
-        self._advance(turns, served, lanes_too=False)
+        given = share(self._scarce(candidates, self.left), turns)
+        served = [
+            self._take_from_ring(rings[turn.member], count) if count else 0
+            for turn, count in zip(turns, given, strict=True)
+        ]
+        if len(turns) > 1:
+            self._advance(turns, served, lanes_too=False)
 
     def _take_from_ring(self, candidates: list[Candidate], count: int) -> int:
         members = _by(candidates, "member")
-        if len(members) == 1:
-            return self._take(candidates, count)
         turns = self._turns(list(members))
-        given = share(count, turns)
-        served = [
-            self._take(members[turn.member], part) if part else 0 for turn, part in zip(turns, given, strict=True)
-        ]
-        self._advance(turns, served, lanes_too=True)
+        given = share(self._scarce(candidates, count), turns)
+        start = len(self.rows)
+        parts = []
+        served = []
+        for turn, part in zip(turns, given, strict=True):
+            before = len(self.rows)
+            served.append(self._take(members[turn.member], part) if part else 0)
+            parts.append(self.rows[before:])
+        if len(turns) > 1:
+            # One of each in turn, so that nobody's jobs wait behind a whole share of another's.
+            self.rows[start:] = [row for each in zip_longest(*parts) for row in each if row is not None]
+        if len(turns) > 1 or self.cut:
+            self._advance(turns, served, lanes_too=True)
         return sum(served)
+
+    def _scarce(self, candidates: list[Candidate], count: int) -> int:
+        """How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that."""
+        rooms = []
+        for lane_id in {each.kind: each.id for each in candidates}.values():
+            lane = self.tx.lane(lane_id)
+            free = min((room(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates)), default=LOTS)
+            rooms.append(min(free, self.slots) if self._must_start(lane) else free)
+        return max(1, min(count, *rooms)) if max(rooms) < count else count
 
     def _turns(self, ids: list[int]) -> list[Turn]:
         rows = sorted(self.tx.rows_in("turns", ids), key=lambda row: (row[1], row[0]))
@@ -213,8 +240,6 @@ class Taking:
         return list(seen.values()) + [Turn(id, 1, 1) for id in ids if id not in seen]
 
     def _advance(self, turns: Sequence[Turn], served: Sequence[int], *, lanes_too: bool) -> None:
-        if len(turns) < 2:
-            return
         for place in places(turns, served):
             if not place.moves:
                 self.tx.run("turn_left", (place.left, place.member))
@@ -233,11 +258,9 @@ class Taking:
             lane, rows = pools[0]
             return self._start(lane, rows)
         chosen = list(islice(merge(*(rows for _, rows in pools)), count))
-        taken = 0
-        for lane, rows in pools:
-            mine = [row for row in chosen if row.lane == lane.id]
-            if mine or not rows:
-                taken += self._start(lane, mine)
+        start = len(self.rows)
+        taken = sum(self._start(lane, [row for row in chosen if row.lane == lane.id]) for lane, _ in pools)
+        self.rows[start:] = sorted(self.rows[start:], key=lambda entry: entry[0][:2])
         return taken
 
     def _peek(self, candidate: Candidate, count: int) -> list[Row]:
@@ -254,29 +277,26 @@ class Taking:
         rows = [Row(*row) for row in self.tx.rows("lane_front", (candidate.id, asked))]
         if not rows:
             self.tx.run("lane_idle", (candidate.id,))
-            for key in lane.lane_gates:
-                self.tx.touch_gate(key)  # it was woken for nothing: pass the wake on
+            self.tx.wake_lanes_now(lane.lane_gates)  # it was woken for nothing: pass the wake on
             self.skipped_lanes.add(candidate.id)
         return rows
 
+    def _gates(self, keys: Sequence[str]) -> list[Gate]:
+        return [gate for key in keys if (gate := self.tx.gate(key)) is not None]
+
     def _room(self, lane: Lane) -> int:
-        gates = [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := self.tx.gate(key)) is not None]
+        gates = self._gates((*lane.class_gates, *lane.lane_gates))
         return min((room(gate, self.tx.now_ms) for gate in gates), default=LOTS)
 
     def _park(self, candidate: Candidate, lane: Lane) -> None:
         """A lane stopped by a gate of its own waits there; the others it passed are looked at again."""
         self.skipped_lanes.add(candidate.id)
-        shut = [
-            key
-            for key in lane.lane_gates
-            if (gate := self.tx.gate(key)) is not None and room(gate, self.tx.now_ms) <= 0
-        ]
+        shut = [gate.key for gate in self._gates(lane.lane_gates) if room(gate, self.tx.now_ms) <= 0]
         if not shut:
             self.skipped.add(candidate.kind)
             return
         self.tx.run("lane_park", (shut[0], candidate.id))
-        for key in lane.lane_gates:
-            self.tx.touch_gate(key)
+        self.tx.wake_lanes_now(lane.lane_gates)
 
     def _start(self, candidate: Candidate, rows: list[Row]) -> int:
         """Charge the gates for as many of `rows` as they admit, and take those."""
@@ -286,7 +306,7 @@ class Taking:
         must_start = self._must_start(lane)
         usable = self._usable(candidate, rows)
         costs = [extra.cost for _, extra in usable]
-        gates = [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := self.tx.gate(key)) is not None]
+        gates = self._gates((*lane.class_gates, *lane.lane_gates))
         admitted = min((admits(gate, costs, self.tx.now_ms) for gate in gates), default=len(costs))
         if must_start:
             admitted = min(admitted, self.slots)
@@ -295,21 +315,28 @@ class Taking:
                 self.skipped_lanes.add(candidate.id)
             return 0
         taken = usable[:admitted]
-        if not self.token:
-            self.token = int(self.tx.row("next_token", (self.tx.now_ms * 2048,))[0])
+        tokens = [self._token(row) for row, _ in taken]
         probe = False
         for gate in gates:
-            changed, charged = charge(gate, costs[:admitted], self.token, self.tx.now_ms)
+            changed, charged = charge(gate, costs[:admitted], tokens[0], self.tx.now_ms)
             if charged:
                 self.tx.put_gate(changed)
                 probe = probe or charged[0].probe
                 for (row, _), each in zip(taken, charged, strict=True):
                     self.charges.setdefault(row.id, []).append(each)
-        self.rows += [(row, extra, probe) for row, extra in taken]
+        self.rows += [(row, token, extra, probe) for (row, extra), token in zip(taken, tokens, strict=True)]
         self.left -= admitted
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
-        self._mark(lane, [row for row, _ in taken], whole=len(usable) == len(rows))
+        self._mark(lane, [row for row, _ in taken], tokens, whole=len(usable) == len(rows))
         return admitted
+
+    def _token(self, row: Row) -> int:
+        """Jobs with one hard deadline share a lease; a suspect has one of its own."""
+        what: object = row.id if row.lost else self.tx.policy(row.policy).hard_timeout_ms
+        token = self.leases.get(what)
+        if token is None:
+            token = self.leases[what] = int(self.tx.row("next_token", (self.tx.now_ms * 2048,))[0])
+        return token
 
     def _usable(self, candidate: Candidate, rows: list[Row]) -> list[tuple[Row, Extra]]:
         """The rows that can run now; expired and undecodable ones leave, suspects need a free slot."""
@@ -337,27 +364,35 @@ class Taking:
         except (msgspec.DecodeError, TypeError):
             return None
 
-    def _mark(self, lane: Lane, rows: list[Row], *, whole: bool) -> None:
+    def _mark(self, lane: Lane, rows: list[Row], tokens: list[int], *, whole: bool) -> None:
         """Rows become running; when they are the whole front of the lane, in one statement."""
-        tx, token = self.tx, self.token
+        tx = self.tx
         if rows[0].id in self.charges:
-            packed = [(token, tx.now_ms, _encode_charges(self.charges[row.id]), row.id) for row in rows]
+            packed = [
+                (token, tx.now_ms, _encode(self.charges[row.id]), row.id)
+                for row, token in zip(rows, tokens, strict=True)
+            ]
             tx.many("job_start_charged", packed)
-        elif whole:
-            tx.run("front_start", (token, tx.now_ms, lane.id, rows[-1].due_ms, rows[-1].id))
+        elif whole and tokens[0] == tokens[-1] and len(set(tokens)) == 1:
+            tx.run("front_start", (tokens[0], tx.now_ms, lane.id, rows[-1].due_ms, rows[-1].id))
         else:
-            tx.many("job_start", [(token, tx.now_ms, row.id) for row in rows])
+            tx.many("job_start", [(token, tx.now_ms, row.id) for row, token in zip(rows, tokens, strict=True)])
         tx.move(lane, READY, RUNNING, len(rows))
 
     # -- the lease
 
     def lease(self) -> tuple[Claimed, ...]:
-        """Write the lease that covers all that was taken."""
+        """Write the leases that cover all that was taken."""
         tx = self.tx
-        claimed = tuple(_claimed(tx, row, self.token, extra, probe) for row, extra, probe in self.rows)
-        hard = [job.policy.hard_timeout_ms for job in claimed]
-        until = None if None in hard else tx.now_ms + max(h for h in hard if h is not None) + SLACK_MS
-        tx.run("lease_put", (self.token, self.request.session, until, len(claimed)))
+        claimed = tuple(_claimed(tx, row, token, extra, probe) for row, token, extra, probe in self.rows)
+        first: dict[int, Claimed] = {}
+        for job in claimed:
+            first.setdefault(job.token, job)
+        sizes = Counter(job.token for job in claimed)
+        for token, job in first.items():
+            hard_ms = job.policy.hard_timeout_ms
+            until = None if hard_ms is None else tx.now_ms + hard_ms + SLACK_MS
+            tx.run("lease_put", (token, self.request.session, until, sizes[token]))
         return claimed
 
 

@@ -79,14 +79,18 @@ def declare(tx: Tx, rules: Sequence[GateRule]) -> None:
 
 
 def _refuse_draining(tx: Tx, jobs: Sequence[Job]) -> None:
-    queues = {job.lane.queue for job in jobs}
-    tx.load_gates([f"queue:{queue}" for queue in queues])
-    draining = {queue for queue in queues if (gate := tx.gate(f"queue:{queue}")) is not None and gate.draining}
-    if draining:
-        index, job = next((i, job) for i, job in enumerate(jobs) if job.lane.queue in draining)
-        raise QueueDraining(
-            f"queue {job.lane.queue!r} is draining (item {index})", fix=f"holdfast resume {job.lane.queue}"
-        )
+    places = {key for lane in {job.lane for job in jobs} for key in lane.class_gates[:3]}
+    tx.load_gates(places)
+    draining = {key for key in places if (gate := tx.gate(key)) is not None and gate.draining}
+    if not draining:
+        return
+    for index, job in enumerate(jobs):
+        for key in job.lane.class_gates[:3]:
+            if key in draining:
+                name = key.removeprefix("queue:")
+                raise QueueDraining(
+                    f"{key} is draining and takes no new jobs (item {index})", fix=f"holdfast resume {name}"
+                )
 
 
 def _stored(tx: Tx, ids: Sequence[bytes]) -> dict[bytes, int]:

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import PRIORITIES, Lane, Policy
-from holdfast.core.lease import Note
+from holdfast.core.lease import Note, Serves
 from holdfast.core.state import STATES, State
 from holdfast.core.view import (
     AttemptView,
@@ -307,10 +307,10 @@ def standing(tx: Tx, id: bytes) -> Standing | None:
         ahead_capped=ahead >= AHEAD,
         parents=tuple((p, STATES[s]) for p, s in tx.rows("open_parents", (id,)) if s is not None),
         able=sum(serves.can(lane.queue, lane.task, lane.needs) for serves in live),
-        able_without_needs=sum(_but_for_needs(serves.can(lane.queue, lane.task, ()), lane) for serves in live),
+        able_without_needs=sum(_lacks_needs(serves, lane) for serves in live),
         knows_task=sum(serves.tasks is None or lane.task in serves.tasks for serves in live),
     )
 
 
-def _but_for_needs(serves: bool, lane: Lane) -> bool:
-    return serves and bool(lane.needs)
+def _lacks_needs(serves: Serves, lane: Lane) -> bool:
+    return serves.can(lane.queue, lane.task, ()) and not serves.can(lane.queue, lane.task, lane.needs)

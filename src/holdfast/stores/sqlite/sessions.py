@@ -93,12 +93,14 @@ def _unstarted(tx: Tx, limit: int) -> None:
 
 
 def _drained(tx: Tx) -> None:
-    """A draining queue with nothing left ends paused."""
-    for gate in gates(tx, "queue:"):
-        if gate.draining and gate.paused is None:
-            live = tx.row("queue_live", (gate.key.removeprefix("queue:"), BLOCKED, SCHEDULED, READY, RUNNING))
-            if not live[0]:
-                tx.put_gate(replace(gate, paused=Pause("drain", "drained", tx.now_ms)))
+    """A draining queue, task or store with nothing left ends paused."""
+    for prefix in ("queue:", "task:", "all"):
+        for gate in gates(tx, prefix):
+            if gate.draining and gate.paused is None:
+                name = gate.key.removeprefix(prefix)
+                live = tx.row("live_of", (prefix, name, name, BLOCKED, SCHEDULED, READY, RUNNING))
+                if not live[0]:
+                    tx.put_gate(replace(gate, paused=Pause("drain", "drained", tx.now_ms)))
 
 
 def gates(tx: Tx, prefix: str) -> list[Gate]:

@@ -76,8 +76,9 @@ SELECT id FROM hf_session INDEXED BY hf_session_deadline WHERE deadline_ms <= ? 
 -- name: expired_jobs
 SELECT id FROM hf_job INDEXED BY hf_job_expires WHERE expires_ms <= ? AND expires_ms IS NOT NULL AND state < 3 LIMIT ?;
 
--- name: queue_live
-SELECT coalesce(sum(n), 0) FROM hf_count WHERE queue = ? AND what IN (?, ?, ?, ?);
+-- name: live_of
+SELECT coalesce(sum(n), 0) FROM hf_count
+WHERE CASE ? WHEN 'queue:' THEN queue = ? WHEN 'task:' THEN task = ? ELSE 1 END AND what IN (?, ?, ?, ?);
 
 -- name: watchers
 SELECT job, ear FROM hf_watch WHERE job IN (:keys);
