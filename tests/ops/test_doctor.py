@@ -84,9 +84,9 @@ async def test_the_review_checklist_reads_what_tasks_declare(operator: Operator,
     ):
         await store.put_control(task.control())
     findings = await found(operator)
-    assert findings["review_timeout"].text.startswith("hangs ")
-    assert findings["review_retries"].text.startswith("stubborn ")
-    assert findings["review_jitter"].text.startswith("lockstep ")
+    assert findings["review_timeout"].text.endswith(": hangs")
+    assert findings["review_retries"].text.endswith(": stubborn")
+    assert findings["review_jitter"].text.endswith(": lockstep")
     (note,) = [finding for finding in await operator.doctor() if finding.code == "review_idempotency"]
     assert "good" not in note.text
 

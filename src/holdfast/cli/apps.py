@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, cast
 
 from holdfast.cli.terminal import Terminal
 from holdfast.config import load_config
-from holdfast.core.errors import InvalidOption, UsageError
+from holdfast.core.errors import UsageError
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
@@ -20,12 +22,11 @@ def app_reference(flag: str | None) -> str | None:
 
 def load(terminal: Terminal, reference: str) -> Holdfast:
     """The app behind a reference, on the command's store."""
-    from holdfast.app import Holdfast
     from holdfast.runtime.loading import load_app
 
-    app = load_app(reference)
-    if not isinstance(app, Holdfast):
-        raise InvalidOption(f"{reference!r} is a {type(app).__name__}, not an app", fix="name a Holdfast object")
+    # What a module prints when it is imported is no answer of ours.
+    with redirect_stdout(sys.stderr):
+        app = cast("Holdfast", load_app(reference))
     app.rebind(terminal.flag_url, namespace=terminal.flag_namespace)
     return app
 

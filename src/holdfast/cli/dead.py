@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from holdfast.cli.bulk import run_action, words_to_which
-from holdfast.cli.jobs import JOB_COLUMNS, job_body, job_row, retry_options, run_retry
+from holdfast.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import Asking, Listing, bulk_options, command
 from holdfast.core.errors import UsageError
@@ -87,7 +87,7 @@ async def discard_body(
 
 
 dead.add_command(command("list", lists=True, cls=Asking)(list_body))
-dead.add_command(command("show")(job_body))
+dead.add_command(job, "show")
 dead.add_command(command("groups", lists=True)(groups_body))
 dead.add_command(command("retry", cls=Asking)(dead_retry_body))
 dead.add_command(command("discard", cls=Asking)(discard_body))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -113,7 +112,6 @@ def run(words: Sequence[str]) -> int:
     """Run the command and answer its exit code: the only place where errors become codes."""
     try:
         answer = holdfast.main(args=list(words), prog_name="holdfast", standalone_mode=False)
-        sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
@@ -125,10 +123,6 @@ def run(words: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        # The reader has seen enough (`holdfast jobs | head`); Python must not complain at exit either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except HoldfastError as error:
         return _refuse(error, as_json="--json" in words or "--jsonl" in words)
     return answer if isinstance(answer, int) else 0

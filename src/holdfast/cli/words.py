@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
@@ -104,7 +105,14 @@ def command(
             async def whole() -> int | None:
                 return await body(terminal, **given)
 
-            return asyncio.run(whole()) or 0
+            try:
+                answer = asyncio.run(whole()) or 0
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # The reader has seen enough (`holdfast jobs | head`); Python must not complain at exit either.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 0
+            return answer
 
         made: Callable[..., Any] = call
         if lists:

@@ -171,29 +171,29 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
     checks = (
         (
             "review_timeout",
-            "have no timeout, so a hung call holds its slot for ever",
+            "tasks without a timeout, whose hung calls hold a slot for ever",
             "set timeout=",
             [task for task in tasks if task.policy.timeout_ms is None],
         ),
         (
             "review_retries",
-            f"try more than {MANY_ATTEMPTS} times before a person is told",
+            f"tasks that try more than {MANY_ATTEMPTS} times before a person is told",
             "lower Retry(attempts=)",
             [task for task in tasks if task.policy.attempts > MANY_ATTEMPTS],
         ),
         (
             "review_jitter",
-            "retry without jitter, so failures come back all at once",
+            "tasks that retry without jitter, so that failures come back all at once",
             'use Retry(jitter="full")',
             [task for task in tasks if _lockstep(task)],
         ),
     )
     for code, words, fix, found in checks:
         if found:
-            yield Finding("warning", code, f"{_names(found)} {words}", fix)
+            yield Finding("warning", code, f"{words}: {_names(found)}", fix)
     plain = [task for task in tasks if not task.unique]
     if plain:
-        text = f"{_names(plain)} declare no unique key: fine where running twice does no harm"
+        text = f"tasks without a unique key (fine where a repeat does no harm): {_names(plain)}"
         yield Finding("ok", "review_idempotency", text, "unique=True, or recorded steps, where a repeat costs")
     if tasks and not any(found for *_, found in checks):
         yield Finding("ok", "review", f"{len(tasks)} published tasks keep the checklist")

@@ -1,0 +1,100 @@
+"""The enqueue command: with and without an app."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+
+APP = f"{Path(__file__).parent / 'shop.py'}:app"
+
+
+def test_without_an_app_it_says_what_was_not_checked(cli: Cli) -> None:
+    ran = cli("enqueue", "email.send", '{"to":"a@b.c"}')
+    (line,) = ran.out.splitlines()
+    assert cli("job", line, "--json").json["args"] == {"to": "a@b.c"}
+    assert "signature" in ran.err
+
+
+def test_with_an_app_the_signature_is_checked(cli: Cli) -> None:
+    ran = cli("enqueue", "email.send", '{"to":"a@b.c"}', "--app", APP, "--json")
+    assert "signature" not in ran.err
+    shape = cli("job", ran.json["id"], "--json").json
+    assert (shape["queue"], shape["priority"]) == ("email", 0)
+    assert "count" in cli("enqueue", "email.send", '{"to":"a","count":"x"}', "--app", APP, code=2).err
+    assert "to" in cli("enqueue", "email.send", "{}", "--app", APP, code=2).err
+    unknown = cli("enqueue", "email.sned", "{}", "--app", APP)
+    assert "did you mean 'email.send'" in unknown.err
+
+
+def test_the_app_may_come_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_APP", APP)
+    assert "signature" not in cli("enqueue", "email.send", '{"to":"a"}').err
+    cli("enqueue", "email.send", "{}", code=2)
+    cli("enqueue", "x", "--app", "no_such_module:app", code=2)
+
+
+def test_options_reach_the_job(cli: Cli) -> None:
+    parent = cli("enqueue", "a").out.strip()
+    id = cli(
+        *("enqueue", "b", "{}", "--queue", "q", "--priority", "low", "--expires-in", "1h", "--unique", "k"),
+        *(
+            "--after",
+            parent,
+            "--if-parent-fails",
+            "wait",
+            "--needs",
+            "eu",
+            "--tag",
+            "x",
+            "--tag",
+            "y",
+            "--group",
+            "acme",
+        ),
+        *("--cost", "3", "--timeout", "30", "--attempts", "2"),
+    ).out.strip()
+    shape = cli("job", id, "--json").json
+    assert (shape["state"], shape["queue"], shape["priority"], shape["group"]) == ("blocked", "q", 8, "acme")
+    assert (shape["after"], shape["needs"], shape["tags"], shape["unique"]) == ([parent], ["eu"], ["x", "y"], "k")
+    assert (shape["cost"], shape["timeout_s"], shape["attempts"], shape["if_parent_fails"]) == (3, 30, 2, "wait")
+    assert shape["expires_at"] is not None
+
+
+def test_times(cli: Cli) -> None:
+    later = cli("enqueue", "a", "--delay", "1h").out.strip()
+    assert cli("job", later, "--json").json["state"] == "scheduled"
+    at = cli("enqueue", "a", "--at", "2126-01-31T08:00:00+01:00").out.strip()
+    assert cli("job", at, "--json").json["due_at"].startswith("2126-01-31T07:00:00")
+    assert "time zone" in cli("enqueue", "a", "--at", "2126-01-31T08:00:00", code=2).err
+    cli("enqueue", "a", "--at", "tomorrow", code=2)
+    cli("enqueue", "a", "--delay", "soon", code=2)
+
+
+def test_a_duplicate_answers_the_job_that_is_there(cli: Cli) -> None:
+    first = cli("enqueue", "a", '{"n":1}', "--unique-content")
+    again = cli("enqueue", "a", '{"n":1}', "--unique-content", code=4)
+    assert again.out == first.out
+    assert "already" in again.err
+    assert cli("enqueue", "a", '{"n":1}', "--unique-content", "--existing-ok", "--json").json["existing"] is True
+    cli("enqueue", "a", "--unique-content", "--unique", "k", code=2)
+
+
+@pytest.mark.parametrize("args", ["[1]", "{", "@/no/such/file", '"text"'])
+def test_bad_arguments_stop_at_the_door(cli: Cli, args: str) -> None:
+    assert cli("enqueue", "a", args, code=2).out == ""
+    assert not cli.path.exists()
+
+
+def test_arguments_may_come_from_a_file_and_have_a_size(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "args.json").write_text('{"big": 12345678901234567890123}')
+    id = cli("enqueue", "a", f"@{tmp_path / 'args.json'}").out.strip()
+    assert cli("job", id, "--json").json["args"] == {"big": 12345678901234567890123}
+    (tmp_path / "args.json").write_text('{"big": "' + "x" * 300_000 + '"}')
+    assert "300,0" in cli("enqueue", "a", f"@{tmp_path / 'args.json'}", code=2).err
+
+
+def test_a_parent_that_is_not_there(cli: Cli) -> None:
+    cli("enqueue", "a", "--after", "0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b", code=3)

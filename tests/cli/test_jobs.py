@@ -1,0 +1,211 @@
+"""Commands about jobs: what they print, what they change, how they exit."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.core.ids import id_text
+from holdfast.core.state import State
+from holdfast.stores.base import Store
+from tests.cli.conftest import Cli
+from tests.ops.making import claim, job, kill, put
+
+
+def states(cli: Cli) -> dict[str, int]:
+    counts = cli("stats", "--json").json
+    return {name: counts[name] for name in ("ready", "scheduled", "running", "dead", "cancelled") if counts[name]}
+
+
+async def mixed(store: Store) -> list[str]:
+    """Two dead, three ready, one scheduled."""
+    dead = await kill(
+        store, job(args={"to": "a"}), job(args={"to": "b"}), error="TimeoutError", message="no\x1b answer"
+    )
+    rest = await put(store, *(job("pdf", queue="export") for _ in range(3)), job("later", delay_ms=3_600_000))
+    return [id_text(id) for id in (*dead, *rest)]
+
+
+def test_jobs_are_listed_for_people_and_programs(cli: Cli) -> None:
+    ids = cli.seed(mixed)
+    shown = cli("jobs", "state:dead", "error:Timeout")
+    assert ids[0] in shown.out
+    assert "TimeoutError: no" in shown.out
+    assert "\x1b" not in shown.out
+    whole = cli("jobs", "--json").json
+    assert {line["id"] for line in whole["jobs"]} == set(ids)
+    lines = cli("jobs", "queue:export", "--jsonl").out.splitlines()
+    assert [msgspec.json.decode(line)["task"] for line in lines] == ["pdf"] * 3
+
+
+def test_a_negated_condition_is_not_an_option(cli: Cli) -> None:
+    cli.seed(mixed)
+    found = cli("jobs", "-task:pdf", "-state:dead", "--json").json
+    assert [line["task"] for line in found["jobs"]] == ["later"]
+
+
+def test_pages_are_followed_by_cursor(cli: Cli) -> None:
+    ids = cli.seed(mixed)
+    first = cli("jobs", "--limit", "4", "--json").json
+    second = cli("jobs", "--limit", "4", "--cursor", first["cursor"], "--json").json
+    assert {line["id"] for page in (first, second) for line in page["jobs"]} == set(ids)
+    assert "--cursor" in cli("jobs", "--limit", "4").err
+
+
+def test_an_empty_answer_says_so_and_suggests(cli: Cli) -> None:
+    cli.seed(mixed)
+    nothing = cli("jobs", "queue:exprot")
+    assert nothing.out == ""
+    assert "did you mean 'export'" in nothing.err
+
+
+def test_one_job_is_shown_with_its_attempts_by_the_end_of_its_id(cli: Cli) -> None:
+    ids = cli.seed(mixed)
+    shown = cli("job", ids[0][-12:])
+    assert "TimeoutError" in shown.out
+    assert '"to": "a"' in shown.out
+    assert "\x1b" not in shown.out
+    shape = cli("job", ids[0], "--json").json
+    assert shape["state"] == "dead"
+    assert [attempt["outcome"] for attempt in shape["history"]] == ["dead"]
+
+
+def test_explain_says_why_in_words_and_as_data(cli: Cli) -> None:
+    ids = cli.seed(mixed)
+    assert "scheduled to start in 59m" in cli("explain", ids[5]).out
+    shape = cli("explain", ids[5], "--json").json
+    assert shape["reasons"][0]["code"] == "scheduled"
+    assert shape["reasons"][0]["until"].endswith("Z")
+
+
+def test_a_job_that_is_not_there_is_exit_3_and_a_bad_id_exit_2(cli: Cli) -> None:
+    cli.seed(mixed)
+    gone = cli("job", "0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b", "--json", code=3)
+    assert gone.out == ""
+    assert msgspec.json.decode(gone.err)["error"]["code"] == "job_not_found"
+    cli("job", "hello", code=2)
+    cli("explain", "00000000ffff", code=3)
+
+
+# -- bulk
+
+
+def test_a_dry_run_counts_and_shows_three(cli: Cli) -> None:
+    cli.seed(mixed)
+    ran = cli("cancel", "queue:export", "--dry-run")
+    assert "would cancel 3 jobs" in ran.out
+    assert ran.err.count("pdf") == 3
+    assert states(cli) == {"ready": 3, "scheduled": 1, "dead": 2}
+
+
+def test_a_query_needs_a_yes_where_nobody_can_be_asked(cli: Cli) -> None:
+    cli.seed(mixed)
+    ran = cli("cancel", "queue:export", code=2)
+    assert "--yes" in ran.err
+    assert states(cli)["ready"] == 3
+    assert "cancel: 3 cancelled" in cli("cancel", "queue:export", "--yes", "--reason", "wrong list").out
+    assert states(cli) == {"scheduled": 1, "dead": 2, "cancelled": 3}
+    entries = cli("audit", "--json").json["entries"]
+    assert {(entry["kind"], entry["reason"], entry["data"]["query"]) for entry in entries} == {
+        ("job.cancel", "wrong list", "queue:export")
+    }
+    assert all("@" in entry["actor"] for entry in entries)
+
+
+def test_a_query_that_matches_nothing_is_no_failure(cli: Cli) -> None:
+    cli.seed(mixed)
+    assert "no job matched" in cli("cancel", "task:nothing", "--yes").out
+    cli("cancel", "task:nothing")
+
+
+def test_jobs_named_one_by_one_need_no_yes_but_must_change(cli: Cli) -> None:
+    ids = cli.seed(mixed)
+    cli("cancel", ids[2])
+    assert "finished" in cli("cancel", ids[0], code=1).out
+    cli("retry", ids[3], code=1)
+
+
+def test_retry_with_edited_arguments(cli: Cli) -> None:
+    ids = cli.seed(mixed)
+    cli("retry", ids[0], "--patch", '{"to":"fixed"}', "--delay", "5m", "--reason", "typing error")
+    shape = cli("job", ids[0], "--json").json
+    assert (shape["state"], shape["args"]) == ("scheduled", {"to": "fixed"})
+    cli("retry", ids[1], "--args", "[1]", code=2)
+    cli("retry", ids[1], "--args", "{", code=2)
+
+
+def test_retry_that_meets_a_unique_key_is_a_conflict(cli: Cli) -> None:
+    from holdfast.core.job import Unique
+
+    async def twice(store: Store) -> list[bytes]:
+        dead = await kill(store, job(unique=Unique("k")))
+        await put(store, job(unique=Unique("k")))
+        return dead
+
+    (dead,) = cli.seed(twice)
+    assert "unique held" in cli("retry", id_text(dead), code=4).out
+
+
+def test_running_jobs_are_asked_to_stop(cli: Cli) -> None:
+    async def running(store: Store) -> str:
+        await put(store, job())
+        (claimed,) = await claim(store)
+        return id_text(claimed.id)
+
+    id = cli.seed(running)
+    assert "1 cancelling" in cli("cancel", id, "--reason", "stop").out
+    assert "asked to stop" in cli("explain", id).out
+    assert "1 cancelled" in cli("cancel", id, "--force").out
+    assert states(cli) == {"cancelled": 1}
+
+
+# -- dead letters
+
+
+def test_the_dead_letter_desk(cli: Cli) -> None:
+    ids = cli.seed(mixed)
+    for words in ((), ("list",), ("error:Timeout",), ("list", "task:send", "--limit", "5")):
+        listed = cli("dead", *words)
+        assert ids[0] in listed.out
+        assert ids[2] not in listed.out
+    (group,) = cli("dead", "groups", "--json").json["groups"]
+    assert (group["count"], group["error"]) == (2, "TimeoutError")
+    assert "Traceback" in cli("dead", "show", ids[0]).out
+    assert cli("dead", "retry", ids[0], "--json").json["answers"] == {"retried": 1}
+    assert cli("dead", "discard", "--all", "--yes", "--reason", "spam", "--json").json["done"] == 1
+    assert cli("dead", "--json").json["jobs"] == []
+
+
+def test_all_dead_jobs_only_when_someone_says_so(cli: Cli) -> None:
+    cli.seed(mixed)
+    assert "--all" in cli("dead", "discard", "--yes", code=2).err
+    assert "--all" in cli("dead", "retry", code=2).err
+    cli("dead", "retry", "state:ready", "--yes", code=2)
+    cli("dead", "list", "state:ready", code=2)
+    assert states(cli)["dead"] == 2
+    assert cli("dead", "retry", "--all", "--yes", "--json").json["done"] == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("jobs", "queu:mail"), "did you mean 'queue'"),
+        (("jobs", "Timeout"), "error:Timeout"),
+        (("jbos",), "did you mean 'jobs'"),
+        (("dead", "gropus"), "did you mean 'groups'"),
+        (("limits", "sett"), "did you mean 'set'"),
+        (("jobs", "--limt", "3"), "--limit"),
+        (("cancel",), "Missing argument"),
+    ],
+)
+def test_a_wrong_word_is_exit_2_with_the_nearest(cli: Cli, words: tuple[str, ...], says: str) -> None:
+    cli.seed(mixed)
+    ran = cli(*words, code=2)
+    assert ran.out == ""
+    assert says in ran.err
+
+
+def test_the_states_of_the_core_are_the_words_of_the_tables(cli: Cli) -> None:
+    cli.seed(mixed)
+    header = cli("queues").out.splitlines()[0].lower()
+    assert all(state.value in header for state in State)

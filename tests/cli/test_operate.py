@@ -1,0 +1,185 @@
+"""Commands about queues, limits, breakers, agents and set-up."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.lease import Beat, Serves
+from holdfast.stores.base import Store
+from tests.cli.conftest import Cli
+from tests.ops.making import claim, job, kill, put
+
+RULES = (GateRule("limit:smtp", concurrency=1), GateRule("breaker:api", breaker=BreakerRule()))
+
+
+async def one(store: Store) -> str:
+    (id,) = await put(store, job(limits=("smtp",), breaker="api"), rules=RULES)
+    return id_text(id)
+
+
+def test_pause_and_resume(cli: Cli) -> None:
+    id = cli.seed(one)
+    cli("pause", "mail", "--reason", "deployment")
+    assert "paused by" in cli("queues").out
+    assert "because: deployment" in cli("explain", id).out
+    assert cli("queues", "--json").json["queues"][0]["paused"]["reason"] == "deployment"
+    assert cli("resume", "mail", "--json").json == {"gate": "queue:mail", "state": "resumed"}
+    cli("pause", "--task", "send")
+    cli("pause", "--all")
+    assert {"task_paused", "all_paused"} <= {r["code"] for r in cli("explain", id, "--json").json["reasons"]}
+
+
+def test_a_queue_that_nobody_knows_is_not_found(cli: Cli) -> None:
+    cli.seed(one)
+    ran = cli("pause", "mial", code=3)
+    assert "did you mean 'mail'" in ran.err
+    cli("pause", "future", "--new")
+    cli("pause", code=2)
+    cli("pause", "mail", "--all", code=2)
+
+
+def test_drain_waits_and_ends_paused(cli: Cli) -> None:
+    async def finish(store: Store) -> None:
+        from holdfast.core.transition import Succeed
+
+        (claimed,) = await claim(store)
+        await store.settle("w1", time.monotonic_ns(), [Succeed(claimed.id, claimed.token)])
+
+    cli.seed(one)
+    ran = cli("drain", "mail", "--wait", "--timeout", "10ms", code=7)
+    assert "1 jobs are left" in ran.err
+    assert "drain" in cli("enqueue", "send", "--queue", "mail", code=1).err
+    cli.seed(finish)
+    assert "drained" in cli("drain", "mail", "--wait").out
+    assert cli("queues", "--json").json["queues"][0]["paused"] is not None
+
+
+def test_limits_are_listed_set_and_cleared(cli: Cli) -> None:
+    cli.seed(one)
+    assert "limit:smtp" in cli("limits").out
+    cli("limits", "set", "smtp", "--concurrency", "5", "--rate", "10/m", "--reason", "more")
+    (limit,) = cli("limits", "list", "--json").json["limits"]
+    assert (limit["concurrency"], limit["set_by"], limit["burst"]) == (5, "operator", 10)
+    cli("limits", "clear", "smtp")
+    cli("limits", "clear", "smpt", code=3)
+    cli("limits", "set", "smtp", code=2)
+    cli("limits", "set", "smtp", "--rate", "ten", code=2)
+
+
+def test_breakers_are_tripped_and_reset(cli: Cli) -> None:
+    id = cli.seed(one)
+    cli("breakers", "trip", "api", "--for", "5m", "--reason", "provider")
+    (breaker,) = cli("breakers", "--json").json["breakers"]
+    assert breaker["state"] == "open"
+    assert "breaker api is open" in cli("explain", id).out
+    assert "open" in cli("breakers", "--open").out
+    cli("breakers", "reset", "api")
+    assert cli("breakers", "--open").out == ""
+    cli("breakers", "trip", "nothing", code=3)
+
+
+def test_workers_and_stats(cli: Cli) -> None:
+    async def alive(store: Store) -> None:
+        await store.beat(Beat("web-1:77", 60_000, Serves(("mail",), ("send",), ("eu",)), b'{"pid":77}'))
+
+    cli.seed(alive)
+    assert "web-1:77" in cli("workers").out
+    (worker,) = cli("workers", "--json").json["workers"]
+    assert (worker["queues"], worker["capabilities"], worker["info"]) == (["mail"], ["eu"], {"pid": 77})
+    assert cli("stats", "--json").json["ever"]["enqueued"] == 0
+    assert "0 enqueued" in cli("stats").out
+
+
+def test_doctor_exits_by_the_worst_finding(cli: Cli) -> None:
+    async def served(store: Store) -> None:
+        await store.beat(Beat("w1", 60_000, Serves()))
+
+    cli("migrate")
+    quiet = cli("doctor", "--json", code=None)
+    assert quiet.code == {"ok": 0, "warning": 10}[quiet.json["worst"]]
+    cli.seed(one)
+    assert "no worker is alive" in cli("doctor", code=11).out
+    cli.seed(served)
+    cli.seed(lambda store: kill(store, job()))
+    ran = cli("doctor", "--quiet", code=10)
+    assert "dead" in ran.out
+    assert "ok " not in ran.out
+
+
+# -- agents
+
+
+def test_an_agent_works_a_job_off(cli: Cli) -> None:
+    cli.seed(one)
+    got = cli("claim", "--agent", "a1", "--lease", "10m", "--json").json
+    assert got["task"] == "send"
+    token = str(got["token"])
+    assert cli("heartbeat", got["id"], "--token", token, "--json").json["cancel_requested"] is False
+    assert "succeeded" in cli("complete", got["id"], "--token", token, "--result", '{"ok":true}').out
+    assert cli("job", got["id"], "--json").json["result"] == {"ok": True}
+    stale = cli("complete", got["id"], "--token", token, code=4)
+    assert stale.out == ""
+    assert "stale lease" in stale.err
+    assert "nothing to claim" in cli("claim", "--agent", "a1", code=8).err
+
+
+def test_an_agent_fails_and_releases(cli: Cli) -> None:
+    cli.seed(one)
+    got = cli("claim", "--agent", "a1", "--capability", "eu,us", "--json").json
+    token = str(got["token"])
+    assert cli("release", got["id"], "--token", token, "--json").json["state"] == "ready"
+    got = cli("claim", "--agent", "a1", "--queues", "mail", "--tasks", "send").out.split()
+    id, token = got[0], got[2]
+    assert "scheduled" in cli("fail", id, "--token", token, "--error", "no answer", "--retry-after", "30").out
+    assert "no answer" in cli("explain", id).out
+    cli("fail", id, "--token", token, "--error", "x", "--class", "fatal", code=2)
+    cli("complete", id, "--token", "x", code=2)
+
+
+# -- set-up
+
+
+def test_a_store_that_is_not_there_is_exit_5_and_is_not_made(cli: Cli) -> None:
+    ran = cli("jobs", code=5)
+    assert "there is no store" in ran.err
+    assert not cli.path.exists()
+    assert "up to date" in cli("migrate").out
+    assert cli.path.exists()
+    cli("jobs")
+
+
+def test_urls_that_cannot_work(cli: Cli) -> None:
+    assert "memory" in cli("jobs", "--url", "sqlite://", code=2).err
+    assert "memory" in cli("enqueue", "x", "--url", "sqlite://", code=2).err
+    cli("jobs", "--url", "nonsense", code=2)
+    cli("jobs", "--url", "sqlite:////proc/nowhere/jobs.db", code=5)
+
+
+def test_config_says_which_source_won(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cli("config", "--json").json["url"]["source"] == "HOLDFAST_URL"
+    assert cli("config", "--url", "sqlite:///other.db", "--json").json["url"]["source"] == "--url"
+    monkeypatch.delenv("HOLDFAST_URL")
+    (cli.path.parent / "holdfast.toml").write_text('namespace = "shop"\n')
+    ran = cli("config")
+    assert "from default" in ran.out
+    assert "shop" in ran.out
+    (cli.path.parent / "holdfast.toml").write_text('namspace = "shop"\n')
+    assert "did you mean 'namespace'" in cli("config", code=2).err
+
+
+def test_namespaces_are_apart(cli: Cli) -> None:
+    cli("enqueue", "x", "--namespace", "one")
+    assert cli("jobs", "--namespace", "two", "--json").json["jobs"] == []
+    assert len(cli("jobs", "--namespace", "one", "--json").json["jobs"]) == 1
+
+
+def test_completion_scripts_and_help(cli: Cli) -> None:
+    for shell in ("bash", "zsh", "fish"):
+        assert "_HOLDFAST_COMPLETE" in cli("completion", shell).out
+    assert "dead" in cli("--help").out
+    for command in ("worker", "enqueue", "jobs", "drain", "claim", "doctor", "dead"):
+        assert "Usage: holdfast" in cli(command, "--help").out

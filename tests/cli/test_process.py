@@ -1,0 +1,123 @@
+"""The command line as a program of its own: exit codes, clean stdout, start time, and a real worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+HERE = Path(__file__).parent
+APP = f"{HERE / 'shop.py'}:app"
+
+
+@pytest.fixture
+def where(tmp_path: Path) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    return {**kept, "HOLDFAST_URL": f"sqlite:///{tmp_path / 'jobs.db'}?sync=normal"}
+
+
+def run(where: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "holdfast.cli", *args]
+    return subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_stdout_holds_the_answer_alone(where: dict[str, str]) -> None:
+    ran = run(where, "enqueue", "email.send", '{"to":"a"}', "--json")
+    assert ran.returncode == 0
+    assert msgspec.json.decode(ran.stdout)["existing"] is False
+    assert "signature" in ran.stderr
+    listed = run(where, "jobs")
+    assert "\x1b" not in listed.stdout + listed.stderr
+    assert len(run(where, "jobs", "--jsonl").stdout.splitlines()) == 1
+
+
+def test_exit_codes(where: dict[str, str]) -> None:
+    assert run(where, "jobs").returncode == 5
+    assert run(where, "migrate").returncode == 0
+    assert run(where, "nonsense").returncode == 2
+    assert run(where, "job", "0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b").returncode == 3
+    assert run(where, "claim", "--agent", "a1").returncode == 8
+
+
+def test_a_reader_that_leaves_early_is_no_error(where: dict[str, str]) -> None:
+    run(where, "enqueue", "a")
+    line = f"{sys.executable} -m holdfast.cli jobs --jsonl | true"
+    command = ["bash", "-o", "pipefail", "-c", line]
+    ran = subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_the_version_costs_no_library() -> None:
+    script = (
+        "import sys, json\nfrom holdfast.cli import main\nmain(['--version'])\n"
+        "print(json.dumps([m for m in ('rich', 'asyncio', 'pysqlite3', 'click') if m in sys.modules]))"
+    )
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    version, loaded = ran.stdout.splitlines()
+    assert version.startswith("holdfast ")
+    assert {"rich", "pysqlite3"}.isdisjoint(msgspec.json.decode(loaded))
+
+
+# -- the worker
+
+
+def test_a_store_in_memory_is_refused(where: dict[str, str]) -> None:
+    ran = run(where, "worker", APP, "--url", "sqlite://")
+    assert ran.returncode == 2
+    assert "memory" in ran.stderr
+    assert ran.stdout == ""
+
+
+def test_an_app_that_cannot_be_loaded_is_told_once(where: dict[str, str], tmp_path: Path) -> None:
+    assert run(where, "worker").returncode == 2
+    assert "no_such_module" in run(where, "worker", "no_such_module:app").stderr
+    broken = tmp_path / "broken.py"
+    broken.write_text("raise RuntimeError('at import')\n")
+    ran = run(where, "worker", f"{broken}:app")
+    assert ran.returncode == 1
+    assert "RuntimeError: at import" in ran.stderr
+    empty = tmp_path / "empty.py"
+    empty.write_text("from holdfast.app import Holdfast\napp = Holdfast()\n")
+    assert "no tasks" in run(where, "worker", f"{empty}:app").stderr
+
+
+def test_strict_refuses_when_the_engine_warns(where: dict[str, str]) -> None:
+    # Its URL asks for sync=normal, which a power cut may hurt.
+    ran = run(where, "worker", APP, "--strict")
+    assert ran.returncode == 1
+    assert "power cut" in ran.stderr
+    assert "--strict refuses" in ran.stderr
+
+
+def test_a_worker_runs_jobs_and_stops_on_sigterm(where: dict[str, str]) -> None:
+    args = [sys.executable, "-m", "holdfast.cli", "worker", APP, "--grace", "5s", "--json", "--queues", "email,pdf,fax"]
+    worker = subprocess.Popen(args, env=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert worker.stdout is not None
+        banner = msgspec.json.decode(worker.stdout.readline())
+        assert (banner["tasks"], banner["concurrency"]) == (["email.send", "pdf.make"], 100)
+        ran = run(where, "enqueue", "email.send", '{"to":"a"}', "--wait", "30", "--json")
+        assert msgspec.json.decode(ran.stdout)["result"] == "sent 1 to a"
+        dead = run(where, "enqueue", "pdf.make", '{"pages":3}', "--app", APP, "--wait", "30")
+        assert dead.returncode == 1
+        assert "no paper for 3" in dead.stderr
+        (line,) = msgspec.json.decode(run(where, "workers", "--json").stdout)["workers"]
+        assert set(line["queues"]) == {"email", "pdf", "fax"}
+        # The declarations are in the store now: by-name enqueue without the code uses them.
+        bare = run(where, "enqueue", "email.send", '{"to":"b"}', "--wait", "30", "--json")
+        shape = run(where, "job", msgspec.json.decode(bare.stdout)["id"], "--json")
+        assert msgspec.json.decode(shape.stdout)["queue"] == "email"
+        assert run(where, "doctor", "--quiet").returncode == 10
+        worker.send_signal(signal.SIGTERM)
+        _, err = worker.communicate(timeout=30)
+    finally:
+        worker.kill()
+        worker.wait()
+    assert worker.returncode == 0
+    assert "fax" in err
+    assert msgspec.json.decode(run(where, "workers", "--json").stdout)["workers"] == []
