@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +15,7 @@ from holdfast.core.errors import StoreError, StoreFull, UnknownParent
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.view import Query
+from holdfast.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from tests.client.conftest import CountingStore
@@ -21,7 +24,7 @@ LANE, POLICY = Lane("default", "t"), Policy()
 
 
 def _job(producer: Producer, *, after: tuple[bytes, ...] = (), size: int = 2) -> Job:
-    return Job(producer.new_id(), LANE, POLICY, b"{}".ljust(size), after=after)
+    return Job(producer.post().new_id(), LANE, POLICY, b"{}".ljust(size), after=after)
 
 
 async def test_callers_of_one_loop_turn_share_one_round_trip(counting: CountingStore) -> None:
@@ -151,3 +154,15 @@ def test_two_event_loops_in_two_threads_use_one_producer() -> None:
         thread.join()
     assert len(ids[0] | ids[1]) == 400
     asyncio.run(store.close())
+
+
+def test_loops_that_have_ended_are_let_go() -> None:
+    producer = Producer(lambda: SqliteStore(None), 5)
+
+    async def loop_of() -> weakref.ref[asyncio.AbstractEventLoop]:
+        producer.post()
+        return weakref.ref(asyncio.get_running_loop())
+
+    ended = [asyncio.run(loop_of()) for _ in range(5)]
+    gc.collect()
+    assert sum(loop() is not None for loop in ended) <= 1

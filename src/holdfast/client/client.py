@@ -84,9 +84,9 @@ class Client:
 
     async def enqueue(self, spec: TaskSpec, values: Mapping[str, Any], options: Options) -> JobHandle[Any]:
         """Store one job."""
-        id = options.id or self._producer.new_id()
-        job, rules = build_job(spec, values, options, id=id)
-        answer = await self._producer.enqueue(job, rules)
+        post = self._producer.post()
+        job, rules = build_job(spec, values, options, id=options.id or post.new_id())
+        answer = await post.add(job, rules)
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
 
     async def enqueue_named(self, name: str, args: Mapping[str, Any], options: CallOptions) -> JobHandle[Any]:
@@ -113,11 +113,11 @@ class Client:
     ) -> list[JobHandle[Any]]:
         """Store all jobs or none; without `atomic`, chunk by chunk."""
         handles: list[JobHandle[Any]] = []
-        batch, count = Batch(), 0
+        batch, count, new_id = Batch(), 0, self._producer.post().new_id
         for count, item in enumerate(jobs, 1):
             if ids is not None and count > len(ids):
                 raise InvalidOption(f"{len(ids)} ids for more jobs than that", fix="pass one id per job, in order")
-            batch.add(count - 1, item, self._producer.new_id() if ids is None else id_bytes(ids[count - 1]))
+            batch.add(count - 1, item, new_id() if ids is None else id_bytes(ids[count - 1]))
             if atomic:
                 batch.refuse_if_too_large()
             elif batch.is_chunk:

@@ -6,7 +6,6 @@ import asyncio
 import copy
 import os
 import time
-import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -46,19 +45,11 @@ class Producer:
         self._store = store
         self._timeout_s = timeout_s
         self._pid = 0
-        self._posts: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Post] = weakref.WeakKeyDictionary()
-
-    def ids(self, count: int) -> list[bytes]:
-        """New job ids, growing within one loop. (A maker per loop: two threads must never share one.)"""
-        return self._post().maker.make_many(count, time.time_ns() // 1_000_000)
-
-    def new_id(self) -> bytes:
-        """One new job id."""
-        return self._post().maker.make(time.time_ns() // 1_000_000)
+        self._posts: dict[asyncio.AbstractEventLoop, Post] = {}  # replaced, never changed: threads read it freely
 
     async def enqueue(self, job: Job, rules: Rules) -> Enqueued:
         """Store one job, in one round trip with whatever other callers of this loop ask for meanwhile."""
-        return await self._post().add(job, rules)
+        return await self.post().add(job, rules)
 
     async def enqueue_batch(self, jobs: Sequence[Job], rules: Rules) -> list[Enqueued]:
         """Store all jobs or none."""
@@ -68,63 +59,78 @@ class Producer:
         except TimeoutError as error:
             raise EnqueueTimeout([job.id for job in jobs], self._timeout_s) from error
 
-    def _post(self) -> _Post:
+    def post(self) -> Post:
+        """The letters and ids of the running loop."""
         loop = asyncio.get_running_loop()
         if self._pid != os.getpid():
             # Futures of the parent's callers are not ours to answer.
-            self._posts, self._pid = weakref.WeakKeyDictionary(), os.getpid()
+            self._posts, self._pid = {}, os.getpid()
         post = self._posts.get(loop)
         if post is None:
-            post = self._posts[loop] = _Post(self._store, self._timeout_s)
+            post = Post(self._store, self._timeout_s)
+            # Loops that have ended go, so that a program that calls asyncio.run often does not collect them.
+            alive = {known: its for known, its in self._posts.items() if not known.is_closed()}
+            self._posts = {**alive, loop: post}
         return post
 
 
 class _Letter:
     """One caller's job on its way."""
 
-    __slots__ = ("answer", "job", "rules")
+    __slots__ = ("answer", "job", "rules", "until_s")
 
-    def __init__(self, job: Job, rules: Rules, answer: asyncio.Future[Enqueued]) -> None:
+    def __init__(self, job: Job, rules: Rules, answer: asyncio.Future[Enqueued], until_s: float) -> None:
         self.job = job
         self.rules = rules
         self.answer = answer
+        self.until_s = until_s  # by the loop's clock
 
 
-class _Post:
+class Post:
     """The letters of one event loop: one call is under way, and those that come meanwhile share the next."""
 
     def __init__(self, store: Callable[[], Store], timeout_s: float) -> None:
-        self.maker = IdMaker()
+        self._maker = IdMaker()  # a maker per loop: two threads must never share one
         self._store = store
         self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Letter] = deque()
-        self._carrier: asyncio.Task[None] | None = None
         self._under_way: list[_Letter] = []
+        self._carrier: asyncio.Task[None] | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
-    async def add(self, job: Job, rules: Rules) -> Enqueued:
-        loop = asyncio.get_running_loop()
-        letter = _Letter(job, rules, loop.create_future())
+    def new_id(self) -> bytes:
+        """A new job id, larger than the last one of this loop."""
+        return self._maker.make(time.time_ns() // 1_000_000)
+
+    def add(self, job: Job, rules: Rules) -> asyncio.Future[Enqueued]:
+        """Put one job on its way; the future is done within the deadline, one way or the other."""
+        loop = self._loop
+        letter = _Letter(job, rules, loop.create_future(), loop.time() + self._timeout_s)
         self._waiting.append(letter)
         if self._carrier is None:
             # A new task runs after those that are ready now: callers of one loop turn go together,
             # and a lone caller waits for nobody.
             self._carrier = loop.create_task(self._carry())
-        timer = loop.call_later(self._timeout_s, self._give_up, letter)
-        try:
-            return await letter.answer
-        finally:
-            timer.cancel()
+        if self._alarm is None:
+            self._alarm = loop.call_at(letter.until_s, self._give_up)
+        return letter.answer
 
-    def _give_up(self, letter: _Letter) -> None:
-        if letter.answer.done():
-            return
-        letter.answer.set_exception(EnqueueTimeout([letter.job.id], self._timeout_s))
-        if self._carrier is not None and all(other.answer.done() for other in self._under_way):
+    def _give_up(self) -> None:
+        """Tell those whose time is over. One alarm serves all: letters wait in the order of their deadlines."""
+        now_s, self._alarm = self._loop.time(), None
+        for letter in (*self._under_way, *self._waiting):
+            if letter.answer.done():
+                continue
+            if letter.until_s > now_s:
+                self._alarm = self._loop.call_at(letter.until_s, self._give_up)
+                break
+            letter.answer.set_exception(EnqueueTimeout([letter.job.id], self._timeout_s))
+        if self._carrier is not None and all(letter.answer.done() for letter in self._under_way):
             # Nobody waits for this call any more; those behind it get a call of their own.
             self._carrier.cancel()
             self._under_way = []
-            loop = asyncio.get_running_loop()
-            self._carrier = loop.create_task(self._carry()) if self._waiting else None
+            self._carrier = self._loop.create_task(self._carry()) if self._waiting else None
 
     async def _carry(self) -> None:
         me = asyncio.current_task()
