@@ -23,6 +23,7 @@ from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidTask, WrongContext
 from holdfast.core.ids import id_text
+from holdfast.core.options import checked_names
 from holdfast.core.settings import Setting
 from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
 from holdfast.ops import Operator
@@ -89,7 +90,7 @@ class Holdfast:
             ClientSettings(
                 enqueue_timeout_s=to_ms(enqueue_timeout, what="enqueue_timeout") / 1000,
                 max_payload_bytes=max_payload_bytes,
-                queues=None if queues is None else frozenset(queues),
+                queues=None if queues is None else frozenset(checked_names(queues, what="queues")),
             ),
             specs=self._specs,
             explain=_explain,
@@ -301,7 +302,7 @@ class Holdfast:
         Ending means: claim no more, finish what fits into `grace` seconds, hand the rest back unspent. No
         signal handlers are installed; the `holdfast worker` command does that.
         """
-        chosen = None if queues is None else tuple(queues)
+        chosen = None if queues is None else checked_names(queues, what="queues")
         for queue in chosen or ():
             self._client.check_queue(queue)
         await self.publish()

@@ -18,6 +18,7 @@ from holdfast import (
     InvalidArguments,
     InvalidTask,
     JobContext,
+    StoreUnreachable,
     WrongContext,
     current_job,
 )
@@ -280,6 +281,32 @@ def test_a_store_in_memory_does_not_follow_a_fork() -> None:
     os.close(read)
     os.close(write)
     app.run(app.close())
+
+
+def test_threads_that_race_for_the_first_use_get_one_store() -> None:
+    app = Holdfast("sqlite://")
+    start, stores = threading.Barrier(8), []
+
+    def first_use() -> None:
+        start.wait()
+        stores.append(app.store)
+
+    threads = [threading.Thread(target=first_use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(store) for store in stores}) == 1
+
+
+async def test_a_store_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) -> None:
+    app = Holdfast(f"sqlite:///{tmp_path}/missing/folder/jobs.db")
+    with pytest.raises(StoreUnreachable):
+        await app.enqueue("t", {})
+    with pytest.raises(StoreUnreachable):
+        async with app:
+            pass
+    await app.close()
 
 
 def test_a_program_that_forgets_to_close_ends_cleanly(tmp_path: Path) -> None:

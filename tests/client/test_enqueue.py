@@ -178,6 +178,13 @@ async def test_declared_queues_refuse_others_everywhere() -> None:
     await app.close()
 
 
+async def test_one_text_where_a_list_of_queues_is_meant_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="not a list"):
+        Holdfast("sqlite://", queues="mail")
+    with pytest.raises(InvalidOption, match="not a list"):
+        await Holdfast("sqlite://").work("mail")
+
+
 async def test_many_jobs_are_one_step_in_order_with_duplicates_marked(app: Holdfast) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
