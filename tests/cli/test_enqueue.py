@@ -98,3 +98,16 @@ def test_arguments_may_come_from_a_file_and_have_a_size(cli: Cli, tmp_path: Path
 
 def test_a_parent_that_is_not_there(cli: Cli) -> None:
     cli("enqueue", "a", "--after", "0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b", code=3)
+
+
+def test_a_cost_of_zero_is_a_cost(cli: Cli) -> None:
+    id = cli("enqueue", "a", "--cost", "0").out.strip()
+    assert cli("job", id, "--json").json["cost"] == 0
+
+
+def test_a_name_that_looks_misspelt_is_told(cli: Cli) -> None:
+    cli("enqueue", "email.send", "--queue", "email")
+    ran = cli("enqueue", "email.sned", "--queue", "emial")
+    assert "did you mean 'email.send'" in ran.err
+    assert "did you mean 'email'" in ran.err
+    assert "did you mean" not in cli("enqueue", "wholly.different", "--queue", "zzz").err

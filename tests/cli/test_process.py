@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -61,6 +62,36 @@ def test_the_version_costs_no_library() -> None:
     version, loaded = ran.stdout.splitlines()
     assert version.startswith("holdfast ")
     assert {"rich", "pysqlite3"}.isdisjoint(msgspec.json.decode(loaded))
+
+
+def test_a_person_at_a_terminal_is_asked(where: dict[str, str]) -> None:
+    for _ in range(4):
+        run(where, "enqueue", "a")
+
+    def answer(word: str) -> tuple[int, str]:
+        ours, theirs = os.openpty()
+        command = [sys.executable, "-m", "holdfast.cli", "cancel", "task:a"]
+        with subprocess.Popen(
+            command, env={**where, "TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs
+        ) as asked:
+            os.close(theirs)
+            os.write(ours, word.encode())
+            said = b""
+            # The kernel answers EIO when the other side has closed the terminal.
+            with contextlib.suppress(OSError):
+                while chunk := os.read(ours, 4096):
+                    said += chunk
+            os.close(ours)
+            return asked.wait(60), said.decode()
+
+    code, said = answer("n\n")
+    assert code == 1
+    assert "cancel 4 jobs?" in said
+    assert "and 1 more" in said
+    assert "nothing was changed" in said
+    code, said = answer("y\n")
+    assert code == 0
+    assert "4 cancelled" in said
 
 
 # -- the worker

@@ -12,11 +12,15 @@ from holdfast.cli.apps import app_reference, load, nameless, refuse_memory
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import command, complete_queue, complete_task, duration, json_object
 from holdfast.core.errors import InvalidOption
+from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.limit import did_you_mean
 from holdfast.ops.codes import CONFLICT, OK
+from holdfast.ops.known import known
+from holdfast.ops.select import resolve
 
 if TYPE_CHECKING:
     from holdfast.app import Holdfast
+    from holdfast.client.handle import JobHandle
     from holdfast.client.options import CallOptions
 
 
@@ -58,15 +62,16 @@ async def enqueue_body(
     refuse_memory(app, "the job would end with this command")
     try:
         async with app:
+            await _say_what_is_unsure(terminal, app, task, asked["queue"], validated=reference is not None)
+            asked["after"] = [id_text(await resolve(app.store, parent)) for parent in asked["after"]]
             handle = await app.enqueue(task, args, **_options(asked))
-            _say_what_is_unsure(terminal, app, task, validated=reference is not None)
             shape: dict[str, Any] = {"id": handle.id, "task": task, "existing": handle.existing}
             if not terminal.json:
                 terminal.text(handle.id)
             if handle.existing:
                 terminal.say(f"job {handle.id} was there already")
             if wait is not None:
-                shape["result"] = await handle.result(timeout=wait / 1000)
+                shape["result"] = await _result(app, handle, wait)
     finally:
         await app.close()
     if terminal.json:
@@ -76,9 +81,16 @@ async def enqueue_body(
     return CONFLICT.exit if handle.existing and not existing_ok and wait is None else OK.exit
 
 
+async def _result(app: Holdfast, handle: JobHandle[Any], wait_ms: int) -> msgspec.Raw:
+    """The result as it is stored: what the task's own types make of it is not for a shell."""
+    await handle.result(timeout=wait_ms / 1000)
+    (view,) = await app.store.get([id_bytes(handle.id)])
+    return msgspec.Raw(b"null" if view is None or view.result is None else view.result)
+
+
 def _options(asked: dict[str, Any]) -> CallOptions:
     """What was given on the command line, in the words of `options()`; durations are seconds there."""
-    given = {name: value for name, value in asked.items() if value not in (None, (), False)}
+    given = {name: value for name, value in asked.items() if not (value is None or value is False or value in ((), []))}
     for name in ("delay", "expires_in", "unique_for", "timeout"):
         if name in given:
             given[name] = given[name] / 1000
@@ -98,13 +110,17 @@ def _options(asked: dict[str, Any]) -> CallOptions:
     return cast("CallOptions", given)
 
 
-def _say_what_is_unsure(terminal: Terminal, app: Holdfast, task: str, *, validated: bool) -> None:
+async def _say_what_is_unsure(
+    terminal: Terminal, app: Holdfast, task: str, queue: str | None, *, validated: bool
+) -> None:
+    """Unknown names are accepted, because their worker may come later; a name that looks misspelt is told."""
     if not validated:
         terminal.say("note: without --app or HOLDFAST_APP only JSON and size were checked, not the task's signature")
-    elif task not in app.tasks:
-        terminal.say(
-            f"note: the app has no task {task!r} ({did_you_mean(task, app.tasks)}); the job waits for a worker"
-        )
+    tasks = set(app.tasks) or await known(app.store, "task")
+    for kind, name, names in (("task", task, tasks), ("queue", queue, await known(app.store, "queue"))):
+        hint = "" if name is None or name in names else did_you_mean(name, names)
+        if hint.startswith("did you mean"):
+            terminal.say(f"note: no {kind} is called {name!r} yet; {hint} The job waits for a worker that knows it.")
 
 
 enqueue = command("enqueue")(enqueue_body)
