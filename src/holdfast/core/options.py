@@ -15,7 +15,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.flow import Ref
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplicate, Policy
-from holdfast.core.limit import checked_key, did_you_mean
+from holdfast.core.limit import MAX_KEY_CHARS, did_you_mean
 from holdfast.core.retry import Retry
 from holdfast.core.state import FINISHED, State
 from holdfast.core.unique import UniqueOption
@@ -152,9 +152,13 @@ def _job_id(value: object, what: str) -> bytes:
 
 
 def _group_of(value: object) -> dict[str, Any]:
-    if value is not None and not isinstance(value, str | int):
-        raise InvalidOption(f"group={value!r} is not a group", fix="pass its name, such as the customer's id")
-    return {"group": None if value is None else checked_key(str(value), what="group")}
+    if value is None:
+        return {"group": None}
+    if not isinstance(value, str | int) or len(str(value)) > MAX_KEY_CHARS:
+        raise InvalidOption(
+            f"group={value!r:.80} is not a group", fix=f"pass its name, at most {MAX_KEY_CHARS} characters"
+        )
+    return {"group": str(value)}
 
 
 def _unique_value(value: object) -> dict[str, Any]:

@@ -1,0 +1,400 @@
+"""A declaration that cannot work fails at import; a call becomes exactly one job and the gates it names."""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, PayloadTooLarge, UsageError
+from holdfast.core.flow import Ref
+from holdfast.core.gate import GateRule
+from holdfast.core.job import Job, Lane, Policy, Unique
+from holdfast.core.limit import Breaker, Limit
+from holdfast.core.retry import Retry
+from holdfast.core.state import State
+from holdfast.core.task import PLAIN, Inject, Options, TaskSpec, build_job
+from holdfast.core.unique import content_key
+
+ID = b"i" * 16
+
+
+def send(customer: str, to: str = "nobody") -> None: ...
+
+
+async def fetch(url: str) -> str:
+    return url
+
+
+def job_of(spec: TaskSpec, *args: Any, options: Options = PLAIN, **kwargs: Any) -> Job:
+    return build_job(spec, spec.signature.bind(args, kwargs), options, id=ID)[0]
+
+
+# -- declarations
+
+
+def test_the_defaults_are_the_documented_ones() -> None:
+    spec = TaskSpec.declare(send)
+    assert (spec.name, spec.queue, spec.priority, spec.executor) == (f"{__name__}.send", "default", 5, "thread")
+    assert spec.policy == Policy()
+    assert spec.retry == Retry()
+    assert (spec.group, spec.limits, spec.breaker, spec.needs, spec.unique) == (None, (), None, (), None)
+    assert TaskSpec.declare(fetch).executor == "async"
+
+
+def test_every_option_is_kept() -> None:
+    limit = Limit("c:{customer}", rate="10/m")
+    spec = TaskSpec.declare(
+        send,
+        name="email.send",
+        queue="email",
+        priority="critical",
+        timeout=30,
+        hard_timeout=50,
+        retry=[1, 2],
+        group="customer",
+        limits=[limit],
+        breaker=Breaker(failures=2),
+        needs=["smtp"],
+        tags=["mail"],
+        unique=True,
+        unique_for=60,
+        unique_states=["ready"],
+        on_duplicate="debounce",
+        executor="process",
+        max_lost=1,
+        cost=2,
+        max_payload_bytes=1_000,
+        max_result_bytes=500,
+    )
+    assert (spec.name, spec.queue, spec.priority, spec.executor) == ("email.send", "email", 0, "process")
+    assert (spec.policy.timeout_ms, spec.policy.hard_timeout_ms, spec.policy.max_lost) == (30_000, 50_000, 1)
+    assert (spec.policy.attempts, spec.policy.delays_ms, spec.policy.max_result_bytes) == (3, (1_000, 2_000), 500)
+    assert (spec.limits, spec.breaker, spec.needs, spec.tags) == ((limit,), Breaker(failures=2), ("smtp",), ("mail",))
+    assert (spec.unique, spec.unique_for_ms, spec.unique_states) == (True, 60_000, frozenset({State.ready}))
+    assert (spec.on_duplicate, spec.cost, spec.max_payload_bytes) == ("debounce", 2, 1_000)
+
+
+def generates() -> Iterator[int]:
+    yield 1
+
+
+async def streams() -> AsyncIterator[int]:
+    yield 1
+
+
+POOL = object()
+
+
+def injected(a: int, db: object = Inject(POOL)) -> None: ...
+
+
+def injected_wrong(*args: int) -> None: ...
+
+
+def injected_by_position(db: object = Inject(POOL), *more: int) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("fn", "options", "says"),
+    [
+        (send, {"prioritty": 1}, r"no option 'prioritty'.*did you mean 'priority'"),
+        (send, {"priority": "urgent"}, r"priority='urgent'"),
+        (send, {"name": "a b"}, r"name='a b'"),
+        (send, {"queue": ""}, r"queue=''"),
+        (send, {"timeout": -1}, r"timeout=-1"),
+        (send, {"timeout": 0}, r"timeout=0"),
+        (send, {"timeout": 30, "hard_timeout": 20}, r"hard_timeout=20 ends before timeout=30"),
+        (send, {"retry": "x"}, r"retry='x'"),
+        (send, {"group": "custmer"}, r"group='custmer'.*did you mean 'customer'"),
+        (send, {"limits": [Limit("x:{custmer}", rate="1/s")]}, r"'custmer'.*did you mean 'customer'"),
+        (send, {"limits": ["10/m"]}, r"limits= holds '10/m'"),
+        (send, {"limits": [Limit("k", rate="1/s"), Limit("k", concurrency=1)]}, r"two limits have the key 'k'"),
+        (send, {"breaker": "yes"}, r"breaker='yes'"),
+        (send, {"needs": "gpu"}, r"needs='gpu'"),
+        (send, {"unique": 3}, r"unique=3"),
+        (send, {"unique": "{ordr}"}, r"'ordr'"),
+        (send, {"unique_states": ["gone"]}, r"'gone'"),
+        (send, {"on_duplicate": "x"}, r"on_duplicate='x'"),
+        (send, {"executor": "threads"}, r"did you mean 'thread'"),
+        (send, {"executor": "async"}, r"would block the loop"),
+        (fetch, {"executor": "thread"}, r"needs no thread"),
+        (send, {"max_lost": 0}, r"max_lost=0"),
+        (send, {"cost": -1}, r"cost=-1"),
+        (send, {"max_payload_bytes": 0}, r"max_payload_bytes=0"),
+        (generates, {}, r"is a generator"),
+        (streams, {}, r"is a generator"),
+        (injected_by_position, {}, r"'db' cannot be passed by name"),
+        (partial(send, "x"), {}, r"no name of its own"),
+        (int, {"name": "x"}, r"no signature"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_name(fn: Any, options: dict[str, Any], says: str) -> None:
+    with pytest.raises(UsageError, match=says) as caught:
+        TaskSpec.declare(fn, **options)
+    assert isinstance(caught.value, InvalidOption | InvalidTask)
+
+
+def test_the_hard_timeout_follows_the_soft_one() -> None:
+    assert TaskSpec.declare(send, timeout=30).policy.hard_timeout_ms == 40_000
+    off = TaskSpec.declare(send, timeout=None).policy
+    assert (off.timeout_ms, off.hard_timeout_ms) == (None, None)
+    assert TaskSpec.declare(send, timeout=None, hard_timeout=60).policy.hard_timeout_ms == 60_000
+
+
+def test_injected_parameters_are_known_to_the_worker_and_to_nobody_else() -> None:
+    spec = TaskSpec.declare(injected)
+    assert spec.injected == {"db": POOL}
+    assert list(spec.signature.parameters) == ["a"]
+    assert job_of(spec, 1).args == b'{"a":1}'
+    with pytest.raises(InvalidArguments, match="takes 1 positional"):
+        spec.signature.bind((1, 2), {})
+
+
+def test_callable_objects_and_wrapped_functions_can_be_tasks() -> None:
+    class Handler:
+        async def __call__(self, a: int) -> None: ...
+
+    spec = TaskSpec.declare(Handler())
+    assert spec.executor == "async"
+    assert spec.name.endswith("Handler")
+    assert TaskSpec.declare(partial(send, "x"), name="mail").name == "mail"
+
+
+SCRIPT = """
+from holdfast.core.task import TaskSpec
+class Mail:
+    @staticmethod
+    def send(): ...
+if __name__ in ("__main__", "__mp_main__"):
+    print(TaskSpec.declare(Mail.send).name)
+"""
+
+
+def test_in_a_script_the_files_stem_stands_for_main(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "shop").mkdir()
+    script = tmp_path / "shop" / "tasks.py"
+    script.write_text(SCRIPT)
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "tasks.Mail.send"
+    module = subprocess.run(
+        [sys.executable, "-m", "shop.tasks"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert module.stdout.strip() == "shop.tasks.Mail.send"
+    runpy.run_path(str(script), run_name="__mp_main__")
+    assert capsys.readouterr().out.strip() == "tasks.Mail.send"
+
+
+# -- jobs
+
+
+def test_a_plain_call_is_a_plain_job() -> None:
+    spec = TaskSpec.declare(send, name="email.send", queue="email", priority="high")
+    job, rules = build_job(spec, spec.signature.bind(("acme",), {"to": "a@b.c"}), id=ID)
+    assert job == Job(ID, Lane("email", "email.send", 3), Policy(), b'{"customer":"acme","to":"a@b.c"}')
+    assert rules == ()
+
+
+def test_an_empty_options_record_is_as_plain_as_the_shared_one() -> None:
+    spec = TaskSpec.declare(send)
+    assert job_of(spec, "acme", options=Options()) == job_of(spec, "acme")
+
+
+def test_options_reach_the_job() -> None:
+    parent = b"p" * 16
+    options = PLAIN.replace(
+        delay=5,
+        expires_in=9,
+        priority="low",
+        queue="slow",
+        group="vip",
+        unique="k",
+        unique_for=7,
+        unique_states=["ready"],
+        on_duplicate="replace",
+        after=[parent],
+        if_parent_fails="wait",
+        needs=["gpu", "disk"],
+        tags=["b", "a"],
+        cost=3,
+        timeout=2,
+        retry=1,
+    )
+    spec = TaskSpec.declare(send, name="t", needs=["smtp"], tags=["a"])
+    job = job_of(spec, "acme", options=options)
+    assert job.lane == Lane("slow", "t", 8, "vip", ("disk", "gpu", "smtp"))
+    assert job.policy == Policy(attempts=1, timeout_ms=2_000, hard_timeout_ms=12_000)
+    assert (job.delay_ms, job.due_at_ms, job.expires_ms) == (5_000, None, 9_000)
+    assert job.unique == Unique("k", 7_000, frozenset({State.ready}), "replace")
+    assert (job.after, job.if_parent_fails, job.cost, job.tags) == ((parent,), "wait", 3, ("a", "b"))
+
+
+def test_the_flow_and_meta_of_a_plain_job_are_kept() -> None:
+    spec = TaskSpec.declare(send)
+    job, _ = build_job(spec, {"customer": "a"}, id=ID, flow=b"f" * 16, meta=b"{}")
+    assert (job.flow, job.meta, job.lane.task) == (b"f" * 16, b"{}", spec.name)
+
+
+@pytest.mark.parametrize(
+    ("group", "args", "found"),
+    [
+        ("customer", ("acme",), "acme"),
+        ("to", ("acme",), "nobody"),
+        (lambda args: args["customer"].upper(), ("acme",), "ACME"),
+        (lambda args: None, ("acme",), None),
+    ],
+)
+def test_the_group_is_read_from_the_arguments(group: Any, args: tuple[Any, ...], found: str | None) -> None:
+    assert job_of(TaskSpec.declare(send, group=group), *args).lane.group == found
+
+
+def maybe(tenant: int | None = None) -> None: ...
+
+
+def test_no_tenant_is_no_group() -> None:
+    spec = TaskSpec.declare(maybe, group="tenant")
+    assert job_of(spec).lane.group is None
+    assert job_of(spec, None).lane.group is None
+    assert job_of(spec, 7).lane.group == "7"
+    assert job_of(spec, 7, options=PLAIN.replace(group="other")).lane.group == "other"
+
+
+def test_a_group_that_is_no_text_is_refused() -> None:
+    spec = TaskSpec.declare(send, group=lambda args: 3)  # type: ignore[arg-type,return-value]  # a careless function
+    with pytest.raises(InvalidOption, match="answered 3"):
+        job_of(spec, "acme")
+
+
+@dataclass
+class Order:
+    customer: str
+    id: int
+
+
+def ship(order: Order, depot: str = "main") -> None: ...
+
+
+def test_limits_and_breaker_become_gates() -> None:
+    spec = TaskSpec.declare(
+        ship,
+        name="ship",
+        limits=[
+            Limit("smtp", concurrency=20),
+            Limit("customer:{order.customer}", rate="10/m"),
+            Limit("depot:{depot}:{queue}", concurrency=1),
+            Limit("own:{task}", rate="5/s"),
+        ],
+        breaker=Breaker("carrier"),
+    )
+    values = spec.signature.bind((Order("acme", 1),), {})
+    job, rules = build_job(spec, values, id=ID)
+    assert job.lane.limits == ("smtp", "own:ship")
+    assert job.lane.keys == ("customer:acme", "depot:main:default")
+    assert job.lane.breaker == "carrier"
+    assert [rule.key for rule in rules] == [
+        "limit:smtp",
+        "limit:customer:acme",
+        "limit:depot:main:default",
+        "limit:own:ship",
+        "breaker:carrier",
+    ]
+    assert rules[1] == GateRule("limit:customer:acme", interval_us=6_000_000, burst=10)
+    assert {f"limit:{key}" for key in (*job.lane.limits, *job.lane.keys)} == {rule.key for rule in rules[:4]}
+    by_name = spec.signature.bind_named({"order": {"customer": "acme", "id": 1}})
+    assert build_job(spec, by_name, id=ID) == (job, rules)
+
+
+def test_a_missing_value_of_a_key_is_named() -> None:
+    spec = TaskSpec.declare(ship, limits=[Limit("c:{order.customer}", rate="1/s")])
+    with pytest.raises(InvalidArguments, match=r"reads 'order.customer', but Ref has no 'customer'"):
+        build_job(spec, {"order": Ref(b"p" * 16)}, id=ID)
+
+
+def test_lanes_are_made_once_and_forgotten_in_time() -> None:
+    spec = TaskSpec.declare(send, group="customer")
+    assert job_of(spec, "a").lane is job_of(spec, "a").lane
+    assert job_of(spec, "a").lane is not job_of(spec, "b").lane
+    for number in range(10_050):
+        job_of(spec, str(number))
+    assert len(spec._lanes) <= 10_000
+
+
+def test_policies_are_made_once() -> None:
+    spec = TaskSpec.declare(send)
+    options = PLAIN.replace(retry=2)
+    assert job_of(spec, "a", options=options).policy is job_of(spec, "b", options=options).policy
+    assert job_of(spec, "a").policy is spec.policy
+
+
+@pytest.mark.parametrize(
+    ("declared", "called", "key"),
+    [
+        (None, None, None),
+        (None, "k", "k"),
+        (True, None, content_key("t", {"customer": "acme"})),
+        ("{customer}/{task}", None, "acme/t"),
+        ("to:{to}", None, "to:nobody"),
+        (lambda args: args["customer"], None, "acme"),
+        (True, "k", "k"),
+        (True, False, None),
+        ("{customer}", "{literal}", "{literal}"),
+    ],
+)
+def test_the_unique_key_is_the_calls_or_the_tasks(declared: Any, called: Any, key: str | None) -> None:
+    spec = TaskSpec.declare(send, name="t", unique=declared, unique_for=5, on_duplicate="debounce")
+    options = PLAIN if called is None else PLAIN.replace(unique=called)
+    found = job_of(spec, "acme", options=options).unique
+    assert (found.key if found else None) == key
+    if found is not None:
+        assert (found.for_ms, found.on_duplicate) == (5_000, "debounce")
+
+
+def test_cost_may_be_computed() -> None:
+    spec = TaskSpec.declare(send, cost=lambda args: len(str(args["customer"])))
+    assert job_of(spec, "acme").cost == 4
+    assert job_of(spec, "acme", options=PLAIN.replace(cost=9)).cost == 9
+    with pytest.raises(InvalidOption, match=r"cost=-1"):
+        job_of(TaskSpec.declare(send, cost=lambda args: -1), "acme")
+
+
+def test_the_tasks_own_size_limit_counts() -> None:
+    spec = TaskSpec.declare(send, max_payload_bytes=30)
+    job_of(spec, "x" * 10)
+    with pytest.raises(PayloadTooLarge):
+        job_of(spec, "x" * 20)
+
+
+def test_a_task_known_by_name_takes_any_object() -> None:
+    spec = TaskSpec.named("report.make", queue="reports")
+    job, rules = build_job(spec, spec.signature.bind_named({"year": 2030}), id=ID)
+    assert job == Job(ID, Lane("reports", "report.make"), Policy(), b'{"year":2030}')
+    assert rules == ()
+    with pytest.raises(InvalidTask, match="known by name only"):
+        spec.fn()
+    with pytest.raises(InvalidOption, match="task=''"):
+        TaskSpec.named("")
+
+
+def test_the_learning_limit_is_found_in_any_lane() -> None:
+    limits = [Limit("smtp", concurrency=2), Limit("{to}", rate="1/s"), Limit("ai:{customer}", rate="1/s", learns=True)]
+    spec = TaskSpec.declare(send, limits=limits)
+    assert spec.learns(job_of(spec, "acme").lane) == "ai:acme"
+    assert spec.learns(Lane("q", spec.name)) is None  # stored before the limits were declared
+    assert TaskSpec.declare(send, limits=limits[:2]).learns(job_of(spec, "acme").lane) is None
+    fixed = TaskSpec.declare(send, name="t", limits=[Limit("x:{task}", concurrency=1, learns=True)])
+    assert fixed.learns(job_of(fixed, "acme").lane) == "x:t"
+
+
+@given(st.text(max_size=50), st.text(max_size=50))
+def test_what_is_enqueued_is_what_runs(customer: str, to: str) -> None:
+    spec = TaskSpec.declare(send)
+    assert spec.signature.decode(job_of(spec, customer, to=to).args) == ([], {"customer": customer, "to": to})
