@@ -82,7 +82,7 @@ async def test_a_handler_that_ignores_cancellation_is_abandoned_and_its_slot_is_
 
     stuck = await bench.put(bench.task(stubborn, timeout=0.02, hard_timeout=0.04))
     after = await bench.put(bench.task(next_one))
-    report = await bench.drain({"concurrency": 1})
+    report = await bench.drain({"concurrency": 1, "cleanup_ms": 10})
     let_go.set()
     assert (report.dead, report.succeeded) == (1, 1)
     (attempt,) = await bench.store.attempts(stuck)

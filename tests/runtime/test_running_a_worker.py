@@ -69,7 +69,7 @@ async def test_what_does_not_end_within_the_grace_is_handed_back_unspent(bench: 
 
     id = await bench.put(bench.task(endless))
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"grace_ms": 10}).run(stop))
+    work = asyncio.create_task(bench.worker({"grace_ms": 10, "cleanup_ms": 10}).run(stop))
     await started.wait()
     stop.set()
     report = await work
@@ -88,7 +88,7 @@ async def test_a_thread_that_outlives_the_grace_is_left_behind_and_fenced(bench:
 
     id = await bench.put(bench.task(endless))
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"grace_ms": 10}).run(stop))
+    work = asyncio.create_task(bench.worker({"grace_ms": 10, "cleanup_ms": 10}).run(stop))
     await asyncio.to_thread(started.wait)
     stop.set()
     report = await work

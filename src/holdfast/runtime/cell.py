@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -21,6 +22,7 @@ from holdfast.runtime.loading import load_app
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.pipe import Pipe
 from holdfast.runtime.resources import Resources
+from holdfast.runtime.settings import Parts
 from holdfast.runtime.threads import Call, perform
 from holdfast.runtime.wire import (
     Broken,
@@ -122,31 +124,42 @@ class Inside:
         if not isinstance(hello, Hello):
             return
         sys.path[:] = [*hello.path, *(entry for entry in sys.path if entry not in hello.path)]
-        try:
-            parts = load_app(hello.app_ref).parts()
-        except BaseException as error:
-            send(Broken(f"{type(error).__name__}: {error}"))
-            await writer.drain()
-            return
-        async with Resources(parts.hooks, parts.resources) as resources:
+        async with contextlib.AsyncExitStack() as stack:
             desk = PipeDesk(send, asyncio.get_running_loop())
-            pipe = Pipe(parts, resources, self._main_thread, random.Random())
+            try:
+                parts = load_app(hello.app_ref).parts()
+                resources = await stack.enter_async_context(Resources(parts.hooks, parts.resources))
+                pipe = Pipe(parts, resources, self._main_thread, random.Random())
+            except BaseException as error:
+                send(Broken(f"{type(error).__name__}: {error}"))
+                await writer.drain()
+                return
             send(Up())
-            running: set[asyncio.Task[None]] = set()
-            while (message := await self._next(reader)) is not None:
-                match message:
-                    case Run(job):
-                        attempt = Attempt(job, parts.tasks[job.lane.task], desk, asyncio.get_running_loop())
-                        self._attempt = attempt
-                        task = asyncio.create_task(self._run(pipe, attempt, send))
-                        running.add(task)
-                        task.add_done_callback(running.discard)
-                    case Stop(cause, reason) if self._attempt is not None:
-                        self._attempt.stop(cause, reason)
-                    case Saved():
-                        desk.answer(message)
-            if running:
-                os._exit(1)  # nobody is left to hear how the job ends, and its lease will go to someone else
+            await self._serve(reader, send, pipe, desk, parts)
+
+    async def _serve(
+        self,
+        reader: asyncio.StreamReader,
+        send: Callable[[ToWorker], None],
+        pipe: Pipe,
+        desk: PipeDesk,
+        parts: Parts,
+    ) -> None:
+        running: set[asyncio.Task[None]] = set()
+        while (message := await self._next(reader)) is not None:
+            match message:
+                case Run(job):
+                    attempt = Attempt(job, parts.tasks[job.lane.task], desk, asyncio.get_running_loop())
+                    self._attempt = attempt
+                    task = asyncio.create_task(self._run(pipe, attempt, send))
+                    running.add(task)
+                    task.add_done_callback(running.discard)
+                case Stop(cause, reason) if self._attempt is not None:
+                    self._attempt.stop(cause, reason)
+                case Saved():
+                    desk.answer(message)
+        if running:
+            os._exit(1)  # nobody is left to hear how the job ends, and its lease will go to someone else
 
     async def _run(self, pipe: Pipe, attempt: Attempt, send: Callable[[ToWorker], None]) -> None:
         transition = await pipe.run(attempt)

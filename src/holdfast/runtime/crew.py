@@ -21,7 +21,6 @@ from holdfast.runtime.roster import Roster
 from holdfast.runtime.settler import Settler
 
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
-LAST_WORDS_S: Final = 2.0  # how long a stopped handler may take to clean up
 
 
 class Crew:
@@ -37,7 +36,9 @@ class Crew:
         pace: Pace,
         desk: Desk,
         roster: Roster | None,
+        cleanup_s: float,
     ) -> None:
+        self._cleanup_s = cleanup_s  # how long a stopped handler may take to clean up
         self._tasks = tasks
         self._rack = rack
         self._settler = settler
@@ -95,7 +96,7 @@ class Crew:
         await self._ended_within(grace_s, forced)
         for attempt in list(self.running.values()):
             attempt.stop("shutdown", "the worker is stopping")
-        await self._ended_within(LAST_WORDS_S, None)
+        await self._ended_within(self._cleanup_s, None)
         for attempt in list(self.running.values()):
             if not attempt.over:
                 attempt.over = True
@@ -109,7 +110,7 @@ class Crew:
         for runner in runners:
             runner.cancel()
         if runners:
-            await asyncio.wait(runners, timeout=LAST_WORDS_S)
+            await asyncio.wait(runners, timeout=self._cleanup_s)
 
     # -- one runner
 
@@ -144,7 +145,11 @@ class Crew:
             attempt = Attempt(job, tasks[job.lane.task], desk, loop, self)
             if roster is not None:
                 roster.start(slot, job.id, job.token, "isolated" if executor == "process" else "inside")
-            transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
+            try:
+                transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
+            except BaseException:
+                self._forget(attempt)  # this runner dies: nobody may wait for what it ran
+                raise
             if roster is not None:
                 roster.end(slot)
             if attempt.replaced:
@@ -152,6 +157,8 @@ class Crew:
             rack.done(executor)
             self._end(attempt, transition)
             turn += 1
+            if self._fell is None:
+                return  # the end of the crew came as a cancellation, which this attempt took for its own
             if turn == JOBS_PER_TURN:
                 turn = 0
                 await asyncio.sleep(0)
@@ -183,11 +190,8 @@ class Crew:
         self.wake()
 
     def _end(self, attempt: Attempt, transition: Transition | None) -> None:
-        running = self.running
-        if running:
-            running.pop(attempt.job.id, None)
-            if not running:
-                self._quiet.set()
+        if self.running:
+            self._forget(attempt)
         if transition is not None and not attempt.over:
             self._settler.put(transition)
             if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
@@ -199,6 +203,11 @@ class Crew:
         self.ended += 1
         if self._rack.held <= self.refill_at:
             self.on_low()
+
+    def _forget(self, attempt: Attempt) -> None:
+        self.running.pop(attempt.job.id, None)
+        if not self.running:
+            self._quiet.set()
 
     async def _ended_within(self, timeout_s: float, forced: asyncio.Event | None) -> None:
         """Return when nothing runs, or the time is over, or it is cut short."""

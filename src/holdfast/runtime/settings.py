@@ -33,6 +33,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     job_processes: int = max(1, os.cpu_count() or 1)  # isolated children for process jobs and suspects
     reserved: float = 0.10  # share of slots and threads that only critical and high jobs may take (D16)
     grace_ms: int = 25_000
+    cleanup_ms: int = 2_000  # after the grace: how long a stopped handler may take to end
     ttl_ms: int = 15_000
     beat_ms: int = 5_000
     sweep_ms: int = 1_000

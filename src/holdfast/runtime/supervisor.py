@@ -32,7 +32,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 
 NOT_SHARED: Final = 2
-MARGIN_S: Final = 4.0  # beyond grace and flush, before a stopping child is killed
+MARGIN_S: Final = 2.0  # beyond grace and flush, before a stopping child is killed
 HEALTHY_S: Final = 1.0  # a child that worked for so long is started again without delay
 MOST_FAILED_STARTS: Final = 5
 FIRST_BACKOFF_S: Final = 0.1
@@ -157,7 +157,8 @@ class Supervisor:
                     child.kill()
             if not ended.done():
                 child.send(Halt(force=self._forced))
-                patience_s = self._settings.worker.grace_ms / 1000 + FLUSH_S + MARGIN_S
+                worker = self._settings.worker
+                patience_s = (worker.grace_ms + worker.cleanup_ms) / 1000 + FLUSH_S + MARGIN_S
                 done, _ = await asyncio.wait({ended}, timeout=patience_s)
                 if not done:
                     worker_log(logging.ERROR, "child did not stop in time, killing it", pid=child.pid)

@@ -89,6 +89,7 @@ class Worker:
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
         self._life: Life | None = None
         self.on_ready: Callable[[], None] = lambda: None
+        self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
 
     async def run(self, stop: asyncio.Event | None = None, until_empty: bool = False) -> WorkReport:
@@ -175,7 +176,9 @@ class Life:
         self._threads = Threads()
         self._keeper = Keeper(store, session, worker.serves, settings, notebook, worker.info)
         self._settler = Settler(store, session, patience, worker.report)
-        self._crew = Crew(tasks, self.rack, self._settler, self._pace, self._desk, worker._roster)
+        self._crew = Crew(
+            tasks, self.rack, self._settler, self._pace, self._desk, worker._roster, settings.cleanup_ms / 1000
+        )
         self._isolation = Isolation(worker._app_ref, self._desk, self._rng, settings.max_memory_bytes)
         shared = Claiming(
             store=store,
@@ -243,6 +246,7 @@ class Life:
 
     def pulse(self, pulse: Pulse, first: bool) -> None:
         """What a heartbeat answered."""
+        self._worker.on_beat()
         if pulse.fresh and not first:
             worker_log(
                 logging.WARNING, "session was lost", session=self._worker.session, running=len(self._crew.running)

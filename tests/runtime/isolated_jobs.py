@@ -1,0 +1,98 @@
+"""Tasks for processes of their own, importable by name, and the smallest thing that a child takes for an app."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+
+from holdfast.core.task import Inject, TaskSpec
+from holdfast.runtime import Parts, current_job
+
+
+async def number() -> AsyncIterator[int]:
+    """A resource of each process."""
+    yield os.getpid()
+
+
+def pid(pool: int = Inject(number)) -> list[int]:
+    return [os.getpid(), pool]
+
+
+async def async_pid() -> int:
+    await asyncio.sleep(0)
+    return os.getpid()
+
+
+def fails() -> None:
+    raise ConnectionError("from inside")
+
+
+def spins(marker: str) -> str:
+    open(marker, "w").close()
+    try:
+        while True:
+            time.sleep(0.001)
+    except TimeoutError:
+        return "told"
+
+
+def ignores(marker: str) -> None:
+    open(marker, "w").close()
+    while True:
+        try:
+            time.sleep(0.001)
+        except TimeoutError:
+            continue
+
+
+def polite(marker: str) -> str:
+    open(marker, "w").close()
+    while not current_job().cancelled:
+        time.sleep(0.001)
+    return "stopped politely"
+
+
+def writes() -> object:
+    job = current_job()
+    if job.attempt == 1:
+        job.progress(1, 2, "half")
+        job.run(job.save({"done": 1}))
+        raise ConnectionError
+    return job.checkpoint
+
+
+def crashes() -> None:
+    os._exit(66)
+
+
+async def crashes_async() -> None:
+    os._exit(67)
+
+
+def crashes_once(marker: str) -> str:
+    if not os.path.exists(marker):
+        open(marker, "w").close()
+        os._exit(66)
+    return "fine the second time"
+
+
+_functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once)
+
+
+class SmallApp:
+    """What a child needs of an app."""
+
+    def __init__(self) -> None:
+        self.tasks = {
+            fn.__name__: TaskSpec.declare(fn, name=fn.__name__, executor="process", retry=None) for fn in _functions
+        }
+        self.tasks["writes"] = TaskSpec.declare(writes, name="writes", executor="process", retry=[0])
+        self.tasks["crashes_async"] = TaskSpec.declare(crashes_async, name="crashes_async", retry=None)
+
+    def parts(self) -> Parts:
+        return Parts(tasks=self.tasks, resources=[number])
+
+
+app = SmallApp()

@@ -1,0 +1,159 @@
+"""What a running job knows about itself, and what it may write down."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from holdfast.core.errors import NotSerialisable, PayloadTooLarge, WrongContext
+from holdfast.core.ids import id_text
+from holdfast.core.state import State
+from holdfast.runtime import JobContext, LeaseLost, current_job
+from tests.runtime.running import Bench
+
+
+async def test_a_job_knows_who_it_is(bench: Bench) -> None:
+    def identity() -> list[object]:
+        job = current_job()
+        return [job.id, job.attempt, job.task, job.queue, job.group, list(job.tags), job.cancelled, job.meta]
+
+    id = await bench.put(bench.task(identity), queue="mail", group="acme", tags=["eu"])
+    await bench.drain({"queues": ("mail",)})
+    found = msgspec.json.decode((await bench.view(id)).result or b"")
+    assert found == [id_text(id), 1, "identity", "mail", "acme", ["eu"], False, {}]
+
+
+def test_outside_of_a_job_there_is_none() -> None:
+    with pytest.raises(WrongContext, match="no job is running"):
+        current_job()
+
+
+async def test_the_token_grows_with_every_claim(bench: Bench) -> None:
+    tokens: list[int] = []
+
+    async def fails() -> None:
+        tokens.append(current_job().token)
+        raise ConnectionError
+
+    await bench.put(bench.task(fails, retry=[0, 0]))
+    await bench.drain()
+    assert tokens == sorted(set(tokens))
+    assert len(tokens) == 3
+
+
+async def test_progress_and_log_lines_ride_on_the_next_beat(bench: Bench) -> None:
+    noted, go_on = asyncio.Event(), asyncio.Event()
+
+    async def talks() -> None:
+        job = current_job()
+        job.progress(1, 10, "first")
+        job.progress(2, 10, "second")
+        job.log("a line")
+        noted.set()
+        await go_on.wait()
+
+    id = await bench.put(bench.task(talks))
+    stop = asyncio.Event()
+    worker = bench.worker({"beat_ms": 10})
+    work = asyncio.create_task(worker.run(stop))
+    await noted.wait()
+    beaten = asyncio.Event()
+    worker.on_beat = beaten.set
+    await beaten.wait()
+    notes = (await bench.view(id)).notes
+    go_on.set()
+    stop.set()
+    await work
+    by_kind = {note.kind: msgspec.json.decode(note.body) for note in notes}
+    assert by_kind == {"progress": {"done": 2, "total": 10, "message": "second"}, "log": "a line"}
+
+
+async def test_a_checkpoint_is_there_for_the_next_attempt(bench: Bench) -> None:
+    seen: list[object] = []
+
+    async def steps() -> None:
+        job = current_job()
+        seen.append(job.checkpoint)
+        if job.attempt == 1:
+            await job.save({"page": 7})
+            seen.append(job.checkpoint)
+            raise ConnectionError
+
+    await bench.put(bench.task(steps, retry=[0]))
+    await bench.drain()
+    assert seen == [None, {"page": 7}, {"page": 7}]
+
+
+async def test_a_sync_task_saves_through_its_workers_loop(bench: Bench) -> None:
+    def saves() -> object:
+        job = current_job()
+        job.run(job.save([1, 2]))
+        return job.checkpoint
+
+    id = await bench.put(bench.task(saves))
+    await bench.drain()
+    assert (await bench.view(id)).result == b"[1,2]"
+
+
+async def test_waiting_for_an_awaitable_inside_the_loop_is_refused(bench: Bench) -> None:
+    refused: list[str] = []
+
+    async def blocks() -> None:
+        job = current_job()
+        saving = job.save(1)
+        try:
+            job.run(saving)
+        except WrongContext as error:
+            refused.append(error.fix)
+        saving.close()
+
+    await bench.put(bench.task(blocks))
+    await bench.drain()
+    assert refused == ["await it instead"]
+
+
+async def test_a_checkpoint_must_be_small_plain_json(bench: Bench) -> None:
+    async def wrong() -> list[str]:
+        found = []
+        for value in (object(), "x" * 300_000):
+            try:
+                await current_job().save(value)
+            except (NotSerialisable, PayloadTooLarge) as error:
+                found.append(error.code)
+        return found
+
+    id = await bench.put(bench.task(wrong))
+    await bench.drain()
+    assert (await bench.view(id)).result == b'["not_serialisable","payload_too_large"]'
+
+
+async def test_a_stale_attempt_cannot_save_and_its_outcome_is_dropped(bench: Bench) -> None:
+    started, taken = asyncio.Event(), asyncio.Event()
+    errors: list[Exception] = []
+    contexts: list[JobContext] = []
+
+    async def slow() -> str:
+        contexts.append(current_job())
+        started.set()
+        await taken.wait()
+        try:
+            await current_job().save("late")
+        except LeaseLost as error:
+            errors.append(error)
+        return "late"
+
+    id = await bench.put(bench.task(slow))
+    stop = asyncio.Event()
+    worker = bench.worker()
+    work = asyncio.create_task(worker.run(stop))
+    await started.wait()
+    await bench.store.cancel([id], "taken away", force=True)
+    taken.set()
+    stop.set()
+    report = await work
+    assert [type(error) for error in errors] == [LeaseLost]
+    assert contexts[0].cancelled
+    assert (report.succeeded, report.stale) == (0, 0)
+    assert (await bench.view(id)).state is State.cancelled

@@ -1,0 +1,247 @@
+"""What a worker claims: enough, not too much, and urgent jobs past everything."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+from holdfast.core.lease import Claim, ClaimRequest
+from holdfast.core.limit import Limit
+from holdfast.core.state import State
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.running import Bench
+
+
+class Watched(SqliteStore):
+    """The real engine; remembers what was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.requests: list[ClaimRequest] = []
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        self.requests.append(request)
+        return await super().claim(request, now_ms=now_ms)
+
+
+async def test_a_critical_job_starts_while_slow_ones_hold_every_other_slot(bench: Bench) -> None:
+    filled, go_on, urgent_ran = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    running = 0
+
+    async def export() -> None:
+        nonlocal running
+        running += 1
+        if running == 9:
+            filled.set()
+        await go_on.wait()
+
+    async def email() -> None:
+        urgent_ran.set()
+
+    slow = bench.task(export)
+    for _ in range(30):
+        await bench.put(slow)
+    urgent = bench.task(email)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"concurrency": 10}).run(stop))
+    await filled.wait()
+    await bench.put(urgent, priority="critical")
+    await urgent_ran.wait()
+    assert running == 9
+    stop.set()
+    go_on.set()
+    await work
+
+
+async def test_more_urgent_jobs_than_reserved_slots_follow_as_places_fall_free(bench: Bench) -> None:
+    filled, go_on = asyncio.Event(), asyncio.Event()
+    done: list[int] = []
+    all_done = asyncio.Event()
+    running = 0
+
+    async def export() -> None:
+        nonlocal running
+        running += 1
+        if running == 9:
+            filled.set()
+        await go_on.wait()
+
+    async def email(n: int) -> None:
+        await asyncio.sleep(0)
+        done.append(n)
+        if len(done) == 20:
+            all_done.set()
+
+    slow = bench.task(export)
+    for _ in range(30):
+        await bench.put(slow)
+    urgent = bench.task(email, priority="high")
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"concurrency": 10}).run(stop))
+    await filled.wait()
+    for n in range(20):
+        await bench.put(urgent, {"n": n})
+    await all_done.wait()
+    assert running == 9
+    stop.set()
+    go_on.set()
+    await work
+
+
+async def test_slow_jobs_are_not_held_beyond_the_slots(bench: Bench) -> None:
+    filled, go_on = asyncio.Event(), asyncio.Event()
+    running = 0
+
+    async def slow() -> None:
+        nonlocal running
+        running += 1
+        if running == 3:
+            filled.set()
+        await go_on.wait()
+
+    spec = bench.task(slow)
+    for _ in range(20):
+        await bench.put(spec)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"concurrency": 3, "reserved": 0.0}).run(stop))
+    await filled.wait()
+    assert (await bench.store.count()).total(State.running) == 3
+    stop.set()
+    go_on.set()
+    await work
+
+
+async def test_quick_jobs_that_turn_slow_are_given_to_whoever_is_free(bench: Bench) -> None:
+    go_on = asyncio.Event()
+    quick_left = 300
+    slow_started = asyncio.Event()
+
+    async def turns_slow() -> None:
+        nonlocal quick_left
+        quick_left -= 1
+        if quick_left < 0:
+            slow_started.set()
+            await go_on.wait()
+
+    spec = bench.task(turns_slow)
+    for _ in range(400):
+        await bench.put(spec)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"concurrency": 4}).run(stop))
+    await slow_started.wait()
+    taken: list[bytes] = []
+    while len(taken) < 90:
+        jobs = await bench.claim_as(f"other {len(taken)}", limit=100)
+        taken += [job.id for job in jobs]
+    assert len(set(taken)) == len(taken)
+    stop.set()
+    go_on.set()
+    await work
+
+
+async def test_limited_jobs_are_asked_for_only_with_free_slots() -> None:
+    store = Watched()
+    bench = Bench(store)
+    filled, go_on = asyncio.Event(), asyncio.Event()
+    running = 0
+
+    async def limited() -> None:
+        nonlocal running
+        running += 1
+        if running == 2:
+            filled.set()
+        await go_on.wait()
+
+    spec = bench.task(limited, limits=[Limit("smtp", concurrency=50)])
+    for _ in range(10):
+        await bench.put(spec)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"concurrency": 2, "reserved": 0.0}).run(stop))
+    await filled.wait()
+    assert (await store.count()).total(State.running) == 2
+    assert all(request.slots <= 2 for request in store.requests)
+    stop.set()
+    go_on.set()
+    await work
+    await store.close()
+
+
+async def test_thread_jobs_beyond_the_threads_are_left_to_others_and_the_loop_goes_on(bench: Bench) -> None:
+    filled, go_on = threading.Event(), threading.Event()
+    running = 0
+    all_light = asyncio.Event()
+    light_ran = 0
+
+    def heavy() -> None:
+        nonlocal running
+        running += 1
+        if running == 2:
+            filled.set()
+        go_on.wait(30)
+
+    async def light() -> None:
+        nonlocal light_ran
+        light_ran += 1
+        if light_ran == 20:
+            all_light.set()
+
+    heavies, lights = bench.task(heavy), bench.task(light)
+    for _ in range(50):
+        await bench.put(heavies)
+    for _ in range(20):
+        await bench.put(lights)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"concurrency": 10, "threads": 2, "reserved": 0.0}).run(stop))
+    await asyncio.to_thread(filled.wait)
+    await all_light.wait()
+    others = await bench.claim_as("other", limit=100)
+    assert len(others) == 48
+    stop.set()
+    go_on.set()
+    await work
+
+
+async def test_an_idle_worker_asks_nothing_until_it_is_woken() -> None:
+    store = Watched()
+    bench = Bench(store)
+    ran = asyncio.Event()
+
+    async def noop() -> None:
+        ran.set()
+
+    spec = bench.task(noop)
+    stop, ready = asyncio.Event(), asyncio.Event()
+    worker = bench.worker()
+    worker.on_ready = ready.set
+    work = asyncio.create_task(worker.run(stop))
+    await ready.wait()
+    await asyncio.wait({work}, timeout=0.1)
+    assert len(store.requests) == 1
+    await bench.put(spec)
+    await ran.wait()
+    stop.set()
+    await work
+    await store.close()
+
+
+async def test_a_delayed_job_starts_when_it_is_due_without_any_wake_up(bench: Bench) -> None:
+    ran = asyncio.Event()
+
+    async def noop() -> None:
+        ran.set()
+
+    await bench.put(bench.task(noop), delay=0.05)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker().run(stop))
+    async with asyncio.timeout(2):
+        await ran.wait()
+    stop.set()
+    await work
+
+
+async def test_until_empty_lingers_for_what_is_due_soon(bench: Bench) -> None:
+    async def noop() -> None: ...
+
+    await bench.put(bench.task(noop), delay=0.05)
+    assert (await bench.drain()).succeeded == 0
+    assert (await bench.drain({"linger_ms": 1_000})).succeeded == 1

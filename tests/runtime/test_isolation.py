@@ -1,0 +1,165 @@
+"""Jobs in processes of their own: isolated, told, killed, reused; and suspects in a fresh one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.core.state import State
+from holdfast.core.transition import Lose
+from holdfast.runtime import WorkerFailed, WorkReport
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.isolated_jobs import app, number
+from tests.runtime.running import Bench
+
+REF = "tests.runtime.isolated_jobs:app"
+
+
+@pytest.fixture
+def processes() -> Bench:
+    """A bench in memory: the children never open the store."""
+    bench = Bench(SqliteStore(None))
+    bench.tasks = dict(app.tasks)
+    return bench
+
+
+async def drain(bench: Bench, **settings: object) -> WorkReport:
+    return await bench.drain({"job_processes": 2, **settings}, app_ref=REF, resources=[number])
+
+
+async def appears(path: Path) -> None:
+    """Wait for the file by which another process says that it has come so far."""
+
+    def wait() -> None:
+        while not path.exists():
+            time.sleep(0.005)  # another process can signal only through the file system
+
+    await asyncio.to_thread(wait)
+
+
+async def test_a_process_job_runs_elsewhere_with_resources_of_its_own_and_the_process_is_reused(
+    processes: Bench,
+) -> None:
+    spec = processes.tasks["pid"]
+    ids = [await processes.put(spec) for _ in range(3)]
+    await drain(processes, job_processes=1)
+    pids = [msgspec.json.decode((await processes.view(id)).result or b"") for id in ids]
+    assert pids[0] == pids[1] == pids[2]
+    assert pids[0][0] == pids[0][1] != os.getpid()
+    await processes.store.close()
+
+
+async def test_an_async_function_may_run_in_a_process(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["async_pid"])
+    await drain(processes)
+    assert int((await processes.view(id)).result or b"0") != os.getpid()
+    await processes.store.close()
+
+
+async def test_an_error_inside_keeps_its_type_and_traceback(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["fails"])
+    await drain(processes)
+    (attempt,) = await processes.store.attempts(id)
+    assert (attempt.type, attempt.message) == ("ConnectionError", "from inside")
+    assert "isolated_jobs" in attempt.traceback
+    await processes.store.close()
+
+
+async def test_a_soft_timeout_is_raised_inside_a_sync_process_job(processes: Bench, tmp_path: Path) -> None:
+    id = await processes.put(processes.tasks["spins"], {"marker": str(tmp_path / "x")}, timeout=0.1)
+    await drain(processes)
+    assert (await processes.view(id)).result == b'"told"'
+    await processes.store.close()
+
+
+async def test_a_hard_timeout_kills_the_process(processes: Bench, tmp_path: Path) -> None:
+    spec = processes.task(app.tasks["ignores"].fn, executor="process", timeout=0.05, hard_timeout=0.15)
+    id = await processes.put(spec, {"marker": str(tmp_path / "x")})
+    report = await drain(processes)
+    assert report.dead == 1
+    (attempt,) = await processes.store.attempts(id)
+    assert attempt.kind == "timeout"
+    await processes.store.close()
+
+
+async def test_a_cancelled_process_job_sees_it(processes: Bench, tmp_path: Path) -> None:
+    marker = tmp_path / "started"
+    id = await processes.put(processes.tasks["polite"], {"marker": str(marker)})
+    stop = asyncio.Event()
+    worker = processes.worker(app_ref=REF, resources=[number])
+    work = asyncio.create_task(worker.run(stop))
+    await appears(marker)
+    await processes.store.cancel([id], "why")
+    view = await processes.store.watch(id, 10_000)
+    stop.set()
+    await work
+    assert view is not None
+    assert view.result == b'"stopped politely"'
+    await processes.store.close()
+
+
+async def test_a_process_job_that_outlives_the_grace_is_killed_and_handed_back(
+    processes: Bench, tmp_path: Path
+) -> None:
+    marker = tmp_path / "started"
+    id = await processes.put(processes.tasks["ignores"], {"marker": str(marker)})
+    stop = asyncio.Event()
+    worker = processes.worker({"grace_ms": 10}, app_ref=REF, resources=[number])
+    work = asyncio.create_task(worker.run(stop))
+    await appears(marker)
+    stop.set()
+    report = await work
+    assert report.released == 1
+    assert (await processes.view(id)).state is State.ready
+    await processes.store.close()
+
+
+async def test_progress_and_checkpoints_cross_the_pipe(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["writes"])
+    await drain(processes)
+    assert (await processes.view(id)).result == b'{"done":1}'
+    await processes.store.close()
+
+
+async def test_a_crash_costs_no_attempt_and_the_job_runs_again(processes: Bench, tmp_path: Path) -> None:
+    id = await processes.put(processes.tasks["crashes_once"], {"marker": str(tmp_path / "crashed")})
+    report = await drain(processes)
+    assert (report.lost, report.succeeded) == (1, 1)
+    view = await processes.view(id)
+    assert (view.state, view.attempt, view.lost) == (State.succeeded, 1, 1)
+    await processes.store.close()
+
+
+async def test_a_poison_job_is_dead_at_its_first_proven_crash(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["crashes"])
+    report = await drain(processes)
+    assert report.lost == 3
+    view = await processes.view(id)
+    assert (view.state, view.cause) == (State.dead, "poison")
+    await processes.store.close()
+
+
+async def test_an_async_suspect_runs_alone_in_a_fresh_process(processes: Bench) -> None:
+    """Its function would kill this very process if it were run here."""
+    id = await processes.put(processes.tasks["crashes_async"])
+    for _ in range(2):
+        (job,) = await processes.claim_as("earlier")
+        await processes.store.settle("earlier", job.token, [Lose(job.id, job.token, reason="a crash")])
+        await processes.store.leave("earlier")
+    report = await drain(processes)
+    assert report.lost == 1
+    assert (await processes.view(id)).state is State.dead
+    await processes.store.close()
+
+
+async def test_an_app_that_cannot_be_loaded_in_a_process_ends_the_worker_loudly(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["pid"])
+    with pytest.raises(WorkerFailed, match="could not load"):
+        await processes.drain(app_ref="tests.nowhere:app", resources=[number])
+    assert (await processes.view(id)).state is State.ready
+    await processes.store.close()

@@ -1,0 +1,114 @@
+"""Leases by liveness: a beat needs no free loop, and who lost a session stops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from holdfast.core.errors import StoreUnreachable
+from holdfast.core.lease import Beat, Pulse
+from holdfast.core.state import State
+from holdfast.runtime import WorkerCutOff
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.running import Bench
+
+
+async def test_a_blocked_loop_keeps_its_lease(bench: Bench) -> None:
+    """The handler blocks the loop for three lease times; meanwhile another worker sweeps and finds nothing."""
+    blocked, go_on = threading.Event(), threading.Event()
+
+    async def blocks() -> str:
+        blocked.set()
+        go_on.wait(30)
+        return "kept"
+
+    id = await bench.put(bench.task(blocks))
+    lost: list[int] = []
+
+    def second_worker() -> None:
+        async def sweep() -> None:
+            until_s = time.monotonic() + 0.6
+            while time.monotonic() < until_s:
+                lost.append(await bench.store.expire())
+            lost.append(len(await bench.claim_as("second")))
+
+        blocked.wait(30)
+        asyncio.run(sweep())
+        go_on.set()
+
+    thread = threading.Thread(target=second_worker)
+    thread.start()
+    report = await bench.drain({"ttl_ms": 200, "beat_ms": 40})
+    await asyncio.to_thread(thread.join)
+    assert set(lost) == {0}
+    assert (report.succeeded, report.stale) == (1, 0)
+    view = await bench.view(id)
+    assert (view.result, view.lost) == (b'"kept"', 0)
+
+
+async def test_a_worker_that_lost_its_session_stops_what_runs_and_settles_nothing(bench: Bench) -> None:
+    started, cancelled = asyncio.Event(), asyncio.Event()
+    runs: list[int] = []
+
+    async def once_endless() -> None:
+        runs.append(1)
+        if len(runs) > 1:
+            return
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    id = await bench.put(bench.task(once_endless))
+    stop = asyncio.Event()
+    worker = bench.worker({"beat_ms": 20})
+    work = asyncio.create_task(worker.run(stop))
+    await started.wait()
+    await bench.store.leave(worker.session)  # as if it had been silent and was swept
+    await cancelled.wait()
+    view = await bench.store.watch(id, 10_000)
+    stop.set()
+    report = await work
+    assert view is not None
+    assert (view.state, len(runs)) == (State.succeeded, 2)
+    assert (report.succeeded, report.stale) == (1, 0)
+
+
+class DeafStore(SqliteStore):
+    """The real engine behind a line that can be cut."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.cut = False
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        if self.cut:
+            raise StoreUnreachable("cut", verb="beat")
+        return await super().beat(beat, now_ms=now_ms)
+
+
+async def test_a_worker_that_stays_cut_off_ends_loudly() -> None:
+    store = DeafStore()
+    bench = Bench(store)
+
+    async def noop() -> None: ...
+
+    bench.task(noop)
+    worker = bench.worker({"beat_ms": 5, "cut_off_ms": 20})
+    worker.on_ready = lambda: setattr(store, "cut", True)
+    with pytest.raises(WorkerCutOff, match="no heartbeat"):
+        await worker.run()
+    await store.close()
+
+
+async def test_a_worker_that_never_reaches_its_store_ends_loudly() -> None:
+    store = DeafStore()
+    store.cut = True
+    bench = Bench(store)
+    with pytest.raises(WorkerCutOff):
+        await bench.worker({"beat_ms": 5, "cut_off_ms": 20}).run()
+    await store.close()

@@ -1,0 +1,135 @@
+"""Which held job starts next, and for whom places are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.job import Lane, Policy
+from holdfast.core.lease import Claimed
+from holdfast.core.task import TaskSpec
+from holdfast.runtime.pace import Pace
+from holdfast.runtime.rack import Places, Rack
+
+
+async def in_loop() -> None: ...
+
+
+def in_thread() -> None: ...
+
+
+TASKS = {spec.name: spec for spec in (TaskSpec.declare(fn, name=fn.__name__) for fn in (in_loop, in_thread))}
+
+
+def rack(slots: int = 10, threads: int = 4, reserved: float = 0.1) -> Rack:
+    return Rack(TASKS, Places(slots, reserved), Places(threads, reserved), Places(1, reserved), isolates=True)
+
+
+def job(number: int, priority: int = 5, *, task: str = "in_loop", lost: int = 0, limit: str | None = None) -> Claimed:
+    lane = Lane("q", task, priority, limits=() if limit is None else (limit,))
+    return Claimed(number.to_bytes(16, "big"), 1, 1, lost, lane, Policy(), b"{}", 0, 0, 0)
+
+
+def numbers(rack: Rack) -> list[int]:
+    """Start everything that may start."""
+    found = []
+    while (taken := rack.pop()) is not None:
+        found.append(int.from_bytes(taken[0].id, "big"))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("size", "reserved", "for_all"),
+    [(1, 0.1, 1), (2, 0.1, 1), (10, 0.1, 9), (100, 0.1, 90), (100, 0, 100), (4, 0.9, 1)],
+)
+def test_a_tenth_of_the_places_and_at_least_one_is_kept_for_urgent_jobs(
+    size: int, reserved: float, for_all: int
+) -> None:
+    places = Places(size, reserved)
+    assert (places.free(5), places.free(3), places.free(0)) == (for_all, size, size)
+
+
+def test_the_most_urgent_starts_first_and_equals_in_order_of_arrival() -> None:
+    held = rack(slots=100)
+    for number, priority in enumerate([5, 8, 0, 5, 3]):
+        held.push(job(number, priority))
+    assert numbers(held) == [2, 4, 0, 3, 1]
+
+
+def test_ordinary_jobs_leave_the_reserved_slot_free_and_urgent_ones_take_it() -> None:
+    held = rack(slots=10)
+    for number in range(12):
+        held.push(job(number))
+    assert numbers(held) == list(range(9))
+    held.push(job(99, priority=3))
+    assert numbers(held) == [99]
+    held.push(job(98, priority=0))
+    assert numbers(held) == []
+    held.done("async")
+    assert numbers(held) == [98]
+
+
+def test_suspects_and_limited_jobs_start_before_any_that_were_held() -> None:
+    held = rack()
+    held.push(job(1, priority=0))
+    held.push(job(2, priority=8, lost=1))
+    held.push(job(3, priority=8, limit="smtp"))
+    assert numbers(held) == [2, 3, 1]
+
+
+def test_a_job_lost_twice_runs_in_a_process() -> None:
+    held = rack()
+    assert [held.executor_of(job(1, lost=lost)) for lost in (0, 1, 2)] == ["async", "async", "process"]
+
+
+def test_busy_threads_do_not_stop_jobs_of_the_loop() -> None:
+    held = rack(threads=2)
+    for number in range(3):
+        held.push(job(number, priority=4, task="in_thread"))
+    held.push(job(10))
+    assert numbers(held) == [0, 10]
+    assert held.held == 2
+
+
+def test_what_a_saturated_executor_cannot_start_is_surplus() -> None:
+    held = rack(threads=2)
+    for number in range(5):
+        held.push(job(number, task="in_thread"))
+    assert numbers(held) == [0]
+    assert [int.from_bytes(each.id, "big") for each in held.surplus(ahead=1)] == [3, 4]
+    assert held.held == 2
+
+
+def test_shedding_takes_the_least_urgent() -> None:
+    held = rack()
+    for number, priority in enumerate([8, 0, 5, 3]):
+        held.push(job(number, priority, task="in_thread" if number % 2 else "in_loop"))
+    assert [int.from_bytes(each.id, "big") for each in held.shed(2)] == [2, 0]
+    assert held.held == 2
+
+
+def test_a_held_job_can_be_taken_out_by_id() -> None:
+    held = rack()
+    for number in range(5):
+        held.push(job(number))
+    assert [each.id for each in held.remove(job(2).id)] == [job(2).id]
+    assert held.remove(job(2).id) == []
+    assert numbers(held) == [0, 1, 3, 4]
+
+
+def test_claim_ahead_follows_the_observed_speed() -> None:
+    now_s = 0.0
+    pace = Pace(10, lambda: now_s)
+    assert pace.ahead() == 0  # nothing observed yet
+
+    def window(ended: int, each_s: float) -> int:
+        nonlocal now_s
+        now_s += 1.0
+        pace.ended, pace.busy_s = ended, ended * each_s
+        return pace.ahead()
+
+    assert window(50_000, 0.000_01) == 500
+    assert window(1_000_000, 0) == 1_024  # clamped
+    pace.stall()
+    assert window(20, 0.001) == 2  # few but quick: one is there when one ends
+    pace.stall()
+    assert window(20, 0.5) == 0  # slow: hold none

@@ -1,0 +1,65 @@
+"""What a supervisor makes of a dead child, and what a child leaves for it to read."""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+
+import pytest
+
+from holdfast.core.lease import Held
+from holdfast.core.transition import Lose, Release
+from holdfast.runtime.log import JsonLines
+from holdfast.runtime.roster import Roster, Started
+from holdfast.runtime.supervisor import verdict
+
+A, B = b"a" * 16, b"b" * 16
+
+
+def test_a_roster_tells_what_was_started_and_where() -> None:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(Roster.size(8))
+        child, supervisor = Roster(file.fileno(), 8), Roster(file.fileno(), 8)
+        child.start(0, A, 7, "inside")
+        child.start(5, B, 8, "isolated")
+        child.start(99, B, 9, "inside")  # beyond the roster: said to nobody, and harms nothing
+        assert list(supervisor.started()) == [Started(A, 7, "inside"), Started(B, 8, "isolated")]
+        child.end(0)
+        assert list(supervisor.started()) == [Started(B, 8, "isolated")]
+        child.turn()
+        child.beat()
+        assert supervisor.silent_ms() < 10_000
+        assert supervisor.beaten_ms() < 10_000
+        child.close()
+        supervisor.close()
+
+
+@pytest.mark.parametrize(
+    ("lost", "started", "expected"),
+    [
+        (0, [], Release(A, 7)),
+        (0, [Started(A, 6, "inside")], Release(A, 7)),  # an older lease of the same job
+        (0, [Started(A, 7, "isolated")], Release(A, 7, started=True)),
+        (0, [Started(A, 7, "inside")], Lose(A, 7, False, "the worker process died (signal 9)")),
+        (2, [Started(A, 7, "inside")], Lose(A, 7, True, "the worker process died (signal 9)")),
+        (
+            2,
+            [Started(A, 7, "inside"), Started(B, 8, "inside")],
+            Lose(A, 7, False, "the worker process died (signal 9)"),
+        ),
+    ],
+)
+def test_a_dead_childs_jobs_are_judged_by_what_they_were_doing(
+    lost: int, started: list[Started], expected: Release | Lose
+) -> None:
+    by_lease = {(each.id, each.token): each for each in started}
+    assert verdict(Held(A, 7, lost), by_lease, "signal 9") == expected
+
+
+def test_a_json_line_carries_the_fields_of_the_event() -> None:
+    record = logging.LogRecord("holdfast.worker", logging.INFO, "", 0, "job succeeded task=x", (), None)
+    record.holdfast = {"event": "job succeeded", "task": "x", "duration_ms": 3}
+    line = JsonLines().format(record)
+    assert '"event":"job succeeded","task":"x","duration_ms":3' in line
+    plain = logging.LogRecord("holdfast.worker", logging.INFO, "", 0, "just text", (), None)
+    assert '"event":"just text"' in JsonLines().format(plain)

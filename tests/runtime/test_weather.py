@@ -1,0 +1,133 @@
+"""A store outage is weather: nothing is lost, nothing is done twice, and only what cannot heal ends the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
+from holdfast.core.lease import Claim, ClaimRequest
+from holdfast.core.state import State
+from holdfast.core.transition import Settled, Transition
+from holdfast.runtime import WorkerFailed
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.running import Bench
+
+
+class Weather(SqliteStore):
+    """The real engine in bad weather: refuses some calls, and does others without being heard."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.refuse_claims = 0
+        self.unheard_claims = 0
+        self.refuse_settles = 0
+        self.unheard_settles = 0
+        self.corrupt = False
+        self.claims: list[int] = []
+        self.settles: list[tuple[int, int]] = []
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        self.claims.append(request.seq)
+        if self.corrupt:
+            raise StoreCorrupt("bad page", verb="claim")
+        if self.refuse_claims:
+            self.refuse_claims -= 1
+            raise StoreUnreachable("away", verb="claim")
+        claim = await super().claim(request, now_ms=now_ms)
+        if self.unheard_claims and claim.jobs:
+            self.unheard_claims -= 1
+            raise StoreTimeout("no answer", verb="claim")
+        return claim
+
+    async def settle(
+        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+    ) -> list[Settled]:
+        self.settles.append((seq, len(transitions)))
+        if self.refuse_settles:
+            self.refuse_settles -= 1
+            raise StoreUnreachable("away", verb="settle")
+        settled = await super().settle(session, seq, transitions, now_ms=now_ms)
+        if self.unheard_settles:
+            self.unheard_settles -= 1
+            raise StoreTimeout("no answer", verb="settle")
+        return settled
+
+
+@pytest.mark.parametrize("trouble", ["refuse_claims", "unheard_claims", "refuse_settles", "unheard_settles"])
+async def test_the_same_call_is_made_again_and_every_job_runs_once(trouble: str) -> None:
+    store = Weather()
+    bench = Bench(store)
+    runs: list[int] = []
+
+    async def once(n: int) -> None:
+        runs.append(n)
+
+    spec = bench.task(once)
+    for n in range(5):
+        await bench.put(spec, {"n": n})
+    setattr(store, trouble, 2)
+    report = await bench.drain()
+    assert sorted(runs) == [0, 1, 2, 3, 4]
+    assert (report.succeeded, report.stale) == (5, 0)
+    calls = store.claims if "claims" in trouble else [seq for seq, _ in store.settles]
+    assert calls[:3] == [1, 1, 1]
+    await store.close()
+
+
+async def test_what_no_waiting_can_heal_takes_the_worker_down_and_hands_back() -> None:
+    store = Weather()
+    bench = Bench(store)
+    started = asyncio.Event()
+
+    async def endless() -> None:
+        started.set()
+        store.corrupt = True
+        await asyncio.Event().wait()
+
+    id = await bench.put(bench.task(endless))
+    work = asyncio.create_task(bench.worker({"grace_ms": 10, "beat_ms": 20}).run())
+    with pytest.raises(WorkerFailed, match="fetcher died"):
+        await work
+    view = await bench.view(id)
+    assert (view.state, view.attempt) == (State.ready, 0)
+    await store.close()
+
+
+async def test_jobs_that_end_during_a_write_go_into_the_next_one() -> None:
+    store = Weather()
+    bench = Bench(store)
+
+    async def noop() -> None: ...
+
+    spec = bench.task(noop)
+    for _ in range(200):
+        await bench.put(spec)
+    await bench.drain()
+    assert sum(count for _, count in store.settles) == 200
+    assert len(store.settles) < 50
+    await store.close()
+
+
+async def test_a_refused_settlement_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    store = Weather()
+    bench = Bench(store)
+    started, go_on = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        started.set()
+        await go_on.wait()
+
+    id = await bench.put(bench.task(slow))
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker().run(stop))
+    await started.wait()
+    await store.cancel([id], "by force", force=True)
+    go_on.set()
+    stop.set()
+    report = await work
+    assert (report.succeeded, report.stale) == (0, 1)
+    assert sum("settlement refused" in line for line in caplog.messages) == 1
+    await store.close()
