@@ -181,6 +181,8 @@ def test_all_dead_jobs_only_when_someone_says_so(cli: Cli) -> None:
     assert "--all" in cli("dead", "discard", "--yes", code=2).err
     assert "--all" in cli("dead", "retry", code=2).err
     cli("dead", "retry", "state:ready", "--yes", code=2)
+    cli("dead", "retry", "state:scheduled", "--yes", code=2)
+    assert cli("dead", "discard", "error:Timeout", "--dry-run", "--json").json["matched"] == 2
     cli("dead", "list", "state:ready", code=2)
     assert states(cli)["dead"] == 2
     assert cli("dead", "retry", "--all", "--yes", "--json").json["done"] == 2

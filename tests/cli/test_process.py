@@ -64,6 +64,23 @@ def test_the_version_costs_no_library() -> None:
     assert {"rich", "pysqlite3"}.isdisjoint(msgspec.json.decode(loaded))
 
 
+def test_the_shell_completes_commands_and_names(where: dict[str, str]) -> None:
+    run(where, "enqueue", "email.send", "--queue", "email")
+
+    def complete(words: str) -> set[str]:
+        asked = {
+            **where,
+            "_HOLDFAST_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(words.count(" ")),
+        }
+        return {line.partition(",")[2] for line in run(asked).stdout.splitlines()}
+
+    assert complete("holdfast dr") == {"drain"}
+    assert complete("holdfast pause em") == {"email"}
+    assert complete("holdfast enqueue em") == {"email.send"}
+
+
 def test_a_person_at_a_terminal_is_asked(where: dict[str, str]) -> None:
     for _ in range(4):
         run(where, "enqueue", "a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from holdfast.core.declaration import Declaration
 from holdfast.core.errors import InvalidOption, JobNotFound, UnknownQueue
 from holdfast.core.gate import BreakerRule, GateRule
 from holdfast.core.ids import id_text
@@ -268,6 +269,14 @@ async def test_a_limit_set_by_hand_wins_until_it_is_cleared(operator: Operator, 
     (gate,) = await operator.limits()
     assert (gate.rule.concurrency, gate.declared) == (1, True)
     assert await audit_kinds(operator) == ["gate.limit", "gate.unlimit"]
+
+
+async def test_clearing_a_limit_brings_the_published_declaration_back_at_once(operator: Operator, store: Store) -> None:
+    rule = GateRule("limit:smtp", concurrency=2)
+    await store.put_control(Declaration("send", limits=(rule,)).control())
+    await put(store, job(limits=("smtp",)), rules=(rule,))
+    await operator.set_limit("smtp", LimitChange(concurrency=50))
+    assert (await operator.clear_limit("smtp")).rule == rule
 
 
 async def test_a_queue_may_have_a_ceiling_and_a_rate(operator: Operator, store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from holdfast.cli.bulk import run_action, words_to_which
+from holdfast.cli.bulk import is_query, run_action, words_to_which
 from holdfast.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import Asking, Listing, bulk_options, command
@@ -36,7 +36,8 @@ async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, curs
     if terminal.json:
         terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
         return
-    terminal.table("dead_jobs", JOB_COLUMNS, [job_row(shape) for shape in shapes], shapes)
+    rows = [job_row(view, operator.now_ms()) for view in page.jobs]
+    terminal.table("dead_jobs", JOB_COLUMNS, rows, shapes)
     if page.cursor:
         terminal.say(f"more: --cursor {page.cursor}")
 
@@ -59,7 +60,9 @@ def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
     """All dead jobs only when someone says so."""
     if bool(which) == everything:
         raise UsageError("say which dead jobs", fix="ids, a query such as error:Timeout, or --all")
-    return ("state:dead",) if everything else tuple(which)
+    if everything:
+        return ("state:dead",)
+    return ("state:dead", *which) if is_query(which) else tuple(which)
 
 
 @click.argument("which", nargs=-1, metavar="(ID... | QUERY)")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from holdfast.cli.bulk import run_action, words_to_which
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import Asking, bulk_options, command, duration, json_object
+from holdfast.core.duration import text_of_ms
+from holdfast.core.ids import id_text
+
+if TYPE_CHECKING:
+    from holdfast.core.view import JobView
 
 
 @click.argument("query", nargs=-1)
@@ -29,21 +34,22 @@ async def jobs_body(terminal: Terminal, query: tuple[str, ...], limit: int, curs
     if terminal.json:
         terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
     else:
-        terminal.table("jobs", JOB_COLUMNS, [job_row(shape) for shape in shapes], shapes)
+        rows = [job_row(view, operator.now_ms()) for view in page.jobs]
+        terminal.table("jobs", JOB_COLUMNS, rows, shapes)
         if page.cursor:
             terminal.say(f"more: --cursor {page.cursor}")
     if hint:
         terminal.say(hint)
 
 
-JOB_COLUMNS = ("id", "state", "task", "queue", "attempt", "enqueued", "error")
+JOB_COLUMNS: Final = ("id", "state", "task", "queue", "attempt", "age", "error")
 
 
-def job_row(shape: dict[str, Any]) -> tuple[object, ...]:
+def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
     """One job as a line of a table."""
-    error = ": ".join(text for text in (shape["error"], shape["reason"]) if text)
-    attempts = f"{shape['attempt']}/{shape['attempts']}"
-    return shape["id"], shape["state"], shape["task"], shape["queue"], attempts, shape["enqueued_at"], error
+    error = ": ".join(text for text in (view.error_type, view.reason) if text)
+    attempts, age = f"{view.attempt}/{view.policy.attempts}", text_of_ms(max(0, now_ms - view.enqueued_at_ms))
+    return id_text(view.id), view.state.value, view.lane.task, view.lane.queue, attempts, age, error
 
 
 async def _hint(store: Any, query: Any) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import command
 from holdfast.core.duration import text_of_ms
 from holdfast.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
+
+COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 async def workers_body(terminal: Terminal) -> None:
@@ -80,7 +84,8 @@ async def doctor_body(terminal: Terminal, quiet: bool) -> int:
         terminal.answer({"worst": worst, "findings": [finding_shape(finding) for finding in shown]})
     else:
         for finding in shown:
-            terminal.text(f"{finding.level:<8} {finding.text}")
+            click.secho(f"{finding.level:<8} ", fg=COLOURS[finding.level], nl=False)  # plain when piped
+            terminal.text(finding.text)
             if finding.fix and finding.level != "ok":
                 terminal.text(f"         → {finding.fix}")
     if "error" in levels:

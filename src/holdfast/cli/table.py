@@ -9,6 +9,7 @@ from typing import Final
 from holdfast.cli.terminal import clean
 
 WIDEST: Final = 60  # a cell of a plain table; whole texts are in --json
+FREE: Final = frozenset({"error", "message", "why", "gate", "tasks", "queues"})
 STYLES: Final = {
     "ready": "cyan",
     "running": "blue",
@@ -49,9 +50,10 @@ def _rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.text import Text
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for column in columns:
-        # An id that is cut cannot be copied.
-        table.add_column(column, overflow="ellipsis", no_wrap=True, min_width=36 if column == "id" else None)
+    for i, column in enumerate(columns):
+        # Only free text gives way on a narrow screen: an id that is cut cannot be copied.
+        least = None if column in FREE else max(len(column), *(len(row[i]) for row in rows))
+        table.add_column(column, overflow="ellipsis", no_wrap=True, min_width=least)
     for row in rows:
         table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
     Console().print(table)

@@ -25,7 +25,7 @@ from holdfast.core.view import (
     QueueView,
     Standing,
 )
-from holdfast.ops.bulk import BulkReport, Decision, Progress, run_bulk
+from holdfast.ops.bulk import Act, BulkReport, Decision, Progress, run_bulk
 from holdfast.ops.doctor import doctor
 from holdfast.ops.explain import Explanation, explain
 from holdfast.ops.known import Kind, require
@@ -181,9 +181,8 @@ class Operator:
                 words.extend(await self._retry([view.id], delay_ms, edited, reason))
             return words
 
-        states = _DEAD if isinstance(which, str) and parse_query(which).states is None else _RETRYABLE
-        if isinstance(which, Query) and which.states is None:
-            states = _DEAD
+        which = parse_query(which) if isinstance(which, str) else which
+        states = _DEAD if isinstance(which, Query) and which.states is None else _RETRYABLE
         decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch)
         return await self._bulk(
             decision, which, states, act, frozenset({"retried"}), dry_run=dry_run, progress=progress
@@ -216,7 +215,7 @@ class Operator:
         decision: Decision,
         which: Which,
         states: frozenset[State],
-        act: Callable[[Sequence[bytes]], Any],
+        act: Act,
         changed: frozenset[str],
         *,
         dry_run: bool,
