@@ -147,6 +147,9 @@ class Settling:
 
     def _cancelled(self, head: Running, transition: Transition, reason: str) -> int:
         failure = transition.failure if isinstance(transition, (RetryAfter, Bury)) else None
+        if isinstance(transition, Lose):
+            self.tx.tally(EVER_LOST)
+            self.tx.run("job_lost_count", (head.lost + 1, head.id))
         self._attempt(head, "cancelled", failure, reason)
         self.tx.run("job_cancelled", (reason, self.tx.now_ms, head.id))
         return CANCELLED
@@ -235,6 +238,7 @@ class Settling:
                         verdict=verdict,
                         unstarted=unstarted,
                         now_ms=self.tx.now_ms,
+                        charged_at_ms=head.claimed_ms,
                     )
                 )
 
