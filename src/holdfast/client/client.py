@@ -17,7 +17,7 @@ from holdfast.client.producer import Producer
 from holdfast.client.registry import Published
 from holdfast.client.task import JobSpec
 from holdfast.core.codec import MAX_BYTES
-from holdfast.core.errors import InvalidOption, StoreTimeout, UnknownQueue
+from holdfast.core.errors import InvalidOption, StoreTimeout, UnknownQueue, UsageError
 from holdfast.core.ids import id_bytes
 from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
@@ -86,7 +86,10 @@ class Client:
         """Store one job."""
         post = self._producer.post()
         job, rules = build_job(spec, values, options, id=options.id or post.new_id())
-        answer = await post.add(job, rules)
+        if options.conn is None:
+            answer = await post.add(job, rules)
+        else:
+            (answer,) = await self.store.enqueue_on(options.conn, [job], rules)
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
 
     async def enqueue_named(self, name: str, args: Mapping[str, Any], options: CallOptions) -> JobHandle[Any]:
@@ -117,25 +120,28 @@ class Client:
         for count, item in enumerate(jobs, 1):
             if ids is not None and count > len(ids):
                 raise InvalidOption(f"{len(ids)} ids for more jobs than that", fix="pass one id per job, in order")
-            batch.add(count - 1, item, new_id() if ids is None else id_bytes(ids[count - 1]))
+            try:
+                batch.add(count - 1, item, new_id() if ids is None else id_bytes(ids[count - 1]))
+            except UsageError as error:
+                if not handles:
+                    raise
+                raise _after_chunks(error, len(handles)) from error
             if atomic:
                 batch.refuse_if_too_large()
             elif batch.is_chunk:
-                handles += await self._send(batch)
+                handles += await self._send(batch, handles)
                 batch = Batch()
             if count % _TURN == 0:
                 await asyncio.sleep(0)
         if ids is not None and count != len(ids):
             raise InvalidOption(f"{len(ids)} ids for {count} jobs", fix="pass one id per job, in order")
-        return handles + await self._send(batch)
+        return handles + await self._send(batch, handles)
 
     def read_options(self, options: Options, given: CallOptions) -> Options:
         """`options` with what one call asks for; what this release cannot keep is refused, never ignored."""
         asked = options.replace(**given)
         if asked.queue is not None:
             self.check_queue(asked.queue)
-        if asked.conn is not None:
-            raise InvalidOption("conn= is not supported yet", fix="enqueue after your transaction has committed")
         if asked.retry is not None and asked.retry.function is not None:
             raise InvalidOption(
                 "retry= of one call cannot be a function, which no worker could find again",
@@ -149,11 +155,24 @@ class Client:
         if known is not None and queue not in known:
             raise UnknownQueue(f"the app has no queue {queue!r}", fix=did_you_mean(queue, known))
 
-    async def _send(self, batch: Batch) -> list[JobHandle[Any]]:
+    async def _send(self, batch: Batch, before: Sequence[JobHandle[Any]]) -> list[JobHandle[Any]]:
         if not batch.jobs:
             return []
-        answers = await self._producer.enqueue_batch(batch.jobs, list(batch.rules.values()))
+        try:
+            answers = await self._producer.enqueue_batch(
+                batch.jobs, list(batch.rules.values()), [handle.id for handle in before]
+            )
+        except UsageError as error:
+            if not before:
+                raise
+            # The store counts from the first job of its own call.
+            raise _after_chunks(error, len(before), batch.place(len(before))) from error
         return [
             JobHandle(self, answer.id, task=job.lane.task, existing=answer.existing)
             for job, answer in zip(batch.jobs, answers, strict=True)
         ]
+
+
+def _after_chunks(error: UsageError, stored: int, place: str = "") -> UsageError:
+    """The same refusal, saying what the chunks before it have already done."""
+    return type(error)(f"{place}{error.message}; the {stored:,} jobs before are stored", fix=error.fix)

@@ -79,6 +79,15 @@ class Store(Protocol):
         QueueDraining or BatchTooLarge, naming the index. Jobs may name parents of the same call.
         """
 
+    async def enqueue_on(
+        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        """Like enqueue, inside the caller's own transaction: the jobs are there if and when it commits.
+
+        Never begins, commits or retries. Raises WrongContext where the engine or the connection cannot
+        (Features.transactional).
+        """
+
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
@@ -117,7 +126,7 @@ class Store(Protocol):
         """
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
-        """Sleep until something for this session happens, or the time is over. Never polls when idle."""
+        """Sleep until something for this session happens, or the time is over."""
 
     # -- people and handles
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from holdfast.core.view import Finding
 from holdfast.stores.sqlite.connection import Sync
 from holdfast.stores.sqlite.library import FIXED_VERSION, library, version
+from holdfast.stores.sqlite.tx import Statements
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"}
 
 
-def findings(conn: sqlite3.Connection, path: str | None, sync: Sync) -> list[Finding]:
+def findings(conn: Statements, path: str | None, sync: Sync) -> list[Finding]:
     """Library, journal, synchronous and file system, as found."""
     found = [_library()]
     if path is None:

@@ -24,7 +24,7 @@ def namespace_of(name: str) -> str:
     return name
 
 
-def connect(path: str | None, sync: Sync, prefix: str) -> sqlite3.Connection:
+def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
     """A connection that autocommits nothing by itself; the layout is there when it returns."""
     if path is not None and not os.path.isdir(os.path.dirname(path)):
         raise StoreUnreachable(
@@ -35,7 +35,7 @@ def connect(path: str | None, sync: Sync, prefix: str) -> sqlite3.Connection:
         isolation_level=None,
         check_same_thread=False,
         cached_statements=256,
-        timeout=BUSY_MS / 1000,
+        timeout=busy_ms / 1000,
     )
     try:
         if path is not None:

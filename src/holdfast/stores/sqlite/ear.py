@@ -35,10 +35,17 @@ class Ear:
         self._lock = threading.Lock()
         self._waiters: dict[bytes, Waiter] = {}
         self._socket: socket.socket | None = None
-        self._thread: threading.Thread | None = None
-        self.address = ""
-        if path is not None:
-            self._bind(path)
+        self._path = path
+        self._address = ""
+
+    @property
+    def address(self) -> str:
+        """Where to send; bound on first use, because a process that only enqueues never needs to hear."""
+        if self._path is not None and not self._address:
+            with self._lock:
+                if not self._address:
+                    self._bind(self._path)
+        return self._address
 
     def _bind(self, path: str) -> None:
         name = f"{os.getpid():x}-{os.urandom(4).hex()}"
@@ -46,18 +53,18 @@ class Ear:
         if len(folder) + len(name) + 1 > MAX_ADDRESS:
             key = hashlib.blake2b(os.path.realpath(path).encode(), digest_size=8).hexdigest()
             folder = os.path.join(tempfile.gettempdir(), f"holdfast-{os.getuid()}-{key}")
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        self.address = os.path.join(folder, name)
+        with suppress(FileExistsError):
+            os.mkdir(folder, mode=0o700)
+        address = os.path.join(folder, name)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._socket.bind(self.address)
-        self._thread = threading.Thread(target=self._listen, name="holdfast-ear", daemon=True)
-        self._thread.start()
+        self._socket.bind(address)
+        threading.Thread(target=self._listen, args=(self._socket,), name="holdfast-ear", daemon=True).start()
+        self._address = address
 
-    def _listen(self) -> None:
-        assert self._socket is not None
+    def _listen(self, inbox: socket.socket) -> None:
         while True:
             try:
-                message = self._socket.recv(256)
+                message = inbox.recv(256)
             except OSError:
                 return
             if not message:
@@ -104,7 +111,7 @@ class Ear:
 
     def tell(self, address: str, kind: bytes, name: bytes) -> bool:
         """Send a wake-up; False when nobody lives at that address any more."""
-        if address == self.address:
+        if address == self._address:
             self.deliver(kind, name)
             return True
         try:
@@ -125,7 +132,7 @@ class Ear:
         if self._socket is None:
             return
         with suppress(OSError):
-            os.unlink(self.address)
+            os.unlink(self._address)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

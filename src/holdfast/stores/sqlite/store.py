@@ -7,7 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from typing import Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from holdfast.core.errors import ResultTimeout
 from holdfast.core.gate import Gate, GateChange, GateRule
@@ -33,29 +33,34 @@ from holdfast.core.view import (
 from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
 from holdfast.stores.sqlite import claim, enqueue, find, operate, sessions, settle
 from holdfast.stores.sqlite.check import findings
-from holdfast.stores.sqlite.connection import Sync, connect, namespace_of
+from holdfast.stores.sqlite.connection import BUSY_MS, Sync, connect, namespace_of
 from holdfast.stores.sqlite.ear import Ear, wake_of
+from holdfast.stores.sqlite.guest import Guests, Plain
+from holdfast.stores.sqlite.sentry import Sentry
 from holdfast.stores.sqlite.statements import prefix_of
 from holdfast.stores.sqlite.tx import Known, Tx
 from holdfast.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 
+LOOK_MS: Final = 50  # how soon a sleeping worker notices a commit that came without a wake-up
+
 
 class Process:
     """Everything that belongs to one pid: threads, connections, socket. A fork gets its own."""
 
-    def __init__(self, path: str | None, sync: Sync, prefix: str) -> None:
+    def __init__(self, path: str | None, prefix: str, connect: Callable[[], sqlite3.Connection]) -> None:
         self.pid = os.getpid()
         self.known = Known()
         self.prefix = prefix
         self.tells: list[tuple[str, bytes, bytes]] = []
         self.ear = Ear(path)
-        self.writer = Writer(lambda: connect(path, sync, prefix), f"{path}-lock" if path else None)
+        self.writer = Writer(connect, f"{path}-lock" if path else None)
         self.writer.after_commit = self._tell
         self.writer.after_rollback = self.tells.clear
+        self.sentry = Sentry(connect, prefix) if path else None
         # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
-        self.reader = Writer(lambda: connect(path, sync, prefix), None, write=False) if path else self.writer
+        self.reader = Writer(connect, None, write=False) if path else self.writer
 
     def _tell(self) -> None:
         tells, self.tells[:] = list(self.tells), []
@@ -66,23 +71,29 @@ class Process:
         self.writer.close()
         self.reader.close()
         self.ear.close()
+        if self.sentry is not None:
+            self.sentry.close()
 
 
 class SqliteStore:
     """Jobs in one file (or in memory). Serves every loop and thread of its process, and survives a fork."""
 
-    def __init__(self, path: str | None, *, namespace: str = "default", sync: Sync = "full") -> None:
+    def __init__(
+        self, path: str | None, *, namespace: str = "default", sync: Sync = "full", busy_ms: int = BUSY_MS
+    ) -> None:
         self.path = None if path is None else os.path.abspath(path)
         self.namespace = namespace_of(namespace)
         self.sync = sync
+        self._busy_ms = busy_ms  # how long a commit waits for a foreign transaction on the file
         self._prefix = prefix_of(namespace)
         self._process: Process | None = None
+        self._guests = Guests(self.path, self._prefix)
         self._now_ms = 0
         self.features = Features(
             name="sqlite",
             shared=path is not None,
             durable=path is not None,
-            transactional=False,
+            transactional=path is not None,
             notes=(
                 ("in memory: one process, gone with it",)
                 if path is None
@@ -98,8 +109,11 @@ class SqliteStore:
         process = self._process
         if process is None or process.pid != os.getpid():
             # After a fork the parent's connections must not even be closed here: that would drop its locks.
-            process = self._process = Process(self.path, self.sync, self._prefix)
+            process = self._process = Process(self.path, self._prefix, self._connect)
         return process
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, self.sync, self._prefix, self._busy_ms)
 
     def clock(self) -> int:
         """This engine's clock: the process's, never backwards."""
@@ -107,6 +121,7 @@ class SqliteStore:
         return self._now_ms
 
     async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
+        self._guests.refuse(verb)
         process = self.process
 
         def operation(conn: sqlite3.Connection) -> T:
@@ -143,6 +158,21 @@ class SqliteStore:
     ) -> list[Enqueued]:
         return await self._write("enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms)
 
+    async def enqueue_on(
+        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        now = now_ms if now_ms is not None else self.clock()
+
+        def work(plain: Plain) -> list[Enqueued]:
+            tx = Tx(plain, self._prefix, self.process.known, now)
+            answers = enqueue.enqueue(tx, jobs, rules)
+            # Nobody is told: the caller may roll back. Sleeping workers notice the commit by themselves.
+            tx.finish(tell=False)
+            tx.run("guest_add")
+            return answers
+
+        return self._guests.run(conn, work)
+
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
@@ -152,8 +182,12 @@ class SqliteStore:
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await self._write("leave", lambda tx: sessions.leave(tx, session), now_ms)
         self.process.ear.forget(session.encode())
+        if self.process.sentry is not None:
+            self.process.sentry.forget(session)
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        if self.process.sentry is not None:
+            self.process.sentry.changed(request.session)  # what is committed from here on, `wait` must notice
         return await self._write("claim", lambda tx: claim.claim(tx, request), now_ms)
 
     async def settle(
@@ -171,7 +205,17 @@ class SqliteStore:
         return await self._write("expire", lambda tx: sessions.expire(tx, limit), now_ms)
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
-        return wake_of(await self.process.ear.sleep(session.encode(), timeout_ms / 1000))
+        process = self.process
+        name = session.encode()
+        if process.sentry is None:
+            return wake_of(await process.ear.sleep(name, timeout_ms / 1000))
+        for start_ms in range(0, max(timeout_ms, 1), LOOK_MS):
+            kinds = await process.ear.sleep(name, min(LOOK_MS, timeout_ms - start_ms) / 1000)
+            if kinds:
+                return wake_of(kinds)
+            if process.sentry.changed(session):
+                return Wake(work=True)
+        return Wake()
 
     # -- people and handles
 

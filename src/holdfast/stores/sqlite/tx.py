@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -36,6 +36,13 @@ _policy_decoder = msgspec.json.Decoder(Policy)
 _serves_decoder = msgspec.json.Decoder(Serves)
 
 
+class Statements(Protocol):
+    """What a transaction needs of a connection."""
+
+    def execute(self, sql: str, args: Sequence[Any] = ..., /) -> sqlite3.Cursor: ...
+    def executemany(self, sql: str, rows: Iterable[Sequence[Any]], /) -> sqlite3.Cursor: ...
+
+
 class Known:
     """What one process remembers of immutable rows: lanes and policies are named by their content."""
 
@@ -48,7 +55,7 @@ class Known:
 class Tx:
     """Lives for one verb. Gates, counters and wake-ups are gathered here and written by `finish`."""
 
-    def __init__(self, conn: sqlite3.Connection, prefix: str, known: Known, now_ms: int) -> None:
+    def __init__(self, conn: Statements, prefix: str, known: Known, now_ms: int) -> None:
         self.conn = conn
         self.prefix = prefix
         self.sql = statements(prefix)
@@ -168,16 +175,16 @@ class Tx:
 
     # -- the end
 
-    def finish(self) -> None:
+    def finish(self, *, tell: bool = True) -> None:
         """Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed."""
         self._settle_gates()
         if self.lane_jobs:
             self.many("lane_count", [(n, lane) for lane, n in self.lane_jobs.items() if n])
         if self.counts:
             self.many("count_add", [(*key, n) for key, n in self.counts.items() if n])
-        if self.ready:
+        if self.ready and tell:
             self._wake_workers()
-        if self.timers:
+        if self.timers and tell:
             self._wake_for_timers()
 
     def _settle_gates(self) -> None:

@@ -99,9 +99,9 @@ class Writer:
             group = [request for request in group if not request.future.done()]
             try:
                 if conn is None:
+                    conn = self._connect()
                     if self._lock_path is not None and lock < 0:
                         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                    conn = self._connect()
                 self._commit(conn, lock, group)
             except BaseException as error:
                 for request in group:

@@ -38,3 +38,9 @@ SELECT state, lane, enqueued_ms FROM hf_job WHERE id = ? AND state < 3;
 -- name: job_replace
 UPDATE hf_job SET state = ?, lane = ?, priority = ?, due_ms = ?, expires_ms = ?, attempt = 0, held = 0, held_since_ms = NULL,
   policy = ?, args = ? WHERE id = ? AND state < 3;
+
+-- name: guest_add
+UPDATE hf_clock SET guests = guests + 1;
+
+-- name: guests
+SELECT guests FROM hf_clock;

@@ -6,15 +6,17 @@
 
 CREATE TABLE hf_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
--- One row: the last fencing token, the last turn, when leases were last swept, and until when none may expire.
+-- One row: the last fencing token, the last turn, when leases were last swept, until when none may expire, and
+-- how many transactions of callers' own have enqueued.
 CREATE TABLE hf_clock (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   token INTEGER NOT NULL,
   turn INTEGER NOT NULL,
   swept_at_ms INTEGER,
-  calm_until_ms INTEGER NOT NULL
+  calm_until_ms INTEGER NOT NULL,
+  guests INTEGER NOT NULL
 );
-INSERT INTO hf_clock VALUES (1, 0, 0, NULL, 0);
+INSERT INTO hf_clock VALUES (1, 0, 0, NULL, 0, 0);
 
 CREATE TABLE hf_job (
   id BLOB NOT NULL PRIMARY KEY,

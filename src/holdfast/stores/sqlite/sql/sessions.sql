@@ -89,8 +89,5 @@ DELETE FROM hf_watch WHERE job = ?;
 -- name: watch_put
 INSERT OR IGNORE INTO hf_watch (job, ear) VALUES (?, ?);
 
--- name: watch_less
-DELETE FROM hf_watch WHERE job = ? AND ear = ?;
-
 -- name: job_watch
 UPDATE hf_job SET flags = flags | 2 WHERE id = ? AND state < 4;

@@ -1,0 +1,185 @@
+"""What the engine says when the disk is full, the file is locked, foreign or spoilt; and that nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import (
+    InvalidOption,
+    SchemaOutdated,
+    StoreCorrupt,
+    StoreFull,
+    StoreTimeout,
+    StoreUnreachable,
+)
+from holdfast.core.job import Job, Lane, Policy
+from holdfast.core.lease import Beat, ClaimRequest, Serves
+from holdfast.core.state import State
+from holdfast.core.transition import Succeed
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.library import library
+
+LANE = Lane("default", "work")
+
+
+def job(number: int, args: bytes = b"{}") -> Job:
+    return Job(number.to_bytes(16, "big"), LANE, Policy(), args)
+
+
+async def raw(store: SqliteStore, sql: str, *args: object) -> list[tuple[object, ...]]:
+    """Run a statement in the engine's own connection."""
+    rows: list[tuple[object, ...]] = await store.process.writer.submit(
+        "raw", lambda conn: conn.execute(sql, args).fetchall()
+    )
+    return rows
+
+
+async def test_a_full_disk_is_an_error_and_work_goes_on_when_there_is_space_again(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    await store.enqueue([job(1)])
+    await store.beat(Beat("s", 15_000, Serves()))
+    (held,) = (await store.claim(ClaimRequest("s", Serves(), 1, 1, 1))).jobs
+    ((pages,),) = await raw(store, "PRAGMA page_count")
+    await raw(store, f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StoreFull, match="the disk is full"):
+        await store.enqueue([job(number, b'{"a":"' + b"x" * 2_000 + b'"}') for number in range(10, 200)])
+    with pytest.raises(StoreFull):
+        await store.settle("s", 1, [Succeed(held.id, held.token, b'"' + b"y" * 100_000 + b'"')])
+    counts = await store.count()
+    assert (counts.enqueued, counts.total(State.running)) == (1, 1)
+    await raw(store, "PRAGMA max_page_count = 1073741823")
+    (settled,) = await store.settle("s", 1, [Succeed(held.id, held.token, b'"' + b"y" * 100_000 + b'"')])
+    assert settled.answer == "done"
+    await store.enqueue([job(2)])
+    await store.close()
+
+
+async def test_a_file_locked_by_a_stranger_is_a_timeout_and_works_again_after(tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    store = SqliteStore(path, sync="normal", busy_ms=50)
+    await store.open()
+    stranger = library.connect(path, isolation_level=None)
+    stranger.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreTimeout, match="locked by another writer"):
+        await store.enqueue([job(1)])
+    stranger.execute("COMMIT")
+    await store.enqueue([job(1)])
+    stranger.close()
+    await store.close()
+
+
+async def test_one_spoilt_operation_does_not_take_its_group_with_it(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    await store.open()
+
+    def spoil(conn: sqlite3.Connection) -> None:
+        conn.execute("INSERT INTO hf_control VALUES ('k', 'n', 'v', 1)")
+        raise RuntimeError("spoilt")
+
+    spoilt = asyncio.ensure_future(store.process.writer.submit("spoil", spoil))
+    await asyncio.gather(store.enqueue([job(1)]), store.enqueue([job(2)]))
+    with pytest.raises(RuntimeError, match="spoilt"):
+        await spoilt
+    assert (await store.count()).enqueued == 2
+    assert await store.controls("k") == []
+    await store.close()
+
+
+async def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    path.write_bytes(b"this is a shopping list, not a database, and it is long enough" * 20)
+    store = SqliteStore(str(path))
+    with pytest.raises(StoreCorrupt, match="not a sound database"):
+        await store.open()
+    await store.close()
+
+
+async def test_a_folder_that_is_missing_is_named_with_its_fix(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "nowhere" / "jobs.db"))
+    with pytest.raises(StoreUnreachable, match=r"mkdir -p .*nowhere"):
+        await store.open()
+    (tmp_path / "nowhere").mkdir()
+    await store.open()
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "args"),
+    [
+        ("UPDATE hf_job SET extra = x'c1c1c1'", b'{"a":1}'),
+        ("UPDATE hf_policy SET body = x'00ff'", b'{"a":2}'),
+        ("DELETE FROM hf_policy", b'{"a":3}'),
+    ],
+)
+async def test_a_record_that_cannot_be_read_is_buried_with_its_bytes_and_stops_nobody(
+    tmp_path: Path, spoil: str, args: bytes
+) -> None:
+    path = str(tmp_path / "jobs.db")
+    store = SqliteStore(path, sync="normal")
+    await store.enqueue([job(1, args)])
+    await raw(store, spoil)
+    await store.close()
+    store = SqliteStore(path, sync="normal")
+    good = Job((2).to_bytes(16, "big"), LANE, Policy(attempts=2), b"{}")
+    await store.enqueue([good])
+    await store.beat(Beat("s", 15_000, Serves()))
+    claim = await store.claim(ClaimRequest("s", Serves(), 10, 10, 1))
+    assert [each.id for each in claim.jobs] == [good.id]
+    (view,) = await store.get([(1).to_bytes(16, "big")])
+    assert view is not None
+    assert (view.state, view.args) == (State.dead, args)
+    assert [attempt.outcome for attempt in await store.attempts(view.id)] == ["dead"]
+    assert [cause.type for cause in await store.causes()] == ["holdfast.Undecodable"]
+    await store.close()
+
+
+async def test_a_newer_layout_is_refused_and_left_alone(tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    store = SqliteStore(path)
+    await store.enqueue([job(1)])
+    await raw(store, "UPDATE hf_meta SET value = '99' WHERE key = 'layout'")
+    await store.close()
+    with pytest.raises(SchemaOutdated, match="layout 99"):
+        await store.open()
+    await store.close()
+
+
+async def test_many_handles_may_open_a_new_file_at_once(tmp_path: Path) -> None:
+    stores = [SqliteStore(str(tmp_path / "jobs.db")) for _ in range(8)]
+    await asyncio.gather(*(store.enqueue([job(number)]) for number, store in enumerate(stores)))
+    assert (await stores[0].count()).enqueued == 8
+    for store in stores:
+        await store.close()
+
+
+async def test_namespaces_see_nothing_of_each_other(tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    stores = [SqliteStore(path, namespace=name, sync="normal") for name in ("default", "shop", "Shop", "shop-2", "a.b")]
+    for number, store in enumerate(stores):
+        for _ in range(number + 1):
+            await store.enqueue([job(number * 10 + _)])
+    assert [(await store.count()).enqueued for store in stores] == [1, 2, 3, 4, 5]
+    for store in stores:
+        await store.close()
+
+
+def test_a_namespace_that_is_no_name_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="not a namespace"):
+        SqliteStore(None, namespace="a b; DROP TABLE")
+
+
+async def test_large_arguments_lie_apart_and_come_back_whole(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    small, large = b'{"a":"' + b"x" * 500 + b'"}', b'{"a":"' + b"x" * 5_000 + b'"}'
+    await store.enqueue([job(1, small), job(2, large)])
+    assert await raw(store, "SELECT count(*) FROM hf_body") == [(1,)]
+    views = await store.get([job(1).id, job(2).id])
+    assert [view.args for view in views if view is not None] == [small, large]
+    await store.beat(Beat("s", 15_000, Serves()))
+    claim = await store.claim(ClaimRequest("s", Serves(), 10, 10, 1))
+    assert [each.args for each in claim.jobs] == [small, large]
+    await store.close()
