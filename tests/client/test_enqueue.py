@@ -138,17 +138,25 @@ def test_unknown_options_are_refused_with_advice() -> None:
         app.task(quue="x")(lambda: None)  # type: ignore[call-overload]  # what a typo does at run time
 
 
-@pytest.mark.parametrize(("option", "fix"), [("conn", "committed"), ("retry", "@app.task")])
-def test_options_that_cannot_be_kept_are_refused_not_ignored(option: str, fix: str) -> None:
+def test_a_retry_function_of_one_call_is_refused_not_ignored() -> None:
     app = Holdfast("sqlite://")
 
     @app.task
     def t() -> None: ...
 
-    value: Any = {"conn": object(), "retry": lambda attempt, error: 1.0}[option]
     with pytest.raises(InvalidOption) as caught:
-        t.options(**{option: value})
-    assert fix in caught.value.fix
+        t.options(retry=lambda attempt, error: 1.0)
+    assert "@app.task" in caught.value.fix
+
+
+async def test_a_transaction_is_never_ignored_in_bulk(app: Holdfast) -> None:
+    @app.task(name="t")
+    def t() -> None: ...
+
+    conn: Any = {"conn": object()}
+    with pytest.raises(InvalidOption):
+        await app.enqueue_many([t.options(**conn).job()])
+    assert await _count(app) == 0
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
@@ -239,6 +247,19 @@ async def test_a_batch_over_the_bound_is_refused_unless_it_may_be_chunked(app: H
     jobs = await app.enqueue_many((t.job(n) for n in range(12_001)), atomic=False)
     assert len({job.id for job in jobs}) == 12_001
     assert await _count(app) == 12_001
+
+
+@pytest.mark.parametrize("place", [5_003, 5_500])
+async def test_a_chunk_that_is_refused_says_what_is_stored_already(app: Holdfast, place: int) -> None:
+    @app.task(name="t")
+    def t(n: Any) -> None: ...
+
+    orphan = t.options(after=["019a0000-0000-7000-8000-000000000000"])
+    with pytest.raises(UnknownParent, match=r"in jobs\[5000:6000\], counted from 5000: .*5,000 jobs before are stored"):
+        await app.enqueue_many(((orphan if n == place else t).job(n) for n in range(6_000)), atomic=False)
+    with pytest.raises(NotSerialisable, match=rf"jobs\[{place}\].*the 5,000 jobs before are stored"):
+        await app.enqueue_many((t.job(object() if n == place else n) for n in range(6_000)), atomic=False)
+    assert await _count(app) == 10_000
 
 
 async def test_a_batch_of_too_many_bytes_is_refused(app: Holdfast) -> None:

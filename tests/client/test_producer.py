@@ -134,6 +134,10 @@ async def test_a_batch_that_is_not_answered_names_its_ids(counting: CountingStor
         await producer.enqueue_batch(jobs, ())
     assert isinstance(caught.value, EnqueueTimeout)
     assert caught.value.ids == [id_text(job.id) for job in jobs]
+    with pytest.raises(EnqueueTimeout) as later:
+        await producer.enqueue_batch(jobs, (), ["earlier"])
+    assert later.value.ids == ["earlier", *caught.value.ids]
+    assert "jobs[:4], ids=error.ids, atomic=False" in later.value.fix
 
 
 def test_two_event_loops_in_two_threads_use_one_producer() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from holdfast.client.task import JobSpec
-from holdfast.core.errors import BatchTooLarge, InvalidArguments, UsageError
+from holdfast.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job
 from holdfast.core.task import build_job
@@ -41,6 +41,10 @@ class Batch:
         """True when it holds enough for a call of its own."""
         return len(self.jobs) >= _CHUNK_JOBS or self._bytes >= _CHUNK_BYTES
 
+    def place(self, first: int) -> str:
+        """Where this chunk lies in what the caller passed."""
+        return f"in jobs[{first}:{first + len(self.jobs)}], counted from {first}: "
+
     def refuse_if_too_large(self) -> None:
         """All or nothing has a bound, the same on every engine."""
         if len(self.jobs) <= MAX_BATCH_JOBS and self._bytes <= MAX_BATCH_BYTES:
@@ -56,6 +60,11 @@ def _build(item: object, id: bytes) -> tuple[Job, tuple[GateRule, ...]]:
         if isinstance(item, Coroutine):
             item.close()  # task.enqueue(...) where task.job(...) was meant: it will never run
         raise InvalidArguments(f"a {type(item).__qualname__} is not a job", fix="make it with task.job(...)")
+    if item.options.conn is not None:
+        # Ignoring it would store the job whether or not the caller's transaction commits.
+        raise InvalidOption(
+            "enqueue_many cannot join a transaction", fix="await .options(conn=...).enqueue(...) for each"
+        )
     signature = item.spec.signature
     if not signature.required.issubset(item.values):
         signature.bind_named(item.values)  # raises, naming what is missing

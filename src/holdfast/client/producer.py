@@ -26,13 +26,18 @@ Rules = Sequence[GateRule]
 class EnqueueTimeout(StoreTimeout):
     """The store did not answer in time. `ids` names the jobs: asking again with them is asking for the same jobs."""
 
-    def __init__(self, ids: Sequence[bytes], timeout_s: float) -> None:
-        self.ids = [id_text(raw) for raw in ids]
-        if len(self.ids) == 1:
-            what, fix = f"job {self.ids[0]}", f'ask again with .options(id="{self.ids[0]}"): it is the same job'
-        else:
-            what = f"{len(self.ids)} jobs"
+    def __init__(self, ids: Sequence[bytes], timeout_s: float, *, stored: Sequence[str] = ()) -> None:
+        """`stored` are the ids of earlier chunks of the same call, which are safe."""
+        self.ids = [*stored, *map(id_text, ids)]
+        if stored:
+            what = f"{len(stored)} jobs are stored, the {len(ids)} after them"
+            count = len(self.ids)
+            fix = f"ask again with enqueue_many(jobs[:{count}], ids=error.ids, atomic=False), then for jobs[{count}:]"
+        elif len(ids) > 1:
+            what = f"{len(ids)} jobs"
             fix = "ask again with enqueue_many(jobs, ids=error.ids): they are the same jobs"
+        else:
+            what, fix = f"job {self.ids[0]}", f'ask again with .options(id="{self.ids[0]}"): it is the same job'
         super().__init__(
             f"the store did not answer within {timeout_s:g} s; {what} may be stored or not", verb="enqueue", fix=fix
         )
@@ -51,13 +56,13 @@ class Producer:
         """Store one job, in one round trip with whatever other callers of this loop ask for meanwhile."""
         return await self.post().add(job, rules)
 
-    async def enqueue_batch(self, jobs: Sequence[Job], rules: Rules) -> list[Enqueued]:
-        """Store all jobs or none."""
+    async def enqueue_batch(self, jobs: Sequence[Job], rules: Rules, stored: Sequence[str] = ()) -> list[Enqueued]:
+        """Store all jobs or none; `stored` are the ids of the chunks before."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._store().enqueue(jobs, rules)
         except TimeoutError as error:
-            raise EnqueueTimeout([job.id for job in jobs], self._timeout_s) from error
+            raise EnqueueTimeout([job.id for job in jobs], self._timeout_s, stored=stored) from error
 
     def post(self) -> Post:
         """The letters and ids of the running loop."""
