@@ -50,13 +50,19 @@ class Template:
     'customer:42'
     """
 
-    __slots__ = ("_parts", "text")
+    __slots__ = ("_one", "_parts", "constant", "text")
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str) or not text:
             raise InvalidTask(f"{text!r} is not a key", fix='write text such as "smtp" or "customer:{customer}"')
         self.text = text
         self._parts: list[tuple[str, _Field | None]] = _parse(text)
+        # True when every job of a task gets the same text.
+        self.constant = all(place is None or place.name == "task" for _, place in self._parts)
+        # "customer:{customer}" is the common case, and on the path of every enqueue.
+        last = self._parts[-1][1]
+        single = len(self._parts) == 1 and last is not None and not last.steps
+        self._one = (self._parts[0][0], last.name) if single and last is not None else None
 
     def __repr__(self) -> str:
         return f"Template({self.text!r})"
@@ -66,11 +72,6 @@ class Template:
 
     def __hash__(self) -> int:
         return hash(self.text)
-
-    @property
-    def constant(self) -> bool:
-        """True when every job gets the same text."""
-        return all(place is None or place.name == "task" for _, place in self._parts)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,6 +89,11 @@ class Template:
 
     def fill(self, values: Mapping[str, object]) -> str:
         """The text for one call; `values` holds the arguments and the places."""
+        if self._one is not None:
+            literal, name = self._one
+            value = values.get(name)
+            if type(value) is str and len(value) + len(literal) <= MAX_KEY_CHARS:
+                return literal + value
         filled = "".join(
             literal + ("" if place is None else self._read(place, values)) for literal, place in self._parts
         )

@@ -78,9 +78,14 @@ class TaskSpec:
     max_payload_bytes: int = MAX_BYTES
     _lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
     _policies: dict[object, Policy] = field(default_factory=dict, init=False, repr=False)
+    _templates: dict[str, Template] = field(default_factory=dict, init=False, repr=False)
     _plain: tuple[Lane, tuple[GateRule, ...]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        if isinstance(self.group, str):
+            self._templates["group"] = Template(f"{{{self.group}}}")
+        if isinstance(self.unique, str):
+            self._templates["unique"] = Template(self.unique)
         varies = self.group or self.unique or any(not limit.template.constant for limit in self.limits)
         if not varies and not self.tags and self.cost == 1:
             object.__setattr__(self, "_plain", _lane(self, {}, PLAIN))
@@ -237,7 +242,7 @@ def _group(spec: TaskSpec, values: Mapping[str, Any]) -> str | None:
         return None
     if isinstance(chosen, str):
         value = values.get(chosen, spec.signature.defaults.get(chosen))
-        return None if value is None else Template(f"{{{chosen}}}").fill({chosen: value})
+        return None if value is None else spec._templates["group"].fill({chosen: value})
     said = chosen(values)
     if said is not None and not isinstance(said, str):
         raise InvalidOption(f"group= of {spec.name!r} answered {said!r}", fix="let it answer text or None")
@@ -262,7 +267,7 @@ def _unique_for(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> 
         option = spec.unique
         if isinstance(option, str):
             places = {"task": spec.name, "queue": options.queue or spec.queue}
-            option = Template(option).fill({**places, **spec.signature.defaults, **values})
+            option = spec._templates["unique"].fill({**places, **spec.signature.defaults, **values})
     return unique_of(
         option,
         task=spec.name,
