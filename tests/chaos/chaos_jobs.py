@@ -1,4 +1,4 @@
-"""The app of the chaos tests: each job leaves one line per run in a file, so that effects can be counted from outside."""
+"""The app of the chaos tests: each job leaves lines in a file, so that effects can be counted from outside."""
 
 from __future__ import annotations
 

@@ -1,0 +1,165 @@
+"""A field for chaos: real supervised workers as processes, one store on a file, and the trace that jobs leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.core.ids import IdMaker
+from holdfast.core.lease import Beat, Serves
+from holdfast.core.state import FINISHED
+from holdfast.core.task import build_job
+from holdfast.core.view import Counts, JobView
+from holdfast.runtime import WorkerSettings
+from holdfast.runtime.supervisor import SupervisorSettings
+from holdfast.stores.sqlite import SqliteStore
+from tests.chaos import chaos_jobs
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+class WorkerProcess:
+    """One `holdfast worker`: a supervisor and its children."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self.pid = process.pid
+
+    def children(self) -> list[int]:
+        """The pids of its child processes, as the kernel knows them."""
+        found = subprocess.run(["pgrep", "-P", str(self.pid)], capture_output=True, text=True, check=False)
+        return [int(line) for line in found.stdout.split()]
+
+    def tree(self) -> list[int]:
+        return [self.pid, *self.children()]
+
+    def signal(self, number: int) -> None:
+        kill(self.pid, number)
+
+    async def ended(self, within_s: float = 20) -> int:
+        """Its exit code."""
+        return await asyncio.to_thread(self.process.wait, within_s)
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+class Field:
+    """The store, the workers on it, and what can be seen from outside."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.url = f"sqlite:///{folder}/chaos.db?sync=normal"
+        self.trace_file = folder / "trace"
+        self.trace_file.touch()
+        self.store = SqliteStore(str(folder / "chaos.db"), sync="normal")
+        self.rng = random.Random(seed)
+        self._ids = IdMaker()
+        self._workers: list[WorkerProcess] = []
+
+    async def put(self, task: str, values: dict[str, Any], count: int = 1) -> list[bytes]:
+        """Enqueue `count` equal jobs."""
+        spec = chaos_jobs.app.parts().tasks[task]
+        ids = self._ids.make_many(count, time.time_ns() // 1_000_000)
+        await self.store.enqueue([build_job(spec, values, id=id)[0] for id in ids])
+        return ids
+
+    def start(self, *, processes: int = 1, app: str = "tests.chaos.chaos_jobs:app", **worker: Any) -> WorkerProcess:
+        """Start a worker with a short lease, so that takeovers are seen within the test."""
+        chosen = {"ttl_ms": 1_200, "beat_ms": 300, "sweep_ms": 200, "concurrency": 4, "grace_ms": 5_000, **worker}
+        settings = SupervisorSettings(
+            app_ref=app,
+            path=(str(ROOT),),
+            processes=processes,
+            log_level=os.environ.get("CHAOS_LOG", "CRITICAL"),
+            worker=WorkerSettings(**chosen),
+        )
+        command = [sys.executable, str(HERE / "start_worker.py"), msgspec.json.encode(settings).decode()]
+        env = {**os.environ, "CHAOS_URL": self.url, "CHAOS_TRACE": str(self.trace_file)}
+        started = WorkerProcess(subprocess.Popen(command, env=env, cwd=ROOT))
+        self._workers.append(started)
+        return started
+
+    def trace(self, word: str | None = None) -> list[list[str]]:
+        """The lines that jobs left: word, id, attempt, token, pid."""
+        lines = [line.split() for line in self.trace_file.read_text().splitlines()]
+        return [line for line in lines if word in (None, line[0])]
+
+    async def until(
+        self, what: str, true: Callable[[], bool | Coroutine[Any, Any, bool]], within_s: float = 30
+    ) -> None:
+        """Wait for something to become true; say what never did."""
+        deadline_s = time.monotonic() + within_s
+        while time.monotonic() < deadline_s:
+            answer = true()
+            if answer if isinstance(answer, bool) else await answer:
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError(f"within {within_s} s: {what}; counts {await self.store.count()}")
+
+    async def finished(self, count: int, within_s: float = 45) -> Counts:
+        """Wait until so many jobs have ended, however they did."""
+
+        async def all_ended() -> bool:
+            counts = await self.store.count()
+            return sum(counts.total(state) for state in FINISHED) >= count
+
+        await self.until(f"{count} jobs finished", all_ended, within_s)
+        return await self.store.count()
+
+    async def views(self, ids: list[bytes]) -> list[JobView]:
+        return [view for view in await self.store.get(ids) if view is not None]
+
+    async def freeze(self, worker: WorkerProcess) -> list[int]:
+        """Stop a worker's processes in their tracks, but not inside a write, which would stop everybody."""
+        observer = Beat("observer", 60_000, Serves((), ()))
+        while True:
+            tree = worker.tree()
+            for pid in tree:
+                kill(pid, signal.SIGSTOP)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await self.store.beat(observer)
+                    return tree
+            thaw(tree)
+
+    async def close(self) -> None:
+        """End every process that this test started."""
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                for pid in reversed(worker.tree()):
+                    kill(pid, signal.SIGCONT)
+                    kill(pid)
+            worker.process.wait()
+        await self.store.close()
+
+
+def thaw(pids: list[int]) -> None:
+    for pid in pids:
+        kill(pid, signal.SIGCONT)
+
+
+def starts_per_job(trace: list[list[str]]) -> Counter[str]:
+    return Counter(line[1] for line in trace)

@@ -1,0 +1,16 @@
+"""Starts a supervised worker of the chaos app, as the command line does; settings come as JSON."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import msgspec
+
+from holdfast.runtime.log import setup_logging
+from holdfast.runtime.supervisor import SupervisorSettings, supervise
+
+settings = msgspec.json.decode(sys.argv[1], type=SupervisorSettings)
+setup_logging(level=os.environ.get("CHAOS_LOG", "ERROR"))
+sys.exit(asyncio.run(supervise(settings)))

@@ -1,0 +1,159 @@
+"""Real processes, real signals: whatever is killed or frozen, no job is lost and none pays for its neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+from holdfast.core.ids import id_text
+from holdfast.core.state import State
+from tests.chaos.field import Field, WorkerProcess, alive, kill, starts_per_job, thaw
+
+
+async def test_kill_9_of_random_children_and_supervisors_loses_nothing(field: Field) -> None:
+    ids = await field.put("short", {"ms": 40}, 400) + await field.put("in_thread", {"ms": 40}, 100)
+    workers = [field.start(processes=2, concurrency=2) for _ in range(2)]
+    await field.until("the first jobs ran", lambda: len(field.trace("end")) > 5)
+    kills = 0
+    while len(field.trace("end")) < 400 and kills < 9:
+        await asyncio.sleep(field.rng.uniform(0.1, 0.4))
+        place = field.rng.randrange(2)
+        victim = field.rng.choice(workers[place].tree())
+        kill(victim)
+        kills += 1
+        if victim == workers[place].pid:
+            await workers[place].ended()
+            workers[place] = field.start(processes=2, concurrency=2)
+    counts = await field.finished(500)
+    views = await field.views(ids)
+    assert kills > 3
+    assert {view.state for view in views} == {State.succeeded}
+    assert {view.attempt for view in views} == {1}  # a crash of the process is no attempt of the job
+    assert counts.succeeded == 500
+    assert len(starts_per_job(field.trace("end"))) == 500
+
+
+async def test_the_supervisor_hands_back_at_once_what_its_dead_child_held(field: Field) -> None:
+    """Long before the lease of 15 s would have run out."""
+    ids = await field.put("short", {"ms": 300}, 4)
+    worker = field.start(ttl_ms=15_000, beat_ms=5_000, concurrency=2, reserved=0.0)
+    await field.until("two jobs run", lambda: len(field.trace("start")) >= 2)
+    for child in worker.children():
+        kill(child)
+    await field.finished(4, within_s=8)
+    views = await field.views(ids)
+    assert sorted(view.lost for view in views) == [0, 0, 1, 1]
+    assert {view.attempt for view in views} == {1}
+
+
+async def test_a_frozen_worker_thawed_late_is_refused(field: Field) -> None:
+    (id,) = await field.put("short", {"ms": 2_000})
+    frozen = field.start()
+    await field.until("the job runs", lambda: len(field.trace("start")) == 1)
+    field.start()
+    await field.until("both workers live", lambda: sessions(field, 2))
+    stopped = await field.freeze(frozen)
+    await field.finished(1)
+    before = (await field.views([id]))[0]
+    thaw(stopped)
+    await field.until("the thawed worker lives again", lambda: sessions(field, 2))
+    frozen.signal(signal.SIGTERM)
+    assert await frozen.ended() == 0
+    after = (await field.views([id]))[0]
+    assert (after.state, after.finished_at_ms, after.token) == (State.succeeded, before.finished_at_ms, before.token)
+    assert (await field.store.count()).succeeded == 1
+    first, later = field.trace("start")
+    assert int(first[3]) < int(later[3])  # the fencing token has grown
+
+
+async def sessions(field: Field, count: int) -> bool:
+    """True when so many workers are alive, by the store's word."""
+    names = [view.session for view in await field.store.sessions()]
+    return len([name for name in names if name != "observer"]) == count
+
+
+async def test_a_poison_job_dies_alone(field: Field) -> None:
+    neighbours = await field.put("short", {"ms": 150}, 12)
+    (poison,) = await field.put("poison", {})
+    more = await field.put("short", {"ms": 150}, 12)
+    field.start(concurrency=8)
+    counts = await field.finished(25)
+    dead = (await field.views([poison]))[0]
+    assert (dead.state, dead.cause) == (State.dead, "poison")
+    assert counts.total(State.succeeded) == 24
+    assert {view.attempt for view in await field.views(neighbours + more)} == {1}
+
+
+async def test_a_rolling_deployment_spends_no_attempts(field: Field) -> None:
+    quick = await field.put("short", {"ms": 60}, 150)
+    slow = await field.put("short", {"ms": 900}, 4)
+    worker = field.start(processes=2, grace_ms=200)
+    for _ in range(3):
+        seen = len(field.trace("end"))
+        await field.until("the new release works", lambda seen=seen: len(field.trace("end")) > seen)  # type: ignore[misc]
+        newer = field.start(processes=2, grace_ms=200)
+        worker.signal(signal.SIGTERM)
+        assert await worker.ended() == 0
+        worker = newer
+    counts = await field.finished(154)
+    views = await field.views(quick + slow)
+    assert {view.state for view in views} == {State.succeeded}
+    assert {view.attempt for view in views} == {1}
+    assert (counts.lost, counts.stale) == (0, 0)
+    assert {view.lost for view in views} == {0}
+
+
+async def test_a_worker_whose_loop_is_blocked_keeps_its_lease(field: Field) -> None:
+    await field.put("blocking", {"ms": 4_000})
+    field.start()
+    await field.until("the loop is blocked", lambda: len(field.trace("start")) == 1)
+    field.start()
+    counts = await field.finished(1)
+    assert len(field.trace("start")) == 1
+    assert (counts.lost, counts.stale) == (0, 0)
+
+
+async def test_the_supervisor_beats_for_a_child_that_cannot(field: Field) -> None:
+    """As when an extension holds the interpreter: here the child alone is stopped for three lease times."""
+    await field.put("short", {"ms": 200})
+    worker = field.start()
+    await field.until("the job runs", lambda: len(field.trace("start")) == 1)
+    field.start()
+    (child,) = worker.children()
+    kill(child, signal.SIGSTOP)
+    await asyncio.sleep(3.6)
+    kill(child, signal.SIGCONT)
+    counts = await field.finished(1)
+    assert len(field.trace("start")) == 1
+    assert (counts.lost, counts.stale) == (0, 0)
+
+
+async def test_children_of_a_killed_supervisor_finish_and_end(field: Field) -> None:
+    (id,) = await field.put("short", {"ms": 500})
+    worker = field.start()
+    await field.until("the job runs", lambda: len(field.trace("start")) == 1)
+    children = worker.children()
+    worker.signal(signal.SIGKILL)
+    await worker.ended()
+    await field.until("the children end", lambda: not any(alive(pid) for pid in children))
+    view = (await field.views([id]))[0]
+    assert (view.state, view.attempt) == (State.succeeded, 1)
+    assert await field.store.sessions() == []
+
+
+async def test_a_second_signal_does_not_wait_for_the_grace(field: Field) -> None:
+    (id,) = await field.put("short", {"ms": 60_000})
+    worker: WorkerProcess = field.start(grace_ms=60_000)
+    await field.until("the job runs", lambda: len(field.trace("start")) == 1)
+    worker.signal(signal.SIGTERM)
+    await asyncio.sleep(0.3)
+    assert worker.process.poll() is None
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended(within_s=8) == 0
+    view = (await field.views([id]))[0]
+    assert (view.state, view.attempt) == (State.ready, 0), id_text(id)
+
+
+async def test_a_worker_that_cannot_start_says_so_and_ends(field: Field) -> None:
+    worker = field.start(app="tests.chaos.nowhere:app")
+    assert await worker.ended(within_s=20) == 1
