@@ -52,6 +52,8 @@ WORKERS: list[tuple[tuple[str, ...] | None, tuple[str, ...] | None, tuple[str, .
     (None, ("other",), ()),
 ]
 
+AFTER: list[IfParentFails] = ["cancel", "cancel", "run", "wait"]
+
 picks = st.integers(0, 1 << 20)
 delays = st.sampled_from([0, 0, 0, 1_500, 9_000])
 
@@ -69,7 +71,6 @@ class StoreWalk(RuleBasedStateMachine):
         self.given: list[tuple[Claimed, str]] = []  # everything ever handed out, with its session
         self.alive: dict[str, Hand] = {}
         self.silent: dict[str, int] = {}  # session → when it beat last
-        self.last: tuple[Hand, int, int, list[Claimed]] | None = None  # a claim that may be repeated
         self.born = 0
 
     def run(self, step: Coroutine[Any, Any, T]) -> T:
@@ -79,163 +80,141 @@ class StoreWalk(RuleBasedStateMachine):
     def now_ms(self) -> int:
         return self.bench.clock.now_ms
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(lanes=st.lists(picks, min_size=4, max_size=12))
+    def begin(self, lanes: list[int]) -> None:
         self.run(self.bench.declare(*(GateRule(f"limit:{key}", concurrency=cap) for key, cap in CEILINGS.items())))
         for kind in range(len(WORKERS)):
-            self.hire(kind)
+            self._hire(kind)
+        self.put(lanes, 0, None, 10)
 
     # -- producers
 
     @rule(
-        lane=picks, delay_ms=delays, unique=st.sampled_from([None, None, "u1", "u2"]), max_lost=st.sampled_from([2, 10])
+        lanes=st.lists(picks, min_size=1, max_size=6),
+        delay_ms=delays,
+        unique=st.sampled_from([None, None, "u1", "u2"]),
+        max_lost=st.sampled_from([1, 2, 10]),
     )
-    def put(self, lane: int, delay_ms: int, unique: str | None, max_lost: int) -> None:
-        options = LANES[lane % len(LANES)].copy()
-        options["unique"] = Unique(unique) if unique else None
-        options["delay_ms"] = delay_ms
-        options["policy"] = Policy(max_lost=max_lost)
-        self._put(self.bench.job(**options))
+    def put(self, lanes: list[int], delay_ms: int, unique: str | None, max_lost: int) -> None:
+        jobs = []
+        for lane in lanes:
+            options = LANES[lane % len(LANES)].copy()
+            options["unique"] = Unique(unique) if unique else None
+            options["delay_ms"] = delay_ms
+            options["policy"] = Policy(max_lost=max_lost)
+            jobs.append(self.bench.job(**options))
+        self._put(jobs)
 
     @precondition(lambda self: self.model.jobs)
-    @rule(parent=picks, delay_ms=delays, then=st.sampled_from(["cancel", "cancel", "run", "wait"]))
-    def put_after(self, parent: int, delay_ms: int, then: IfParentFails) -> None:
-        parents = [job.id for job in self.model.jobs.values() if job.state is not State.cancelled]
-        if parents:
-            self._put(self.bench.job(after=(parents[parent % len(parents)],), if_parent_fails=then, delay_ms=delay_ms))
+    @rule(parents=st.lists(picks, min_size=1, max_size=4), delay_ms=delays, then=st.sampled_from(AFTER))
+    def put_after(self, parents: list[int], delay_ms: int, then: IfParentFails) -> None:
+        known = [job.id for job in self.model.jobs.values() if job.state is not State.cancelled]
+        if known:
+            after = [known[parent % len(known)] for parent in parents]
+            self._put([self.bench.job(after=(id,), if_parent_fails=then, delay_ms=delay_ms) for id in after])
 
     @precondition(lambda self: self.made)
     @rule(pick=picks)
     def put_again(self, pick: int) -> None:
         job = self.made[pick % len(self.made)]
-        answer = self.run(self.bench.put(job))[0]
-        assert answer.existing
-        # The id of a job that was answered with another's (its key was held) names no job of its own.
-        assert answer.id in self.model.jobs or answer.id == job.id
+        assert self.run(self.bench.put(job))[0].existing
 
-    def _put(self, job: Job) -> None:
-        answer = self.run(self.bench.put(job))[0]
-        assert (answer.id, answer.existing) == self.model.enqueue(job, self.now_ms)
-        if not answer.existing:
-            self.made.append(job)
+    def _put(self, jobs: list[Job]) -> None:
+        answers = self.run(self.bench.put(*jobs))
+        expected = [self.model.enqueue(job, self.now_ms) for job in jobs]
+        assert [(answer.id, answer.existing) for answer in answers] == expected
+        self.made += [job for job, answer in zip(jobs, answers, strict=True) if not answer.existing]
 
     # -- workers
-
-    @rule(kind=picks)
-    def hire(self, kind: int) -> None:
-        if len(self.alive) >= 4:
-            return
-        self.born += 1
-        queues, tasks, capabilities = WORKERS[kind % len(WORKERS)]
-        name = f"w{self.born}"
-        hand = self.bench.hand(name, queues=queues, tasks=tasks, capabilities=capabilities, ttl_ms=TTL_MS)
-        assert self.run(hand.beat()).fresh
-        self.alive[name] = hand
 
     def _hand(self, pick: int) -> Hand:
         names = sorted(self.alive)
         return self.alive[names[pick % len(names)]]
 
     @precondition(lambda self: self.alive)
-    @rule(pick=picks, limit=st.integers(1, 5), slots=st.integers(0, 5), least_urgent=st.sampled_from([LEAST_URGENT, 3]))
-    def claim(self, pick: int, limit: int, slots: int, least_urgent: int) -> None:
+    @rule(pick=picks, limit=st.integers(1, 5), slots=st.integers(0, 5), urgent=st.booleans(), unheard=st.booleans())
+    def claim(self, pick: int, limit: int, slots: int, urgent: bool, unheard: bool) -> None:
         hand = self._hand(pick)
         self.run(self._beat(hand))
-        self.run(self._claim(hand, limit, min(slots, limit), least_urgent))
+        self.run(self._claim(hand, limit, min(limit, 5 - slots), 3 if urgent else LEAST_URGENT, unheard=unheard))
 
-    async def _claim(self, hand: Hand, limit: int, slots: int, least_urgent: int = LEAST_URGENT) -> list[Claimed]:
+    async def _claim(
+        self, hand: Hand, limit: int, slots: int, least_urgent: int = LEAST_URGENT, *, unheard: bool = False
+    ) -> list[Claimed]:
         before = await self._views()
         seq = next_seq()
         answer = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
-        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent)
         given = list(answer.jobs)
+        if given and unheard:
+            again = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
+            assert sorted((job.id, job.token) for job in again.jobs) == sorted((job.id, job.token) for job in given)
+        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent)
         self.model.claimed(given, request, before, all_given=not answer.again, now_ms=self.now_ms)
         known = {(claimed.id, claimed.token) for claimed, _ in self.given}
         assert not [job for job in given if (job.id, job.token) in known], "a token was given twice"
         self.given += [(claimed, hand.session) for claimed in given]
-        self.last = (hand, seq, limit, given) if given else self.last
         return given
 
-    @precondition(lambda self: self.last is not None)
-    @rule()
-    def claim_unheard(self) -> None:
-        """The answer was lost on the way: the same question gets the same jobs, as far as they are still held."""
-        assert self.last is not None
-        hand, seq, limit, given = self.last
-        if hand.session in self.alive:
-            self.run(self._beat(hand))
-            again = self.run(hand.ask(limit, seq=seq)).jobs
-            held = [(job.id, job.token) for job in given if self.model_token(job.id) == job.token]
-            assert sorted((job.id, job.token) for job in again if (job.id, job.token) in held) == sorted(held)
-            assert {(job.id, job.token) for job in again} <= {(job.id, job.token) for job in given}
-
-    def model_token(self, id: bytes) -> int:
-        job = self.model.jobs.get(id)
-        return job.token if job else 0
-
-    @precondition(lambda self: self.given)
-    @rule(pick=picks, ending=st.sampled_from(sorted(ENDINGS)), twice=st.booleans())
-    def settle(self, pick: int, ending: str, twice: bool) -> None:
+    @precondition(lambda self: self.given and self.alive)
+    @rule(picked=st.lists(picks, min_size=1, max_size=3), ending=st.sampled_from(sorted(ENDINGS)), twice=st.booleans())
+    def settle(self, picked: list[int], ending: str, twice: bool) -> None:
         """Newest first, so that live tokens are met often; old ones are the stale holders."""
-        claimed, session = self.given[-1 - pick % len(self.given)]
-        transition = ENDINGS[ending](claimed)
-        if ending == "hold":
-            # Holding a gate would starve the walk; a release at the same place moves the job alike.
-            transition = Release(claimed.id, claimed.token, started=True)
-        hand = self.alive.get(session) or self._some_hand()
-        if hand is None:
-            return
+        chosen = [self.given[-1 - pick % len(self.given)] for pick in picked]
+        hand = self.alive.get(chosen[0][1]) or next(iter(self.alive.values()))
+        # Holding a gate would starve the walk; a release moves the job alike.
+        transitions = [ENDINGS["release" if ending == "hold" else ending](claimed) for claimed, _ in chosen]
         seq = next_seq()
-        expected = self.model.settle(transition, self.now_ms)
-        answers = self.run(hand.settle(transition, seq=seq))
-        assert answers[0].answer == expected
+        expected = [self.model.settle(transition, self.now_ms) for transition in transitions]
+        answers = self.run(hand.settle(*transitions, seq=seq))
+        assert [answer.answer for answer in answers] == expected
         if twice:
-            assert self.run(hand.settle(transition, seq=seq)) == answers
+            assert self.run(hand.settle(*transitions, seq=seq)) == answers
 
-    def _some_hand(self) -> Hand | None:
-        return next(iter(self.alive.values()), None)
-
-    @precondition(lambda self: self.alive)
-    @rule(pick=picks)
-    def beat(self, pick: int) -> None:
-        self.run(self._beat(self._hand(pick)))
-
-    async def _beat(self, hand: Hand) -> None:
-        pulse = await hand.beat()
-        wanted = {
-            (job.id, job.token)
-            for job in self.model.jobs.values()
-            if job.session == hand.session and job.cancel_requested
-        }
-        if pulse.fresh:
-            await self._notice()
-            assert not [job for job in self.model.jobs.values() if job.session == hand.session]
-        else:
-            assert set(pulse.cancels) == wanted
-
-    @precondition(lambda self: self.alive)
-    @rule(pick=picks)
-    def crash(self, pick: int) -> None:
+    @rule(pick=picks, how=st.sampled_from(["hire", "crash", "leave", "die"]))
+    def turn_over(self, pick: int, how: str) -> None:
+        """Workers come and go: a new one, one that falls silent, one that leaves, one whose supervisor cleans up."""
+        if how == "hire" or not self.alive:
+            self._hire(pick)
+            return
         hand = self._hand(pick)
         self.run(self._beat(hand))
         del self.alive[hand.session]
-        self.silent[hand.session] = self.now_ms
+        mine = [job for job in self.model.jobs.values() if job.session == hand.session]
+        if how == "crash":
+            self.silent[hand.session] = self.now_ms
+        elif how == "leave":
+            self.run(hand.leave())
+            for job in mine:
+                assert self.model.settle(Release(job.id, job.token), self.now_ms) == "done"
+        else:
+            held = self.run(self.bench.store.held(hand.session))
+            assert {(one.id, one.token, one.lost) for one in held} == {(job.id, job.token, job.lost) for job in mine}
+            lost = [Lose(one.id, one.token) for one in held]
+            assert [self.model.settle(each, self.now_ms) for each in lost] == ["done"] * len(lost)
+            self.run(hand.settle(*lost))
+            self.run(hand.leave())
 
-    @precondition(lambda self: self.alive)
-    @rule(pick=picks)
-    def leave(self, pick: int) -> None:
-        hand = self._hand(pick)
-        self.run(hand.leave())
-        del self.alive[hand.session]
-        for job in [job for job in self.model.jobs.values() if job.session == hand.session]:
-            assert self.model.settle(Release(job.id, job.token), self.now_ms) == "done"
+    def _hire(self, kind: int) -> None:
+        if len(self.alive) < 4:
+            self.born += 1
+            queues, tasks, capabilities = WORKERS[kind % len(WORKERS)]
+            name = f"w{self.born}"
+            hand = self.bench.hand(name, queues=queues, tasks=tasks, capabilities=capabilities, ttl_ms=TTL_MS)
+            assert self.run(hand.beat()).fresh
+            self.alive[name] = hand
+
+    async def _beat(self, hand: Hand) -> None:
+        pulse = await hand.beat()
+        mine = [job for job in self.model.jobs.values() if job.session == hand.session]
+        assert set(pulse.cancels) == {(job.id, job.token) for job in mine if job.cancel_requested}
+        assert not pulse.fresh
 
     # -- people
 
     @precondition(lambda self: self.made)
     @rule(pick=picks, force=st.booleans())
     def cancel(self, pick: int, force: bool) -> None:
-        id = self.made[pick % len(self.made)].id
+        id = self.made[-1 - pick % len(self.made)].id
         answer = self.run(self.bench.cancel(id, force=force))
         assert answer == [self.model.cancel(id, force=force, now_ms=self.now_ms)]
 
@@ -250,13 +229,18 @@ class StoreWalk(RuleBasedStateMachine):
         else:
             assert self.run(self.bench.retry(id)) == [self.model.retry(id, self.now_ms)]
 
-    @rule(queue=st.sampled_from(["default", "second"]))
-    def pause_or_resume(self, queue: str) -> None:
-        if queue in self.model.paused:
-            self._resume(queue)
+    @rule(what=st.sampled_from(["default", "second", "reopen"]))
+    def operate(self, what: str) -> None:
+        """Pause or resume a queue; or let everybody go on through another handle, as after a restart."""
+        if what == "reopen":
+            self.bench.store = self.run(self.harness.reopen(self.bench.store))
+            for hand in self.alive.values():
+                hand.store = self.bench.store
+        elif what in self.model.paused:
+            self._resume(what)
         else:
-            self.run(self.bench.change(GateChange(f"queue:{queue}", pause=Pause("walk", "", self.now_ms))))
-            self.model.paused.add(queue)
+            self.run(self.bench.change(GateChange(f"queue:{what}", pause=Pause("walk", "", self.now_ms))))
+            self.model.paused.add(what)
 
     def _resume(self, queue: str) -> None:
         self.run(self.bench.change(GateChange(f"queue:{queue}", resume=True)))
@@ -264,40 +248,28 @@ class StoreWalk(RuleBasedStateMachine):
 
     # -- time
 
-    @rule(seconds=st.integers(1, 12))
-    def sweep(self, seconds: int) -> None:
-        self.run(self._sweep(seconds * SWEEP_MS))
+    @rule(ms=st.sampled_from([1, 1_000, 5_000, 25_000]), outage=st.booleans())
+    def let_time_pass(self, ms: int, outage: bool) -> None:
+        """Beside a janitor; or, in an outage, nobody beats or sweeps, and who lives beats first when it is over."""
+        if outage:
+            self.bench.clock.advance(ms)
+            for hand in self.alive.values():
+                self.run(self._beat(hand))
+        else:
+            self.run(self._sweep(ms))
 
     async def _sweep(self, ms: int) -> None:
         await self.bench.sweep(ms, *self.alive.values())
         await self._notice()
 
-    @rule(ms=st.sampled_from([1, 700, 20_000, 120_000]))
-    def outage(self, ms: int) -> None:
-        """Time in which nobody beats or sweeps; who lives beats first when it is over."""
-        self.bench.clock.advance(ms)
-        for hand in self.alive.values():
-            self.run(self._beat(hand))
-
     async def _notice(self) -> None:
         """Follow the store in what it alone decides: when a silent session has lost its jobs."""
         views = await self._views()
         for job in [job for job in self.model.jobs.values() if job.token]:
-            if views[job.id].token == job.token:
-                since_ms = self.silent.get(job.session)
-                assert since_ms is None or self.now_ms - since_ms < 10 * PATIENCE_MS, "a lease outlives its session"
-                continue
-            assert job.session in self.silent, "a lease was taken from a session that lives"
-            assert self.now_ms - self.silent[job.session] >= TTL_MS, "a lease was taken too early"
-            assert self.model.settle(Lose(job.id, job.token), self.now_ms) == "done"
-
-    @rule()
-    def reopen(self) -> None:
-        """Everybody goes on through another handle, as after a restart."""
-        store = self.run(self.harness.reopen(self.bench.store))
-        self.bench.store = store
-        for hand in self.alive.values():
-            hand.store = store
+            if views[job.id].token != job.token:
+                assert job.session in self.silent, "a lease was taken from a session that lives"
+                assert self.now_ms - self.silent[job.session] >= TTL_MS, "a lease was taken too early"
+                assert self.model.settle(Lose(job.id, job.token), self.now_ms) == "done"
 
     # -- judging
 
@@ -332,7 +304,8 @@ class StoreWalk(RuleBasedStateMachine):
         self.silent.update(dict.fromkeys(self.alive, self.now_ms))
         self.alive.clear()
         self.run(self._sweep(2 * PATIENCE_MS))
-        self.hire(0)
+        assert not [job for job in self.model.jobs.values() if job.token], "a lease outlives its silent session"
+        self._hire(0)
         (healer,) = self.alive.values()
         for _ in range(2 * len(self.made) + 10):
             given = self.run(self._claim(healer, 8, 8))

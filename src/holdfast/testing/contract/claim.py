@@ -210,6 +210,19 @@ class TestSlots:
         job = (await hand.claim(5, slots=1))[0]
         assert (job.id, job.lost) == (id, 1)
 
+    async def test_a_suspect_without_a_slot_holds_no_less_urgent_job_of_its_task_back(self, bench: Bench) -> None:
+        await bench.add(priority=3)
+        hand = bench.hand()
+        await hand.lose(await hand.take())
+        plain = await bench.add(priority=5)
+        assert await hand.ids(5, slots=0) == [plain]
+
+    async def test_a_keyed_job_without_a_slot_holds_no_plain_job_of_its_task_back(self, bench: Bench) -> None:
+        await bench.add(keys=("customer:1",))
+        plain = await bench.add()
+        hand = bench.hand()
+        assert await hand.ids(5, slots=0) == [plain]
+
     async def test_suspects_and_limited_jobs_share_the_slots(self, bench: Bench) -> None:
         hand = bench.hand()
         await bench.add_many(2)
