@@ -202,6 +202,17 @@ def test_a_named_time_is_kept_with_a_little_jitter_and_a_day_at_most(asked_ms: i
     assert least <= found.delay_ms <= max(least + 1, least * 1.1)
 
 
+def test_workers_held_together_do_not_come_back_together() -> None:
+    rng = random.Random(3)
+    found = [decide(job(), Limited(10_000), rng=rng) for _ in range(50)]
+    assert len({hold.delay_ms for hold in found if isinstance(hold, Hold)}) > 20
+
+
+def test_a_function_may_ask_for_no_wait_at_all() -> None:
+    found = decided(job(), Raised(failure()), retry_function=lambda attempt, error: 0, error=ValueError())
+    assert found == RetryAfter(ID, TOKEN, failure(), 0)
+
+
 def test_an_error_of_that_kind_is_pushback_too() -> None:
     found = decided(job(lane=LIMITED), Raised(failure("rate_limited"), retry_after_ms=500))
     assert isinstance(found, Hold)

@@ -47,23 +47,17 @@ class Place(Struct, frozen=True):
 def places(ring: Sequence[Turn], served: Sequence[int]) -> list[Place]:
     """Who stands where after `served`, in the order in which those that move take their new turns.
 
-    A turn cut short keeps its place and its remainder; one cut short in a later round of the same
-    batch goes behind those who wait, but ahead of those who were fully served. Of these, whoever had
-    fewer turns in the batch comes first: it is the one whose turn is next.
+    A turn cut short keeps its place and its remainder. Of those whose turn is over, whoever had fewer
+    turns in the batch comes first: it is the one whose turn is next, perhaps with a part of it taken.
     """
     kept: list[Place] = []
-    cut: list[Place] = []
-    done: list[tuple[int, Place]] = []
+    moved: list[tuple[int, Place]] = []
     for turn, count in zip(ring, served, strict=True):
         if count < turn.left:
             if count:
                 kept.append(Place(turn.member, turn.left - count, moves=False))
             continue
         turns, over = divmod(count - turn.left, turn.weight)
-        place = Place(turn.member, turn.weight - over, moves=True)
-        if over:
-            cut.append(place)
-        else:
-            done.append((turns, place))
-    done.sort(key=lambda served: served[0])
-    return kept + cut + [place for _, place in done]
+        moved.append((turns, Place(turn.member, turn.weight - over, moves=True)))
+    moved.sort(key=lambda served: served[0])
+    return kept + [place for _, place in moved]
