@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -18,7 +19,7 @@ from holdfast.client.registry import Published
 from holdfast.client.task import JobSpec
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.errors import InvalidOption, StoreTimeout, UnknownQueue, UsageError
-from holdfast.core.ids import id_bytes
+from holdfast.core.ids import IdMaker, id_bytes
 from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
@@ -83,13 +84,21 @@ class Client:
     # -- asking for work
 
     async def enqueue(self, spec: TaskSpec, values: Mapping[str, Any], options: Options) -> JobHandle[Any]:
-        """Store one job."""
+        """Store one job; with `conn`, when the caller's own transaction commits."""
+        if options.conn is not None:
+            return await self._enqueue_on(options.conn, spec, values, options)
         post = self._producer.post()
         job, rules = build_job(spec, values, options, id=options.id or post.new_id())
-        if options.conn is None:
-            answer = await post.add(job, rules)
-        else:
-            (answer,) = await self.store.enqueue_on(options.conn, [job], rules)
+        answer = await post.add(job, rules)
+        return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
+
+    async def _enqueue_on(
+        self, conn: object, spec: TaskSpec, values: Mapping[str, Any], options: Options
+    ) -> JobHandle[Any]:
+        """No deadline and no shared round trip: both would act on the caller's connection behind its back."""
+        id = options.id or IdMaker().make(time.time_ns() // 1_000_000)
+        job, rules = build_job(spec, values, options, id=id)
+        (answer,) = await self.store.enqueue_on(conn, [job], rules)
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
 
     async def enqueue_named(self, name: str, args: Mapping[str, Any], options: CallOptions) -> JobHandle[Any]:

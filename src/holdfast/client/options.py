@@ -40,3 +40,4 @@ class CallOptions(TypedDict, total=False):
     timeout: Duration | None
     retry: RetryValue
     id: str
+    conn: Any  # the caller's own database connection, inside its transaction

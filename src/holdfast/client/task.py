@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
+from holdfast.client.bridge import run_here
 from holdfast.client.handle import JobHandle
 from holdfast.client.options import CallOptions
 from holdfast.core.errors import InvalidArguments
@@ -75,6 +76,9 @@ class Task(Generic[P, R]):
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for code without an event loop; inside one it raises WrongContext."""
+        if self._options.conn is not None:
+            # The caller's connection belongs to the caller's thread: the bridge's may not touch it.
+            return run_here(self.enqueue(*args, **kwargs))
         return self._client.bridge.run(self.enqueue(*args, **kwargs), instead="await .enqueue()")
 
     def options(self, **options: Unpack[CallOptions]) -> Self:

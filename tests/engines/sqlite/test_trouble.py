@@ -183,3 +183,16 @@ async def test_large_arguments_lie_apart_and_come_back_whole(tmp_path: Path) -> 
     claim = await store.claim(ClaimRequest("s", Serves(), 10, 10, 1))
     assert [each.args for each in claim.jobs] == [small, large]
     await store.close()
+
+
+async def test_with_rare_sweeps_a_silent_session_is_taken_back_after_its_lease_time(tmp_path: Path) -> None:
+    """Agents without a worker: nobody sweeps for minutes, and each sweep comes after a gap."""
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    start = 1_000_000
+    await store.enqueue([job(1)], now_ms=start)
+    await store.expire(now_ms=start)
+    await store.beat(Beat("agent", 15_000, Serves()), now_ms=start)
+    await store.claim(ClaimRequest("agent", Serves(), 1, 1, 1), now_ms=start)
+    assert await store.expire(now_ms=start + 60_000) == 0, "it may be that the store was away: wait one lease time"
+    assert await store.expire(now_ms=start + 120_000) == 1
+    await store.close()

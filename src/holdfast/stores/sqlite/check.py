@@ -34,8 +34,6 @@ def findings(conn: Statements, path: str | None, sync: Sync) -> list[Finding]:
     if kind in NETWORK:
         text = f"the file is on a network file system ({kind}), whose locks cannot be trusted"
         found.append(Finding("error", "network", text, "move it to a local disk, or use PostgreSQL"))
-    if conn.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-        found.append(Finding("error", "corrupt", "the file fails SQLite's quick check", "restore it from a backup"))
     return found
 
 

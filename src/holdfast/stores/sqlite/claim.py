@@ -16,7 +16,7 @@ from holdfast.core.job import LEAST_URGENT, Lane, Policy
 from holdfast.core.lease import Claim, Claimed, ClaimRequest, Input, Note
 from holdfast.core.transition import Failure
 from holdfast.stores.sqlite import graph, lanes
-from holdfast.stores.sqlite.enqueue import Extra, decode_extra
+from holdfast.stores.sqlite.packed import PLAIN, Extra, extra_or_none
 from holdfast.stores.sqlite.tx import INPUTS, NOTES, READY, RUNNING, Tx
 
 MAX_CLAIM = 1024
@@ -26,7 +26,6 @@ SLACK_MS = 30_000  # beyond the hard timeout that the worker itself enforces
 UNDECODABLE = Failure("permanent", "holdfast.Undecodable", "the stored record cannot be decoded; its bytes are kept")
 
 _encode = msgspec.json.Encoder().encode
-_plain = Extra()
 NO_INPUTS: dict[bytes, Input] = {}
 
 
@@ -94,7 +93,7 @@ def _repeat(tx: Tx, tokens: list[int]) -> Claim:
         probes = {id for id, charged in tx.rows("charges_of_token", (token,)) if charged and _is_probe(charged)}
         for row in map(Row._make, tx.rows("rows_of_token", (token,))):
             spent = row._replace(attempt=row.attempt - 1)
-            jobs.append(_claimed(tx, spent, token, decode_or_none(row) or _plain, row.id in probes))
+            jobs.append(_claimed(tx, spent, token, extra_or_none(row.extra) or PLAIN, row.id in probes))
     jobs.sort(key=lambda job: (job.lane.priority, job.due_at_ms, job.id))
     return Claim(tuple(jobs), tx.now_ms)
 
@@ -346,7 +345,7 @@ class Taking:
             if row.expires_ms is not None and row.expires_ms <= self.tx.now_ms:
                 graph.cancel_waiting(self.tx, row.id, "expired")
                 continue
-            extra = decode_or_none(row)
+            extra = extra_or_none(row.extra)
             if extra is None or self._policy_or_none(row.policy) is None:
                 graph.bury_waiting(self.tx, row.id, UNDECODABLE)
                 continue
@@ -401,16 +400,6 @@ def _by(candidates: list[Candidate], field: str) -> dict[int, list[Candidate]]:
     for each in candidates:
         groups.setdefault(getattr(each, field), []).append(each)
     return groups
-
-
-def decode_or_none(row: Row) -> Extra | None:
-    """The optional part of a job; None when its bytes make no sense."""
-    if row.extra is None:
-        return _plain
-    try:
-        return decode_extra(row.extra)
-    except msgspec.DecodeError:
-        return None
 
 
 def _claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:

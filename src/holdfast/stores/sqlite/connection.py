@@ -9,6 +9,7 @@ from typing import Final, Literal
 
 from holdfast.core.errors import InvalidOption, SchemaOutdated, StoreUnreachable
 from holdfast.stores.sqlite.library import library
+from holdfast.stores.sqlite.packed import extra_matches
 from holdfast.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
@@ -50,6 +51,7 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
             conn.execute("PRAGMA wal_autocheckpoint = 4000")
             conn.execute("PRAGMA journal_size_limit = 67108864")
         conn.execute("PRAGMA temp_store = MEMORY")
+        conn.create_function("extra_matches", 3, extra_matches)
         conn.execute("PRAGMA cache_size = -65536")
         migrate(conn, prefix)
     except BaseException:

@@ -14,28 +14,13 @@ from holdfast.core.state import STATES, State
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 from holdfast.stores.sqlite import graph, lanes
 from holdfast.stores.sqlite.library import library
+from holdfast.stores.sqlite.packed import Extra, encode_extra
 from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, Tx
 
 SMALL = 512  # arguments up to this size travel with the row that every change of state rewrites
 MODES = {"cancel": 0, "run": 1, "wait": 2}
 
 _encode = msgspec.json.Encoder().encode
-
-
-class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
-    """What few jobs have: stored beside the arguments only when there is something."""
-
-    cost: int = 1
-    tags: tuple[str, ...] = ()
-    meta: bytes = b""
-    flow: bytes | None = None
-    unique: str | None = None
-    after: tuple[bytes, ...] = ()
-    if_parent_fails: str = "cancel"
-
-
-encode_extra = msgspec.msgpack.Encoder().encode
-decode_extra = msgspec.msgpack.Decoder(Extra).decode
 
 
 def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued]:

@@ -25,7 +25,7 @@ from holdfast.core.view import (
     Term,
 )
 from holdfast.stores.sqlite import sessions
-from holdfast.stores.sqlite.enqueue import Extra, decode_extra
+from holdfast.stores.sqlite.packed import Extra, extra_or_none
 from holdfast.stores.sqlite.tx import (
     CANCELLING,
     DISCARDED,
@@ -55,6 +55,8 @@ INDEXES: Final = {
 COLUMNS: Final = """j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
 j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, j.policy, coalesce(j.args, b.args), j.extra"""
 
+UNREADABLE: Final = Extra(tags=("undecodable",))  # how a spoilt record shows itself
+
 TEXT: Final = {
     "queue": "l.queue",
     "task": "l.task",
@@ -75,7 +77,7 @@ def view(tx: Tx, row: Any) -> JobView:
     id, state_code, lane_id, attempt, lost, enqueued, due, claimed, finished, expires, token, flags = row[:12]
     reason, cause, error_type, held, policy_id, args, packed = row[12:]
     state = STATES[state_code]
-    extra = _extra(packed)
+    extra = extra_or_none(packed) or UNREADABLE
     result = tx.row("result", (id,)) if state is State.succeeded else None
     session = tx.row("session_of", (token,)) if token is not None else None
     notes = tuple(Note(*note) for note in tx.rows("notes", (id,))) if flags & NOTES else ()
@@ -109,15 +111,6 @@ def view(tx: Tx, row: Any) -> JobView:
         held=held,
         notes=notes,
     )
-
-
-def _extra(packed: bytes | None) -> Extra:
-    if packed is None:
-        return Extra()
-    try:
-        return decode_extra(packed)
-    except msgspec.DecodeError:
-        return Extra(tags=("undecodable",))
 
 
 def _policy(tx: Tx, policy_id: int) -> Policy:
@@ -200,9 +193,9 @@ def _condition(term: Term, now_ms: int) -> tuple[str, list[Any]]:
         path = "$." + ".".join(f'"{part}"' for part in field[5:].split("."))
         return "CAST(json_extract(CAST(coalesce(j.args, b.args) AS TEXT), ?) AS TEXT) GLOB ?", [path, _glob(value)]
     if field in ("tag", "flow", "unique"):
-        # These live in the packed part of the body: its bytes hold the text as it is.
-        needle = id_bytes(value) if field == "flow" else value.strip("*").encode()
-        return "instr(j.extra, ?) > 0", [needle]
+        # These live in the packed part: its bytes hold the text as it is, which spares most rows the decoding.
+        longest = id_bytes(value) if field == "flow" else max(value.split("*"), key=len).encode()
+        return "(instr(j.extra, ?) > 0 AND extra_matches(j.extra, ?, ?))", [longest, field, value]
     raise InvalidOption(f"cannot search by {field!r}", fix="see `holdfast jobs --help` for the fields")
 
 

@@ -10,7 +10,8 @@ from holdfast.core.gate import Gate, GateChange, apply_change, is_blank
 from holdfast.core.view import Control, Entry, Retention
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
 from holdfast.stores.sqlite import graph, lanes, settle
-from holdfast.stores.sqlite.enqueue import decode_extra, holder_of, put_args
+from holdfast.stores.sqlite.enqueue import holder_of, put_args
+from holdfast.stores.sqlite.packed import extra_or_none
 from holdfast.stores.sqlite.settle import Running
 from holdfast.stores.sqlite.tx import (
     CANCELLED,
@@ -94,13 +95,9 @@ def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
     return "retried"
 
 
-def _unique_of(extra: bytes | None) -> str | None:
-    if extra is None:
-        return None
-    try:
-        return decode_extra(extra).unique
-    except msgspec.DecodeError:
-        return None
+def _unique_of(packed: bytes | None) -> str | None:
+    extra = extra_or_none(packed)
+    return None if extra is None else extra.unique
 
 
 def discard(tx: Tx, ids: Sequence[bytes]) -> int:

@@ -61,16 +61,20 @@ def expire(tx: Tx, limit: int) -> int:
     tx.run("sweep_mark", (now_ms, calm_until_ms))
     taken = 0
     if now_ms >= calm_until_ms:
-        taken += _silent(tx, limit)
+        taken += _silent(tx, limit, now_ms)
         taken += _overdue(tx, limit - taken)
+    elif swept_at_ms is not None and now_ms - swept_at_ms >= CALM_MS:
+        # Sweeps are rare here (agents only, no worker): who was silent at the last one has had its lease time.
+        taken += _silent(tx, limit, swept_at_ms)
     _unstarted(tx, limit)
     _drained(tx)
     return taken
 
 
-def _silent(tx: Tx, limit: int) -> int:
+def _silent(tx: Tx, limit: int, since_ms: int) -> int:
+    """Take back what sessions hold whose time was over at `since_ms`."""
     taken = 0
-    for (session,) in tx.rows("silent_sessions", (tx.now_ms,)):
+    for (session,) in tx.rows("silent_sessions", (since_ms,)):
         heads = [Running(*row) for row in tx.rows("held_heads", (session, limit - taken))]
         settle.take_back(tx, heads, session, f"session {session} went silent")
         taken += len(heads)

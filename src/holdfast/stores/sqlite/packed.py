@@ -1,0 +1,49 @@
+"""The part of a job that few jobs have, packed into one column: tags, keys, parents, cost, meta."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from holdfast.core.ids import id_bytes
+
+
+class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Stored beside the arguments only when there is something."""
+
+    cost: int = 1
+    tags: tuple[str, ...] = ()
+    meta: bytes = b""
+    flow: bytes | None = None
+    unique: str | None = None
+    after: tuple[bytes, ...] = ()
+    if_parent_fails: str = "cancel"
+
+
+PLAIN = Extra()
+
+encode_extra = msgspec.msgpack.Encoder().encode
+decode_extra = msgspec.msgpack.Decoder(Extra).decode
+
+
+def extra_or_none(packed: bytes | None) -> Extra | None:
+    """The packed part; None when its bytes make no sense."""
+    if packed is None:
+        return PLAIN
+    try:
+        return decode_extra(packed)
+    except msgspec.DecodeError:
+        return None
+
+
+def extra_matches(packed: bytes, field: str, value: str) -> bool:
+    """Whether a job has this tag, unique key or flow; SQL knows it under this name. Texts may hold * wildcards."""
+    extra = extra_or_none(packed)
+    if extra is None:
+        return False
+    if field == "flow":
+        return extra.flow == id_bytes(value)
+    texts = extra.tags if field == "tag" else () if extra.unique is None else (extra.unique,)
+    pattern = re.compile(".*".join(map(re.escape, value.split("*"))), re.DOTALL)
+    return any(pattern.fullmatch(text) for text in texts)
