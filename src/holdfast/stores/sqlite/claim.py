@@ -116,6 +116,7 @@ class Taking:
         self.reopening: list[int] = []  # instants at which a shut class may go on
         self.skipped: set[int] = set()  # classes that give nothing to this claim
         self.skipped_lanes: set[int] = set()
+        self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
         self.cut = False  # the lanes in view are only the first of more
 
     @property
@@ -140,39 +141,49 @@ class Taking:
 
     def _candidates(self) -> list[Candidate]:
         """Active lanes of the best priority that has any, least recently served first."""
+        while open_ := self._open_classes():
+            best = min(priority for priority, _ in open_)
+            kinds = [kind for priority, kind in open_ if priority == best]
+            found = self._lanes(kinds, best)
+            if found:
+                return found
+            # All of them were looked at before: the next priority of these classes may still have something.
+            self.floors.update(dict.fromkeys(kinds, best + 1))
+        return []
+
+    def _open_classes(self) -> list[tuple[int, int]]:
+        """(best priority, class) of what this worker can run and no gate stops as a whole."""
         tx, request = self.tx, self.request
         able = []
-        for kind, priority, lane_id in tx.rows("active_classes"):
-            if kind in self.skipped or priority > request.least_urgent:
+        for kind, *found in tx.rows("active_classes"):
+            if kind in self.skipped:
                 continue
-            lane = tx.lane(lane_id)
-            if request.serves.can(lane.queue, lane.task, lane.needs):
+            first = tx.row("active_below", (kind, self.floors[kind])) if kind in self.floors else found
+            if first is None:
+                self.skipped.add(kind)
+                continue
+            priority, lane = first[0], tx.lane(first[1])
+            if priority <= request.least_urgent and request.serves.can(lane.queue, lane.task, lane.needs):
                 able.append((priority, kind, lane))
         tx.load_gates({key for _, _, lane in able for key in lane.class_gates})
-        open_ = [entry for entry in able if self._class_is_open(entry[1], entry[2])]
-        if not open_:
-            return []
-        best = min(priority for priority, _, _ in open_)
+        return [(priority, kind) for priority, kind, lane in able if self._class_is_open(kind, lane)]
+
+    def _lanes(self, kinds: list[int], priority: int) -> list[Candidate]:
+        """The first active lanes of these classes at one priority."""
         found: list[Candidate] = []
         horizons: dict[int, int] = {}  # by queue
         asked = self.left + len(self.skipped_lanes) + 1
-        for priority, kind, _ in open_:
-            if priority != best:
-                continue
-            rows = tx.rows("active_lanes", (kind, best, asked))
+        for kind in kinds:
+            rows = self.tx.rows("active_lanes", (kind, priority, asked))
             if len(rows) == asked:
                 # Cut off: members beyond this turn may be seen with only some of their lanes.
                 ring, turn = rows[-1][2:4]
                 horizons[ring] = min(turn, horizons.get(ring, turn))
-            found += [
-                Candidate(row[0], row[1], row[2], row[3], kind) for row in rows if row[0] not in self.skipped_lanes
-            ]
+            for id, member, ring, turn in rows:
+                if id not in self.skipped_lanes:
+                    found.append(Candidate(id, member, ring, turn, kind))
         self.cut = bool(horizons)
-        found = [each for each in found if each.turn <= horizons.get(each.ring, each.turn)]
-        if not found:
-            self.skipped.update(kind for priority, kind, _ in open_ if priority == best)
-            return self._candidates()
-        return found
+        return [each for each in found if each.turn <= horizons.get(each.ring, each.turn)]
 
     def _class_is_open(self, kind: int, lane: Lane) -> bool:
         gates = self._gates(lane.class_gates)
@@ -273,6 +284,9 @@ class Taking:
         asked = min(count, free)
         if self._must_start(lane):
             asked = min(asked, self.slots)
+        if asked <= 0:  # no slot is left for it: that says nothing about what the lane holds
+            self.skipped_lanes.add(candidate.id)
+            return []
         rows = [Row(*row) for row in self.tx.rows("lane_front", (candidate.id, asked))]
         if not rows:
             self.tx.run("lane_idle", (candidate.id,))

@@ -23,6 +23,10 @@ CROSS JOIN hf_lane l ON l.id = (
   SELECT id FROM hf_lane INDEXED BY hf_lane_active WHERE class = step.class AND state = 1 ORDER BY priority, turn, id LIMIT 1
 );
 
+-- name: active_below
+SELECT priority, id FROM hf_lane INDEXED BY hf_lane_active WHERE class = ? AND state = 1 AND priority >= ?
+ORDER BY priority, turn, id LIMIT 1;
+
 -- name: active_lanes
 SELECT id, member, ring, turn FROM hf_lane INDEXED BY hf_lane_active
 WHERE class = ? AND priority = ? AND state = 1 ORDER BY turn, id LIMIT ?;
