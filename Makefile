@@ -11,11 +11,11 @@ ONCE ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # check before tests, one message at a time
-.PHONY: help demo test check tests bench prove web format constraints clean
+.PHONY: help demo test check tests bench bench-peers prove web format constraints clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of:"
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$1; $$1 = ""; printf "  %-12s%s\n", name, $$0 }'
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$1; $$1 = ""; printf "  %-12s%s\n", name, $$0 }'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holdfast needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
@@ -47,6 +47,16 @@ tests: $(READY) ## the tests alone: in parallel first, then chaos (real processe
 bench: $(READY) ## measure this machine: drain, enqueue, latency (a minute)
 	@echo "bench: measuring the SQLite engine"
 	@$(BIN)/python -m bench
+
+.bench/huey/.ready:
+	@echo "bench-peers: installing huey into an environment of its own, .bench/huey"
+	@$(PYTHON) -m venv .bench/huey
+	@.bench/huey/bin/python -m pip install -qq --disable-pip-version-check huey==2.5.3
+	@touch $@
+
+bench-peers: $(READY) .bench/huey/.ready ## the same beside peers (huey), each in its own environment, taking turns
+	@echo "bench-peers: measuring the SQLite engine and huey"
+	@$(BIN)/python -m bench --peers
 
 prove: $(READY) ## the heavy proofs at full size; needs disk and time, writes dated results to docs/evidence/
 	@echo "prove: full-size proofs, results go to docs/evidence/"

@@ -1,0 +1,54 @@
+"""Runs one measure in this process: `python -m bench.ours MEASURE '{"sync": "normal", ...}'`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from bench.ours.claims import fairness, ineligible
+from bench.ours.place import Place
+from bench.ours.throughput import Figures, bulk, callers, drain, single, waiting
+from bench.ours.waits import idle, latency, recovery, urgent
+from holdfast.runtime.child import run_loop
+
+IN_PROCESS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
+    "drain": drain,
+    "bulk": bulk,
+    "single": single,
+    "callers": callers,
+    "waiting": waiting,
+    "fairness": fairness,
+}
+ACROSS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
+    "latency": latency,
+    "idle": idle,
+    "urgent": urgent,
+    "recovery": recovery,
+}
+
+
+async def measured(name: str, sync: str, options: dict[str, Any]) -> Figures:
+    """One run of one measure."""
+    if name == "ineligible":
+        return await ineligible(sync, **options)
+    place = Place(sync)
+    try:
+        async with place.opened():
+            return await (IN_PROCESS | ACROSS)[name](place, **options)
+    finally:
+        place.remove()
+
+
+def main(name: str, text: str) -> None:
+    """Print the figures of one run as one line of JSON."""
+    options = json.loads(text)
+    # Handlers in other processes answer by datagram, which uvloop's sock_recv does not take.
+    run = asyncio.run if name in ACROSS else run_loop
+    print(json.dumps(run(measured(name, options.pop("sync"), options))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
