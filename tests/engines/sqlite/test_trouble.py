@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.core.errors import (
+    CycleFound,
     InvalidOption,
     SchemaOutdated,
     StoreCorrupt,
@@ -195,4 +196,22 @@ async def test_with_rare_sweeps_a_silent_session_is_taken_back_after_its_lease_t
     await store.claim(ClaimRequest("agent", Serves(), 1, 1, 1), now_ms=start)
     assert await store.expire(now_ms=start + 60_000) == 0, "it may be that the store was away: wait one lease time"
     assert await store.expire(now_ms=start + 120_000) == 1
+    await store.close()
+
+
+async def test_jobs_that_wait_for_each_other_are_refused_and_a_long_chain_in_any_order_is_not() -> None:
+    store = SqliteStore(None)
+    one, two = (1).to_bytes(16, "big"), (2).to_bytes(16, "big")
+    with pytest.raises(CycleFound):
+        await store.enqueue(
+            [Job(one, LANE, Policy(), b"{}", after=(two,)), Job(two, LANE, Policy(), b"{}", after=(one,))]
+        )
+    assert (await store.count()).enqueued == 0
+    chain = [
+        Job(n.to_bytes(16, "big"), LANE, Policy(), b"{}", after=((n - 1).to_bytes(16, "big"),)) for n in range(2, 5_000)
+    ]
+    answers = await store.enqueue([*reversed(chain), Job(one, LANE, Policy(), b"{}")])
+    assert [answer.state for answer in answers[-2:]] == [State.blocked, State.ready]
+    assert await store.cancel([one], "all of it") == ["cancelled"]
+    assert (await store.count()).total(State.cancelled) == 4_999
     await store.close()

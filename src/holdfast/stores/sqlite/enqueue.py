@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from holdfast.core.errors import BatchTooLarge, QueueDraining, UnknownParent
+from holdfast.core.flow import order
 from holdfast.core.gate import GateChange, GateRule, apply_change
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
@@ -194,10 +195,11 @@ def _insert_checked(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], know
             if job.unique.on_duplicate != "existing":
                 replaced[job.id] = job
     parents = _parents(tx, jobs, alias)
+    in_order = _parents_first(jobs)
     declare(tx, rules)
     done: dict[bytes, int] = dict(known)
     answers = []
-    for job in _parents_first(jobs):
+    for job in in_order:
         target = alias[job.id]
         if job.id in done:
             pass
@@ -217,19 +219,12 @@ def _insert_checked(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], know
 
 
 def _parents_first(jobs: Sequence[Job]) -> list[Job]:
-    """The jobs of a call, each after those of its parents that are in the same call."""
+    """The jobs of a call, each after those of its parents that are in the same call; a cycle is refused."""
     by_id = {job.id: job for job in jobs}
-    order: dict[bytes, Job] = {}
-    for start in jobs:
-        stack = [start]
-        while stack:
-            job = stack[-1]
-            waiting = [by_id[p] for p in job.after if p in by_id and p not in order and by_id[p] not in stack]
-            if waiting:
-                stack.append(waiting[0])
-            else:
-                order.setdefault(stack.pop().id, job)
-    return list(order.values())
+    if not any(parent in by_id for job in jobs for parent in job.after):
+        return list(by_id.values())
+    names = {id_text(id): job for id, job in by_id.items()}  # a refusal names its path
+    return [names[name] for name in order({name: map(id_text, job.after) for name, job in names.items()})]
 
 
 def _parents(tx: Tx, jobs: Sequence[Job], alias: dict[bytes, bytes]) -> dict[bytes, int]:

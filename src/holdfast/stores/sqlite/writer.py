@@ -159,6 +159,7 @@ class Writer:
             for request in group:
                 try:
                     self._transaction(conn, [request])
+                    self.after_commit()
                 except BaseException as error:
                     request.error = translate(error, request.verb)
 
