@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from holdfast.testing.harness import Harness
 from tests.contract.harnesses import HARNESSES
 
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A fresh folder, in memory where there is one: the contract is about meaning, and disks are slow."""
+    with TemporaryDirectory(prefix="hf-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
+        yield Path(name)
+
 
 @pytest.fixture(params=HARNESSES)
-def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Harness:
+def engine(request: pytest.FixtureRequest, folder: Path) -> Harness:
     """One engine under test, on fresh ground."""
-    return HARNESSES[request.param](tmp_path)
+    return HARNESSES[request.param](folder)

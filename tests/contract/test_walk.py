@@ -13,12 +13,12 @@ from tests.contract.harnesses import HARNESSES
 
 
 @pytest.mark.parametrize("name", HARNESSES)
-def test_a_store_and_the_model_agree_after_every_step(name: str, tmp_path: Path) -> None:
-    folders = (tmp_path / str(number) for number in itertools.count())
+def test_a_store_and_the_model_agree_after_every_step(name: str, folder: Path) -> None:
+    folders = (folder / str(number) for number in itertools.count())
 
     def harness() -> Harness:
-        folder = next(folders)
-        folder.mkdir()
-        return HARNESSES[name](folder)
+        fresh = next(folders)
+        fresh.mkdir()
+        return HARNESSES[name](fresh)
 
     walk(harness)
