@@ -154,11 +154,20 @@ BLANK = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000)))
         (Gate(BLANK.rule, failed_at_ms=(T0 - 999,)), False),
         (Gate(BLANK.rule, failed_at_ms=(T0 - 1_000,)), True),
         (Gate(GateRule("breaker:b", breaker=BreakerRule(rate=0.5)), calls=(T0 // 30_000, 3, 1, 0)), False),
+        (Gate(GateRule("breaker:b", breaker=BreakerRule(rate=0.5)), calls=(T0 // 30_000 - 1, 3, 1, 0)), False),
         (Gate(GateRule("breaker:b", breaker=BreakerRule(rate=0.5)), calls=(T0 // 30_000 - 2, 3, 1, 0)), True),
+        (Gate(GateRule("breaker:b", breaker=BreakerRule(rate=0.5)), calls=(T0 // 30_000, 0, 0, 0)), True),
+        (Gate(GateRule("limit:k"), full_at_us=T0 * 1000), True),
     ],
 )
 def test_only_a_gate_that_nobody_would_miss_is_blank(gate: Gate, blank: bool) -> None:
     assert is_blank(gate, T0) is blank
+
+
+def test_without_the_time_of_the_charge_the_whole_token_returns() -> None:
+    gate = Gate(GateRule("limit:k", interval_us=1_000_000, burst=1), full_at_us=(T0 + 1_000) * 1000)
+    back = give_back(gate, Charge("limit:k", cost=1), token=1, verdict="neutral", unstarted=True, now_ms=T0)
+    assert tokens(back, T0) == 1
 
 
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all() -> None:

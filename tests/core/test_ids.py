@@ -73,6 +73,13 @@ def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
     os.close(write)
 
 
+def test_a_forked_child_starts_from_the_clock_not_from_its_parents_last_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    maker = IdMaker()
+    maker.make(NOW_MS + 60_000)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    assert maker.make(NOW_MS)[:6] == NOW_MS.to_bytes(6, "big")
+
+
 @given(st.binary(min_size=16, max_size=16))
 def test_text_comes_back_as_the_same_bytes(raw: bytes) -> None:
     assert id_bytes(id_text(raw)) == raw

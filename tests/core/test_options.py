@@ -121,5 +121,24 @@ def test_a_timeout_moves_the_hard_one_along() -> None:
     assert PLAIN.replace(retry=2).applied_to(policy) == Policy(attempts=2, timeout_ms=30_000, hard_timeout_ms=35_000)
 
 
+def test_none_takes_an_option_back() -> None:
+    given: dict[str, Any] = {
+        "delay": 1,
+        "expires_in": 1,
+        "priority": 1,
+        "queue": "q",
+        "group": "g",
+        "unique": "k",
+        "unique_for": 1,
+        "unique_states": ["ready"],
+        "on_duplicate": "replace",
+        "after": [A],
+        "id": A,
+        "conn": 1,
+    }
+    assert PLAIN.replace(**given).replace(**dict.fromkeys(given)) == PLAIN
+    assert PLAIN.replace(at=datetime(2030, 1, 1, tzinfo=UTC)).replace(at=None) == PLAIN
+
+
 def test_the_four_words() -> None:
     assert [priority_of(word) for word in ("critical", "high", "normal", "low")] == [0, 3, 5, 8]

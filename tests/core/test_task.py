@@ -170,6 +170,13 @@ def test_callable_objects_and_wrapped_functions_can_be_tasks() -> None:
     assert TaskSpec.declare(partial(send, "x"), name="mail").name == "mail"
 
 
+def test_short_forms_of_breaker_and_limits() -> None:
+    assert TaskSpec.declare(send, breaker=True).breaker == Breaker()
+    assert TaskSpec.declare(send, breaker=False).breaker is None
+    limit = Limit("smtp", concurrency=1)
+    assert TaskSpec.declare(send, limits=limit).limits == (limit,)  # type: ignore[arg-type]  # one is a list too
+
+
 SCRIPT = """
 from holdfast.core.task import TaskSpec
 class Mail:

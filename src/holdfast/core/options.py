@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from holdfast.core.duration import Duration, instant_ms, to_ms
 from holdfast.core.errors import InvalidOption
-from holdfast.core.flow import Ref
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplicate, Policy
 from holdfast.core.limit import MAX_KEY_CHARS, did_you_mean
@@ -141,8 +140,6 @@ def _parents(value: object) -> tuple[bytes, ...]:
 
 def _job_id(value: object, what: str) -> bytes:
     """The id behind text, raw bytes, or anything with an `.id` such as a handle."""
-    if isinstance(value, Ref):
-        return value.id
     found = value if isinstance(value, str | bytes) else getattr(value, "id", None)
     if isinstance(found, bytes) and len(found) == 16:
         return found
