@@ -7,7 +7,9 @@ import threading
 
 from holdfast.core.lease import Claim, ClaimRequest
 from holdfast.core.limit import Limit
+from holdfast.core.signals import RetryLater
 from holdfast.core.state import State
+from holdfast.runtime.context import current_job
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
@@ -242,6 +244,29 @@ async def test_a_delayed_job_starts_when_it_is_due_without_any_wake_up(bench: Be
 async def test_until_empty_lingers_for_what_is_due_soon(bench: Bench) -> None:
     async def noop() -> None: ...
 
-    await bench.put(bench.task(noop), delay=0.05)
+    spec = bench.task(noop)
+    await bench.put(spec, delay=3600)
     assert (await bench.drain()).succeeded == 0
+    await bench.put(spec, delay=0.05)
     assert (await bench.drain({"linger_ms": 1_000})).succeeded == 1
+
+
+async def test_a_short_retry_is_not_slept_through_when_its_wake_up_overtakes_an_empty_claim(bench: Bench) -> None:
+    """The claim and the settlement share a commit; the news of the retry arrived before the claim's empty answer,
+    which then said "dry", and the retry waited for the next beat."""
+    done = asyncio.Event()
+
+    async def again(n: int) -> None:
+        if current_job().attempt == 1:
+            raise RetryLater(0.001)
+        if n == 19:
+            done.set()
+
+    task, stop = bench.task(again, retry=2), asyncio.Event()
+    work = asyncio.create_task(bench.worker({"beat_ms": 60_000, "ttl_ms": 180_000}).run(stop))
+    for n in range(20):
+        id = await bench.put(task, {"n": n})
+        await asyncio.wait_for(bench.store.watch(id, None), 30)
+    await done.wait()
+    stop.set()
+    await work

@@ -78,6 +78,61 @@ async def test_a_worker_that_lost_its_session_stops_what_runs_and_settles_nothin
     assert (report.succeeded, report.stale) == (1, 0)
 
 
+class SlowPulse(SqliteStore):
+    """The real engine; beats of a lost session are answered late, after the worker has claimed again."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.claimed_again = threading.Event()
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        first = not await self.sessions()
+        pulse = await super().beat(beat, now_ms=now_ms)
+        if pulse.fresh and first:
+            await asyncio.to_thread(self.claimed_again.wait, 5)
+        return pulse
+
+
+async def test_a_job_claimed_again_before_the_loss_was_noticed_is_not_dropped() -> None:
+    store = SlowPulse()
+    store.claimed_again.set()
+    bench = Bench(store)
+    started, cancelled, second_run, go_on = (asyncio.Event() for _ in range(4))
+    runs: list[int] = []
+
+    async def twice() -> str:
+        runs.append(1)
+        if len(runs) > 1:
+            second_run.set()
+            await go_on.wait()
+            return "second"
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+        return "first"
+
+    id = await bench.put(bench.task(twice))
+    stop = asyncio.Event()
+    worker = bench.worker({"beat_ms": 20})
+    work = asyncio.create_task(worker.run(stop))
+    await started.wait()
+    store.claimed_again.clear()
+    await store.leave(worker.session)
+    await second_run.wait()
+    store.claimed_again.set()
+    await cancelled.wait()
+    go_on.set()
+    view = await store.watch(id, 10_000)
+    stop.set()
+    report = await work
+    assert view is not None
+    assert view.result == b'"second"'
+    assert (report.succeeded, report.stale) == (1, 0)
+    await store.close()
+
+
 class DeafStore(SqliteStore):
     """The real engine behind a line that can be cut."""
 
@@ -100,7 +155,7 @@ async def test_a_worker_that_stays_cut_off_ends_loudly() -> None:
     bench.task(noop)
     worker = bench.worker({"beat_ms": 5, "cut_off_ms": 20})
     worker.on_ready = lambda: setattr(store, "cut", True)
-    with pytest.raises(WorkerCutOff, match="no heartbeat"):
+    with pytest.raises(WorkerCutOff, match="no beat"):
         await worker.run()
     await store.close()
 

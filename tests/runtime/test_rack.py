@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed
@@ -95,8 +96,8 @@ def test_what_a_saturated_executor_cannot_start_is_surplus() -> None:
     for number in range(5):
         held.push(job(number, task="in_thread"))
     assert numbers(held) == [0]
-    assert [int.from_bytes(each.id, "big") for each in held.surplus(ahead=1)] == [3, 4]
-    assert held.held == 2
+    assert [int.from_bytes(each.id, "big") for each in held.surplus(ahead=1)] == [2, 3, 4]
+    assert held.held == 1
 
 
 def test_shedding_takes_the_least_urgent() -> None:
@@ -111,9 +112,18 @@ def test_a_held_job_can_be_taken_out_by_id() -> None:
     held = rack()
     for number in range(5):
         held.push(job(number))
-    assert [each.id for each in held.remove(job(2).id)] == [job(2).id]
-    assert held.remove(job(2).id) == []
+    assert held.remove(job(2).id, 1)
+    assert not held.remove(job(2).id, 1)
+    assert not held.remove(job(3).id, 99)
     assert numbers(held) == [0, 1, 3, 4]
+
+
+def test_what_was_claimed_up_to_a_token_can_be_dropped() -> None:
+    held = rack()
+    for number in range(4):
+        held.push(replace(job(number), token=number))
+    held.drop(1)
+    assert numbers(held) == [2, 3]
 
 
 def test_claim_ahead_follows_the_observed_speed() -> None:

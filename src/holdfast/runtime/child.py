@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ from holdfast.runtime.orders import (
     ToSupervisor,
     to_child,
 )
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.roster import Roster
 from holdfast.runtime.settings import App, WorkerCutOff
 from holdfast.runtime.wire import frame, read_frame
@@ -70,11 +72,10 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
 
     worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info()))
     worker.on_leaving = lambda: send(Leaving())
-    # The supervisor relays signals; one sent to the whole group must not count twice.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     orders = asyncio.create_task(_obey(reader, worker))
     try:
+        await Patience(random.Random(), begin.settings.cut_off_ms).ask("publish", app.publish)
         return await _work(worker)
     finally:
         orders.cancel()
@@ -125,6 +126,8 @@ async def _obey(reader: asyncio.StreamReader, worker: Worker) -> None:
 
 def main(control_descriptor: int, roster_descriptor: int) -> int:
     """Serve until told to stop, or until the supervisor dies."""
+    # The supervisor relays signals; one sent to the whole group must not count twice.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     return run_loop(serve(socket.socket(fileno=control_descriptor), roster_descriptor))
 
 

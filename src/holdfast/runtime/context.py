@@ -99,8 +99,11 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """True once the job should stop: cancelled on request, out of time, or no longer ours."""
-        return self._attempt.cause is not None
+        """True once the job should stop: cancelled on request, out of time, or no longer ours.
+
+        Raise to end early: what a handler returns counts as its success.
+        """
+        return self._attempt.cause not in (None, "shutdown")  # a stopping worker hands the job back by itself
 
     @property
     def checkpoint(self) -> Any:

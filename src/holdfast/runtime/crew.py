@@ -55,7 +55,9 @@ class Crew:
         self._made = 0
         self._fell: Fell | None = None
         self._quiet = asyncio.Event()
-        self.running: dict[bytes, Attempt] = {}  # those that wait for something, and so can be stopped
+        # Those that wait for something, and so can be stopped. A job may run twice here, under two tokens,
+        # when its lease was lost and this worker claimed it again before it noticed.
+        self.running: dict[tuple[bytes, int], Attempt] = {}
         self.ended = 0
         self.refill_at = 0
         self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
@@ -77,19 +79,18 @@ class Crew:
 
     def stop_job(self, id: bytes, token: int, reason: str) -> None:
         """Someone asked to cancel a job that this worker runs or holds."""
-        attempt = self.running.get(id)
+        attempt = self.running.get((id, token))
         if attempt is not None:
-            if attempt.job.token == token:
-                attempt.stop("cancel", reason)
-            return
-        for job in self._rack.remove(id):
-            self._settler.put(Drop(job.id, job.token, reason))
+            attempt.stop("cancel", reason)
+        elif self._rack.remove(id, token):
+            self._settler.put(Drop(id, token, reason))
 
-    def drop_all(self) -> None:
-        """Nothing here is ours any more: stop it, and say nothing to the store about it."""
-        self._rack.shed(0)
+    def drop(self, newest_token: int) -> None:
+        """What was claimed up to that token is no longer ours: stop it, and say nothing to the store about it."""
+        self._rack.drop(newest_token)
         for attempt in list(self.running.values()):
-            attempt.stop("lost", "the session was lost")
+            if attempt.job.token <= newest_token:
+                attempt.stop("lost", "the session was lost")
 
     async def drain(self, grace_s: float, forced: asyncio.Event) -> None:
         """Let running jobs end within the grace, then stop and hand back those that did not."""
@@ -169,12 +170,13 @@ class Crew:
         return await self._isolation.run(attempt)
 
     def suspended(self, attempt: Attempt) -> None:
-        self.running[attempt.job.id] = attempt
+        self.running[attempt.job.id, attempt.job.token] = attempt
         if self._rack.held:
             self.wake()
 
     def give_up(self, attempt: Attempt) -> None:
-        self.on_abandoned()
+        if self._rack.executor_of(attempt.job) != "process":
+            self.on_abandoned()
         if attempt.stopper is not None:
             attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
             return
@@ -205,7 +207,7 @@ class Crew:
             self.on_low()
 
     def _forget(self, attempt: Attempt) -> None:
-        self.running.pop(attempt.job.id, None)
+        self.running.pop((attempt.job.id, attempt.job.token), None)
         if not self.running:
             self._quiet.set()
 

@@ -57,6 +57,7 @@ class Claiming(Struct, frozen=True):
         """Hold what was claimed, return what cannot start soon, start what can."""
         for job in claim.jobs:
             self.rack.push(job)
+            self.rack.newest_token = max(self.rack.newest_token, job.token)
         self.report.claimed += len(claim.jobs)
         ahead = self.pace.ahead()
         self.crew.refill_at = ahead // 2
@@ -75,6 +76,7 @@ class Fetcher(Part):
         self._seq = 0
         self._poked = asyncio.Event()
         self._claiming = False
+        self._told = False  # news came while a claim was under way, whose answer may be older
         self._dry: tuple[bool, bool, bool] | None = None  # the reach of the last claim, when it found nothing
         self._due: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
@@ -95,6 +97,7 @@ class Fetcher(Part):
     def news(self) -> None:
         """There may be work: ask even if the last answer was empty."""
         self._dry = None
+        self._told = True
         self._poked.set()
 
     async def live(self, ready: Callable[[], None]) -> None:
@@ -104,11 +107,13 @@ class Fetcher(Part):
             await self._poked.wait()
             self._poked.clear()
             while (want := self._want()) is not None:
-                self._claiming = True
+                self._claiming, self._told = True, False
+                self._shared.rack.promised += want.slots
                 try:
                     claim = await self._claim(want)
                 finally:
                     self._claiming = False
+                    self._shared.rack.promised -= want.slots
                 self._took(want, claim)
 
     async def stop(self) -> None:
@@ -119,7 +124,7 @@ class Fetcher(Part):
 
     def _want(self) -> Want | None:
         rack = self._shared.rack
-        free = rack.slots.free()
+        free = max(0, rack.slots.free() - rack.promised)
         ahead = self._shared.pace.ahead()
         if not free and rack.held * 2 > ahead:
             return None
@@ -146,7 +151,7 @@ class Fetcher(Part):
             self._shared.take(claim)
             self._watch_stuck()
         elif not claim.again:
-            self._dry = want.reach
+            self._dry = None if self._told else want.reach
             self._alarm(claim)
             self.on_empty(claim)
 
@@ -208,7 +213,7 @@ class Bypass(Part):
         while True:
             await self._called.wait()
             self._called.clear()
-            free = shared.rack.slots.free(URGENT)
+            free = max(0, shared.rack.slots.free(URGENT) - shared.rack.promised)
             # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
             limit = free + (1 if shared.pace.ahead() else 0)
             self.hungry = not limit
@@ -216,7 +221,11 @@ class Bypass(Part):
                 continue
             self._seq += 1
             request = ClaimRequest(shared.session, shared.serves, limit, free, self._seq, self.name, URGENT)
-            claim = await shared.patience.ask("claim", partial(shared.store.claim, request))
+            shared.rack.promised += free
+            try:
+                claim = await shared.patience.ask("claim", partial(shared.store.claim, request))
+            finally:
+                shared.rack.promised -= free
             if claim.jobs:
                 shared.take(claim)
                 self._make_room()

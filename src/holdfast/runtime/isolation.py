@@ -36,6 +36,7 @@ from holdfast.runtime.wire import (
     to_worker,
 )
 
+START_S: Final = 60.0  # a process that has not loaded the app by then never will
 JOBS_PER_CELL: Final = 1_000  # a fresh process now and then: leaks of C extensions stay small
 
 
@@ -62,7 +63,11 @@ class Cell:
         cell = cls(process, reader, writer)
         try:
             cell.send(Hello(app_ref, [entry or "." for entry in sys.path]))
-            answer = await cell._next()
+            async with asyncio.timeout(START_S):
+                answer = await cell._next()
+        except TimeoutError as error:
+            await cell.kill()
+            raise WorkerFailed(f"an isolated process did not load {app_ref!r} within {START_S:.0f} s") from error
         except BaseException:
             await cell.kill()
             raise

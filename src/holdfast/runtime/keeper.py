@@ -8,14 +8,19 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from itertools import islice
+from typing import Final
 
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Beat, Claimed, Note, Pulse, Serves
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Fell
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.settings import WorkerCutOff, WorkerSettings
+from holdfast.runtime.patience import Patience, cut_off
+from holdfast.runtime.settings import WorkerSettings
 from holdfast.stores.base import Store
+
+NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
+BETWEEN_NOTES_S: Final = 0.1
 
 
 class Notebook:
@@ -30,10 +35,13 @@ class Notebook:
             self._notes[id, token, note.kind, note.name] = note
 
     def take(self) -> tuple[tuple[bytes, int, Note], ...]:
-        """Everything that waits; the caller puts it back when it could not be written."""
+        """The oldest that wait; the caller puts them back when they could not be written."""
         with self._lock:
-            notes, self._notes = self._notes, {}
-        return tuple((id, token, note) for (id, token, _, _), note in notes.items())
+            keys = list(islice(self._notes, NOTES_PER_BEAT))
+            return tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
+
+    def __len__(self) -> int:
+        return len(self._notes)
 
     def put_back(self, notes: tuple[tuple[bytes, int, Note], ...]) -> None:
         with self._lock:
@@ -81,6 +89,8 @@ class Keeper:
         self._now: asyncio.Event | None = None
         self._stopping = False
         self.on_beat: Callable[[], None] = lambda: None  # called in the keeper's thread
+        self.newest_token: Callable[[], int] = lambda: 0
+        self.beaten_token = 0  # the newest claim when the last beat that was answered began
         self.on_pulse: Callable[[Pulse, bool], None] = lambda pulse, first: None
 
     async def start(self, fell: Fell) -> None:
@@ -100,7 +110,8 @@ class Keeper:
             else:
                 fell(self.name, error)
 
-        def pulse(answer: Pulse) -> None:
+        def pulse(answer: Pulse, token: int) -> None:
+            self.beaten_token = token
             first = not beaten.done()
             if first:
                 beaten.set_result(None)
@@ -108,7 +119,7 @@ class Keeper:
 
         def run() -> None:
             try:
-                asyncio.run(self._live(lambda answer: tell(lambda: pulse(answer))))
+                asyncio.run(self._live(lambda answer, token: tell(lambda: pulse(answer, token))))
             except BaseException as error:
                 raised = error
                 tell(lambda: died(raised))
@@ -132,7 +143,7 @@ class Keeper:
         self.beat_now()
         await asyncio.to_thread(thread.join, self._settings.ttl_ms / 1000)
 
-    async def _live(self, tell: Callable[[Pulse], None]) -> None:
+    async def _live(self, tell: Callable[[Pulse, int], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._now = now = asyncio.Event()
         heard_at_s = time.monotonic()
@@ -140,22 +151,22 @@ class Keeper:
         while not self._stopping:
             wait_s = self._settings.beat_ms / 1000
             try:
-                tell(await self._beat())
+                # Claims answered after this moment may belong to a session that this very beat opens again.
+                token = self.newest_token()
+                tell(await self._beat(), token)
             except StoreError as error:
                 if not error.retryable:
                     raise
                 if time.monotonic() - heard_at_s > self._settings.cut_off_ms / 1000:
-                    raise WorkerCutOff(
-                        f"no heartbeat reached the store for {time.monotonic() - heard_at_s:.0f} s",
-                        verb="beat",
-                        fix="check the store, then start the worker again",
-                    ) from error
+                    raise cut_off("beat", time.monotonic() - heard_at_s) from error
                 if not failures:
                     worker_log(logging.WARNING, "heartbeat failed", code=error.code, error=error)
                 wait_s = min(wait_s, self._patience.pause_s(failures))
                 failures += 1
             else:
                 heard_at_s, failures = time.monotonic(), 0
+                if self._notebook:
+                    wait_s = min(wait_s, BETWEEN_NOTES_S)
             now.clear()
             try:
                 await asyncio.wait_for(now.wait(), wait_s)

@@ -12,7 +12,7 @@ import tempfile
 import time
 from contextvars import copy_context
 
-from holdfast.runtime.orders import Begin, Leaving, Ready, ToChild, to_supervisor
+from holdfast.runtime.orders import RECYCLED, STOPPED, Begin, Leaving, Ready, ToChild, to_supervisor
 from holdfast.runtime.roster import Roster
 from holdfast.runtime.threads import Threads
 from holdfast.runtime.wire import frame, read_frame
@@ -64,7 +64,7 @@ class Offspring:
     @property
     def left(self) -> bool:
         """True when it closed its session itself and ended well: nothing is left to settle."""
-        return self.leaving and self._process.returncode in (0, None)
+        return self.leaving and self._process.returncode in (STOPPED, RECYCLED)
 
     def send(self, message: ToChild) -> None:
         """Tell the child something; what a dead one is told is lost."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from holdfast.core.errors import StoreError
 from holdfast.runtime.log import worker_log
+from holdfast.runtime.settings import WorkerCutOff
 
 T = TypeVar("T")
 
@@ -23,19 +25,26 @@ class Patience:
     The call must carry its own sequence number, so that an answer that was lost on the way is given again.
     """
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, cut_off_ms: int | None = None) -> None:
         self._rng = rng
+        self._cut_off_ms = cut_off_ms  # None: for ever
         self._troubled = False
 
     async def ask(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
-        """The answer of `call`, however long the store is away. What cannot heal by waiting is raised."""
-        failures = 0
+        """The answer of `call`, however long the store is away. What cannot heal by waiting is raised.
+
+        A worker that can beat but not claim is as deaf as one that can do neither, so each verb is cut off alone.
+        """
+        failures, since_s = 0, 0.0
         while True:
             try:
                 answer = await call()
             except StoreError as error:
                 if not error.retryable:
                     raise
+                since_s = since_s or time.monotonic()
+                if self._cut_off_ms is not None and time.monotonic() - since_s > self._cut_off_ms / 1000:
+                    raise cut_off(verb, time.monotonic() - since_s) from error
                 self._note_trouble(verb, error)
                 await asyncio.sleep(self.pause_s(failures))
                 failures += 1
@@ -54,3 +63,12 @@ class Patience:
         if not self._troubled:
             self._troubled = True
             worker_log(logging.WARNING, "store is away", verb=verb, code=error.code, error=error)
+
+
+def cut_off(verb: str, silent_s: float) -> WorkerCutOff:
+    """The error of a worker that has been deaf for too long."""
+    return WorkerCutOff(
+        f"no {verb} reached the store for {silent_s:.0f} s",
+        verb=verb,
+        fix="check the store, then start the worker again",
+    )

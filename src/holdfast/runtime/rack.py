@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -44,6 +44,8 @@ class Rack:
         self._in_loop = self._heaps["async"]
         self._arrived = 0
         self.held = 0
+        self.newest_token = 0  # of the last claim that was answered
+        self.promised = 0  # slots that a claim under way has asked for
         self.started = 0
         self._isolates = isolates  # suspects can be run alone in a process
 
@@ -91,17 +93,21 @@ class Rack:
         if places is not None:
             places.busy -= 1
 
-    def remove(self, id: bytes) -> list[Claimed]:
-        """Take out the held job with this id, if it is here."""
+    def remove(self, id: bytes, token: int) -> bool:
+        """Take out a held job; False when it is not here."""
+        return self._filter(lambda job: (job.id, job.token) != (id, token)) > 0
+
+    def drop(self, newest_token: int) -> None:
+        """Forget what was claimed up to that token."""
+        self._filter(lambda job: job.token > newest_token)
+
+    def _filter(self, keep: Callable[[Claimed], bool]) -> int:
+        before = self.held
         for heap in self._heaps.values():
-            for index, entry in enumerate(heap):
-                if entry[2].id == id:
-                    heap[index] = heap[-1]
-                    heap.pop()
-                    heapify(heap)
-                    self.held -= 1
-                    return [entry[2]]
-        return []
+            heap[:] = [entry for entry in heap if keep(entry[2])]
+            heapify(heap)
+        self.held = sum(map(len, self._heaps.values()))
+        return before - self.held
 
     def _best(self) -> str | None:
         best: str | None = None
@@ -124,7 +130,8 @@ class Rack:
             heap = self._heaps[name]
             if places is None or not heap:
                 continue
-            keep = min(places.free(URGENT), self.slots.free(URGENT)) + ahead
+            first = heap[0][2].lane.priority
+            keep = min(places.free(first), self.slots.free(first)) + ahead
             if len(heap) > keep:
                 heap.sort()
                 taken += [entry[2] for entry in heap[keep:]]

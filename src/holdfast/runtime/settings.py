@@ -81,6 +81,9 @@ class App(Protocol):
 
     def parts(self) -> Parts: ...
 
+    async def publish(self) -> int:
+        """Write what the tasks declare into the store, for programs without this code."""
+
     def rebind(self, url: str | None = None, *, namespace: str | None = None) -> None:
         """Use another store than the one named in code: a flag of the command line wins."""
 

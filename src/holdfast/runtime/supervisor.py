@@ -20,14 +20,15 @@ from msgspec.structs import replace
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Beat, Held
 from holdfast.core.transition import Lose, Release, Transition
+from holdfast.runtime.life import FLUSH_S
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.offspring import Offspring
 from holdfast.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
 from holdfast.runtime.patience import Patience
 from holdfast.runtime.roster import Started
+from holdfast.runtime.session import session_name
 from holdfast.runtime.settings import WorkerSettings
 from holdfast.runtime.settler import MOST_PER_CALL
-from holdfast.runtime.worker import FLUSH_S, session_name
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 
@@ -72,7 +73,8 @@ class Supervisor:
 
     async def run(self) -> int:
         """Keep the children running until stopped; the exit code."""
-        beating = asyncio.create_task(self._beat())
+        beating = asyncio.create_task(self._beat(), name="beat")
+        beating.add_done_callback(self._fell)
         try:
             async with asyncio.TaskGroup() as group:
                 for place in range(self._settings.processes):
@@ -110,7 +112,7 @@ class Supervisor:
             self._children[place] = child
             code = await self._until_ended(child)
             del self._children[place]
-            await self._recover(child, code)
+            await self._recover_or_leave(child, code)
             child.close()
             if self._stopping.is_set() or code == RECYCLED:
                 continue
@@ -147,7 +149,8 @@ class Supervisor:
     async def _until_ended(self, child: Offspring) -> int:
         """The child's exit code. One that is silent, or does not stop in time, is killed."""
         ended = asyncio.create_task(child.ended())
-        ready = asyncio.create_task(self._greet(child))
+        ready = asyncio.create_task(self._greet(child), name="greet")
+        ready.add_done_callback(self._fell)
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             while not ended.done() and not stopping.done():
@@ -211,6 +214,26 @@ class Supervisor:
                     continue  # the child itself gives up when the store stays away too long
                 if pulse.fresh and not child.leaving:
                     child.send(SessionLost())
+
+    def _fell(self, task: asyncio.Task[None]) -> None:
+        """A part of the supervisor died: say so, and end rather than live on half deaf."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            worker_log(logging.CRITICAL, "a part of the supervisor died", part=task.get_name(), error=repr(error))
+            self._code = FAILED
+            self.stop()
+
+    async def _recover_or_leave(self, child: Offspring, code: int) -> None:
+        """Recover; but a supervisor that is stopping does not wait for a store that is away."""
+        recovering = asyncio.create_task(self._recover(child, code))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({recovering, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        done, _ = await asyncio.wait({recovering}, timeout=FLUSH_S)
+        if done:
+            recovering.result()
+        else:
+            recovering.cancel()  # the leases run out by themselves
+            worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
 
     async def _recover(self, child: Offspring, code: int) -> None:
         """Settle at once for a child that died: nobody waits for its lease to run out."""
