@@ -11,7 +11,7 @@ import pytest
 from holdfast.core.errors import StoreUnreachable
 from holdfast.core.lease import Beat, Pulse
 from holdfast.core.state import State
-from holdfast.runtime import WorkerCutOff
+from holdfast.runtime import WorkerCutOff, WorkerFailed
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
@@ -139,8 +139,11 @@ class DeafStore(SqliteStore):
     def __init__(self) -> None:
         super().__init__(None)
         self.cut = False
+        self.bug: Exception | None = None
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        if self.bug is not None:
+            raise self.bug
         if self.cut:
             raise StoreUnreachable("cut", verb="beat")
         return await super().beat(beat, now_ms=now_ms)
@@ -166,4 +169,35 @@ async def test_a_worker_that_never_reaches_its_store_ends_loudly() -> None:
     bench = Bench(store)
     with pytest.raises(WorkerCutOff):
         await bench.worker({"beat_ms": 5, "cut_off_ms": 20}).run()
+    await store.close()
+
+
+async def test_a_keeper_that_dies_takes_the_worker_down() -> None:
+    store = DeafStore()
+    bench = Bench(store)
+
+    async def noop() -> None: ...
+
+    bench.task(noop)
+    store.bug = LookupError("at the first beat")
+    with pytest.raises(LookupError, match="at the first beat"):
+        await bench.worker().run()
+    store.bug = None
+    worker = bench.worker({"beat_ms": 5})
+    worker.on_ready = lambda: setattr(store, "bug", LookupError("later"))
+    with pytest.raises(WorkerFailed, match="keeper died"):
+        await worker.run()
+    await store.close()
+
+
+async def test_a_worker_can_be_stopped_while_it_waits_for_its_store() -> None:
+    store = DeafStore()
+    store.cut = True
+    bench = Bench(store)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"beat_ms": 5}).run(stop))
+    await asyncio.wait({work}, timeout=0.05)
+    assert not work.done()
+    stop.set()
+    assert (await work).ending == "stopped"
     await store.close()
