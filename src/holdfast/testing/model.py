@@ -38,6 +38,10 @@ class ModelJob:
     felled_by: bytes | None = None  # the dead job that took this one down, and whose replay brings it back
 
     @property
+    def gates(self) -> tuple[str, ...]:
+        return tuple(f"limit:{key}" for key in (*self.lane.limits, *self.lane.keys))
+
+    @property
     def must_start(self) -> bool:
         return self.lane.limited or self.lost > 0
 

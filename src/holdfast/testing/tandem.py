@@ -1,0 +1,212 @@
+"""A store and the model in tandem: every move is made on both, and their answers must be the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from holdfast.core.gate import GateChange, GateRule, Pause
+from holdfast.core.job import LEAST_URGENT, Job
+from holdfast.core.lease import Claimed, ClaimRequest, Serves
+from holdfast.core.state import FINISHED, State
+from holdfast.core.transition import Lose, Release, Transition
+from holdfast.core.view import JobView
+from holdfast.testing.bench import SWEEP_MS, Bench
+from holdfast.testing.hand import ENDINGS, Hand, next_seq
+from holdfast.testing.harness import Harness
+from holdfast.testing.model import Model, ModelJob
+
+TTL_MS = 4_000
+PATIENCE_MS = TTL_MS + 17_000  # a silent session's jobs are back by then, even after a gap (D6)
+
+
+class Tandem:
+    """Both riders, the workers that are alive, and everything that was ever handed out."""
+
+    def __init__(self, harness: Harness, bench: Bench, ceilings: Mapping[str, int]) -> None:
+        self.harness = harness
+        self.bench = bench
+        self.model = Model(ceilings)
+        self.made: list[Job] = []
+        self.given: list[tuple[Claimed, str]] = []  # with the session that got it
+        self.alive: dict[str, Hand] = {}
+        self.silent: dict[str, int] = {}  # session → when it beat last
+        self._hired = 0
+
+    @classmethod
+    async def open(cls, harness: Harness, ceilings: Mapping[str, int]) -> Tandem:
+        bench = await Bench.open(harness)
+        await bench.declare(*(GateRule(f"limit:{key}", concurrency=cap) for key, cap in ceilings.items()))
+        return cls(harness, bench, ceilings)
+
+    @property
+    def now_ms(self) -> int:
+        return self.bench.clock.now_ms
+
+    def held_by(self, session: str) -> list[ModelJob]:
+        return [job for job in self.model.jobs.values() if job.session == session]
+
+    def held(self) -> list[tuple[Claimed, str]]:
+        """What was handed out and is still under its token."""
+        tokens = {(job.id, job.token) for job in self.model.jobs.values() if job.token}
+        return [entry for entry in self.given if (entry[0].id, entry[0].token) in tokens]
+
+    # -- producers
+
+    async def put(self, jobs: Sequence[Job]) -> None:
+        answers = await self.bench.put(*jobs)
+        expected = [self.model.enqueue(job, self.now_ms) for job in jobs]
+        assert [(answer.id, answer.existing) for answer in answers] == expected
+        self.made += [job for job, answer in zip(jobs, answers, strict=True) if not answer.existing]
+
+    async def put_again(self, job: Job) -> None:
+        assert (await self.bench.put(job))[0].existing
+
+    # -- workers
+
+    async def hire(self, serves: Serves) -> Hand:
+        self._hired += 1
+        hand = Hand(self.bench.store, self.bench.clock, f"w{self._hired}", serves, TTL_MS)
+        assert (await hand.beat()).fresh
+        self.alive[hand.session] = hand
+        return hand
+
+    async def beat(self, hand: Hand) -> None:
+        pulse = await hand.beat()
+        wanted = {(job.id, job.token) for job in self.held_by(hand.session) if job.cancel_requested}
+        assert set(pulse.cancels) == wanted
+        assert not pulse.fresh
+
+    async def claim(
+        self, hand: Hand, limit: int, slots: int, least_urgent: int = LEAST_URGENT, *, unheard: bool = False
+    ) -> list[Claimed]:
+        """A claim, asked again as it was when the first answer went unheard."""
+        before, seq = await self.views(), next_seq()
+        answer = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
+        given = list(answer.jobs)
+        if given and unheard:
+            again = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
+            assert sorted((job.id, job.token) for job in again.jobs) == sorted((job.id, job.token) for job in given)
+        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent)
+        self.model.claimed(given, request, before, all_given=not answer.again, now_ms=self.now_ms)
+        newest = {job.id: job.token for job, _ in self.given}
+        assert all(job.token > newest.get(job.id, 0) for job in given), "a token did not grow"
+        self.given += [(claimed, hand.session) for claimed in given]
+        return given
+
+    async def settle(self, hand: Hand, transitions: Sequence[Transition], *, unheard: bool = False) -> None:
+        seq = next_seq()
+        expected = [self.model.settle(transition, self.now_ms) for transition in transitions]
+        answers = await hand.settle(*transitions, seq=seq)
+        assert [answer.answer for answer in answers] == expected
+        if unheard:
+            assert await hand.settle(*transitions, seq=seq) == answers
+
+    async def fall_silent(self, hand: Hand) -> None:
+        await self.beat(hand)
+        del self.alive[hand.session]
+        self.silent[hand.session] = self.now_ms
+
+    async def leave(self, hand: Hand) -> None:
+        for job in self.held_by(hand.session):
+            assert self.model.settle(Release(job.id, job.token), self.now_ms) == "done"
+        await hand.leave()
+        del self.alive[hand.session]
+
+    async def die_supervised(self, hand: Hand) -> None:
+        """A supervisor sees the worker die and hands back what it held."""
+        held = await self.bench.store.held(hand.session)
+        mine = self.held_by(hand.session)
+        assert {(one.id, one.token, one.lost) for one in held} == {(job.id, job.token, job.lost) for job in mine}
+        await self.settle(hand, [Lose(one.id, one.token) for one in held])
+        await self.leave(hand)
+
+    # -- people
+
+    async def cancel(self, id: bytes, *, force: bool) -> None:
+        answer = await self.bench.cancel(id, force=force)
+        assert answer == [self.model.cancel(id, force=force, now_ms=self.now_ms)]
+
+    async def retry(self, id: bytes) -> None:
+        assert await self.bench.retry(id) == [self.model.retry(id, self.now_ms)]
+
+    async def discard(self, id: bytes) -> None:
+        assert await self.bench.store.discard([id], now_ms=self.now_ms) == self.model.discard(id)
+
+    async def pause_or_resume(self, queue: str) -> None:
+        if queue in self.model.paused:
+            await self.bench.change(GateChange(f"queue:{queue}", resume=True))
+            self.model.paused.discard(queue)
+        else:
+            await self.bench.change(GateChange(f"queue:{queue}", pause=Pause("walk", "", self.now_ms)))
+            self.model.paused.add(queue)
+
+    async def reopen(self) -> None:
+        """Everybody goes on through another handle, as after a restart."""
+        self.bench.store = await self.harness.reopen(self.bench.store)
+        for hand in self.alive.values():
+            hand.store = self.bench.store
+
+    # -- time
+
+    async def sweep(self, ms: int) -> None:
+        await self.bench.sweep(ms, *self.alive.values())
+        await self._notice()
+
+    async def outage(self, ms: int) -> None:
+        """Nobody beats or sweeps; who lives beats first when it is over."""
+        self.bench.clock.advance(ms)
+        for hand in self.alive.values():
+            await self.beat(hand)
+
+    async def _notice(self) -> None:
+        """Follow the store in what it alone decides: when a silent session has lost its jobs."""
+        views = await self.views()
+        for job in [job for job in self.model.jobs.values() if job.token]:
+            if views[job.id].token != job.token:
+                assert job.session in self.silent, "a lease was taken from a session that lives"
+                assert self.now_ms - self.silent[job.session] >= TTL_MS, "a lease was taken too early"
+                assert self.model.settle(Lose(job.id, job.token), self.now_ms) == "done"
+
+    # -- judging
+
+    async def views(self) -> dict[bytes, JobView]:
+        return {view.id: view for view in await self.bench.everything()}
+
+    async def agree(self) -> None:
+        """Every job, every counter and every limit is what the model says."""
+        self.model.check(await self.views(), self.now_ms)
+        await self.bench.check_books()
+        counts = await self.bench.store.count()
+        assert (counts.enqueued, counts.discarded) == (self.model.enqueued, self.model.discarded)
+        assert (counts.lost, counts.stale) == (self.model.lost, self.model.stale)
+        for gate in await self.bench.store.gates("limit:"):
+            running = [job for job in self.model.jobs.values() if job.token and gate.key in job.gates]
+            assert gate.used == len(running), f"{gate.key} counts {gate.used} slots, {len(running)} run"
+
+    async def heal(self) -> None:
+        """When all faults are over, everything that can run does: nothing is stuck."""
+        for queue in sorted(self.model.paused):
+            await self.pause_or_resume(queue)
+        for hand in list(self.alive.values()):
+            await self.fall_silent(hand)
+        await self.sweep(2 * PATIENCE_MS)
+        assert not self.held(), "a lease outlives its silent session"
+        healer = await self.hire(Serves(capabilities=("gpu",)))
+        for _ in range(2 * len(self.made) + 10):
+            given = await self.claim(healer, 8, 8)
+            await self.settle(healer, [ENDINGS["succeed"](claimed) for claimed in given])
+            await self.sweep(SWEEP_MS if given else 3 * SWEEP_MS)
+            if all(job.state in FINISHED or job.state is State.blocked for job in self.model.jobs.values()):
+                break
+        await self.agree()
+        assert not [job for job in self.model.jobs.values() if self._stuck(job)], "jobs wait though nothing stops them"
+
+    def _stuck(self, job: ModelJob) -> bool:
+        """True when a job has not ended though no ancestor that failed makes it wait for a person."""
+        if job.state in FINISHED:
+            return False
+        while job.parent is not None:
+            if job.if_parent_fails == "wait":
+                return False
+            job = self.model.jobs[job.parent]
+        return True
