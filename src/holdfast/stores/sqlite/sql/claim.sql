@@ -1,5 +1,6 @@
 -- Promise: ready jobs become running under one token. Inputs: positional. Answer: rows where it says so.
 -- Relies on hf_lane_active, hf_job_ready, hf_job_running.
+-- "LIMIT ? + 0" because SQLite prepares a statement with a bare "LIMIT ?" anew each time the bound number is set.
 
 -- name: session_claiming
 SELECT idle, next_ms FROM hf_session WHERE id = ? AND deadline_ms > ?;
@@ -29,13 +30,13 @@ ORDER BY priority, turn, id LIMIT 1;
 
 -- name: active_lanes
 SELECT id, member, ring, turn FROM hf_lane INDEXED BY hf_lane_active
-WHERE class = ? AND priority = ? AND state = 1 ORDER BY turn, id LIMIT ?;
+WHERE class = ? AND priority = ? AND state = 1 ORDER BY turn, id LIMIT ? + 0;
 
 -- name: lane_front
 SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,
        j.policy, coalesce(j.args, (SELECT b.args FROM hf_body b WHERE b.id = j.id)), j.extra
 FROM hf_job j INDEXED BY hf_job_ready
-WHERE j.lane = ? AND j.state = 2 ORDER BY j.due_ms, j.id LIMIT ?;
+WHERE j.lane = ? AND j.state = 2 ORDER BY j.due_ms, j.id LIMIT ? + 0;
 
 -- name: rows_of_token
 SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,

@@ -1,5 +1,6 @@
 -- Promise: lanes, turns and gates as claim sees them. Inputs: positional. Answer: rows where it says so.
 -- Relies on hf_lane_active, hf_lane_waiting, hf_lane_member, hf_lane_ring, hf_job_scheduled, hf_gate_opens.
+-- "LIMIT ? + 0": see claim.sql.
 
 -- name: lane_insert
 INSERT OR IGNORE INTO hf_lane (id, class, member, ring, priority, queue, task, grp, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
@@ -59,7 +60,7 @@ UPDATE hf_lane SET turn = ? WHERE member = ? AND state = 1;
 -- name: due_jobs
 SELECT j.id, j.lane FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
 CROSS JOIN hf_job AS j INDEXED BY hf_job_scheduled
-WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ? LIMIT ?;
+WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ? LIMIT ? + 0;
 
 -- name: job_promote
 UPDATE hf_job SET state = 2 WHERE id = ? AND state = 1;
@@ -82,7 +83,7 @@ ON CONFLICT (key) DO UPDATE SET body = excluded.body, opens_ms = excluded.opens_
 UPDATE hf_gate SET opens_ms = ? WHERE key = ? AND opens_ms IS NOT ?;
 
 -- name: due_gates
-SELECT key FROM hf_gate WHERE opens_ms <= ? ORDER BY opens_ms LIMIT ?;
+SELECT key FROM hf_gate WHERE opens_ms <= ? ORDER BY opens_ms LIMIT ? + 0;
 
 -- name: next_gate
 SELECT min(opens_ms) FROM hf_gate WHERE opens_ms IS NOT NULL;
@@ -98,5 +99,5 @@ SELECT class FROM step WHERE class IS NOT NULL;
 
 -- name: wake_lanes
 UPDATE hf_lane SET state = 1, gate = NULL, turn = coalesce((SELECT t.turn FROM hf_turn t WHERE t.id = hf_lane.member), turn)
-WHERE id IN (SELECT id FROM hf_lane WHERE gate = ? AND class = ? AND state = 2 ORDER BY priority, turn LIMIT ?)
+WHERE id IN (SELECT id FROM hf_lane WHERE gate = ? AND class = ? AND state = 2 ORDER BY priority, turn LIMIT ? + 0)
 RETURNING id;
