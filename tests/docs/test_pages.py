@@ -1,0 +1,54 @@
+"""The README, the tutorial and the how-to pages do what they say: every block is run, in order, by a reader."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.arch.tree import ROOT, named
+from tests.docs.pages import Reader, blocks_of, says
+
+BIN = Path(sys.executable).parent
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("tutorial/*.md")),
+    *sorted((ROOT / "docs").glob("how-to/*.md")),
+]
+RUN = {"python", "sh"}
+# A block that is neither run nor one of these would be an example that nobody checks.
+FOR_THE_EYE = {"text", "ini", "toml", "mermaid", "json"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_block_of_a_page_works(page: Path, tmp_path: Path) -> None:
+    runnable = [block for block in blocks_of(page) if block.language in RUN]
+    ran = Reader(tmp_path, BIN).read(page)
+    assert ran >= len(runnable)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_page_has_no_block_that_looks_runnable_and_is_not(page: Path) -> None:
+    assert {block.language for block in blocks_of(page)} - RUN - FOR_THE_EYE == set()
+    assert page.read_text().count("\n```") == 2 * len(blocks_of(page)), "a fence without a language"
+
+
+def test_an_output_that_differs_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```python\nprint(1 + 1)\n```\n\n```text output\n3\n```\n")
+    with pytest.raises(AssertionError, match=r"page\.md:5 promises\n3\n\nbut it was\n2"):
+        Reader(tmp_path, BIN).read(page)
+
+
+def test_a_block_that_fails_is_noticed(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("```sh\nfalse | cat\n```\n")
+    with pytest.raises(AssertionError, match="ended with 1"):
+        Reader(tmp_path, BIN).read(page)
+
+
+def test_dots_stand_for_anything() -> None:
+    assert says("job ... is ready", "job 01a1 is ready\n")
+    assert says("a\n...\nb", "a\nx\ny\nb")
+    assert not says("job ... is ready", "job 01a1 is dead")
