@@ -136,6 +136,11 @@ KNOWN: list[tuple[str, BaseException, str]] = [
     ("sql: shutting down", with_state("57P01"), "transient"),
     ("sql: lock not available", with_state("55P03"), "transient"),
     ("sql: foreign key, perhaps not committed yet", with_state("23503"), "transient"),
+    (
+        "sql: a passing state under a lasting name",
+        fake("psycopg.errors.Other", fake("psycopg.ProgrammingError", SQL), sqlstate="40001")(),
+        "transient",
+    ),
     ("sql: syntax error", with_state("42601"), "permanent"),
     ("sql: bad number", with_state("22003"), "permanent"),
     ("sqlalchemy: wraps a syntax error", fake("sqlalchemy.exc.DBAPIError", orig=with_state("42601"))(), "permanent"),
@@ -195,6 +200,7 @@ AT = {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}
             },
             25_000,
         ),
+        ({"retry-after": "2023-11-14T22:13:45"}, 25_000),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-5"}, None),
         ({"retry-after": "nan"}, None),
@@ -284,6 +290,10 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
 )
 def test_a_group_means_its_worst(errors: list[Exception], kind: str) -> None:
     assert classify(ExceptionGroup("several", errors)).kind == kind
+
+
+def test_a_group_of_cancellations_is_one() -> None:
+    assert classify(BaseExceptionGroup("several", [asyncio.CancelledError()])).kind == "cancelled"
 
 
 def test_of_several_waits_the_longest_counts() -> None:

@@ -86,11 +86,7 @@ def _stated_ms(headers: Mapping[str, str], now_ms: int | None) -> float | None:
     exact = _number(headers.get("retry-after-ms", ""))
     if exact is not None:
         return exact
-    text = headers.get("retry-after", "")
-    seconds = _number(text)
-    if seconds is not None:
-        return seconds * 1000
-    return _wait_ms(text, now_ms)
+    return _wait_ms(headers.get("retry-after", ""), now_ms)
 
 
 def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float | None]:
@@ -137,7 +133,7 @@ def _number(text: str) -> float | None:
 
 
 def _wait_ms(text: str, now_ms: int | None) -> float | None:
-    """A Go duration ("6m0s"), an RFC 3339 instant or an HTTP date, as a wait."""
+    """Seconds, a Go duration ("6m0s"), an RFC 3339 instant or an HTTP date, as a wait."""
     text = text.strip()
     seconds = _number(text)
     if seconds is not None:
