@@ -217,6 +217,17 @@ async def test_a_worker_runs_once(bench: Bench) -> None:
         await worker.run()
 
 
+async def test_a_stop_that_comes_before_the_run_counts(bench: Bench) -> None:
+    async def noop() -> None: ...
+
+    id = await bench.put(bench.task(noop))
+    worker = bench.worker()
+    worker.stop()
+    assert (await worker.run()).ending == "stopped"
+    assert (await bench.view(id)).attempt == 0
+    assert await bench.store.sessions() == []
+
+
 async def test_an_ended_worker_has_left(bench: Bench) -> None:
     async def noop() -> None: ...
 

@@ -59,6 +59,7 @@ class Worker:
         queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
         self._life: Life | None = None
+        self._stopped = False
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
@@ -71,6 +72,8 @@ class Worker:
         if self._life is not None:
             raise WorkerFailed("this worker has run already", fix="make a new Worker for every run")
         self._life = life = Life(self._plan(until_empty))
+        if self._stopped:
+            life.end("stopped")  # a supervisor may change its mind while the app is loading
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
         task = asyncio.create_task(life.live(stop), name="holdfast-worker")
         cancelled = False
@@ -88,14 +91,15 @@ class Worker:
         return task.result()
 
     def stop(self) -> None:
-        """Stop claiming, finish within the grace, hand back the rest. From the worker's own loop."""
+        """Stop claiming, finish within the grace, hand back the rest. From the worker's own loop, even before `run`."""
+        self._stopped = True
         if self._life is not None:
             self._life.end("stopped")
 
     def force(self) -> None:
         """Do not wait for running jobs any longer: hand them back."""
+        self.stop()
         if self._life is not None:
-            self._life.end("stopped")
             self._life.force()
 
     def lost_session(self) -> None:
