@@ -10,9 +10,9 @@ from holdfast.cli.demo.fleet import Fleet
 from holdfast.cli.demo.folder import NAMESPACE, Folder
 from holdfast.cli.demo.ledger import Ledger
 from holdfast.cli.demo.observer import Observer
-from holdfast.cli.demo.plan import Plan, Wanted
+from holdfast.cli.demo.plan import GREEDY, Plan, Wanted
 from holdfast.cli.demo.provider import Provider
-from holdfast.cli.demo.screen import Screen
+from holdfast.cli.demo.screen import Screen, some
 from holdfast.cli.demo.tasks import app
 from holdfast.cli.demo.verify import Summary, gather_facts, verify
 from holdfast.client.handle import JobHandle
@@ -58,7 +58,7 @@ class Driver:
     async def _play_in_time(self) -> None:
         strays = await self._fleet.stop_strays()
         if strays:
-            self._screen.say(f"stopped {strays} workers that the killed demo had left behind")
+            self._screen.say(f"stopped {some(strays, 'worker')} that the killed demo had left behind")
         async with self._provider.serving():
             self._folder.publish_provider(self._provider.url)
             lives = (self._play(), self._observer.watch(), self._fleet.guard())  # only the first ends by itself
@@ -80,10 +80,13 @@ class Driver:
 
     async def _play(self) -> None:
         if not self._folder.noted("enqueued"):
-            self._screen.say("a backlog: PDF exports, and 10,000 rows of one greedy tenant before a few of the others")
-            await self._ask(self._plan.pdfs + self._plan.rows)
-        for _ in range(WORKERS):
-            await self._fleet.start()
+            pdfs, rows = self._plan.pdfs, self._plan.rows
+            self._screen.say(
+                f"a backlog: {some(len(pdfs), 'PDF export')}, {some(len(rows), 'row')}, nearly all {GREEDY}'s"
+            )
+            await self._ask(pdfs + rows)
+        for worker in [await self._fleet.start() for _ in range(WORKERS)]:
+            await self._fleet.live_child(worker)
         await together(self._emails(), self._outage(), self._deployment())
         # From here on nothing is asked for again: what the operator discards must stay away.
         self._folder.note("enqueued")
@@ -137,7 +140,8 @@ class Driver:
             await asyncio.sleep(OUTAGE_S)
             self._folder.note("outage.over")
             self._provider.down = False
-            self._screen.say(f"provider up again; the breaker let it have {self._provider.refused} calls in vain")
+            refused = some(self._provider.refused, "call")
+            self._screen.say(f"provider up again: the breaker let only {refused} through in vain")
         await self._observer.until(lambda: not self._observer.breaker_open)
 
     # -- what happens to the workers
@@ -165,7 +169,9 @@ class Driver:
             return  # someone else was faster
         pid = self._fleet.kill_child(child)
         self._folder.note("worker.killed", what="child", pid=pid)
-        self._screen.say(f"worker killed: SIGKILL for the child of {worker.name} with {child.running} jobs", "red")
+        self._screen.say(
+            f"worker killed: SIGKILL for the child of {worker.name} with {some(child.running, 'job')}", "red"
+        )
         if await self._fleet.live_child(worker, other_than=child.session) is not None:
             self._screen.say(f"{worker.name} handed back the jobs of its dead child and started another")
 
@@ -176,7 +182,7 @@ class Driver:
         self._fleet.kill_all_of(worker)
         running = 0 if child is None else child.running
         self._screen.say(
-            f"worker killed: SIGKILL for all of {worker.name} with {running} jobs, as in a power cut", "red"
+            f"worker killed: SIGKILL for all of {worker.name} with {some(running, 'job')}, a power cut", "red"
         )
         self._screen.say("nobody can hand back those jobs: they return when the lease ends, within 20 s")
 

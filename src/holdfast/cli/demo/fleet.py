@@ -173,7 +173,8 @@ class Fleet:
 
     def _is_ours(self, pid: int) -> bool:
         """True when the process runs a worker on this folder's store: a pid alone may have been reused."""
-        asked = subprocess.run(["ps", "-p", str(pid), "-o", "args="], capture_output=True, text=True, check=False)
+        question = ["ps", "-ww", "-p", str(pid), "-o", "args="]
+        asked = subprocess.run(question, capture_output=True, text=True, check=False)
         return APP in asked.stdout and self._folder.url in asked.stdout
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.cli.demo.folder import Folder
 from holdfast.cli.demo.plan import TASKS, Task
-from holdfast.cli.demo.screen import Screen
+from holdfast.cli.demo.screen import Screen, some
 from holdfast.cli.demo.tasks import PROVIDER
 from holdfast.core.errors import StoreError
 from holdfast.core.gate import Gate
@@ -70,7 +70,7 @@ class Observer:
         self.counts = counts
         if self._lost is not None and counts.lost > self._lost:
             count = counts.lost - self._lost
-            self._screen.say(f"recovered: {count} jobs of killed workers are queued again", "green")
+            self._screen.say(f"recovered: {some(count, 'job')} of killed workers can run again", "green")
         self._lost = counts.lost
         if gates:
             self._see_breaker(gates[0])

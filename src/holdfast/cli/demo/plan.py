@@ -70,7 +70,7 @@ class Plan(Struct, frozen=True, dict=True):
     @cached_property
     def pdfs(self) -> tuple[Wanted, ...]:
         """Slow exports; two ask for a template that nobody has."""
-        count = self._count(80, 12)
+        count = self._count(120, 12)
         rng = random.Random(f"{self.seed}:pdf")
         broken = set(rng.sample(range(count), BROKEN_PDFS))
         return tuple(

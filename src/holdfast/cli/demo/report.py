@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.cli.demo.screen import some
 from holdfast.cli.demo.verify import Summary, Wait
 from holdfast.core.duration import text_of_ms
 
@@ -17,15 +18,15 @@ def words(summary: Summary) -> str:
         "runs": f"{effects.runs:,} reached their effect; {effects.repeated:,} were repeats after a kill"
         " and changed nothing",
         "workers": f"{workers.started} started, {workers.terminated} terminated, {workers.killed} killed;"
-        f" {workers.recovered_leases} leases recovered, {workers.attempts_spent_by_kills} attempts spent",
+        f" {some(workers.recovered_leases, 'lease')} recovered, {workers.attempts_spent_by_kills} attempts spent",
         "email wait": f"{_wait(waits.emails)} (critical, beside everything below)",
         "PDF wait": f"{_wait(waits.pdfs)} (low, at most 4 at once)",
         "fairness": f"small tenants waited {_wait(waits.small_tenants)}; the greedy one {_wait(waits.greedy_tenant)}",
-        "breaker": f"opened {summary.breaker_openings} times; " + "; ".join(_spells(summary)),
+        "breaker": f"opened {some(summary.breaker_openings, 'time')}; " + "; ".join(_spells(summary)),
         "dead letters": f"{letters.before} before the review, {letters.corrected} corrected and run again,"
         f" {letters.discarded} discarded, {letters.after} left",
     }
-    again = f", resumed {summary.resumed} times" if summary.resumed else ""
+    again = f", resumed {some(summary.resumed, 'time')}" if summary.resumed else ""
     head = f"Summary, from the store ({summary.seconds:g} s, seed {summary.seed}{again})"
     return "\n".join([head, *(f"  {name:<13} {line}" for name, line in lines.items())])
 

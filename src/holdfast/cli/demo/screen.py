@@ -22,6 +22,11 @@ NAMES: Final[Mapping[Task, str]] = {
 LINE_EVERY_S: Final = 4.0
 
 
+def some(count: int, what: str) -> str:
+    """A number with its noun: 1 job, 2 jobs."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 class Screen:
     """Where events and progress go."""
 

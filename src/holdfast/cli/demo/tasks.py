@@ -75,10 +75,10 @@ async def welcome(customer: str, to: str, ledger: Ledger = Inject(ledger)) -> No
 
 @app.task(name="pdf.export", queue="pdf", priority="low", timeout=60, limits=[Limit("renderer", concurrency=4)])
 def export_pdf(customer: str, template: str, ledger: Ledger = Inject(ledger)) -> int:
-    """Render for a third of a second, in a thread."""
+    """Render for half a second, in a thread."""
     pages = {name: f"{name} plan of {customer}\n" * 2_000 for name in PLANS}
     size = len(zlib.compress(pages[template].encode()))
-    time.sleep(0.35)
+    time.sleep(0.5)
     done(ledger)
     return size
 
@@ -86,7 +86,7 @@ def export_pdf(customer: str, template: str, ledger: Ledger = Inject(ledger)) ->
 @app.task(name="export.row", queue="rows", priority="low", timeout=30, group="tenant")
 async def export_row(tenant: str, row: int, ledger: Ledger = Inject(ledger)) -> None:
     """One of a tenant's many rows."""
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.04)
     done(ledger)
 
 
@@ -94,7 +94,7 @@ async def export_row(tenant: str, row: int, ledger: Ledger = Inject(ledger)) -> 
     name="webhook.deliver",
     queue="webhooks",
     timeout=30,
-    retry=Retry(attempts=10, base=0.5, factor=2, cap=5),
+    retry=Retry(attempts=25, base=0.5, factor=2, cap=5),
     breaker=OUTAGE_BREAKER,
 )
 def deliver(order: int, ledger: Ledger = Inject(ledger)) -> None:
