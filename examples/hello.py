@@ -1,0 +1,17 @@
+"""The smallest program: a task, a job, a worker in the same process. Run it: python examples/hello.py"""
+
+from holdfast import Holdfast
+
+app = Holdfast("sqlite://")  # in memory; leave the URL out and the jobs live in holdfast.db
+
+
+@app.task
+def greet(name: str) -> str:
+    return f"Hello, {name}"
+
+
+if __name__ == "__main__":
+    job = greet.enqueue_sync("Ada")
+    app.run(app.work(until_empty=True))
+    print(app.run(job.result(timeout=5)))
+    app.run(app.close())

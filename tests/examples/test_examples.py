@@ -1,0 +1,44 @@
+"""The examples run as they stand and say what their first lines promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name: str, folder: Path) -> list[str]:
+    """The lines that an example prints, run in an empty folder."""
+    command = [sys.executable, str(EXAMPLES / name)]
+    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert list(folder.iterdir()) == []
+    return ran.stdout.splitlines()
+
+
+def test_hello(tmp_path: Path) -> None:
+    assert run("hello.py", tmp_path) == ["Hello, Ada"]
+
+
+def test_emails_overtake_exports_and_small_customers_get_their_turn(tmp_path: Path) -> None:
+    email, acme = run("email_and_exports.py", tmp_path)
+    assert int(re.findall(r"place (\d+)", email)[0]) <= 5
+    assert int(re.findall(r"place (\d+)", acme)[0]) <= 30
+
+
+def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
+    assert run("fix_and_retry.py", tmp_path) == [
+        "ada: sent to ada@example.com",
+        "bob: dead",
+        "1 dead: holdfast.Dead: 'bob at example.com' is no address",
+        "bob: sent to bob@example.com",
+        "carol did job.retry: typing error",
+    ]
+
+
+def test_every_example_has_a_test() -> None:
+    source = Path(__file__).read_text()
+    assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in source] == []
