@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.errors import QueueDraining
 from holdfast.core.gate import GateChange, GateRule, Pause
+from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Control
 from holdfast.testing.bench import Bench
@@ -105,6 +106,14 @@ class TestDrain:
         assert await bench.hand().drain() == [id]
         await bench.change(GateChange(key, resume=True))
         await bench.add()
+
+    async def test_a_repeated_enqueue_is_answered_while_its_queue_drains(self, bench: Bench) -> None:
+        job, key = bench.job(), Unique("k")
+        holder = bench.job(unique=key)
+        await bench.put(job, holder)
+        await bench.change(GateChange("queue:default", drain=True))
+        assert (await bench.put(job))[0].existing
+        assert (await bench.put(bench.job(unique=key)))[0].id == holder.id
 
     async def test_a_drain_refuses_nothing_elsewhere(self, bench: Bench) -> None:
         await bench.change(GateChange("queue:old", drain=True))

@@ -50,10 +50,11 @@ class TestDeadLetters:
             ("w7", "builtins.RuntimeError", "it broke", "Traceback ...", "broke")
         }
 
-    async def test_a_clean_first_success_writes_no_attempt(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("result", [None, b'{"sent":1}'])
+    async def test_a_clean_first_success_writes_no_attempt(self, bench: Bench, result: bytes | None) -> None:
         id = await bench.add()
         hand = bench.hand()
-        await hand.succeed(await hand.take())
+        await hand.succeed(await hand.take(), result=result)
         assert await bench.store.attempts(id) == []
 
     async def test_a_success_after_failures_is_an_attempt_too(self, bench: Bench) -> None:
@@ -203,6 +204,23 @@ class TestRetryByAPerson:
             State.cancelled,
         ]
         assert await bench.hand().drain(1) == [parent, child, grandchild]
+
+    async def test_a_revived_dependent_never_doubles_a_unique_key(self, bench: Bench) -> None:
+        key, parent = Unique("k"), await bench.add(task="parent")
+        child = await bench.add(after=(parent,), unique=key)
+        await dead(bench, parent)
+        holder = await bench.add(unique=key, delay_ms=60_000)
+        await bench.retry(parent)
+        await bench.hand().drain(1)
+        assert await bench.state(holder) is State.scheduled
+        assert await bench.state(child) is State.cancelled
+
+    async def test_a_revived_dependent_holds_its_unique_key_again(self, bench: Bench) -> None:
+        key, parent = Unique("k"), await bench.add(task="parent")
+        child = await bench.add(after=(parent,), unique=key)
+        await dead(bench, parent)
+        await bench.retry(parent)
+        assert (await bench.put(bench.job(unique=key)))[0].id == child
 
     async def test_a_revived_dependent_still_waits_for_its_other_parents(self, bench: Bench) -> None:
         failing, other = await bench.add(task="failing", priority=0), await bench.add(task="other", delay_ms=60_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import UnknownParent
-from holdfast.core.job import IfParentFails
+from holdfast.core.job import IfParentFails, Unique
 from holdfast.core.lease import Input
 from holdfast.core.state import State
 from holdfast.testing.bench import Bench
@@ -95,6 +95,23 @@ class TestDependencies:
     async def test_an_unknown_parent_is_refused(self, bench: Bench) -> None:
         with pytest.raises(UnknownParent):
             await bench.put(bench.job(after=(await bench.add(), bench.id())))
+
+    async def test_a_repeated_enqueue_is_answered_though_its_parent_is_gone(self, bench: Bench) -> None:
+        parent = await bench.add()
+        child = bench.job(after=(parent,))
+        await bench.put(child)
+        await end(bench, parent, "dead")
+        await bench.store.discard([parent], now_ms=bench.clock.now_ms)
+        assert (await bench.put(child))[0].existing
+
+    async def test_a_parent_named_by_the_id_of_a_duplicate_is_the_job_that_is_there(self, bench: Bench) -> None:
+        key = Unique("fetch")
+        there = await bench.add(task="fetch", unique=key)
+        again = bench.job(task="fetch", unique=key)
+        child = bench.job(after=(again.id,))
+        answers = await bench.put(again, child)
+        assert [answer.id for answer in answers] == [there, child.id]
+        assert await bench.hand().drain(1) == [there, child.id]
 
     async def test_a_released_dependent_keeps_its_delay(self, bench: Bench) -> None:
         parent = await bench.add()

@@ -98,6 +98,19 @@ class TestWakeUps:
         assert await wakes(idle, lambda: busy.succeed(job))
         assert len(await idle.claim()) == 1
 
+    async def test_a_raised_ceiling_wakes_as_many_sleepers_as_may_run(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:x", concurrency=1))
+        await bench.put(*(bench.job(keys=("x",), group=f"g{n}") for n in range(3)))
+        await bench.hand("busy").take()
+        sleepers = [bench.hand("one"), bench.hand("two")]
+        for hand in sleepers:
+            await asleep(hand)
+        waiting = [asyncio.ensure_future(hand.wait(LONG_MS)) for hand in sleepers]
+        await asyncio.sleep(0)
+        await bench.change(GateChange("limit:x", rule=GateRule("limit:x", concurrency=3)))
+        wakes = await asyncio.wait_for(asyncio.gather(*waiting), LONG_MS / 2000)
+        assert [wake.work for wake in wakes] == [True, True]
+
     async def test_resume_wakes_a_sleeping_worker(self, bench: Bench) -> None:
         await bench.add()
         await bench.change(GateChange("queue:default", pause=Pause("ada", "why", bench.clock.now_ms)))
