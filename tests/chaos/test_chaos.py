@@ -32,6 +32,10 @@ async def test_kill_9_of_random_children_and_supervisors_loses_nothing(field: Fi
     assert {view.attempt for view in views} == {1}  # a crash of the process is no attempt of the job
     assert counts.succeeded == 500
     assert len(starts_per_job(field.trace("end"))) == 500
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+        assert await worker.ended() == 0
+    await field.until("no child outlives its supervisor", lambda: sessions(field, 0))
 
 
 async def test_the_supervisor_hands_back_at_once_what_its_dead_child_held(field: Field) -> None:
@@ -159,6 +163,17 @@ async def test_a_second_signal_does_not_wait_for_the_grace(field: Field) -> None
     assert await worker.ended(within_s=8) == 0
     view = (await field.views([id]))[0]
     assert (view.state, view.attempt) == (State.ready, 0), id_text(id)
+
+
+async def test_a_child_that_has_done_enough_is_replaced_without_loss(field: Field) -> None:
+    ids = await field.put("short", {"ms": 5}, 60)
+    worker = field.start(max_jobs=15)
+    counts = await field.finished(60)
+    worker.signal(signal.SIGTERM)
+    assert await worker.ended() == 0
+    assert len({line[4] for line in field.trace("start")}) >= 3  # processes that ran them
+    assert (counts.lost, counts.stale) == (0, 0)
+    assert {view.attempt for view in await field.views(ids)} == {1}
 
 
 async def test_a_worker_that_cannot_start_says_so_and_ends(field: Field) -> None:

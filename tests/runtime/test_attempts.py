@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 import threading
 from contextvars import ContextVar
 
 import pytest
 
+from holdfast.core.ids import id_text
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State
 from holdfast.runtime import current_job
@@ -274,3 +276,21 @@ async def test_a_result_that_cannot_be_stored_is_dead_at_once(bench: Bench, resu
     await bench.drain()
     assert (await bench.view(id)).state is State.dead
     assert len(await bench.store.attempts(id)) == 1
+
+
+async def test_every_attempt_leaves_one_line_with_its_facts(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async def works() -> None: ...
+
+    async def fails() -> None:
+        raise ValueError("of no use")
+
+    caplog.set_level(logging.INFO, logger="holdfast.worker")
+    good = await bench.put(bench.task(works), queue="mail")
+    await bench.put(bench.task(fails), queue="mail")
+    await bench.drain({"queues": ("mail",), "concurrency": 1})
+    lines = {line["event"]: line for record in caplog.records if "job_id" in (line := record.__dict__["holdfast"])}
+    assert set(lines) == {"job succeeded", "job dead"}
+    facts = lines["job succeeded"]
+    assert (facts["job_id"], facts["queue"], facts["task"], facts["attempt"]) == (id_text(good), "mail", "works", 1)
+    assert facts["duration_ms"] >= 0
+    assert lines["job dead"]["why"] == "ValueError: of no use"
