@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -34,6 +34,10 @@ MAX = 262_144
 
 class Colour(Enum):
     red = "r"
+
+
+class Odd(Enum):
+    thing = object()
 
 
 class Level(IntEnum):
@@ -146,6 +150,7 @@ ORDER = Order(UUID(int=7), [Line("a", Decimal("1.10"))], datetime(2030, 1, 2, 3,
         (tuple[int, str], (1, "a")),
         (dict[int, str], {1: "a"}),
         (Sequence[int], [1, 2]),
+        (Iterable[int], [1, 2]),
         (Annotated[int, msgspec.Meta(ge=0)], 3),
         (str | int | None, 5),
         (Slug, Slug("a-b")),
@@ -291,6 +296,11 @@ def test_stored_bytes_that_do_not_fit_are_refused_not_raised_raw(raw: bytes) -> 
         signature.decode(raw, {b"a" * 16: Input()})
 
 
+def test_an_unknown_argument_in_stored_bytes_is_named() -> None:
+    with pytest.raises(InvalidArguments, match=r"no parameter 'too'.*did you mean 'to'"):
+        Signature.of(plain).decode(b'{"customer":"a","to":"b","too":1}')
+
+
 def test_a_missing_argument_in_stored_bytes_is_named() -> None:
     with pytest.raises(InvalidArguments, match="misses 'value'"):
         Signature.of(takes(int)).decode(b"{}")
@@ -316,6 +326,7 @@ def looping() -> list[Any]:
         (Order(object(), [], ORDER.at), r"value\.id is a object"),  # type: ignore[arg-type]
         (lambda: None, r"value is a function"),
         (looping(), r"contains itself"),
+        ({"odd": Odd.thing}, r"value\.odd\.value is a object"),
         ("\ud800", r"half a character"),
         ({"deep": {"\udfff": 1}}, r"value\.deep"),
         (b"abc", r"value is bytes.*annotate"),
