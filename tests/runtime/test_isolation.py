@@ -163,3 +163,17 @@ async def test_an_app_that_cannot_be_loaded_in_a_process_ends_the_worker_loudly(
         await processes.drain(app_ref="tests.nowhere:app", resources=[number])
     assert (await processes.view(id)).state is State.ready
     await processes.store.close()
+
+
+async def test_a_suspect_that_cannot_be_isolated_runs_here(processes: Bench) -> None:
+    async def innocent() -> int:
+        return os.getpid()
+
+    id = await processes.put(processes.task(innocent))
+    for _ in range(2):
+        (job,) = await processes.claim_as("earlier")
+        await processes.store.settle("earlier", job.token, [Lose(job.id, job.token, reason="a crash")])
+        await processes.store.leave("earlier")
+    await processes.drain(app_ref="tests.nowhere:app", resources=[number])
+    assert int((await processes.view(id)).result or b"0") == os.getpid()
+    await processes.store.close()

@@ -11,7 +11,7 @@ from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
 from holdfast.runtime.attempt import Attempt
 from holdfast.runtime.context import Desk
-from holdfast.runtime.isolation import Isolation
+from holdfast.runtime.isolation import CellBroken, Isolation
 from holdfast.runtime.log import job_log, logger
 from holdfast.runtime.pace import Pace
 from holdfast.runtime.part import Fell
@@ -167,7 +167,14 @@ class Crew:
     async def _isolated(self, attempt: Attempt) -> Transition | None:
         assert self._isolation is not None
         self.suspended(attempt)
-        return await self._isolation.run(attempt)
+        try:
+            return await self._isolation.run(attempt)
+        except CellBroken as error:
+            if attempt.spec.executor == "process" or self._pipe is None:
+                raise
+            # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
+            job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
+            return await self._pipe.run(attempt)
 
     def suspended(self, attempt: Attempt) -> None:
         self.running[attempt.job.id, attempt.job.token] = attempt

@@ -40,6 +40,12 @@ START_S: Final = 60.0  # a process that has not loaded the app by then never wil
 JOBS_PER_CELL: Final = 1_000  # a fresh process now and then: leaks of C extensions stay small
 
 
+class CellBroken(WorkerFailed):
+    """The app cannot be loaded in a process of its own."""
+
+    code = "cell_broken"
+
+
 class Cell:
     """One isolated process; runs one job at a time."""
 
@@ -67,14 +73,17 @@ class Cell:
                 answer = await cell._next()
         except TimeoutError as error:
             await cell.kill()
-            raise WorkerFailed(f"an isolated process did not load {app_ref!r} within {START_S:.0f} s") from error
+            raise CellBroken(f"an isolated process did not load {app_ref!r} within {START_S:.0f} s") from error
         except BaseException:
             await cell.kill()
             raise
         if not isinstance(answer, Up):
             await cell.kill()
             why = answer.error if isinstance(answer, Broken) else "it ended while starting"
-            raise WorkerFailed(f"an isolated process could not load {app_ref!r}: {why}", fix="import it by hand once")
+            raise CellBroken(
+                f"an isolated process could not load {app_ref!r}: {why}",
+                fix="import it by hand once; a script starts its work under if __name__ == '__main__'",
+            )
         return cell
 
     def send(self, message: ToCell) -> None:
