@@ -18,7 +18,7 @@ SMALL = re.compile(r"SCAN (hf_)?(job|j|body|b|attempt|dep|d|result|note|unique)\
 @pytest.mark.parametrize("name", sorted(statements("hf_")))
 def test_no_statement_scans_jobs(name: str, tmp_path: Path) -> None:
     conn = connect(str(tmp_path / "plan.db"), "normal", "hf_")
-    sql = statements("hf_")[name].replace(":keys", "?, ?")
+    sql = statements("hf_")[name].replace(":keys", "?, ?").replace(":rows", "(?, ?, ?)")
     numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
     marks = max(numbered) if numbered else sql.count("?")
     plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {sql}", [None] * marks)]

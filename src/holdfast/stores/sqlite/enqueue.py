@@ -91,11 +91,15 @@ def due_of(job: Job, now_ms: int) -> int:
     return now_ms + job.delay_ms
 
 
-def _head(job: Job, state: int, due_ms: int, now_ms: int) -> tuple[object, ...]:
+def _shared(job: Job, state: int, due_ms: int, now_ms: int) -> tuple[object, ...]:
+    """The part of a job's row that most jobs of a bulk have in common."""
     expires = None if job.expires_ms is None else now_ms + job.expires_ms
-    args = job.args if len(job.args) <= SMALL else None
     lane = job.lane
-    return (job.id, state, lane.id, lane.priority, due_ms, now_ms, expires, job.policy.id, args, extra_of(job))
+    return (state, lane.id, lane.priority, due_ms, now_ms, expires, job.policy.id)
+
+
+def _own(job: Job) -> tuple[object, ...]:
+    return (job.id, job.args if len(job.args) <= SMALL else None, extra_of(job))
 
 
 def extra_of(job: Job) -> bytes | None:
@@ -116,7 +120,7 @@ def put_args(tx: Tx, id: bytes, args: bytes) -> None:
 def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
     """Insert jobs that are expected to be new, without looking first; None when one of them was there."""
     now_ms = tx.now_ms
-    heads = []
+    rows: dict[tuple[object, ...], list[tuple[object, ...]]] = {}
     answers = []
     states: dict[Lane, list[int]] = {}
     policies: set[Policy] = set()
@@ -138,11 +142,12 @@ def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
         else:
             state, name = READY, State.ready
             tally[0] += 1
-        heads.append(_head(job, state, due_ms, now_ms))
+        rows.setdefault(_shared(job, state, due_ms, now_ms), []).append(_own(job))
         answers.append(Enqueued(job.id, False, name))
     tx.conn.execute("SAVEPOINT enqueue")
     try:
-        tx.many("job_insert", heads)
+        for shared, own in rows.items():
+            tx.insert("job_insert", shared, own)
     except library.IntegrityError:
         tx.conn.execute("ROLLBACK TO enqueue")
         tx.conn.execute("RELEASE enqueue")
@@ -256,7 +261,7 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
     lanes.remember(tx, [job.lane])
     remember_policies(tx, {job.policy})
     # A doomed child is written as waiting first, so that its fate is one ordinary transition.
-    tx.run("job_insert", _head(job, state, due_ms, tx.now_ms))
+    tx.insert("job_insert", _shared(job, state, due_ms, tx.now_ms), [_own(job)])
     if len(job.args) > SMALL:
         tx.run("body_insert", (job.id, job.args))
     _count_new(tx, job.lane, state, 1)

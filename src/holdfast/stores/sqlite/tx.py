@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 import msgspec
@@ -28,6 +29,7 @@ ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 
 IDLE, ACTIVE, WAITING = 0, 1, 2
 
 IN_SIZES = (1, 8, 64, 256)  # few shapes of "IN (…)": each is one prepared statement
+ROW_SIZES = (64, 8, 1)  # the same for "VALUES …"
 
 _gate_encoder = msgspec.json.Encoder()
 _gate_decoder = msgspec.json.Decoder(Gate)
@@ -88,6 +90,19 @@ class Tx:
 
     def many(self, name: str, rows: Iterable[Sequence[Any]]) -> None:
         self.conn.executemany(self.sql[name], rows)
+
+    def insert(self, name: str, shared: Sequence[Any], rows: Sequence[Sequence[Any]]) -> None:
+        """Run a statement that holds `VALUES :rows` for any number of rows; `shared` is what they have in common.
+
+        Many rows per statement: each one hands the GIL over and back, and binds `shared` once.
+        """
+        marks = f"({','.join('?' * len(rows[0]))})"
+        start = 0
+        while start < len(rows):
+            size = next(s for s in ROW_SIZES if s <= len(rows) - start)
+            text = self.sql[name].replace(":rows", ",".join([marks] * size))
+            self.conn.execute(text, [*shared, *chain.from_iterable(rows[start : start + size])])
+            start += size
 
     def rows_in(self, name: str, keys: Sequence[Any], first: Sequence[Any] = ()) -> list[Any]:
         """Rows of a statement that holds `IN (:keys)`, for any number of keys; `first` goes before them."""

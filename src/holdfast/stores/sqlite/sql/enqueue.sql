@@ -1,9 +1,10 @@
 -- Promise: new heads, bodies, policies and unique keys. Inputs: positional, in column order.
 -- Answer: rows where it says so. Relies on the primary keys only.
 
+-- Jobs of one call that share all but id, arguments and the rest: :rows stands for "(?,?,?),(?,?,?)…".
 -- name: job_insert
-INSERT INTO hf_job (id, state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, args, extra)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO hf_job (state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, id, args, extra)
+SELECT ?, ?, ?, ?, ?, ?, ?, column1, column2, column3 FROM (VALUES :rows);
 
 -- name: body_insert
 INSERT OR REPLACE INTO hf_body (id, args) VALUES (?, ?);
