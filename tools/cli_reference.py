@@ -20,7 +20,7 @@ BEGIN, END = (
     "<!-- generated from the commands' own help: end -->",
 )
 WIDTH = 100
-SHARED = ("--url", "--namespace", "--json", "--jsonl", "-h, --help")
+SHARED = ("--url", "--namespace", "--json", "--jsonl", "--help", "-h, --help")
 
 
 def commands() -> Iterator[str]:

@@ -1,0 +1,78 @@
+"""A promise is only as good as its test: every test that a page names exists where the page says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.arch.tree import ROOT, modules, named
+
+PAGES = [ROOT / "README.md", ROOT / "docs" / "explanation" / "guarantees.md"]
+PROOF = re.compile(r"\[`(test_\w+)`\]\(([^)]+)\)")
+ROW = re.compile(r"^\| (\d+) \| .*$", re.MULTILINE)
+
+
+def functions_of(path: Path) -> set[str]:
+    """The names of the functions in a file."""
+    found = ast.walk(ast.parse(path.read_text()))
+    return {node.name for node in found if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    proofs = PROOF.findall(page.read_text())
+    assert len(proofs) > 10
+    missing = [name for name, where in proofs if name not in functions_of((page.parent / where).resolve())]
+    assert missing == []
+
+
+def test_every_promise_names_a_test() -> None:
+    rows = ROW.findall((ROOT / "docs" / "explanation" / "guarantees.md").read_text())
+    lines = [
+        row for row in (ROOT / "docs" / "explanation" / "guarantees.md").read_text().splitlines() if ROW.match(row)
+    ]
+    assert [int(number) for number in rows] == list(range(1, 16))
+    assert [line for line in lines if not PROOF.search(line)] == []
+
+
+def test_the_command_line_page_is_up_to_date() -> None:
+    """Drawn from the commands' own help; `python tools/cli_reference.py` writes it."""
+    from tools.cli_reference import PAGE, written
+
+    page = PAGE.read_text()
+    assert written(page) == page
+
+
+def test_the_python_page_names_every_public_name() -> None:
+    import holdfast
+
+    pages = "".join((ROOT / "docs" / "reference" / name).read_text() for name in ("python.md", "errors.md"))
+    missing = [name for name in holdfast.__all__ if not re.search(rf"\b{name}\b", pages) and name != "__version__"]
+    assert missing == []
+
+
+def test_the_python_page_names_every_option() -> None:
+    from holdfast.client.options import CallOptions
+    from holdfast.core.declare import TaskOptions
+
+    page = (ROOT / "docs" / "reference" / "python.md").read_text()
+    options = {*TaskOptions.__annotations__, *CallOptions.__annotations__}
+    assert sorted(name for name in options if f"`{name}`" not in page) == []
+
+
+def test_the_settings_page_names_every_key_and_variable() -> None:
+    from holdfast.core.settings import FileSettings, RetentionTable, WorkerTable
+
+    page = (ROOT / "docs" / "reference" / "settings.md").read_text()
+    keys = [key for table in (FileSettings, WorkerTable, RetentionTable) for key in table.__struct_fields__]
+    assert [key for key in keys if not re.search(rf"\b{key}\b", page)] == []
+    read = {
+        name
+        for path in modules()
+        if "demo" not in path.parts  # the demo tells its own processes where they are
+        for name in re.findall(r"""["'](HOLDFAST_[A-Z]+)["']""", path.read_text())
+    }
+    assert sorted(name for name in read if name not in page) == []
