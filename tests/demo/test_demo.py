@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sqlite3
 import time
 from pathlib import Path
@@ -55,6 +56,15 @@ def test_a_demo_keeps_every_promise_and_sees_a_lost_effect(whole: tuple[Path, Ru
     assert ended.code == 1
     assert ended.summary["wrong"] == ["effects lost: 1, should be 0"]
     assert "WRONG  effects lost: 1, should be 0" in ended.err
+
+
+def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(tmp_path: Path) -> None:
+    with Running(tmp_path, "--scale", SMALL) as running:
+        running.until("worker 2 starts")
+        running.process.send_signal(signal.SIGINT)
+        running.until("holdfast demo --resume")
+        assert running.ended().code == 130
+        assert workers_of(tmp_path) == []
 
 
 def test_a_folder_has_one_driver_and_its_workers_end_with_it(tmp_path: Path) -> None:

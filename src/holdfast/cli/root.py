@@ -117,12 +117,12 @@ def run(words: Sequence[str]) -> int:
     except click.ClickException as error:
         error.show(file=sys.stderr)
         return error.exit_code
-    except click.Abort:
+    except click.Abort as stop:
+        if isinstance(stop.__cause__, KeyboardInterrupt):  # how click passes a Ctrl-C on: work may be half done
+            print("interrupted", file=sys.stderr)
+            return 130
         print("aborted: nothing was changed", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
     except HoldfastError as error:
         return _refuse(error, as_json="--json" in words or "--jsonl" in words)
     return answer if isinstance(answer, int) else 0

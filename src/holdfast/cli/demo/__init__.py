@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,7 +55,11 @@ async def _run(terminal: Terminal, folder: Folder, plan: Plan) -> int:
     from holdfast.cli.demo.screen import Screen
 
     with Screen(plan) as screen:
-        summary = await Driver(folder, plan, screen).run()
+        try:
+            summary = await Driver(folder, plan, screen).run()
+        except asyncio.CancelledError:
+            screen.say("interrupted; `holdfast demo --resume` goes on from here")
+            raise
     if terminal.json:
         terminal.answer(summary)
     else:

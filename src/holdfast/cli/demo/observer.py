@@ -75,6 +75,7 @@ class Observer:
         if gates:
             self._see_breaker(gates[0])
         ended = {task: self._in_state(task, *FINISHED) for task in TASKS}
+        ended["email.welcome"] += counts.discarded  # the operator discards nothing else
         dead = {task: count for task in TASKS if (count := self._in_state(task, State.dead))}
         beside = {task: f"{count} dead" for task, count in dead.items()}
         if self.breaker_open:
