@@ -22,13 +22,14 @@ from holdfast.testing.contract.fairness import TestFairness
 from holdfast.testing.contract.fencing import TestFencing
 from holdfast.testing.contract.fixture import bench
 from holdfast.testing.contract.housekeeping import TestLife, TestLogs, TestPrune
-from holdfast.testing.contract.leases import TestBeats, TestLeaving, TestNotes, TestSettle, TestTokens
+from holdfast.testing.contract.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from holdfast.testing.contract.limits import TestConcurrency
 from holdfast.testing.contract.losses import TestLosses
 from holdfast.testing.contract.order import TestOrder
 from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
 from holdfast.testing.contract.rates import TestRate
 from holdfast.testing.contract.schedule import TestExpiry, TestSchedule
+from holdfast.testing.contract.settle import TestSettle
 from holdfast.testing.contract.unique import TestReplace, TestUnique
 from holdfast.testing.contract.wakeups import TestWakeUps, TestWatch
 from holdfast.testing.contract.waking import TestWakingWaiters

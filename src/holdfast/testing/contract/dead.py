@@ -205,6 +205,14 @@ class TestRetryByAPerson:
         ]
         assert await bench.hand().drain(1) == [parent, child, grandchild]
 
+    async def test_a_retry_revives_nobody_whom_another_parents_cancellation_took_down(self, bench: Bench) -> None:
+        unwanted, failing = await bench.add(task="unwanted"), await bench.add(task="failing")
+        child = await bench.add(after=(unwanted, failing))
+        await bench.cancel(unwanted)
+        await dead(bench, failing)
+        await bench.retry(failing)
+        assert await bench.state(child) is State.cancelled
+
     async def test_a_revived_dependent_never_doubles_a_unique_key(self, bench: Bench) -> None:
         key, parent = Unique("k"), await bench.add(task="parent")
         child = await bench.add(after=(parent,), unique=key)

@@ -9,6 +9,7 @@ import pytest
 from holdfast.core.gate import GateChange, GateRule
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
+from holdfast.testing.making import JobOptions, make_job
 
 
 @asynchronous
@@ -148,13 +149,15 @@ class TestConcurrency:
         assert len(await hand.claim(1)) == 1
         assert await hand.ids(5) == plain
 
-    async def test_a_freed_slot_goes_to_the_most_urgent_waiter(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("kind", ["limits", "keys"])
+    async def test_a_freed_slot_goes_to_the_most_urgent_waiter(self, bench: Bench, kind: str) -> None:
+        where: JobOptions = {"limits": ("x",)} if kind == "limits" else {"keys": ("x",)}
         await bench.declare(GateRule("limit:x", concurrency=1))
         hand = bench.hand()
-        await bench.add(limits=("x",))
+        await bench.add(**where)
         running = await hand.take()
         for priority in (8, 5, 3):
-            await bench.add(limits=("x",), priority=priority)
+            await bench.put(make_job(bench.id(), {**where, "priority": priority}))
         assert await hand.claim(5) == []
         await hand.succeed(running)
         order = []
