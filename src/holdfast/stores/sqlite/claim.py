@@ -70,19 +70,20 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     taking = Taking(tx, request)
     again = taking.fill() or (more_due and len(taking.rows) < request.limit)
     if not taking.rows:
-        return _nothing(tx, request, taking, idle=session[0], known_next=session[1], again=again)
+        return _nothing(tx, request, taking, known=tuple(session), again=again)
     claimed = taking.lease()
     tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
     tx.run("session_not_idle", (request.session,))
     return Claim(claimed, tx.now_ms, again=again)
 
 
-def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, idle: int, known_next: int | None, again: bool) -> Claim:
-    """Mark the session idle in the same step, so that the next matching enqueue wakes it."""
+def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[object, ...], again: bool) -> Claim:
+    """Mark the session idle in the same step, so that the next job of what it asked for wakes it."""
     instants = [tx.row("next_due")[0], tx.row("next_gate")[0], *taking.reopening]
     next_at_ms = min((at for at in instants if at is not None), default=None)
-    if request.least_urgent == LEAST_URGENT and not again and (not idle or known_next != next_at_ms):
-        tx.run("session_idle", (next_at_ms, request.session))
+    asked = _encode(request.serves)
+    if request.least_urgent == LEAST_URGENT and not again and known != (1, next_at_ms, asked, request.slots):
+        tx.run("session_idle", (next_at_ms, asked, request.slots, request.session))
     return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
 
 

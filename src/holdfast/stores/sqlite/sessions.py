@@ -13,6 +13,7 @@ from holdfast.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx
 
 GAP_MS = 5_000  # longer than this without a sweep, and live workers may not have been able to beat
 CALM_MS = 15_000  # one lease time
+MARK_MS = 2_000  # an idle worker sweeps each second: it need not write as often
 
 _encode = msgspec.json.Encoder().encode
 
@@ -58,7 +59,8 @@ def expire(tx: Tx, limit: int) -> int:
     swept_at_ms, calm_until_ms = tx.row("sweep_state")
     if swept_at_ms is not None and now_ms - swept_at_ms > GAP_MS:
         calm_until_ms = now_ms + CALM_MS
-    tx.run("sweep_mark", (now_ms, calm_until_ms))
+    if swept_at_ms is None or not 0 <= now_ms - swept_at_ms < MARK_MS:
+        tx.run("sweep_mark", (now_ms, calm_until_ms))
     taken = 0
     if now_ms >= calm_until_ms:
         taken += _silent(tx, limit, now_ms)

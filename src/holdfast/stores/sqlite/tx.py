@@ -251,21 +251,21 @@ class Tx:
         return None
 
     def _wake_workers(self) -> None:
-        idle = self.rows("idle_sessions")
-        sleepers = [(name, self.serves(serves), ear) for name, serves, ear in idle]
+        sleepers = [(name, self.serves(asked), ear, slots) for name, asked, ear, slots in self.rows("idle_sessions")]
         woken: list[str] = []
         for lane_id, count in sorted(self.ready.items(), key=lambda item: self.lane(item[0]).priority):
             lane = self.lane(lane_id)
-            left = count
-            for entry in [e for e in sleepers if e[1].can(lane.queue, lane.task, lane.needs)]:
-                if left <= 0:
-                    break
-                left -= 1
-                sleepers.remove(entry)
-                woken.append(entry[0])
-                self.tell(entry[2], WORK, entry[0])
-            if left > 0 and lane.priority <= URGENT_PRIORITY:
-                self._wake_busy(lane, left, set(woken))
+            able = [
+                sleeper
+                for sleeper in sleepers
+                if sleeper[1].can(lane.queue, lane.task, lane.needs) and (sleeper[3] or not lane.limited)
+            ][:count]
+            for sleeper in able:
+                sleepers.remove(sleeper)
+                woken.append(sleeper[0])
+                self.tell(sleeper[2], WORK, sleeper[0])
+            if len(able) < count and lane.priority <= URGENT_PRIORITY:
+                self._wake_busy(lane, count - len(able), set(woken))
         self.many("session_busy", [(name,) for name in woken])
 
     def _wake_busy(self, lane: Lane, count: int, woken: set[str]) -> None:

@@ -3,7 +3,7 @@
 -- "LIMIT ? + 0" because SQLite prepares a statement with a bare "LIMIT ?" anew each time the bound number is set.
 
 -- name: session_claiming
-SELECT idle, next_ms FROM hf_session WHERE id = ? AND deadline_ms > ?;
+SELECT idle, next_ms, asked, slots FROM hf_session WHERE id = ? AND deadline_ms > ?;
 
 -- name: receipt
 SELECT answer FROM hf_receipt WHERE session = ? AND claimer = ? AND seq = ?;

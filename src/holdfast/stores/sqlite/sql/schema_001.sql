@@ -96,6 +96,8 @@ CREATE INDEX hf_turn_name ON hf_turn (name);
 CREATE TABLE hf_gate (key TEXT PRIMARY KEY, body BLOB NOT NULL, opens_ms INTEGER) WITHOUT ROWID;
 CREATE INDEX hf_gate_opens ON hf_gate (opens_ms) WHERE opens_ms IS NOT NULL;
 
+-- An idle session is one whose last claim found nothing: `asked` and `slots` say what it asked for (a worker whose
+-- threads are all busy asks for less than it serves), so that it is woken for that and for nothing else.
 CREATE TABLE hf_session (
   id TEXT PRIMARY KEY,
   serves BLOB NOT NULL,
@@ -105,6 +107,8 @@ CREATE TABLE hf_session (
   deadline_ms INTEGER NOT NULL,
   idle INTEGER NOT NULL DEFAULT 0,
   next_ms INTEGER,
+  asked BLOB,
+  slots INTEGER NOT NULL DEFAULT 0,
   ear TEXT
 ) WITHOUT ROWID;
 CREATE INDEX hf_session_idle ON hf_session (id) WHERE idle = 1;

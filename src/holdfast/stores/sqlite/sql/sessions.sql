@@ -17,7 +17,7 @@ DELETE FROM hf_session WHERE id = ?;
 DELETE FROM hf_receipt WHERE session = ?;
 
 -- name: session_idle
-UPDATE hf_session SET idle = 1, next_ms = ? WHERE id = ?;
+UPDATE hf_session SET idle = 1, next_ms = ?, asked = ?, slots = ? WHERE id = ?;
 
 -- name: session_not_idle
 UPDATE hf_session SET idle = 0 WHERE id = ? AND idle = 1;
@@ -32,10 +32,11 @@ UPDATE hf_session SET next_ms = ? WHERE id = ?;
 SELECT ear FROM hf_session WHERE id = ?;
 
 -- name: idle_sessions
-SELECT s.id, s.serves, s.ear FROM hf_session s INDEXED BY hf_session_idle WHERE s.idle = 1 LIMIT 256;
+SELECT s.id, s.asked, s.ear, s.slots FROM hf_session s INDEXED BY hf_session_idle
+WHERE s.idle = 1 ORDER BY s.slots = 0 LIMIT 256;
 
 -- name: idle_sessions_until
-SELECT s.id, s.serves, s.ear FROM hf_session s INDEXED BY hf_session_idle
+SELECT s.id, s.asked, s.ear FROM hf_session s INDEXED BY hf_session_idle
 WHERE s.idle = 1 AND (s.next_ms IS NULL OR s.next_ms > ?) LIMIT 256;
 
 -- name: live_sessions
