@@ -29,8 +29,10 @@ async def demo_body(terminal: Terminal, resume: bool, seed: int | None, scale: f
 
     Takes about a minute and ends by itself; exit code 1 when a number is wrong.
     """
+    from holdfast.cli.demo.fleet import stop_strays
     from holdfast.cli.demo.folder import Folder
     from holdfast.cli.demo.plan import Plan
+    from holdfast.cli.demo.screen import some
 
     if terminal.flag_url or terminal.flag_namespace:
         raise UsageError("the demo has a store of its own, in .demo/", fix="leave out --url and --namespace")
@@ -38,6 +40,9 @@ async def demo_body(terminal: Terminal, resume: bool, seed: int | None, scale: f
         raise UsageError("a resumed demo keeps its plan", fix="leave out --seed and --scale, or begin a new one")
     folder = Folder(Path(FOLDER))
     async with folder.locked():
+        strays = await stop_strays(folder)  # before their files are deleted under them
+        if strays:
+            terminal.say(f"stopped {some(strays, 'worker')} that a killed demo had left behind")
         plan = folder.plan() if resume else None
         if plan is None:
             if resume:

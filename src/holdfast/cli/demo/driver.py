@@ -56,9 +56,6 @@ class Driver:
                 return verify(self._plan, facts)
 
     async def _play_in_time(self) -> None:
-        strays = await self._fleet.stop_strays()
-        if strays:
-            self._screen.say(f"stopped {some(strays, 'worker')} that the killed demo had left behind")
         async with self._provider.serving():
             self._folder.publish_provider(self._provider.url)
             lives = (self._play(), self._observer.watch(), self._fleet.guard())  # only the first ends by itself

@@ -157,25 +157,27 @@ class Fleet:
         await asyncio.gather(*(self.terminate(worker) for worker in list(self.workers)))
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def stop_strays(self) -> int:
-        """End the workers that a killed driver left behind: only pids it wrote down, and only if still ours."""
-        strays = [note["pid"] for note in self._folder.notes("worker.started") if self._is_ours(note["pid"])]
-        for pid in strays:
-            _signal(pid, signal.SIGTERM)
-        for pid in strays:
-            for _ in range(round(STOP_S / 0.1)):
-                if not self._is_ours(pid):
-                    break
-                await asyncio.sleep(0.1)
-            else:
-                _signal_group(pid, signal.SIGKILL)
-        return len(strays)
 
-    def _is_ours(self, pid: int) -> bool:
-        """True when the process runs a worker on this folder's store: a pid alone may have been reused."""
-        question = ["ps", "-ww", "-p", str(pid), "-o", "args="]
-        asked = subprocess.run(question, capture_output=True, text=True, check=False)
-        return APP in asked.stdout and self._folder.url in asked.stdout
+async def stop_strays(folder: Folder) -> int:
+    """End the workers that a killed driver left behind: only pids it wrote down, and only if still ours."""
+    strays = [note["pid"] for note in folder.notes("worker.started") if _is_ours(note["pid"], folder)]
+    for pid in strays:
+        _signal(pid, signal.SIGTERM)
+    for pid in strays:
+        for _ in range(round(STOP_S / 0.1)):
+            if not _is_ours(pid, folder):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            _signal_group(pid, signal.SIGKILL)
+    return len(strays)
+
+
+def _is_ours(pid: int, folder: Folder) -> bool:
+    """True when the process runs a worker on this folder's store: a pid alone may have been reused."""
+    question = ["ps", "-ww", "-p", str(pid), "-o", "args="]
+    asked = subprocess.run(question, capture_output=True, text=True, check=False)
+    return APP in asked.stdout and folder.url in asked.stdout
 
 
 def _command(folder: Folder) -> list[str]:
