@@ -176,7 +176,7 @@ def _gate(gate: Gate, now_ms: int) -> Iterator[Reason]:
         by = gate.paused.by or "someone"
         data: dict[str, object] = {**facts, "by": by, "reason": gate.paused.reason, "since": iso(gate.paused.at_ms)}
         code = f"{gate.key.partition(':')[0]}_paused"
-        yield Reason(code, f"{what} is paused by {by} since {_ago(gate.paused.at_ms, now_ms)}{why}", None, data)
+        yield Reason(code, f"{what} is paused by {by} {_ago(gate.paused.at_ms, now_ms)}{why}", None, data)
     if gate.held_until_ms > now_ms:
         text = f"{what} is held back (the other side asked for it) and opens {_when(gate.held_until_ms, now_ms)}"
         yield Reason("held", text, instant(gate.held_until_ms), facts)
