@@ -13,7 +13,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.state import STATES, State
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
-from holdfast.stores.sqlite import graph, lanes
+from holdfast.stores.sqlite import graph, lanes, unique
 from holdfast.stores.sqlite.library import library
 from holdfast.stores.sqlite.packed import Extra, encode_extra
 from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, Tx
@@ -27,8 +27,8 @@ _encode = msgspec.json.Encoder().encode
 def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued]:
     """Check everything, then write everything."""
     check_size(jobs)
-    _refuse_draining(tx, jobs)
-    plain = not any(job.unique is not None or job.after for job in jobs)
+    draining = _draining(tx, jobs)
+    plain = not draining and not any(job.unique is not None or job.after for job in jobs)
     known = {} if plain and not tx.row("any_gone") else _stored(tx, [job.id for job in jobs])
     if plain and not known:
         answers = _insert_new(tx, jobs)
@@ -36,7 +36,7 @@ def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqu
             declare(tx, rules)
             return answers
         known = _stored(tx, [job.id for job in jobs])
-    return _insert_checked(tx, jobs, rules, known)
+    return _insert_checked(tx, jobs, rules, known, draining)
 
 
 def check_size(jobs: Sequence[Job]) -> None:
@@ -64,19 +64,20 @@ def declare(tx: Tx, rules: Sequence[GateRule]) -> None:
             tx.put_gate(apply_change(gate, GateChange(rule.key, rule=rule, declared=True), tx.now_ms))
 
 
-def _refuse_draining(tx: Tx, jobs: Sequence[Job]) -> None:
+def _draining(tx: Tx, jobs: Sequence[Job]) -> set[str]:
+    """The queues, tasks or everything that take no new jobs, of those that these jobs would go to."""
     places = {key for lane in {job.lane for job in jobs} for key in lane.class_gates[:3]}
     tx.load_gates(places)
-    draining = {key for key in places if (gate := tx.gate(key)) is not None and gate.draining}
-    if not draining:
-        return
-    for index, job in enumerate(jobs):
-        for key in job.lane.class_gates[:3]:
-            if key in draining:
-                name = key.removeprefix("queue:")
-                raise QueueDraining(
-                    f"{key} is draining and takes no new jobs (item {index})", fix=f"holdfast resume {name}"
-                )
+    return {key for key in places if (gate := tx.gate(key)) is not None and gate.draining}
+
+
+def _refuse_draining(job: Job, index: int, draining: set[str]) -> None:
+    for key in job.lane.class_gates[:3]:
+        if key in draining:
+            raise QueueDraining(
+                f"{key} is draining and takes no new jobs (item {index})",
+                fix=f"holdfast resume {key.removeprefix('queue:')}",
+            )
 
 
 def _stored(tx: Tx, ids: Sequence[bytes]) -> dict[bytes, int]:
@@ -179,48 +180,55 @@ def remember_policies(tx: Tx, policies: set[Policy]) -> None:
     tx.many("policy_insert", [(policy.id, _encode(policy)) for policy in policies])
 
 
-def _insert_checked(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], known: dict[bytes, int]) -> list[Enqueued]:
+def _insert_checked(
+    tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], known: dict[bytes, int], draining: set[str]
+) -> list[Enqueued]:
     """The careful way: ids, unique keys and parents are looked up first; one bad item refuses all."""
-    taken: dict[str, bytes] = {}  # unique keys of this call
-    alias: dict[bytes, bytes] = {}  # job of this call → the job that stands for it
-    replaced: dict[bytes, Job] = {}
+    alias, replaced = _stand_ins(tx, jobs, known)
+    new = {id for id, target in alias.items() if id == target and id not in known}
+    for index, job in enumerate(jobs):
+        if job.id in new:
+            _refuse_draining(job, index, draining)
+    parents = _parents(tx, jobs, alias, new)
+    in_order = _parents_first(jobs)
+    declare(tx, rules)
+    done = dict(known)
+    for job in in_order:
+        if job.id in new:
+            done[job.id] = _insert_one(tx, job, [(alias.get(p, p), parents) for p in job.after], done)
+        elif job.id in replaced:
+            _replace(tx, alias[job.id], job)
+    answers = []
+    seen: set[bytes] = set()
     for job in jobs:
-        if job.id in known or job.id in alias:
-            alias.setdefault(job.id, job.id)
+        target = alias[job.id]
+        existing = job.id not in new or job.id in seen
+        seen.add(job.id)
+        code = done[target] if target in done else tx.row("job_state", (target,))[0]
+        answers.append(Enqueued(target, existing, STATES[code]))
+    return answers
+
+
+def _stand_ins(tx: Tx, jobs: Sequence[Job], known: dict[bytes, int]) -> tuple[dict[bytes, bytes], set[bytes]]:
+    """Job of this call → the job that stands for it, and those that shall replace what stands for them."""
+    taken: dict[str, bytes] = {}  # unique keys of this call
+    alias: dict[bytes, bytes] = {}
+    replaced: set[bytes] = set()
+    for job in jobs:
+        if job.id in alias:
             continue
         alias[job.id] = job.id
-        if job.unique is None:
+        if job.unique is None or job.id in known:
             continue
-        key = unique_key(job)
-        holder = taken.get(key) or holder_of(tx, key)
+        key = unique.unique_key(job.lane.task, job.unique.key)
+        holder = taken.get(key) or unique.holder_of(tx, key)
         if holder is None:
             taken[key] = job.id
         else:
             alias[job.id] = holder
             if job.unique.on_duplicate != "existing":
-                replaced[job.id] = job
-    parents = _parents(tx, jobs, alias)
-    in_order = _parents_first(jobs)
-    declare(tx, rules)
-    done: dict[bytes, int] = dict(known)
-    answers = []
-    for job in in_order:
-        target = alias[job.id]
-        if job.id in done:
-            pass
-        elif target != job.id:
-            if job.id in replaced:
-                _replace(tx, target, job)
-        else:
-            done[job.id] = _insert_one(tx, job, [(alias.get(p, p), parents) for p in job.after], done)
-    seen: set[bytes] = set()
-    for job in jobs:
-        target = alias[job.id]
-        existing = target != job.id or job.id in known or job.id in seen
-        seen.add(job.id)
-        code = done[target] if target in done else tx.row("job_state", (target,))[0]
-        answers.append(Enqueued(target, existing, STATES[code]))
-    return answers
+                replaced.add(job.id)
+    return alias, replaced
 
 
 def _parents_first(jobs: Sequence[Job]) -> list[Job]:
@@ -232,12 +240,12 @@ def _parents_first(jobs: Sequence[Job]) -> list[Job]:
     return [names[name] for name in order({name: map(id_text, job.after) for name, job in names.items()})]
 
 
-def _parents(tx: Tx, jobs: Sequence[Job], alias: dict[bytes, bytes]) -> dict[bytes, int]:
+def _parents(tx: Tx, jobs: Sequence[Job], alias: dict[bytes, bytes], new: set[bytes]) -> dict[bytes, int]:
     """Stored parents → state code; a parent that is nowhere refuses the call."""
     wanted = {alias.get(p, p) for job in jobs for p in job.after}
     states = dict(tx.rows_in("job_states", sorted(wanted)))
     for index, job in enumerate(jobs):
-        for parent in job.after:
+        for parent in job.after if job.id in new else ():
             if alias.get(parent, parent) not in states and parent not in alias:
                 raise UnknownParent(
                     f"item {index} waits for job {id_text(parent)}, which is not stored",
@@ -270,9 +278,7 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
         tx.many("job_flag_kids", [(parent,) for parent, _ in parents])
         graph.flag_inputs(tx, job.id)
     if job.unique is not None:
-        until = None if job.unique.for_ms is None else tx.now_ms + job.unique.for_ms
-        mask = sum(1 << each.code for each in job.unique.states)
-        tx.run("unique_put", (unique_key(job), job.id, mask, until))
+        unique.hold(tx, job)
     if fate:
         graph.doom(tx, job.id, fate)
         return CANCELLED
@@ -281,26 +287,6 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
     elif state == SCHEDULED:
         tx.note_timer(job.lane.id, due_ms)
     return state
-
-
-def unique_key(job: Job) -> str:
-    """Keys are scoped by task."""
-    assert job.unique is not None
-    return f"{job.lane.task}\x00{job.unique.key}"
-
-
-def holder_of(tx: Tx, key: str) -> bytes | None:
-    """The job that holds a unique key now: it is in one of the key's states, or its window is not over."""
-    row = tx.row("unique_holder", (key,))
-    if row is None:
-        return None
-    job, states, until_ms, state = row
-    if state is None:  # pruned: only the window can hold
-        return job if until_ms is not None and until_ms > tx.now_ms else None
-    if states >> state & 1:
-        return bytes(job)
-    in_window = until_ms is not None and until_ms > tx.now_ms
-    return bytes(job) if in_window and STATES[state] not in (State.dead, State.cancelled) else None
 
 
 def _replace(tx: Tx, target: bytes, job: Job) -> None:

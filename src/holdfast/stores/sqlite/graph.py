@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job
 from holdfast.core.transition import Failure
-from holdfast.stores.sqlite import lanes
+from holdfast.stores.sqlite import lanes, unique
 from holdfast.stores.sqlite.tx import (
     BLOCKED,
     BY_PARENT,
@@ -158,7 +158,9 @@ def revive_children(tx: Tx, root: bytes) -> None:
     """The parent is tried again: dependents that its death cancelled wait for it again."""
     stack = [root]
     while stack:
-        for child, lane_id in tx.rows("cancelled_children", (stack.pop(), BY_PARENT)):
+        for child, lane_id, packed in tx.rows("cancelled_children", (stack.pop(), BY_PARENT)):
+            if not unique.reclaim(tx, child, tx.lane(lane_id).task, packed):
+                continue  # another job has its key by now: it stays cancelled
             tx.run("job_revive_child", (~BY_PARENT, child))
             tx.move(tx.lane(lane_id), CANCELLED, BLOCKED)
             tx.tally(EVER_CANCELLED, -1)  # it is no longer one of those that were cancelled

@@ -9,9 +9,8 @@ import msgspec
 from holdfast.core.gate import Gate, GateChange, apply_change, is_blank
 from holdfast.core.view import Control, Entry, Retention
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
-from holdfast.stores.sqlite import graph, lanes, settle
-from holdfast.stores.sqlite.enqueue import holder_of, put_args
-from holdfast.stores.sqlite.packed import extra_or_none
+from holdfast.stores.sqlite import graph, lanes, settle, unique
+from holdfast.stores.sqlite.enqueue import put_args
 from holdfast.stores.sqlite.settle import Running
 from holdfast.stores.sqlite.tx import (
     CANCELLED,
@@ -69,14 +68,8 @@ def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
     if state not in (DEAD, SCHEDULED):
         return "not_dead"
     lane = tx.lane(lane_id)
-    unique = _unique_of(extra)
-    if state == DEAD and unique is not None:
-        key = f"{lane.task}\x00{unique}"
-        holder = holder_of(tx, key)
-        if holder is not None and holder != id:
-            return "unique_held"
-        # The key may have gone to another job and back: it is this one's again, while it lives.
-        tx.run("unique_claim", (id, key))
+    if state == DEAD and not unique.reclaim(tx, id, lane.task, extra):
+        return "unique_held"
     due_ms = tx.now_ms + request.delay_ms
     new = SCHEDULED if request.delay_ms > 0 else READY
     if request.args is not None:
@@ -93,11 +86,6 @@ def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
     if state == DEAD and flags & KIDS:
         graph.revive_children(tx, id)
     return "retried"
-
-
-def _unique_of(packed: bytes | None) -> str | None:
-    extra = extra_or_none(packed)
-    return None if extra is None else extra.unique
 
 
 def discard(tx: Tx, ids: Sequence[bytes]) -> int:
@@ -134,9 +122,7 @@ def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int]]) ->
     tx.many("gone_put", remember)
     for id, lane_id, _, extra, _ in rows:
         tx.lane_jobs[lane_id] -= 1
-        unique = _unique_of(extra)
-        if unique is not None:
-            tx.run("unique_drop", (f"{tx.lane(lane_id).task}\x00{unique}", id, tx.now_ms))
+        unique.let_go(tx, id, tx.lane(lane_id).task, extra)
 
 
 def prune(tx: Tx, retention: Retention, limit: int) -> int:

@@ -17,7 +17,7 @@ SELECT child, mode FROM hf_dep INDEXED BY hf_dep_parent WHERE parent = ? AND don
 SELECT d.parent, j.state FROM hf_dep d LEFT JOIN hf_job j ON j.id = d.parent WHERE d.child = ? AND d.done = 0;
 
 -- name: cancelled_children
-SELECT d.child, j.lane FROM hf_dep d INDEXED BY hf_dep_parent JOIN hf_job j ON j.id = d.child
+SELECT d.child, j.lane, j.extra FROM hf_dep d INDEXED BY hf_dep_parent JOIN hf_job j ON j.id = d.child
 WHERE d.parent = ? AND d.done = 0 AND j.state = 6 AND j.flags & ?;
 
 -- name: job_flag_kids

@@ -1,0 +1,55 @@
+"""Remembers which job holds an idempotency key; whether it still holds is read off the job itself."""
+
+from __future__ import annotations
+
+from holdfast.core.job import Job
+from holdfast.core.state import STATES, State
+from holdfast.stores.sqlite.packed import extra_or_none
+from holdfast.stores.sqlite.tx import Tx
+
+
+def unique_key(task: str, key: str) -> str:
+    """Keys are scoped by task."""
+    return f"{task}\x00{key}"
+
+
+def hold(tx: Tx, job: Job) -> None:
+    """The key is this job's from now on."""
+    assert job.unique is not None
+    until = None if job.unique.for_ms is None else tx.now_ms + job.unique.for_ms
+    mask = sum(1 << each.code for each in job.unique.states)
+    tx.run("unique_put", (unique_key(job.lane.task, job.unique.key), job.id, mask, until))
+
+
+def holder_of(tx: Tx, key: str) -> bytes | None:
+    """The job that holds a key now: it is in one of the key's states, or its window is not over."""
+    row = tx.row("unique_holder", (key,))
+    if row is None:
+        return None
+    job, states, until_ms, state = row
+    in_window = until_ms is not None and until_ms > tx.now_ms
+    if state is None:  # pruned: only the window can hold
+        return bytes(job) if in_window else None
+    if states >> state & 1:
+        return bytes(job)
+    return bytes(job) if in_window and STATES[state] not in (State.dead, State.cancelled) else None
+
+
+def reclaim(tx: Tx, id: bytes, task: str, packed: bytes | None) -> bool:
+    """A finished job is to live again: its key is its own again, unless another job holds it by now."""
+    extra = extra_or_none(packed)
+    if extra is None or extra.unique is None:
+        return True
+    key = unique_key(task, extra.unique)
+    holder = holder_of(tx, key)
+    if holder is not None and holder != id:
+        return False
+    tx.run("unique_claim", (id, key))
+    return True
+
+
+def let_go(tx: Tx, id: bytes, task: str, packed: bytes | None) -> None:
+    """A job is erased: its key goes with it, once its window is over."""
+    extra = extra_or_none(packed)
+    if extra is not None and extra.unique is not None:
+        tx.run("unique_drop", (unique_key(task, extra.unique), id, tx.now_ms))
