@@ -20,16 +20,32 @@ def test_a_roster_tells_what_was_started_and_where() -> None:
     with tempfile.TemporaryFile() as file:
         file.truncate(Roster.size(8))
         child, supervisor = Roster(file.fileno(), 8), Roster(file.fileno(), 8)
-        child.start(0, A, 7, "inside")
-        child.start(5, B, 8, "isolated")
-        child.start(99, B, 9, "inside")  # beyond the roster: said to nobody, and harms nothing
+        child.start(A, 7, "inside")
+        child.start(B, 8, "isolated")
         assert list(supervisor.started()) == [Started(A, 7, "inside"), Started(B, 8, "isolated")]
-        child.end(0)
+        child.end(A, 7)
+        child.end(A, 7)
+        child.end(A, 6)  # handed back before it started: it has no line
         assert list(supervisor.started()) == [Started(B, 8, "isolated")]
+        child.start(A, 9, "inside")
+        assert len(list(supervisor.started())) == 2
         child.turn()
         child.beat()
         assert supervisor.silent_ms() < 10_000
         assert supervisor.beaten_ms() < 10_000
+        child.close()
+        supervisor.close()
+
+
+def test_a_roster_that_overflows_says_so() -> None:
+    with tempfile.TemporaryFile() as file:
+        file.truncate(Roster.size(1))
+        child, supervisor = Roster(file.fileno(), 1), Roster(file.fileno(), 1)
+        seen = []
+        for id in (A, B):
+            child.start(id, 1, "inside")
+            seen.append(supervisor.complete)
+        assert seen == [True, False]
         child.close()
         supervisor.close()
 

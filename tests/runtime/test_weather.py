@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ from holdfast.core.lease import Claim, ClaimRequest
 from holdfast.core.state import State
 from holdfast.core.transition import Settled, Transition
 from holdfast.runtime import WorkerFailed
+from holdfast.runtime.roster import Roster
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
@@ -130,4 +133,30 @@ async def test_a_refused_settlement_is_counted_and_logged(caplog: pytest.LogCapt
     report = await work
     assert (report.succeeded, report.stale) == (0, 1)
     assert sum("settlement refused" in line for line in caplog.messages) == 1
+    await store.close()
+
+
+async def test_a_job_stays_on_the_roster_until_its_end_is_written() -> None:
+    """Its handler has returned and its effects are out: a supervisor must not take it for never started."""
+    store = Weather()
+    bench = Bench(store)
+
+    async def quick() -> None: ...
+
+    id = await bench.put(bench.task(quick))
+    store.refuse_settles = 1
+    seen: list[list[bytes]] = []
+    with tempfile.TemporaryFile() as file:
+        file.truncate(Roster.size(4))
+        roster = Roster(file.fileno(), 4)
+
+        async def settle(*args: Any, **named: Any) -> list[Settled]:
+            seen.append([started.id for started in roster.started()])
+            return await Weather.settle(store, *args, **named)
+
+        store.settle = settle  # type: ignore[method-assign]  # only to look at the roster when it matters
+        await bench.drain(roster=roster)
+        assert seen[:2] == [[id], [id]]
+        assert list(roster.started()) == []
+        roster.close()
     await store.close()

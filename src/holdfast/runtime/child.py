@@ -53,7 +53,7 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
         return STOPPED  # the supervisor died before it could speak
     setup_logging(begin.log, begin.log_level)
     sys.path[:] = [*begin.path, *(entry for entry in sys.path if entry not in begin.path)]
-    roster = Roster(roster_descriptor, begin.slots)
+    roster = Roster(roster_descriptor, begin.lines)
     roster.turn()
     try:
         app = load_app(begin.app_ref)

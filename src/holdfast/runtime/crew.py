@@ -51,8 +51,6 @@ class Crew:
         self._runners: set[asyncio.Task[None]] = set()
         self._stuck: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
-        self._slots: list[int] = []  # numbers of runners that ended
-        self._made = 0
         self._fell: Fell | None = None
         self._quiet = asyncio.Event()
         # Those that wait for something, and so can be stopped. A job may run twice here, under two tokens,
@@ -116,20 +114,17 @@ class Crew:
     # -- one runner
 
     def _hire(self) -> None:
-        slot = self._slots.pop() if self._slots else self._made
-        self._made = max(self._made, slot + 1)
-        task = self._loop.create_task(self._run(slot), name=f"holdfast-runner-{slot}")
+        task = self._loop.create_task(self._run(), name="holdfast-runner")
         self._runners.add(task)
-        task.add_done_callback(lambda done: self._left(done, slot))
+        task.add_done_callback(self._left)
 
-    def _left(self, task: asyncio.Task[None], slot: int) -> None:
+    def _left(self, task: asyncio.Task[None]) -> None:
         self._runners.discard(task)
         self._stuck.discard(task)
-        self._slots.append(slot)
         if not task.cancelled() and (error := task.exception()) is not None and self._fell is not None:
             self._fell(self.name, error)
 
-    async def _run(self, slot: int) -> None:
+    async def _run(self) -> None:
         rack, roster, loop, tasks, desk = self._rack, self._roster, self._loop, self._tasks, self._desk
         assert self._pipe is not None
         run = self._pipe.run
@@ -145,14 +140,12 @@ class Crew:
             job, executor = taken
             attempt = Attempt(job, tasks[job.lane.task], desk, loop, self)
             if roster is not None:
-                roster.start(slot, job.id, job.token, "isolated" if executor == "process" else "inside")
+                roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
             try:
                 transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
             except BaseException:
                 self._forget(attempt)  # this runner dies: nobody may wait for what it ran
                 raise
-            if roster is not None:
-                roster.end(slot)
             if attempt.replaced:
                 return  # it came back after its hard timeout: another runner has its place
             rack.done(executor)
@@ -205,6 +198,8 @@ class Crew:
             self._settler.put(transition)
             if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
                 log_end(attempt, transition)
+        elif transition is None and self._roster is not None:
+            self._roster.end(attempt.job.id, attempt.job.token)  # not ours any more: nothing will be settled
         attempt.over = True
         pace = self._pace
         pace.ended += 1

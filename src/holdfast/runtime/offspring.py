@@ -46,8 +46,8 @@ class Offspring:
         """Start a child process; never by fork, which would copy locks and connections."""
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as file:
-            file.truncate(Roster.size(begin.slots))
-            roster = Roster(file.fileno(), begin.slots)
+            file.truncate(Roster.size(begin.lines))
+            roster = Roster(file.fileno(), begin.lines)
             roster.turn()
             descriptors = (theirs.fileno(), file.fileno())
             command = [sys.executable, "-m", "holdfast.runtime.child", *map(str, descriptors)]

@@ -24,7 +24,7 @@ class Begin(Struct, frozen=True, tag=True):
     path: list[str]
     settings: WorkerSettings
     session: str
-    slots: int  # of the roster
+    lines: int  # of the roster
     url: str | None = None  # a flag that wins over the app's own
     namespace: str | None = None
     log: str = "text"

@@ -9,16 +9,17 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-_ENTRY: Final = 32  # one flag byte, 16 bytes of id, 8 of token, padding: an entry never crosses a cache line
+_LINE: Final = 32  # one flag byte, 16 bytes of id, 8 of token, padding: a line never crosses a cache line
 _TURN: Final = 0  # where it says when the child's loop last turned, in monotonic ms
 _BEAT: Final = 8  # where it says when the child last reached the store
+_FULL: Final = 16  # where it says that a job was started for which there was no line
 
 Where = Literal["inside", "isolated"]
 _FLAGS: Final[dict[Where, int]] = {"inside": 1, "isolated": 2}
 
 
 class Started(Struct, frozen=True):
-    """A job that a child had started and not ended."""
+    """A job that a child had started and not settled."""
 
     id: bytes
     token: int
@@ -26,29 +27,42 @@ class Started(Struct, frozen=True):
 
 
 class Roster:
-    """A file of fixed size, mapped by child and supervisor: slot → job. The child writes, the supervisor reads."""
+    """A file of fixed size, mapped by child and supervisor: a line per job. The child writes, the supervisor reads.
 
-    def __init__(self, descriptor: int, slots: int) -> None:
-        self.slots = slots
-        self._map = mmap.mmap(descriptor, self.size(slots))
+    A line stays until the job is settled, not only until its handler returns: between the two its effects are
+    out in the world, and a job that was "never started" would be handed back as if they were not.
+    """
+
+    def __init__(self, descriptor: int, lines: int) -> None:
+        self._map = mmap.mmap(descriptor, self.size(lines))
+        self._free = list(range(_LINE * lines, 0, -_LINE))
+        self._taken: dict[tuple[bytes, int], int] = {}
 
     @staticmethod
-    def size(slots: int) -> int:
-        """Bytes needed for so many slots."""
-        return _ENTRY * (slots + 1)
+    def size(lines: int) -> int:
+        """Bytes needed for so many lines."""
+        return _LINE * (lines + 1)
 
-    def start(self, slot: int, id: bytes, token: int, where: Where) -> None:
-        """Say that a job starts; the flag goes last, so that a torn entry reads as free."""
-        if slot >= self.slots:
+    def start(self, id: bytes, token: int, where: Where) -> None:
+        """Say that a job starts; the flag goes last, so that a torn line reads as free."""
+        if not self._free:
+            self._map[_FULL] = 1
             return
-        at = _ENTRY * (slot + 1)
+        at = self._taken[id, token] = self._free.pop()
         self._map[at + 1 : at + 25] = id + token.to_bytes(8, "big")
         self._map[at] = _FLAGS[where]
 
-    def end(self, slot: int) -> None:
-        """Say that the job of this slot has ended."""
-        if slot < self.slots:
-            self._map[_ENTRY * (slot + 1)] = 0
+    def end(self, id: bytes, token: int) -> None:
+        """Say that a job is settled, or is not ours any more. Jobs that never started have no line."""
+        at = self._taken.pop((id, token), None)
+        if at is not None:
+            self._map[at] = 0
+            self._free.append(at)
+
+    @property
+    def complete(self) -> bool:
+        """False when more was started than there are lines: then a job without a line may have been started too."""
+        return not self._map[_FULL]
 
     def turn(self) -> None:
         """Say that the child's loop still turns."""
@@ -73,9 +87,8 @@ class Roster:
         return time.monotonic_ns() // 1_000_000 - int.from_bytes(self._map[at : at + 8], "big")
 
     def started(self) -> Iterator[Started]:
-        """What runs now, or ran when the child died."""
-        for slot in range(self.slots):
-            at = _ENTRY * (slot + 1)
+        """What was started and is not settled, now or when the child died."""
+        for at in range(_LINE, len(self._map), _LINE):
             flag = self._map[at]
             if flag:
                 body = self._map[at + 1 : at + 25]

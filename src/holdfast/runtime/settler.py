@@ -13,6 +13,7 @@ from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Part
 from holdfast.runtime.patience import Patience
+from holdfast.runtime.roster import Roster
 from holdfast.runtime.settings import WorkReport
 from holdfast.stores.base import Store
 
@@ -35,12 +36,15 @@ class Settler(Part):
 
     name = "settler"
 
-    def __init__(self, store: Store, session: str, patience: Patience, report: WorkReport) -> None:
+    def __init__(
+        self, store: Store, session: str, patience: Patience, report: WorkReport, roster: Roster | None = None
+    ) -> None:
         super().__init__()
         self._store = store
         self._session = session
         self._patience = patience
         self._report = report
+        self._roster = roster
         self._waiting: list[Transition] = []
         self._writing = 0
         self._seq = 0
@@ -88,6 +92,9 @@ class Settler(Part):
         seq = self._seq
         answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
         self._writing = 0
+        if self._roster is not None:
+            for transition in batch:
+                self._roster.end(transition.id, transition.token)
         report = self._report
         for kind, count in Counter(map(type, batch)).items():
             name = _COUNTED[kind]

@@ -36,6 +36,7 @@ NOT_SHARED: Final = 2
 MARGIN_S: Final = 2.0  # beyond grace and flush, before a stopping child is killed
 HEALTHY_S: Final = 1.0  # a child that worked for so long is started again without delay
 MOST_FAILED_STARTS: Final = 5
+LINES_FOR_UNSETTLED: Final = 8_192  # far more than a worker claims ahead: ended jobs keep their line until settled
 FIRST_BACKOFF_S: Final = 0.1
 LONGEST_BACKOFF_S: Final = 5.0
 # Settlements for a dead child must not meet the answers kept for its own, which count from 1.
@@ -139,7 +140,7 @@ class Supervisor:
             path=list(settings.path),
             settings=worker,
             session=session_name(),
-            slots=2 * worker.concurrency + 16,  # more than runners: those stuck in a handler keep their slot
+            lines=worker.concurrency + LINES_FOR_UNSETTLED,
             url=settings.url,
             namespace=settings.namespace,
             log=settings.log,
@@ -242,6 +243,10 @@ class Supervisor:
         store, session = self._store, child.session
         started = {(each.id, each.token): each for each in child.roster.started()}
         held = await self._patience.ask("held", lambda: store.held(session))
+        if not child.roster.complete:
+            started |= {
+                (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
+            }
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         transitions = [verdict(each, started, how) for each in held]
         worker_log(
