@@ -33,9 +33,11 @@ from holdfast.core.view import (
 from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
 from holdfast.stores.sqlite import claim, enqueue, find, operate, sessions, settle
 from holdfast.stores.sqlite.check import findings
+from holdfast.stores.sqlite.checkpoint import Checkpointer
 from holdfast.stores.sqlite.connection import BUSY_MS, Sync, connect, namespace_of
 from holdfast.stores.sqlite.ear import Ear, wake_of
 from holdfast.stores.sqlite.guest import Guests, Plain
+from holdfast.stores.sqlite.library import FIXED_VERSION, version
 from holdfast.stores.sqlite.sentry import Sentry
 from holdfast.stores.sqlite.statements import prefix_of
 from holdfast.stores.sqlite.tx import Known, Tx
@@ -56,19 +58,24 @@ class Process:
         self.tells: list[tuple[str, bytes, bytes]] = []
         self.ear = Ear(path)
         self.writer = Writer(connect, f"{path}-lock" if path else None)
-        self.writer.after_commit = self._tell
+        self.writer.after_commit = self._committed
         self.writer.after_rollback = self.tells.clear
+        self.checkpointer = Checkpointer(connect) if path and version() >= FIXED_VERSION else None
         self.sentry = Sentry(connect, prefix) if path else None
         # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
         self.reader = Writer(connect, None, write=False) if path else self.writer
 
-    def _tell(self) -> None:
+    def _committed(self) -> None:
+        if self.checkpointer is not None:
+            self.checkpointer.look(self.writer.changes)
         tells, self.tells[:] = list(self.tells), []
         for address, kind, name in tells:
             self.ear.tell(address, kind, name)
 
     def close(self) -> None:
         self.writer.close()
+        if self.checkpointer is not None:
+            self.checkpointer.close()
         self.reader.close()
         self.ear.close()
         if self.sentry is not None:

@@ -60,6 +60,7 @@ class Writer:
         self._requests: deque[Request] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self.changes = 0  # rows changed by this connection so far
         self.after_commit: Callable[[], None] = lambda: None
         self.after_rollback: Callable[[], None] = lambda: None
         self.intercept: Intercept | None = None  # crash-point tests: (verb, "before" | "after") may raise
@@ -126,6 +127,7 @@ class Writer:
         finally:
             if lock >= 0:
                 fcntl.flock(lock, fcntl.LOCK_UN)
+        self.changes = conn.total_changes
         self.after_commit()
         if self.intercept is not None:
             for request in group:
