@@ -24,7 +24,7 @@ async def workers_body(terminal: Terminal) -> None:
         (
             view.session,
             "any" if view.serves.queues is None else ",".join(view.serves.queues),
-            "any" if view.serves.tasks is None else f"{len(view.serves.tasks)} tasks",
+            "any" if view.serves.tasks is None else str(len(view.serves.tasks)),
             ",".join(view.serves.capabilities),
             view.running,
             f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",

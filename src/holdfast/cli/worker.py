@@ -164,7 +164,8 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
         )
     else:
         plural = "process" if settings.processes == 1 else "processes"
-        terminal.say(f"holdfast {__version__} worker {os.getpid()}: {reference}, {len(answer.tasks)} tasks")
+        terminal.say(f"holdfast {__version__} worker {os.getpid()}: {reference}")
+        terminal.say(f"  tasks   {', '.join(sorted(answer.tasks))}")
         terminal.say(f"  store   {redacted(answer.url)}, namespace {answer.namespace}")
         terminal.say(f"  queues  {', '.join(queues)}")
         slots = f"{settings.processes} {plural}, {worker.concurrency} jobs and {worker.threads} threads each"

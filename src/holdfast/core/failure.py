@@ -68,11 +68,15 @@ def traceback_of(error: BaseException) -> str:
 
 def fingerprint(error: BaseException, name: str, message: str) -> str:
     """The same for failures of one origin: type, the user's innermost frame, and the message without its values."""
+    return cause_of(name, *_place(error.__traceback__), message=message)
+
+
+def cause_of(*where: str, message: str) -> str:
+    """A fingerprint of a place and a message; numbers, ids and quoted parts of the message do not count."""
     text = message[:500]
     for pattern, sign in _NOISE:
         text = pattern.sub(sign, text)
-    said = "\0".join((name, *_place(error.__traceback__), text))
-    return blake2b(said.encode(), digest_size=8).hexdigest()
+    return blake2b("\0".join((*where, text)).encode(), digest_size=8).hexdigest()
 
 
 def _place(tb: TracebackType | None) -> tuple[str, str]:

@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.core.decide import decide
 from holdfast.core.errors import InvalidOption, PayloadTooLarge
+from holdfast.core.failure import cause_of
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
 from holdfast.core.outcome import HandedBack, Limited, Outcome, Raised, Returned
@@ -123,7 +124,7 @@ class Agents:
         if kind == "rate-limited":
             outcome: Outcome = Limited(retry_after_ms, None, message)
         else:
-            cause = f"agent:{view.lane.task}:{kind}"
+            cause = cause_of("agent", view.lane.task, kind, message=message)
             outcome = Raised(Failure(kind, "agent", message[:2_000], cause=cause), retry_after_ms)
         return await self._settle(view, token, outcome, "agent.fail", message)
 
