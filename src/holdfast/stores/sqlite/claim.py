@@ -118,6 +118,7 @@ class Taking:
         self.skipped: set[int] = set()  # classes that give nothing to this claim
         self.skipped_lanes: set[int] = set()
         self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
+        self.fronts: dict[int, int] = {}  # lane → jobs at its front, when those are all it has
         self.cut = False  # the lanes in view are only the first of more
 
     @property
@@ -293,6 +294,8 @@ class Taking:
             self.tx.run("lane_idle", (candidate.id,))
             self.tx.wake_lanes_now(lane.lane_gates)  # it was woken for nothing: pass the wake on
             self.skipped_lanes.add(candidate.id)
+        elif len(rows) < asked and not lane.lane_gates:
+            self.fronts[candidate.id] = len(rows)
         return rows
 
     def _gates(self, keys: Sequence[str]) -> list[Gate]:
@@ -342,6 +345,8 @@ class Taking:
         self.left -= admitted
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
         self._mark(lane, [row for row, _ in taken], tokens, whole=len(usable) == len(rows))
+        if self.fronts.get(candidate.id) == admitted:
+            self.tx.run("lane_idle", (candidate.id,))  # nothing is left: no need to look again
         return admitted
 
     def _token(self, row: Row) -> int:

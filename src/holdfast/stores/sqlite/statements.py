@@ -37,6 +37,12 @@ def with_prefix(sql: str, prefix: str) -> str:
     return sql if prefix == "hf_" else re.sub(r"\bhf_", prefix, sql)
 
 
+@cache
+def with_marks(sql: str, place: str, mark: str, count: int) -> str:
+    """The same SQL with `count` marks for values in place of `:keys` or `:rows`."""
+    return sql.replace(place, ",".join([mark] * count))
+
+
 def prefix_of(namespace: str) -> str:
     """Namespaces are sets of tables: nothing of one can be seen from another. SQLite ignores case in names."""
     if namespace == "default":

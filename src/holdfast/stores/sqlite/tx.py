@@ -16,7 +16,7 @@ from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Serves
 from holdfast.core.state import State
 from holdfast.stores.sqlite.ear import CANCEL, FINISHED, URGENT, WORK
-from holdfast.stores.sqlite.statements import statements, with_prefix
+from holdfast.stores.sqlite.statements import statements, with_marks, with_prefix
 
 # Bits of hf_job.flags.
 KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
@@ -100,7 +100,7 @@ class Tx:
         start = 0
         while start < len(rows):
             size = next(s for s in ROW_SIZES if s <= len(rows) - start)
-            text = self.sql[name].replace(":rows", ",".join([marks] * size))
+            text = with_marks(self.sql[name], ":rows", marks, size)
             self.conn.execute(text, [*shared, *chain.from_iterable(rows[start : start + size])])
             start += size
 
@@ -114,7 +114,7 @@ class Tx:
             part = list(keys[start : start + size])
             start += size
             part += [part[-1]] * (size - len(part))
-            text = self.sql[name].replace(":keys", ",".join("?" * size))
+            text = with_marks(self.sql[name], ":keys", "?", size)
             found += self.conn.execute(text, [*first, *part]).fetchall()
         return found
 
