@@ -12,6 +12,7 @@ from holdfast.testing.walk import walk
 from tests.contract.harnesses import HARNESSES
 
 
+@pytest.mark.timeout(600)  # a failure takes minutes to shrink, and the shortest way to it is worth them
 @pytest.mark.parametrize("name", HARNESSES)
 def test_a_store_and_the_model_agree_after_every_step(name: str, folder: Path) -> None:
     folders = (folder / str(number) for number in itertools.count())

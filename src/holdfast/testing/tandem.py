@@ -50,6 +50,11 @@ class Tandem:
         tokens = {(job.id, job.token) for job in self.model.jobs.values() if job.token}
         return [entry for entry in self.given if (entry[0].id, entry[0].token) in tokens]
 
+    def overtaken(self) -> list[tuple[Claimed, str]]:
+        """What was handed out and is by now under a younger token: the most dangerous stale holders."""
+        tokens = {job.id: job.token for job in self.model.jobs.values() if job.token}
+        return [entry for entry in self.given if tokens.get(entry[0].id, 0) > entry[0].token]
+
     # -- producers
 
     async def put(self, jobs: Sequence[Job]) -> None:

@@ -120,8 +120,8 @@ class StoreWalk(RuleBasedStateMachine):
     @precondition(lambda self: self.tandem.given and self.tandem.alive)
     @rule(picked=st.lists(picks, min_size=1, max_size=3), ending=endings, stale=seldom, unheard=seldom)
     def settle(self, picked: list[int], ending: str, stale: bool, unheard: bool) -> None:
-        """With tokens that hold, or with any that was ever given: those of the past are the stale holders."""
-        among = self.tandem.given if stale else self.tandem.held() or self.tandem.given
+        """With tokens that hold, or with those of holders that were overtaken."""
+        among = (self.tandem.overtaken() if stale else self.tandem.held()) or self.tandem.given
         chosen = [among[pick % len(among)] for pick in picked]
         hand = self.tandem.alive.get(chosen[0][1]) or self._hand(0)
         # Holding a gate would starve the walk; a release moves the job alike.
