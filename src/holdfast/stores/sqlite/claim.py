@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from holdfast.core.errors import StoreCorrupt
 from holdfast.core.fair import Turn, places, share
 from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, opens_at_ms, room
 from holdfast.core.job import LEAST_URGENT, Lane, Policy
@@ -119,6 +120,7 @@ class Taking:
         self.skipped_lanes: set[int] = set()
         self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
         self.fronts: dict[int, int] = {}  # lane → jobs at its front, when those are all it has
+        self.disturbed = False  # a job left on the way, so its dependents may have come into lanes seen before
         self.cut = False  # the lanes in view are only the first of more
 
     @property
@@ -345,7 +347,7 @@ class Taking:
         self.left -= admitted
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
         self._mark(lane, [row for row, _ in taken], tokens, whole=len(usable) == len(rows))
-        if self.fronts.get(candidate.id) == admitted:
+        if self.fronts.get(candidate.id) == admitted and not self.disturbed:
             self.tx.run("lane_idle", (candidate.id,))  # nothing is left: no need to look again
         return admitted
 
@@ -363,10 +365,12 @@ class Taking:
         slots = self.slots
         for row in rows:
             if row.expires_ms is not None and row.expires_ms <= self.tx.now_ms:
+                self.disturbed = True
                 graph.cancel_waiting(self.tx, row.id, "expired")
                 continue
             extra = extra_or_none(row.extra)
             if extra is None or self._policy_or_none(row.policy) is None:
+                self.disturbed = True
                 graph.bury_waiting(self.tx, row.id, UNDECODABLE)
                 continue
             if row.lost:
@@ -392,8 +396,10 @@ class Taking:
                 for row, token in zip(rows, tokens, strict=True)
             ]
             tx.many("job_start_charged", packed)
-        elif whole and tokens[0] == tokens[-1] and len(set(tokens)) == 1:
-            tx.run("front_start", (tokens[0], tx.now_ms, lane.id, rows[-1].due_ms, rows[-1].id))
+        elif whole and not self.disturbed and len(set(tokens)) == 1:
+            started = tx.run("front_start", (tokens[0], tx.now_ms, lane.id, rows[-1].due_ms, rows[-1].id))
+            if started != len(rows):  # one more would be running with nobody to run it: better no claim at all
+                raise StoreCorrupt(f"{started} jobs would start where {len(rows)} were seen", verb="claim")
         else:
             tx.many("job_start", [(token, tx.now_ms, row.id) for row, token in zip(rows, tokens, strict=True)])
         tx.move(lane, READY, RUNNING, len(rows))

@@ -16,7 +16,7 @@ from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 from holdfast.stores.sqlite import graph, lanes, unique
 from holdfast.stores.sqlite.library import library
 from holdfast.stores.sqlite.packed import Extra, encode_extra
-from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, Tx
+from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, SUCCEEDED, Tx
 
 SMALL = 512  # arguments up to this size travel with the row that every change of state rewrites
 MODES = {"cancel": 0, "run": 1, "wait": 2}
@@ -204,9 +204,14 @@ def _insert_checked(
         target = alias[job.id]
         existing = job.id not in new or job.id in seen
         seen.add(job.id)
-        code = done[target] if target in done else tx.row("job_state", (target,))[0]
-        answers.append(Enqueued(target, existing, STATES[code]))
+        answers.append(Enqueued(target, existing, STATES[done[target] if target in done else _state_of(tx, target)]))
     return answers
+
+
+def _state_of(tx: Tx, id: bytes) -> int:
+    row = tx.row("job_state", (id,))
+    # Pruned before its key's window was over: only a job that succeeded holds a key so long.
+    return SUCCEEDED if row is None else int(row[0])
 
 
 def _stand_ins(tx: Tx, jobs: Sequence[Job], known: dict[bytes, int]) -> tuple[dict[bytes, bytes], set[bytes]]:

@@ -90,7 +90,8 @@ def doom(tx: Tx, child: bytes, why: str) -> None:
 
 
 def _release(tx: Tx, children: Sequence[bytes]) -> None:
-    for id, lane_id, due_ms in tx.rows_in("released", children):
+    once = list(dict.fromkeys(children))  # a child of several failed parents comes several times
+    for id, lane_id, due_ms in tx.rows_in("released", once):
         state = SCHEDULED if due_ms > tx.now_ms else READY
         tx.run("job_released", (state, id))
         tx.move(tx.lane(lane_id), BLOCKED, state)
@@ -159,12 +160,24 @@ def revive_children(tx: Tx, root: bytes) -> None:
     stack = [root]
     while stack:
         for child, lane_id, packed in tx.rows("cancelled_children", (stack.pop(), BY_PARENT)):
+            if not _may_wait_again(tx, child):
+                continue  # another parent of it is dead or gone: it would wait for ever
             if not unique.reclaim(tx, child, tx.lane(lane_id).task, packed):
                 continue  # another job has its key by now: it stays cancelled
             tx.run("job_revive_child", (~BY_PARENT, child))
             tx.move(tx.lane(lane_id), CANCELLED, BLOCKED)
             tx.tally(EVER_CANCELLED, -1)  # it is no longer one of those that were cancelled
             stack.append(child)
+
+
+def _may_wait_again(tx: Tx, child: bytes) -> bool:
+    return all(state is not None and state < SUCCEEDED for _, state in tx.rows("open_parents", (child,)))
+
+
+def orphan(tx: Tx, parent: bytes) -> None:
+    """The parent is removed for good: children that still wait for it never could run."""
+    for child, _ in tx.rows("open_children", (parent,)):
+        cancel_waiting(tx, child, f"parent {id_text(parent)} was removed")
 
 
 def failure_row(failure: Failure) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
                 _encode(lane),
             )
         )
-        tx.many("lane_gate_insert", [(key, lane.id) for key in lane.lane_gates])
+        tx.many("lane_gate_insert", [(key, lane.id) for key in (*lane.class_gates[3:], *lane.lane_gates)])
     tx.many("lane_insert", rows)
 
 

@@ -99,14 +99,17 @@ def discard(tx: Tx, ids: Sequence[bytes]) -> int:
         tx.run("cause_less", (row[3], lane.queue, lane.task))
         tx.move(lane, DEAD, None)
         tx.tally(DISCARDED)
-        _erase(tx, [(id, row[1], DEAD, row[4], tx.now_ms)])
+        _erase(tx, [(id, row[1], DEAD, row[4], tx.now_ms, row[2])])
         gone += 1
     tx.run("cause_clean")
     return gone
 
 
-def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int]]) -> None:
+def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int, int]]) -> None:
     """Delete every trace of finished jobs but their ids."""
+    for row in rows:
+        if row[5] & KIDS and row[2] != SUCCEEDED:
+            graph.orphan(tx, row[0])
     ids = [(row[0],) for row in rows]
     for name in (
         "erase_job",
@@ -118,9 +121,9 @@ def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int]]) ->
         "erase_watch",
     ):
         tx.many(name, ids)
-    remember = [(id, state, until) for id, _, state, _, at in rows if (until := at + REMEMBER_MS) > tx.now_ms]
+    remember = [(id, state, until) for id, _, state, _, at, _ in rows if (until := at + REMEMBER_MS) > tx.now_ms]
     tx.many("gone_put", remember)
-    for id, lane_id, _, extra, _ in rows:
+    for id, lane_id, _, extra, _, _ in rows:
         tx.lane_jobs[lane_id] -= 1
         unique.let_go(tx, id, tx.lane(lane_id).task, extra)
 
@@ -149,23 +152,28 @@ def prune(tx: Tx, retention: Retention, limit: int) -> int:
 
 def _prune_rest(tx: Tx, retention: Retention, limit: int) -> int:
     removed = tx.run("gone_old", (tx.now_ms, limit))
+    removed += tx.run("unique_old", (tx.now_ms, limit))
     removed += tx.run("receipts_old", (tx.now_ms - RECEIPT_MS, limit))
     for log, keep_ms in (("audit", retention.audit_ms), ("event", retention.event_ms)):
         if keep_ms is not None:
             removed += tx.run("log_old", (log, tx.now_ms - keep_ms, limit))
     removed += tx.run("events_over", (retention.events, limit))
     for lane_id, member in tx.rows("empty_lanes", (limit,)):
-        keys = [key for (key,) in tx.rows("gates_of_lane", (lane_id,))]
-        tx.run("lane_gates_drop", (lane_id,))
-        for key in keys:
-            gate = tx.gate(key)
-            if gate is not None and is_blank(gate, tx.now_ms) and tx.row("gate_in_use", (key,)) is None:
-                tx.run("gate_drop", (key,))
-        tx.run("lane_drop", (lane_id,))
-        tx.run("turn_drop", (member, member))
-        tx.known.lanes.pop(lane_id, None)
+        _drop_lane(tx, lane_id, member)
         removed += 1
+    for key, body in tx.rows("unused_gates", (limit,)):
+        if is_blank(msgspec.json.decode(body, type=Gate), tx.now_ms):
+            removed += tx.run("gate_drop", (key,))
     return removed
+
+
+def _drop_lane(tx: Tx, lane_id: int, member: int) -> None:
+    for (key,) in tx.rows("gates_of_lane", (lane_id,)):
+        tx.touch_gate(key)  # the lane may have been woken for a free place: the next one that waits gets it
+    tx.run("lane_gates_drop", (lane_id,))
+    tx.run("lane_drop", (lane_id,))
+    tx.run("turn_drop", (member, member))
+    tx.known.lanes.pop(lane_id, None)
 
 
 def change_gates(tx: Tx, changes: Sequence[GateChange]) -> list[Gate]:

@@ -178,20 +178,27 @@ class Settling:
                 tx.run("job_release", (head.id,))
                 return READY
             case Snooze():
-                self._attempt(head, "snoozed", None, transition.reason)
-                due_ms = tx.now_ms + transition.delay_ms
-                tx.run("job_snooze", (due_ms, transition.reason, tx.now_ms, head.id))
-                tx.note_timer(head.lane, due_ms)
-                return SCHEDULED
+                return self._put_off(head, "snoozed", transition.delay_ms, transition.reason)
             case Hold():
-                self._attempt(head, "held", None, transition.reason)
-                tx.run("job_hold", (transition.reason, tx.now_ms, head.id))
                 gate = tx.gate_or_new(transition.gate)
                 tx.put_gate(hold(gate, tx.now_ms + transition.delay_ms))
+                lane = tx.lane(head.lane)
+                if transition.gate not in (*lane.class_gates, *lane.lane_gates):
+                    # The gate holds others, not this job: without a wait of its own it would come back at once.
+                    return self._put_off(head, "held", transition.delay_ms, transition.reason)
+                self._attempt(head, "held", None, transition.reason)
+                tx.run("job_hold", (transition.reason, tx.now_ms, head.id))
                 return READY
             case Lose():
                 return self.lose(head, transition.reason or "its worker died", proven=transition.proven)
         raise TypeError(f"unknown transition {transition!r}")
+
+    def _put_off(self, head: Running, outcome: str, delay_ms: int, reason: str) -> int:
+        self._attempt(head, outcome, None, reason)
+        due_ms = self.tx.now_ms + delay_ms
+        self.tx.run("job_snooze", (due_ms, reason, self.tx.now_ms, head.id))
+        self.tx.note_timer(head.lane, due_ms)
+        return SCHEDULED
 
     def lose(self, head: Running, reason: str, *, proven: bool) -> int:
         """A lost lease: back to the front with one more loss, or to the dead letters as poison."""

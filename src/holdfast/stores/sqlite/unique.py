@@ -52,4 +52,6 @@ def let_go(tx: Tx, id: bytes, task: str, packed: bytes | None) -> None:
     """A job is erased: its key goes with it, once its window is over."""
     extra = extra_or_none(packed)
     if extra is not None and extra.unique is not None:
-        tx.run("unique_drop", (unique_key(task, extra.unique), id, tx.now_ms))
+        key = unique_key(task, extra.unique)
+        if not tx.run("unique_drop", (key, id, tx.now_ms)):
+            tx.run("unique_orphan", (key, id))

@@ -26,8 +26,14 @@ UPDATE hf_unique SET job = ? WHERE key = ?;
 -- name: unique_drop
 DELETE FROM hf_unique WHERE key = ? AND job = ? AND (until_ms IS NULL OR until_ms <= ?);
 
+-- name: unique_orphan
+UPDATE hf_unique SET states = 0 WHERE key = ? AND job = ?;
+
+-- name: unique_old
+DELETE FROM hf_unique WHERE key IN (SELECT key FROM hf_unique WHERE states = 0 AND until_ms <= ? LIMIT ?);
+
 -- name: outlived
-SELECT id, lane, state, extra, finished_ms FROM hf_job INDEXED BY hf_job_finished
+SELECT id, lane, state, extra, finished_ms, flags FROM hf_job INDEXED BY hf_job_finished
 WHERE state = ? AND state >= 4 AND finished_ms <= ? ORDER BY finished_ms LIMIT ?;
 
 -- name: erase_job
@@ -79,8 +85,9 @@ SELECT gate FROM hf_lane_gate WHERE lane = ?;
 -- name: lane_gates_drop
 DELETE FROM hf_lane_gate WHERE lane = ?;
 
--- name: gate_in_use
-SELECT 1 FROM hf_lane_gate WHERE gate = ? LIMIT 1;
+-- name: unused_gates
+SELECT key, body FROM hf_gate g WHERE (key GLOB 'limit:*' OR key GLOB 'breaker:*')
+AND NOT EXISTS (SELECT 1 FROM hf_lane_gate l WHERE l.gate = g.key) LIMIT ?;
 
 -- name: gate_drop
 DELETE FROM hf_gate WHERE key = ?;

@@ -79,7 +79,7 @@ CREATE INDEX hf_lane_ring ON hf_lane (ring) WHERE state = 1;
 CREATE INDEX hf_lane_empty ON hf_lane (id) WHERE jobs <= 0;
 CREATE INDEX hf_lane_queue ON hf_lane (queue, task);
 
--- Which lanes a templated key rules: its gate is forgotten only after the last of them.
+-- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them.
 CREATE TABLE hf_lane_gate (gate TEXT NOT NULL, lane INTEGER NOT NULL, PRIMARY KEY (gate, lane)) WITHOUT ROWID;
 CREATE INDEX hf_lane_gate_lane ON hf_lane_gate (lane);
 
@@ -138,6 +138,9 @@ CREATE TABLE hf_unique (
   states INTEGER NOT NULL,
   until_ms INTEGER
 ) WITHOUT ROWID;
+
+-- A key whose job was removed before its window was over keeps states = 0.
+CREATE INDEX hf_unique_orphan ON hf_unique (until_ms) WHERE states = 0;
 
 -- mode: what becomes of the child when the parent fails: 0 cancel, 1 run, 2 wait.
 CREATE TABLE hf_dep (
