@@ -11,6 +11,7 @@ import pytest
 from holdfast.stores.sqlite.checkpoint import EVERY, Checkpointer
 from holdfast.stores.sqlite.connection import connect
 from holdfast.stores.sqlite.library import FIXED_VERSION, version
+from holdfast.stores.sqlite.link import Link
 
 pytestmark = pytest.mark.skipif(version() < FIXED_VERSION, reason="only the writer copies with this SQLite")
 
@@ -18,7 +19,7 @@ pytestmark = pytest.mark.skipif(version() < FIXED_VERSION, reason="only the writ
 def test_enough_changes_are_copied_while_the_writer_goes_on(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with closing(connect(str(path), "normal", "hf_")) as writer:
-        checkpointer = Checkpointer(lambda: connect(str(path), "normal", "hf_"))
+        checkpointer = Checkpointer(Link(lambda: connect(str(path), "normal", "hf_")))
         writer.execute("BEGIN IMMEDIATE")
         writer.executemany("INSERT INTO hf_gone VALUES (?, 4, 0)", [(n.to_bytes(16, "big"),) for n in range(EVERY)])
         writer.execute("COMMIT")
@@ -31,7 +32,7 @@ def test_enough_changes_are_copied_while_the_writer_goes_on(tmp_path: Path) -> N
 
 
 def test_a_process_that_writes_little_has_no_such_thread(tmp_path: Path) -> None:
-    checkpointer = Checkpointer(lambda: connect(str(tmp_path / "jobs.db"), "normal", "hf_"))
+    checkpointer = Checkpointer(Link(lambda: connect(str(tmp_path / "jobs.db"), "normal", "hf_")))
     checkpointer.look(EVERY - 1)
     assert "holdfast-checkpoint" not in {thread.name for thread in threading.enumerate()}
     checkpointer.close()

@@ -5,13 +5,13 @@ Not with a SQLite that has the WAL-reset bug: there only the writer itself copie
 
 from __future__ import annotations
 
-import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from typing import Final
 
+from holdfast.core.errors import StoreError
 from holdfast.stores.sqlite.library import library
+from holdfast.stores.sqlite.link import Link
 
 # Rows changed between two copies. A commit of one job changes about as many rows as it logs pages, a bulk ten
 # times as many: so the log grows by at most this number of pages, and the writer's own copy finds little to do.
@@ -22,8 +22,8 @@ PAUSE_S: Final = 0.05
 class Checkpointer:
     """One thread and connection, begun with the first copy: a process that writes little has none."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
-        self._connect = connect
+    def __init__(self, link: Link) -> None:
+        self.link = link
         self._copied = 0
         self._due = threading.Event()
         self._ended = threading.Event()
@@ -40,14 +40,15 @@ class Checkpointer:
             self._thread.start()
 
     def _run(self) -> None:
-        with suppress(library.Error), closing(self._connect()) as conn:
-            while True:
-                self._due.wait()
-                self._due.clear()
-                with suppress(library.Error):  # the disk is full or gone: the writer meets that too, and says so
-                    conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-                if self._ended.wait(PAUSE_S):
-                    return
+        while True:
+            self._due.wait()
+            self._due.clear()
+            # A disk that is full or gone is met by the writer too, which says so.
+            with suppress(library.Error, StoreError), self.link.use() as conn:
+                conn.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if self._ended.wait(PAUSE_S):
+                self.link.close()
+                return
 
     def close(self) -> None:
         """End the thread. Idempotent."""

@@ -74,7 +74,8 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
         return _nothing(tx, request, taking, known=tuple(session), again=again)
     claimed = taking.lease()
     tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
-    tx.run("session_not_idle", (request.session,))
+    if request.least_urgent == LEAST_URGENT:
+        tx.run("session_not_idle", (request.session,))
     return Claim(claimed, tx.now_ms, again=again)
 
 

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
@@ -18,6 +19,9 @@ T = TypeVar("T")
 
 # What a connection that only this module still holds is counted as: our list, a local, getrefcount itself.
 ABANDONED: Final = 3
+
+
+LET_GO_S: Final = 0.1
 
 
 class Plain:
@@ -42,6 +46,7 @@ class Guests:
         self._path = path
         self._prefix = prefix
         self._by_thread: dict[int, sqlite3.Connection] = {}
+        self._watcher: threading.Thread | None = None
 
     def run(self, conn: object, work: Callable[[Plain], T]) -> T:
         """Do `work` in the caller's transaction: all of it or none, and never a commit."""
@@ -60,20 +65,42 @@ class Guests:
             plain.execute("RELEASE holdfast")
         except library.Error as error:
             raise translate(error, "enqueue") from error
+        finally:
+            del mine, conn
+            self._watch()
         return answer
+
+    def _watch(self) -> None:
+        """Let go of connections whose transaction has ended, or that their owner has dropped in the middle of one.
+
+        Ours would else be the reference that keeps such a transaction, and the file's write lock, alive.
+        """
+        if self._watcher is None or not self._watcher.is_alive():
+            self._watcher = threading.Thread(target=self._let_go, name="holdfast-guests", daemon=True)
+            self._watcher.start()
+
+    def _let_go(self) -> None:
+        while self._by_thread:
+            time.sleep(LET_GO_S)
+            for thread in list(self._by_thread):
+                self._holds(thread)
+
+    def _holds(self, thread: int) -> bool:
+        """Whether this thread's guest still has its transaction open; one that has not is forgotten."""
+        conn = self._by_thread.get(thread)
+        if conn is None:
+            return False
+        try:
+            if conn.in_transaction and sys.getrefcount(conn) > ABANDONED:
+                return True
+        except library.Error:  # closed
+            pass
+        self._by_thread.pop(thread, None)
+        return False
 
     def refuse(self, verb: str) -> None:
         """A verb awaited by a thread that holds the write lock itself would wait for itself."""
-        thread = threading.get_ident()
-        conn = self._by_thread.get(thread)
-        if conn is None:
-            return
-        try:
-            open_ = conn.in_transaction and sys.getrefcount(conn) > ABANDONED
-        except library.Error:  # closed
-            open_ = False
-        if not open_:
-            del self._by_thread[thread]
+        if not self._by_thread or not self._holds(threading.get_ident()):
             return
         raise WrongContext(
             f"{verb}: your own transaction on {self._path} is still open, and this would wait for it",

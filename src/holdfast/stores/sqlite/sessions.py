@@ -59,6 +59,8 @@ def expire(tx: Tx, limit: int) -> int:
     swept_at_ms, calm_until_ms = tx.row("sweep_state")
     if swept_at_ms is not None and now_ms - swept_at_ms > GAP_MS:
         calm_until_ms = now_ms + CALM_MS
+        # Nobody's time went by while everything stood still: a suspended machine must not make all jobs overdue.
+        tx.run("leases_later", (now_ms - swept_at_ms,))
     if swept_at_ms is None or not 0 <= now_ms - swept_at_ms < MARK_MS:
         tx.run("sweep_mark", (now_ms, calm_until_ms))
     taken = 0

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, Literal, TypeVar
 
-from holdfast.core.errors import ResultTimeout
+from holdfast.core.errors import ResultTimeout, WrongContext
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job
@@ -38,13 +38,16 @@ from holdfast.stores.sqlite.connection import BUSY_MS, Sync, connect, namespace_
 from holdfast.stores.sqlite.ear import Ear, wake_of
 from holdfast.stores.sqlite.guest import Guests, Plain
 from holdfast.stores.sqlite.library import FIXED_VERSION, version
+from holdfast.stores.sqlite.link import Link, forks
 from holdfast.stores.sqlite.sentry import Sentry
 from holdfast.stores.sqlite.statements import prefix_of
-from holdfast.stores.sqlite.tx import Known, Tx
+from holdfast.stores.sqlite.tx import Known, Statements, Tx
 from holdfast.stores.sqlite.writer import Writer
 
 T = TypeVar("T")
 
+STEP_MS: Final = 1_000  # further behind than this, and the machine's clock was set back
+WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
 LOOK_MS: Final = 50  # how soon a sleeping worker notices a commit that came without a wake-up
 
 
@@ -57,13 +60,21 @@ class Process:
         self.prefix = prefix
         self.tells: list[tuple[str, bytes, bytes]] = []
         self.ear = Ear(path)
-        self.writer = Writer(connect, f"{path}-lock" if path else None)
+        self.links: list[Link] = []
+
+        def link(lock_path: str | None = None) -> Link:
+            new = Link(connect, lock_path)
+            self.links.append(new)
+            # Memory would be lost with its connection: it stays, and a child is refused.
+            return forks.watch(new) if path else new
+
+        self.writer = Writer(link(f"{path}-lock" if path else None))
         self.writer.after_commit = self._committed
         self.writer.after_rollback = self.tells.clear
-        self.checkpointer = Checkpointer(connect) if path and version() >= FIXED_VERSION else None
-        self.sentry = Sentry(connect, prefix) if path else None
+        self.checkpointer = Checkpointer(link()) if path and version() >= FIXED_VERSION else None
+        self.sentry = Sentry(link(), prefix) if path else None
         # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
-        self.reader = Writer(connect, None, write=False) if path else self.writer
+        self.reader = Writer(link(), write=False) if path else self.writer
 
     def _committed(self) -> None:
         if self.checkpointer is not None:
@@ -79,7 +90,7 @@ class Process:
         self.reader.close()
         self.ear.close()
         if self.sentry is not None:
-            self.sentry.close()
+            self.sentry.link.close()
 
 
 class SqliteStore:
@@ -95,7 +106,7 @@ class SqliteStore:
         self._prefix = prefix_of(namespace)
         self._process: Process | None = None
         self._guests = Guests(self.path, self._prefix)
-        self._now_ms = 0
+        self._now_ms = self._steady_ms = 0
         self.features = Features(
             name="sqlite",
             shared=path is not None,
@@ -114,25 +125,42 @@ class SqliteStore:
     def process(self) -> Process:
         """This pid's threads and connections, made on first use."""
         process = self._process
-        if process is None or process.pid != os.getpid():
-            # After a fork the parent's connections must not even be closed here: that would drop its locks.
-            process = self._process = Process(self.path, self._prefix, self._connect)
+        if process is not None and process.pid == os.getpid():
+            return process
+        if process is not None and (self.path is None or any(link.torn for link in process.links)):
+            what = "lives in the memory of its parent" if self.path is None else "was forked in the middle of a commit"
+            raise WrongContext(f"this process {what}", fix="start it with spawn or forkserver, or use a file")
+        process = self._process = Process(self.path, self._prefix, self._connect)
         return process
 
     def _connect(self) -> sqlite3.Connection:
         return connect(self.path, self.sync, self._prefix, self._busy_ms)
 
-    def clock(self) -> int:
-        """This engine's clock: the process's, never backwards."""
-        self._now_ms = max(self._now_ms, time.time_ns() // 1_000_000)
-        return self._now_ms
+    def clock(self, floor_ms: int = 0) -> int:
+        """This engine's clock: the process's, never behind `floor_ms`, never backwards.
+
+        When the machine's clock was set back it goes on by the monotonic one instead of standing still.
+        """
+        real_ms, steady_ms = time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000
+        now_ms = max(real_ms, self._now_ms, floor_ms)
+        if now_ms - real_ms > STEP_MS and now_ms == self._now_ms:
+            now_ms += steady_ms - self._steady_ms
+        self._now_ms, self._steady_ms = now_ms, steady_ms
+        return now_ms
+
+    def _tx(self, conn: Statements, now_ms: int | None) -> Tx:
+        tx = Tx(conn, self._prefix, self.process.known, now_ms or 0)
+        if now_ms is None:
+            # Processes may disagree about the time: nobody is behind the last claim or sweep of all.
+            tx.now_ms = self.clock(int(tx.row("clock_floor")[0]))
+        return tx
 
     async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
         self._guests.refuse(verb)
         process = self.process
 
         def operation(conn: sqlite3.Connection) -> T:
-            tx = Tx(conn, process.prefix, process.known, now_ms if now_ms is not None else self.clock())
+            tx = self._tx(conn, now_ms)
             answer = work(tx)
             tx.finish()
             process.tells += tx.tells
@@ -142,12 +170,7 @@ class SqliteStore:
         return answer
 
     async def _read(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
-        process = self.process
-
-        def operation(conn: sqlite3.Connection) -> T:
-            return work(Tx(conn, process.prefix, process.known, now_ms if now_ms is not None else self.clock()))
-
-        answer: T = await process.reader.submit(verb, operation)
+        answer: T = await self.process.reader.submit(verb, lambda conn: work(self._tx(conn, now_ms)))
         return answer
 
     async def open(self) -> None:
@@ -168,10 +191,8 @@ class SqliteStore:
     async def enqueue_on(
         self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        now = now_ms if now_ms is not None else self.clock()
-
         def work(plain: Plain) -> list[Enqueued]:
-            tx = Tx(plain, self._prefix, self.process.known, now)
+            tx = self._tx(plain, now_ms)
             answers = enqueue.enqueue(tx, jobs, rules)
             # Nobody is told: the caller may roll back. Sleeping workers notice the commit by themselves.
             tx.finish(tell=False)
@@ -242,17 +263,17 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         try:
-            while True:
-                job = await self._write("watch", lambda tx: _watch(tx, id, ear.address))
-                if job is None or job.state in FINISHED_STATES:
-                    return job
-                left = None if deadline is None else deadline - loop.time()
-                if left is not None and left <= 0:
+            job = await self._write("watch", lambda tx: _watch(tx, id, ear.address))
+            while job is not None and job.state not in FINISHED_STATES:
+                left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
+                if left <= 0:
                     raise ResultTimeout(
                         f"job {id_text(id)} is {job.state} after {(timeout_ms or 0) / 1000:g} s",
                         fix="it goes on; wait longer or ask job.explain()",
                     )
                 await ear.sleep(id, left)
+                (job,) = await self.get([id])
+            return job
         finally:
             ear.forget(id)
 

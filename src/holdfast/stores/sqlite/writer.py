@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
-import os
 import sqlite3
 import threading
 from collections import deque
@@ -21,7 +20,10 @@ from holdfast.core.errors import (
     StoreUnreachable,
 )
 from holdfast.stores.sqlite.library import library
+from holdfast.stores.sqlite.link import Link
 
+ANSWER_S = 15.0  # longer than any commit takes: then somebody stands still
+CLOSE_S = 5.0  # how long closing waits for a commit that is under way
 GROUP = 64  # operations that may share one commit: bounds how long the first of them waits for its answer
 
 Operation = Callable[[sqlite3.Connection], Any]
@@ -41,6 +43,17 @@ class Request:
         self.value: Any = None
         self.error: BaseException | None = None
 
+    def give_up(self, after_s: float) -> None:
+        """Nobody has answered for so long."""
+        if not self.future.done():
+            self.future.set_exception(
+                StoreTimeout(
+                    f"the file did not answer within {after_s:g} s; what was asked may have happened all the same",
+                    verb=self.verb,
+                    fix="look for a process that stands still in the middle of a commit",
+                )
+            )
+
     def resolve(self) -> None:
         if self.future.done():
             return
@@ -51,12 +64,12 @@ class Request:
 
 
 class Writer:
-    """The one thread that writes. `lock_path` names a file lock that queues writers of several processes fairly."""
+    """The one thread that writes (or, with `write=False`, reads) through a link."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection], lock_path: str | None, *, write: bool = True) -> None:
-        self._connect = connect
-        self._lock_path = lock_path
+    def __init__(self, link: Link, *, write: bool = True, answer_s: float = ANSWER_S) -> None:
+        self.link = link
         self._write = write
+        self._answer_s = answer_s
         self._requests: deque[Request] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -69,27 +82,31 @@ class Writer:
 
     async def submit(self, verb: str, operation: Operation) -> Any:
         """Run `operation` inside a transaction and answer what it returned, after the commit."""
-        request = Request(verb, operation, asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        request = Request(verb, operation, loop)
         with self._wake:
             if self._closing:
                 raise StoreUnreachable("the store was closed", verb=verb, fix="open it again")
             self._requests.append(request)
             self._wake.notify()
-        return await request.future
+        # A process that stands still inside its commit holds up everybody: callers must hear of it.
+        alarm = loop.call_later(self._answer_s, request.give_up, self._answer_s)
+        try:
+            return await request.future
+        finally:
+            alarm.cancel()
 
     def close(self) -> None:
-        """Finish what was asked, then stop. Idempotent."""
+        """Finish what was asked, then stop; a thread that stands still is left behind. Idempotent."""
         with self._wake:
             self._closing = True
             self._wake.notify()
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(CLOSE_S)
 
     # -- the thread
 
     def _run(self) -> None:
-        conn: sqlite3.Connection | None = None
-        lock = -1
         while True:
             with self._wake:
                 while not self._requests and not self._closing:
@@ -99,26 +116,16 @@ class Writer:
                 group = [self._requests.popleft() for _ in range(min(GROUP, len(self._requests)))]
             group = [request for request in group if not request.future.done()]
             try:
-                if conn is None:
-                    conn = self._connect()
-                    if self._lock_path is not None and lock < 0:
-                        lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                self._commit(conn, lock, group)
+                with self.link.use() as conn:
+                    self._commit(conn, group)
             except BaseException as error:
                 for request in group:
                     request.error = translate(error, request.verb)
-                if conn is not None and not _healthy(conn):
-                    with suppress(library.Error):
-                        conn.close()
-                    conn = None
             _answer(group)
-        if conn is not None:
-            with suppress(library.Error):
-                conn.close()
-        if lock >= 0:
-            os.close(lock)
+        self.link.close()
 
-    def _commit(self, conn: sqlite3.Connection, lock: int, group: list[Request]) -> None:
+    def _commit(self, conn: sqlite3.Connection, group: list[Request]) -> None:
+        lock = self.link.lock_file
         if lock >= 0:
             # SQLite's own busy handler is unfair (98 to 2 between two processes): wait in the kernel's queue.
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -164,16 +171,6 @@ class Writer:
                     self.after_commit()
                 except BaseException as error:
                     request.error = translate(error, request.verb)
-
-
-def _healthy(conn: sqlite3.Connection) -> bool:
-    try:
-        if conn.in_transaction:
-            conn.execute("ROLLBACK")
-        conn.execute("SELECT 1 FROM sqlite_schema LIMIT 1")
-    except library.Error:
-        return False
-    return True
 
 
 def _answer(group: list[Request]) -> None:

@@ -47,6 +47,9 @@ WHERE j.token = ? AND j.state = 3 ORDER BY j.priority, j.due_ms, j.id;
 -- name: charges_of_token
 SELECT id, charged FROM hf_job INDEXED BY hf_job_running WHERE token = ? AND state = 3;
 
+-- name: clock_floor
+SELECT max(token / 2048, coalesce(swept_at_ms, 0)) FROM hf_clock;
+
 -- name: next_token
 UPDATE hf_clock SET token = max(token + 1, ?) RETURNING token;
 

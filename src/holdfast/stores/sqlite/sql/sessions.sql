@@ -71,6 +71,9 @@ SELECT swept_at_ms, calm_until_ms FROM hf_clock;
 -- name: sweep_mark
 UPDATE hf_clock SET swept_at_ms = ?, calm_until_ms = ?;
 
+-- name: leases_later
+UPDATE hf_lease SET hard_until_ms = hard_until_ms + ? WHERE hard_until_ms IS NOT NULL;
+
 -- name: silent_sessions
 SELECT id FROM hf_session INDEXED BY hf_session_deadline WHERE deadline_ms <= ? ORDER BY deadline_ms LIMIT 64;
 
