@@ -64,3 +64,4 @@ class SqliteMemory:
 
 
 HARNESSES: dict[str, Callable[[Path], Harness]] = {"sqlite-file": SqliteFile, "sqlite-memory": SqliteMemory}
+SHARED = ("sqlite-file",)  # those that other processes can open

@@ -155,10 +155,18 @@ class Bench:
         left = counts.succeeded + counts.cancelled + counts.discarded
         assert counts.enqueued == stored + left, f"{counts.enqueued} were enqueued, {stored} + {left} are accounted for"
         assert not [key for key, number in counts.now.items() if number < 0], "a counter is below zero"
-        found = Counter((job.lane.queue, job.lane.task, job.state) for job in await self.everything())
+        jobs = await self.everything()
+        found = Counter((job.lane.queue, job.lane.task, job.state) for job in jobs)
         assert found == {key: number for key, number in counts.now.items() if number}, "counters and jobs differ"
+        await self._check_holders([job for job in jobs if job.state is State.running])
         gates = await self.store.gates()
         running = counts.total(State.running)
         for gate in gates:
             assert 0 <= gate.used <= running, f"{gate.key} counts {gate.used} slots for {running} running jobs"
             assert running or not gate.probe_token, f"{gate.key} waits for a probe that nobody runs"
+
+    async def _check_holders(self, running: Sequence[JobView]) -> None:
+        """A job that runs is held by the session it names, or no sweep would ever find it again."""
+        sessions = {job.session for job in running if job.session is not None}
+        held = {(one.id, one.token) for session in sessions for one in await self.store.held(session)}
+        assert {(job.id, job.token) for job in running} == held, "a job runs that nobody holds, or is held and not run"

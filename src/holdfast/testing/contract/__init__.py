@@ -4,7 +4,8 @@ Give pytest a fixture named `engine` that answers a `holdfast.testing.harness.Ha
 
     from holdfast.testing.contract import *
 
-The star brings the fixture `bench` and every class of behaviours. `holdfast.testing.walk` and
+The star brings the fixture `bench` and every class of behaviours that any engine has; those of engines that
+other processes can open are in `holdfast.testing.contract.sharing`. `holdfast.testing.walk` and
 `holdfast.testing.crash` hold the random walk and the crash points for the same harness.
 """
 
@@ -28,6 +29,7 @@ from holdfast.testing.contract.losses import TestLosses
 from holdfast.testing.contract.order import TestOrder
 from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
 from holdfast.testing.contract.rates import TestRate
+from holdfast.testing.contract.revival import TestRevival
 from holdfast.testing.contract.schedule import TestExpiry, TestSchedule
 from holdfast.testing.contract.settle import TestSettle
 from holdfast.testing.contract.unique import TestReplace, TestUnique
@@ -69,6 +71,7 @@ __all__ = [
     "TestRepeatedClaim",
     "TestReplace",
     "TestRetryByAPerson",
+    "TestRevival",
     "TestSchedule",
     "TestSettle",
     "TestSlots",

@@ -147,6 +147,20 @@ class TestHold:
         job = await hand.take()
         assert job.held_since_ms == bench.clock.now_ms - 3_000
 
+    async def test_a_hold_on_a_gate_that_does_not_rule_the_job_puts_the_job_off(self, bench: Bench) -> None:
+        id, ruled = await bench.add(), await bench.add(task="other", limits=("elsewhere",), priority=8)
+        hand = bench.hand()
+        answer = await hand.hold(await hand.take(), "limit:elsewhere", 60_000)
+        assert answer.answer == "done"
+        view = await bench.view(id)
+        assert (view.attempt, view.held) == (0, 1)
+        assert await hand.claim(5) == []
+        assert (await hand.ask()).next_at_ms == bench.clock.now_ms + 60_000
+        bench.clock.advance(59_999)
+        assert await hand.claim(5) == []
+        bench.clock.advance(1)
+        assert await hand.ids(5) == [id, ruled]
+
     async def test_a_longer_hold_stays(self, bench: Bench) -> None:
         await bench.add_many(2, limits=("openai",))
         hand = bench.hand()

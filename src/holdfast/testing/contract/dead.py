@@ -188,71 +188,6 @@ class TestRetryByAPerson:
         await hand.take()
         assert (await hand.succeed(job))[0].answer == "stale"
 
-    async def test_a_retry_revives_the_dependents_that_its_death_cancelled(self, bench: Bench) -> None:
-        parent = await bench.add(task="parent")
-        child = await bench.add(after=(parent,))
-        grandchild = await bench.add(after=(child,))
-        other = await bench.add(after=(parent,))
-        await bench.cancel(other, reason="by hand")
-        await dead(bench, parent)
-        assert await bench.states([child, grandchild]) == [State.cancelled] * 2
-        await bench.retry(parent)
-        assert await bench.states([parent, child, grandchild, other]) == [
-            State.ready,
-            State.blocked,
-            State.blocked,
-            State.cancelled,
-        ]
-        assert await bench.hand().drain(1) == [parent, child, grandchild]
-
-    async def test_a_retry_revives_nobody_whom_another_parents_cancellation_took_down(self, bench: Bench) -> None:
-        unwanted, failing = await bench.add(task="unwanted"), await bench.add(task="failing")
-        child = await bench.add(after=(unwanted, failing))
-        await bench.cancel(unwanted)
-        await dead(bench, failing)
-        await bench.retry(failing)
-        assert await bench.state(child) is State.cancelled
-
-    async def test_a_revived_dependent_never_doubles_a_unique_key(self, bench: Bench) -> None:
-        key, parent = Unique("k"), await bench.add(task="parent")
-        child = await bench.add(after=(parent,), unique=key)
-        await dead(bench, parent)
-        holder = await bench.add(unique=key, delay_ms=60_000)
-        await bench.retry(parent)
-        await bench.hand().drain(1)
-        assert await bench.state(holder) is State.scheduled
-        assert await bench.state(child) is State.cancelled
-
-    async def test_a_revived_dependent_holds_its_unique_key_again(self, bench: Bench) -> None:
-        key, parent = Unique("k"), await bench.add(task="parent")
-        child = await bench.add(after=(parent,), unique=key)
-        await dead(bench, parent)
-        await bench.retry(parent)
-        assert (await bench.put(bench.job(unique=key)))[0].id == child
-
-    async def test_a_revived_dependent_still_waits_for_its_other_parents(self, bench: Bench) -> None:
-        failing, other = await bench.add(task="failing", priority=0), await bench.add(task="other", delay_ms=60_000)
-        child = await bench.add(after=(failing, other))
-        await dead(bench, failing)
-        await bench.retry(failing)
-        hand = bench.hand()
-        assert await hand.drain(1) == [failing]
-        assert await bench.state(child) is State.blocked
-        bench.clock.advance(60_000)
-        assert await hand.drain(1) == [other, child]
-
-    async def test_a_dependent_of_two_dead_parents_waits_until_both_are_back(self, bench: Bench) -> None:
-        one, two = await bench.add(task="one", priority=0), await bench.add(task="two", priority=1)
-        child = await bench.add(after=(one, two))
-        await dead(bench, one)
-        await dead(bench, two)
-        await bench.retry(one)
-        hand = bench.hand()
-        assert await hand.drain(1) == [one]
-        assert await bench.state(child) is not State.ready
-        await bench.retry(two)
-        assert await hand.drain(1) == [two, child]
-
 
 @asynchronous
 class TestDiscard:
@@ -276,3 +211,22 @@ class TestDiscard:
             bench.clock.advance(300_000)
         assert (await bench.put(bench.job(id=id)))[0].existing
         assert (await bench.store.count()).enqueued == 1
+
+    async def test_those_who_wait_for_a_discarded_parent_are_cancelled(self, bench: Bench) -> None:
+        parent = await bench.add(task="parent")
+        child = await bench.add(after=(parent,), if_parent_fails="wait")
+        grandchild = await bench.add(after=(child,))
+        await dead(bench, parent)
+        assert await bench.state(child) is State.blocked
+        await bench.store.discard([parent], now_ms=bench.clock.now_ms)
+        assert await bench.states([child, grandchild]) == [State.cancelled] * 2
+        assert "parent" in (await bench.view(child)).reason
+
+    async def test_a_discarded_parents_dependent_that_runs_anyway_goes_on_waiting_for_the_others(
+        self, bench: Bench
+    ) -> None:
+        failing, other = await bench.add(task="failing", priority=0), await bench.add(task="other")
+        child = await bench.add(after=(failing, other), if_parent_fails="run")
+        await dead(bench, failing)
+        await bench.store.discard([failing], now_ms=bench.clock.now_ms)
+        assert await bench.hand().drain(1) == [other, child]

@@ -193,6 +193,22 @@ class TestFailedParents:
         assert job.inputs[parent].result is None
         assert job.inputs[parent].failed
 
+    async def test_dependents_of_two_parents_that_fail_at_once_are_each_released_once(self, bench: Bench) -> None:
+        root = await bench.add(task="root")
+        middle = await bench.add(task="middle", after=(root,))
+        children = await bench.add_many(300, after=(root, middle), if_parent_fails="run")
+        await end(bench, root, "dead")
+        assert (await bench.store.count()).total(State.ready) == 300
+        assert await bench.hand().drain(100) == children
+
+    async def test_a_dependent_of_very_many_parents_that_fail_at_once_is_released_once(self, bench: Bench) -> None:
+        root = await bench.add(task="root")
+        parents = await bench.add_many(300, task="middle", after=(root,))
+        child = await bench.add(after=tuple(parents), if_parent_fails="run")
+        await end(bench, root, "dead")
+        assert (await bench.store.count()).total(State.ready) == 1
+        assert await bench.hand().drain() == [child]
+
     async def test_a_dependent_that_runs_anyway_still_waits_for_the_others(self, bench: Bench) -> None:
         failing, other = await bench.add(priority=0), await bench.add(task="other")
         child = await bench.add(after=(failing, other), if_parent_fails="run")

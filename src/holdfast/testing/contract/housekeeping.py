@@ -117,6 +117,16 @@ class TestPrune:
         await prune(bench, Retention(succeeded_ms=1))
         assert (await hand.take()).inputs[parent].result == b"42"
 
+    @pytest.mark.parametrize("end", ["bury", "drop"])
+    async def test_those_who_wait_for_a_pruned_parent_are_cancelled(self, bench: Bench, end: str) -> None:
+        parent, hand = await bench.add(), bench.hand()
+        child = await bench.add(after=(parent,), if_parent_fails="wait")
+        await hand.end(end, await hand.take())
+        assert await bench.state(child) is State.blocked
+        bench.clock.advance(HOUR_MS)
+        await prune(bench, Retention(dead_ms=1, cancelled_ms=1))
+        assert await bench.states([parent, child]) == [None, State.cancelled]
+
     async def test_limits_work_after_idle_ones_were_forgotten(self, bench: Bench) -> None:
         rule = GateRule("limit:x", concurrency=1)
         await bench.put(bench.job(limits=("x",)), rules=[rule])
@@ -170,23 +180,6 @@ class TestLife:
         await bench.store.open()
         await bench.store.open()
         assert bench.store.features.name
-
-    async def test_a_shared_store_keeps_its_jobs_when_a_handle_closes(self, bench: Bench) -> None:
-        if not bench.store.features.shared:
-            pytest.skip("this engine lives in one handle")
-        id = await bench.add()
-        other = await bench.other()
-        await other.store.close()
-        await other.store.close()
-        assert await bench.state(id) is State.ready
-        assert await (await bench.other()).hand().ids() == [id]
-
-    async def test_a_closed_handle_opens_again_on_the_next_verb(self, bench: Bench) -> None:
-        if not bench.store.features.shared:
-            pytest.skip("this engine lives in one handle")
-        id = await bench.add()
-        await bench.store.close()
-        assert await bench.state(id) is State.ready
 
     async def test_the_check_speaks_in_findings(self, bench: Bench) -> None:
         assert all(finding.code and finding.text for finding in await bench.store.check())

@@ -7,9 +7,13 @@ from collections import Counter
 import pytest
 
 from holdfast.core.gate import GateChange, GateRule
+from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
+from holdfast.testing.contract.housekeeping import prune
 from holdfast.testing.contract.marks import asynchronous
 from holdfast.testing.making import JobOptions, make_job
+
+HOUR_MS = 3_600_000
 
 
 @asynchronous
@@ -165,3 +169,28 @@ class TestConcurrency:
             order += [job.lane.priority for job in jobs]
             await hand.succeed(*jobs)
         assert order == [3, 5, 8]
+
+    async def test_a_limit_that_two_tasks_share_outlives_the_lane_of_one_of_them(self, bench: Bench) -> None:
+        rule = GateRule("limit:customer:1", concurrency=1)
+        await bench.put(*(bench.job(task="constant", limits=("customer:1",)) for _ in range(3)), rules=[rule])
+        await bench.put(bench.job(task="templated", keys=("customer:1",), priority=0), rules=[rule])
+        hand = bench.hand()
+        job = await hand.take()
+        assert job.lane.task == "templated"
+        await hand.succeed(job)
+        bench.clock.advance(HOUR_MS)
+        await prune(bench, Retention(succeeded_ms=0))
+        assert len(await hand.claim(5)) == 1
+        assert await bench.gate(rule.key) is not None
+
+    async def test_a_templated_limit_outlives_the_class_that_named_it_as_a_constant(self, bench: Bench) -> None:
+        rule = GateRule("limit:customer:1", concurrency=1)
+        await bench.put(*(bench.job(task="templated", keys=("customer:1",)) for _ in range(3)), rules=[rule])
+        await bench.put(bench.job(task="constant", limits=("customer:1",), priority=0), rules=[rule])
+        hand = bench.hand()
+        job = await hand.take()
+        assert job.lane.task == "constant"
+        await hand.succeed(job)
+        bench.clock.advance(HOUR_MS)
+        await prune(bench, Retention(succeeded_ms=0))
+        assert len(await hand.claim(5)) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from holdfast.core.state import State
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
@@ -122,6 +124,24 @@ class TestExpiry:
         child = await bench.add(after=(parent,))
         await bench.sweep(4_000)
         assert await bench.states([parent, child]) == [State.cancelled] * 2
+
+    @pytest.mark.parametrize(("first", "second"), [("a", "b"), ("b", "a")])
+    async def test_a_dependent_freed_by_an_expiry_is_handed_out_or_waits(
+        self, bench: Bench, first: str, second: str
+    ) -> None:
+        parent = await bench.add(task=first, expires_ms=1_000)
+        child = await bench.add(task=second, after=(parent,), if_parent_fails="run")
+        bench.clock.advance(10)
+        others = await bench.add_many(3, task=second)
+        bench.clock.advance(2_000)
+        hand = bench.hand()
+        given = await hand.claim(10)
+        held = {one.id for one in await bench.store.held("w1")}
+        assert held == {job.id for job in given}
+        assert held == {job.id for job in await bench.everything() if job.state is State.running}
+        await hand.succeed(*given)
+        await hand.drain()
+        assert await bench.states([parent, child, *others]) == [State.cancelled, *[State.succeeded] * 4]
 
     async def test_a_job_that_was_started_in_time_may_be_retried_later(self, bench: Bench) -> None:
         id = await bench.add(expires_ms=1_000)

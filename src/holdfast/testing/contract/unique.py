@@ -6,10 +6,14 @@ import pytest
 
 from holdfast.core.job import OnDuplicate, Unique
 from holdfast.core.state import State
+from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
+from holdfast.testing.contract.housekeeping import prune
 from holdfast.testing.contract.marks import asynchronous
 
 KEY = Unique("welcome:42")
+DAY_MS = 86_400_000
+ON_DUPLICATE: tuple[OnDuplicate, ...] = ("existing", "replace", "debounce")
 
 
 @asynchronous
@@ -36,7 +40,7 @@ class TestUnique:
         first = await bench.add(queue="a", unique=KEY)
         assert (await bench.put(bench.job(queue="b", unique=KEY)))[0].id == first
 
-    @pytest.mark.parametrize("on_duplicate", ["existing", "replace", "debounce"])
+    @pytest.mark.parametrize("on_duplicate", ON_DUPLICATE)
     async def test_a_running_duplicate_always_answers_existing(self, bench: Bench, on_duplicate: OnDuplicate) -> None:
         first = await bench.add(unique=KEY, args=b'{"n":1}')
         claimed = await bench.hand().take()
@@ -61,6 +65,35 @@ class TestUnique:
         assert (answer.id, answer.existing, answer.state) == (first, True, State.succeeded)
         bench.clock.advance(1_001)
         assert not (await bench.put(bench.job(unique=windowed)))[0].existing
+
+    async def test_a_window_outlasts_the_job_itself_and_then_ends(self, bench: Bench) -> None:
+        hand, windowed = bench.hand(), Unique("weekly", for_ms=7 * DAY_MS)
+        first = await bench.add(unique=windowed)
+        await hand.succeed(await hand.take())
+        bench.clock.advance(2 * DAY_MS)
+        await prune(bench, Retention(succeeded_ms=DAY_MS))
+        assert await bench.states([first]) == [None]
+        for on_duplicate in ON_DUPLICATE:
+            again = Unique(windowed.key, windowed.for_ms, on_duplicate=on_duplicate)
+            answer = (await bench.put(bench.job(unique=again)))[0]
+            assert (answer.id, answer.existing, answer.state) == (first, True, State.succeeded)
+        assert await hand.claim() == []
+        bench.clock.advance(5 * DAY_MS + 1)
+        second = await bench.add(unique=windowed)
+        assert (await bench.put(bench.job(unique=windowed)))[0].id == second
+        assert await hand.ids(5) == [second]
+
+    async def test_a_pruned_jobs_ended_window_frees_no_key_that_a_younger_job_holds(self, bench: Bench) -> None:
+        hand, windowed = bench.hand(), Unique("daily", for_ms=2 * DAY_MS)
+        await bench.add(unique=windowed)
+        await hand.succeed(await hand.take())
+        bench.clock.advance(DAY_MS + 1)
+        await prune(bench, Retention(succeeded_ms=DAY_MS))
+        bench.clock.advance(DAY_MS)
+        second = await bench.add(unique=windowed)
+        bench.clock.advance(2 * DAY_MS + 1)
+        await prune(bench, Retention(succeeded_ms=DAY_MS))
+        assert (await bench.put(bench.job(unique=windowed)))[0].id == second
 
     async def test_a_job_that_lives_longer_than_its_window_still_holds_its_key(self, bench: Bench) -> None:
         windowed = Unique("daily", for_ms=1_000)

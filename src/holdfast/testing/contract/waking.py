@@ -7,11 +7,16 @@ from collections import Counter
 
 import pytest
 
-from holdfast.core.gate import GateRule
+from holdfast.core.gate import GateChange, GateRule, Pause
+from holdfast.core.job import Unique
 from holdfast.core.lease import Claimed
 from holdfast.core.state import State
+from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
+from holdfast.testing.contract.housekeeping import prune
 from holdfast.testing.contract.marks import asynchronous
+
+DAY_MS = 86_400_000
 
 
 @asynchronous
@@ -114,6 +119,33 @@ class TestWakingWaiters:
         assert await hand.claim(5) == []
         await hand.succeed(filler)
         assert await hand.drain(1) == ids
+
+    async def test_pruning_the_lane_that_was_woken_passes_the_wake_on(self, bench: Bench) -> None:
+        filler = await self.full(bench, "x")
+        hand = bench.hand(tasks=("work",))
+        first = await bench.add(keys=("x", "first"), priority=3)
+        second = await bench.add(keys=("x", "second"))
+        assert await hand.claim(5) == []
+        await bench.cancel(first)
+        await bench.change(GateChange("task:work", pause=Pause("ada", "why", bench.clock.now_ms)))
+        bench.clock.advance(DAY_MS)
+        everything = Retention(succeeded_ms=0, cancelled_ms=0)
+        await prune(bench, everything)
+        await hand.succeed(filler)
+        await prune(bench, everything)
+        await bench.change(GateChange("task:work", resume=True))
+        assert await hand.ids(5) == [second]
+
+    async def test_pruning_a_lane_that_its_job_has_left_passes_the_wake_on(self, bench: Bench) -> None:
+        filler = await self.full(bench, "x")
+        hand, key = bench.hand(tasks=("work",)), Unique("report", on_duplicate="replace")
+        await bench.add(keys=("x", "first"), priority=3, unique=key)
+        second = await bench.add(keys=("x", "second"))
+        assert await hand.claim(5) == []
+        await bench.put(bench.job(keys=("other",), unique=key, delay_ms=DAY_MS))
+        await hand.succeed(filler)
+        await prune(bench, Retention())
+        assert await hand.ids(5) == [second]
 
     @pytest.mark.parametrize("seed", range(6))
     async def test_every_job_runs_in_the_end_under_many_crossing_limits(self, bench: Bench, seed: int) -> None:

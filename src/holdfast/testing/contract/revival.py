@@ -1,0 +1,114 @@
+"""Behaviours of revival: a dead job that is retried brings back the dependents it took down, if they can still run."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.core.job import Unique
+from holdfast.core.state import State
+from holdfast.testing.bench import Bench
+from holdfast.testing.contract.dead import dead
+from holdfast.testing.contract.marks import asynchronous
+
+
+async def fail_for_good(bench: Bench, id: bytes, how: str) -> None:
+    """End the next job, which must be this one, in a way that no retry undoes."""
+    if how == "dropped":
+        hand = bench.hand("undertaker")
+        await hand.drop(await hand.take())
+    elif how == "cancelled":
+        await bench.cancel(id)
+    elif how == "discarded":
+        await dead(bench, id)
+        await bench.store.discard([id], now_ms=bench.clock.now_ms)
+    else:
+        bench.clock.advance(1_001)
+        assert await bench.hand("undertaker").claim() == []
+
+
+@asynchronous
+class TestRevival:
+    async def test_a_retry_revives_the_dependents_that_its_death_cancelled(self, bench: Bench) -> None:
+        parent = await bench.add(task="parent")
+        child = await bench.add(after=(parent,))
+        grandchild = await bench.add(after=(child,))
+        other = await bench.add(after=(parent,))
+        await bench.cancel(other, reason="by hand")
+        await dead(bench, parent)
+        assert await bench.states([child, grandchild]) == [State.cancelled] * 2
+        await bench.retry(parent)
+        assert await bench.states([parent, child, grandchild, other]) == [
+            State.ready,
+            State.blocked,
+            State.blocked,
+            State.cancelled,
+        ]
+        assert await bench.hand().drain(1) == [parent, child, grandchild]
+
+    async def test_a_retry_revives_nobody_whom_another_parents_cancellation_took_down(self, bench: Bench) -> None:
+        unwanted, failing = await bench.add(task="unwanted"), await bench.add(task="failing")
+        child = await bench.add(after=(unwanted, failing))
+        await bench.cancel(unwanted)
+        await dead(bench, failing)
+        await bench.retry(failing)
+        assert await bench.state(child) is State.cancelled
+
+    @pytest.mark.parametrize("how", ["dropped", "cancelled", "expired", "discarded"])
+    async def test_a_retry_revives_nobody_whose_other_parent_has_failed_for_good(self, bench: Bench, how: str) -> None:
+        failing = await bench.add(task="failing", priority=0)
+        other = await bench.add(task="other", expires_ms=1_000 if how == "expired" else None)
+        child = await bench.add(after=(failing, other))
+        await dead(bench, failing)
+        await fail_for_good(bench, other, how)
+        await bench.retry(failing)
+        assert await bench.hand().drain() == [failing]
+        assert await bench.state(child) is State.cancelled
+
+    async def test_a_retry_revives_those_whose_other_parent_has_succeeded(self, bench: Bench) -> None:
+        failing, other = await bench.add(task="failing", priority=0), await bench.add(task="other")
+        child = await bench.add(after=(failing, other))
+        await dead(bench, failing)
+        hand = bench.hand()
+        assert await hand.drain() == [other]
+        await bench.retry(failing)
+        assert await hand.drain(1) == [failing, child]
+
+    async def test_a_revived_dependent_never_doubles_a_unique_key(self, bench: Bench) -> None:
+        key, parent = Unique("k"), await bench.add(task="parent")
+        child = await bench.add(after=(parent,), unique=key)
+        await dead(bench, parent)
+        holder = await bench.add(unique=key, delay_ms=60_000)
+        await bench.retry(parent)
+        await bench.hand().drain(1)
+        assert await bench.state(holder) is State.scheduled
+        assert await bench.state(child) is State.cancelled
+
+    async def test_a_revived_dependent_holds_its_unique_key_again(self, bench: Bench) -> None:
+        key, parent = Unique("k"), await bench.add(task="parent")
+        child = await bench.add(after=(parent,), unique=key)
+        await dead(bench, parent)
+        await bench.retry(parent)
+        assert (await bench.put(bench.job(unique=key)))[0].id == child
+
+    async def test_a_revived_dependent_still_waits_for_its_other_parents(self, bench: Bench) -> None:
+        failing, other = await bench.add(task="failing", priority=0), await bench.add(task="other", delay_ms=60_000)
+        child = await bench.add(after=(failing, other))
+        await dead(bench, failing)
+        await bench.retry(failing)
+        hand = bench.hand()
+        assert await hand.drain(1) == [failing]
+        assert await bench.state(child) is State.blocked
+        bench.clock.advance(60_000)
+        assert await hand.drain(1) == [other, child]
+
+    async def test_a_dependent_of_two_dead_parents_waits_until_both_are_back(self, bench: Bench) -> None:
+        one, two = await bench.add(task="one", priority=0), await bench.add(task="two", priority=1)
+        child = await bench.add(after=(one, two))
+        await dead(bench, one)
+        await dead(bench, two)
+        await bench.retry(one)
+        hand = bench.hand()
+        assert await hand.drain(1) == [one]
+        assert await bench.state(child) is not State.ready
+        await bench.retry(two)
+        assert await hand.drain(1) == [two, child]
