@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import merge
 from itertools import islice, zip_longest
 from typing import NamedTuple
@@ -22,6 +22,7 @@ from holdfast.stores.sqlite.tx import INPUTS, NOTES, READY, RUNNING, Tx
 
 MAX_CLAIM = 1024
 MAX_ROUNDS = 256  # looks at the active lanes within one claim: then "ask again"
+FIRST_PIECE = 4
 SLACK_MS = 30_000  # beyond the hard timeout that the worker itself enforces
 
 UNDECODABLE = Failure("permanent", "holdfast.Undecodable", "the stored record cannot be decoded; its bytes are kept")
@@ -67,7 +68,7 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     if receipt is not None:
         return _repeat(tx, msgspec.json.decode(receipt[0], type=list[int]))
     lanes.open_due_gates(tx)
-    more_due = lanes.promote(tx)
+    more_due = lanes.promote(tx) | graph.fan_out(tx)
     taking = Taking(tx, request)
     again = taking.fill() or (more_due and len(taking.rows) < request.limit)
     if not taking.rows:
@@ -268,15 +269,28 @@ class Taking:
 
     def _take(self, members_lanes: list[Candidate], count: int) -> int:
         """Take up to `count` jobs of one member, in order of (due, id) across its lanes; how many it was."""
-        pools = [(lane, self._peek(lane, count)) for lane in members_lanes]
-        if len(pools) == 1:
-            lane, rows = pools[0]
-            return self._start(lane, rows)
-        chosen = list(islice(merge(*(rows for _, rows in pools)), count))
+        if len(members_lanes) == 1:
+            return self._start(members_lanes[0], self._peek(members_lanes[0], count))
+        chosen = list(islice(merge(*(self._stream(lane, count) for lane in members_lanes)), count))
         start = len(self.rows)
-        taken = sum(self._start(lane, [row for row in chosen if row.lane == lane.id]) for lane, _ in pools)
+        mine: dict[int, list[Row]] = {}
+        for row in chosen:
+            mine.setdefault(row.lane, []).append(row)
+        taken = sum(self._start(lane, mine[lane.id]) for lane in members_lanes if lane.id in mine)
         self.rows[start:] = sorted(self.rows[start:], key=lambda entry: entry[0][:2])
         return taken
+
+    def _stream(self, candidate: Candidate, count: int) -> Iterator[Row]:
+        """The jobs of a lane in order, read in growing pieces: with many lanes most need only their first."""
+        size = min(count, FIRST_PIECE)
+        rows = self._peek(candidate, size)
+        while rows:
+            yield from rows
+            if len(rows) < size:
+                return
+            size = min(size * 4, count)
+            behind = (candidate.id, rows[-1].due_ms, rows[-1].id, size)
+            rows = [Row(*row) for row in self.tx.rows("lane_behind", behind)]
 
     def _peek(self, candidate: Candidate, count: int) -> list[Row]:
         """The front of a lane, as far as its gates have room. Expired and unreadable jobs leave on the way."""

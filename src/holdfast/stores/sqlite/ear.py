@@ -55,6 +55,7 @@ class Ear:
             folder = os.path.join(tempfile.gettempdir(), f"holdfast-{os.getuid()}-{key}")
         with suppress(FileExistsError):
             os.mkdir(folder, mode=0o700)
+        _sweep(folder)
         address = os.path.join(folder, name)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(address)
@@ -74,6 +75,8 @@ class Ear:
     def deliver(self, kind: bytes, name: bytes) -> None:
         """Note a wake-up and rouse whoever sleeps for it, in whichever loop."""
         with self._lock:
+            if kind == FINISHED and name not in self._waiters:
+                return  # who waited for this job has given up
             waiter = self._waiters.setdefault(name, Waiter())
             waiter.kinds.add(kind)
             sleepers, waiter.sleepers = waiter.sleepers, []
@@ -101,6 +104,11 @@ class Ear:
         with self._lock:
             kinds, waiter.kinds = waiter.kinds, set()
         return kinds
+
+    def expect(self, name: bytes) -> None:
+        """From here on keep what is told about this job: someone is about to sleep for it."""
+        with self._lock:
+            self._waiters.setdefault(name, Waiter())
 
     def forget(self, name: bytes) -> None:
         """Drop what is kept for a session or job that nobody waits for any more."""
@@ -137,6 +145,16 @@ class Ear:
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._socket = None
+
+
+def _sweep(folder: str) -> None:
+    """Remove the sockets of processes that were killed."""
+    for name in os.listdir(folder):
+        with suppress(OSError, ValueError):
+            try:
+                os.kill(int(name.split("-")[0], 16), 0)
+            except ProcessLookupError:
+                os.unlink(os.path.join(folder, name))
 
 
 def _rouse(future: asyncio.Future[None]) -> None:

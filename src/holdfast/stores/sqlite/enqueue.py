@@ -107,8 +107,8 @@ def extra_of(job: Job) -> bytes | None:
     """The packed rest of a job; None for the many that have none."""
     if job.cost == 1 and not job.tags and not job.meta and job.flow is None and job.unique is None and not job.after:
         return None
-    key = None if job.unique is None else job.unique.key
-    return encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails))
+    key, states = (None, 0) if job.unique is None else (job.unique.key, unique.mask_of(job.unique))
+    return encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails, states))
 
 
 def put_args(tx: Tx, id: bytes, args: bytes) -> None:
@@ -196,7 +196,8 @@ def _insert_checked(
     for job in in_order:
         if job.id in new:
             done[job.id] = _insert_one(tx, job, [(alias.get(p, p), parents) for p in job.after], done)
-        elif job.id in replaced:
+    for job in jobs:
+        if job.id in replaced:  # what it replaces may be of this very call, and is stored by now
             _replace(tx, alias[job.id], job)
     answers = []
     seen: set[bytes] = set()

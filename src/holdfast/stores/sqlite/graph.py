@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.core.ids import id_text
-from holdfast.core.job import Job
+from holdfast.core.job import Job, Lane
 from holdfast.core.transition import Failure
 from holdfast.stores.sqlite import lanes, unique
 from holdfast.stores.sqlite.tx import (
@@ -23,6 +23,8 @@ from holdfast.stores.sqlite.tx import (
     Tx,
 )
 
+MAX_CAUSES = 10_000
+FAN_OUT = 256  # children that one step releases: the rest follow with the next claims
 CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = 0, 1, 2
 
 
@@ -55,9 +57,24 @@ def flag_inputs(tx: Tx, child: bytes) -> None:
 
 def parent_succeeded(tx: Tx, parent: bytes, result: bytes | None) -> None:
     """Hand the result on; children that waited for nothing else become ready or scheduled."""
-    children = tx.rows("open_children", (parent,))
-    tx.run("dep_done", (result, None, parent))
-    _release(tx, [child for child, _ in children])
+    children = [child for (child,) in tx.rows("some_children", (parent, FAN_OUT))]
+    tx.many("dep_done", [(result, child, parent) for child in children])
+    _release(tx, children)
+    if len(children) == FAN_OUT:
+        tx.run("fan_put", (parent,))
+
+
+def fan_out(tx: Tx) -> bool:
+    """Release the next children of a parent that has very many; True when there may be more."""
+    row = tx.row("fan_next")
+    if row is None:
+        return False
+    parent, state = row
+    tx.run("fan_done", (parent,))
+    if state == SUCCEEDED:  # one that is tried again meanwhile releases them when it succeeds
+        result = tx.row("result", (parent,))
+        parent_succeeded(tx, parent, None if result is None else result[0])
+    return True
 
 
 def parent_failed(tx: Tx, parent: bytes, state: int) -> None:
@@ -130,9 +147,8 @@ def bury_waiting(tx: Tx, id: bytes, failure: Failure) -> None:
         return
     state, lane_id, flags = row
     lane = tx.lane(lane_id)
-    tx.run("job_buried", (failure.message, failure.cause or failure.type, failure.type, tx.now_ms, id))
+    bury(tx, id, lane, failure)
     tx.run("attempt_add", (id, id, 0, "dead", tx.now_ms, tx.now_ms, "", *failure_row(failure)))
-    count_cause(tx, id, lane.queue, lane.task, failure)
     tx.move(lane, state, DEAD)
     after_end(tx, id, flags, DEAD)
 
@@ -174,8 +190,13 @@ def _may_wait_again(tx: Tx, child: bytes) -> bool:
     return all(state is not None and state < SUCCEEDED for _, state in tx.rows("open_parents", (child,)))
 
 
-def orphan(tx: Tx, parent: bytes) -> None:
+def orphan(tx: Tx, parent: bytes, *, released: bool) -> None:
     """The parent is removed for good: children that still wait for it never could run."""
+    if released:
+        while tx.row("some_children", (parent, 1)) is not None:
+            result = tx.row("result", (parent,))
+            parent_succeeded(tx, parent, None if result is None else result[0])
+        return
     for child, _ in tx.rows("open_children", (parent,)):
         cancel_waiting(tx, child, f"parent {id_text(parent)} was removed")
 
@@ -185,7 +206,16 @@ def failure_row(failure: Failure) -> tuple[str, ...]:
     return (failure.kind, failure.type, failure.message, failure.traceback, failure.cause or failure.type)
 
 
-def count_cause(tx: Tx, id: bytes, queue: str, task: str, failure: Failure) -> None:
-    """One more dead job of this origin."""
+def bury(tx: Tx, id: bytes, lane: Lane, failure: Failure) -> None:
+    """Put a job into the dead letters, one more of its origin."""
     cause = failure.cause or failure.type
-    tx.run("cause_add", (cause, queue, task, failure.type, failure.message, tx.now_ms, tx.now_ms, id))
+    if tx.row("cause_known", (cause, lane.queue, lane.task)) is None and tx.row("causes_full", (MAX_CAUSES,)):
+        cause = failure.type  # too many origins to tell apart: the kind of error is still known
+    tx.run("job_buried", (failure.message, cause, failure.type, tx.now_ms, id))
+    tx.run("cause_add", (cause, lane.queue, lane.task, failure.type, failure.message, tx.now_ms, tx.now_ms, id))
+
+
+def unbury(tx: Tx, lane: Lane, cause: str) -> None:
+    """One dead job less of this origin."""
+    tx.run("cause_less", (cause, lane.queue, lane.task))
+    tx.run("cause_clean", (cause, lane.queue, lane.task))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.core.job import Lane
-from holdfast.stores.sqlite.tx import IDLE, READY, SCHEDULED, Tx
+from holdfast.stores.sqlite.tx import IDLE, KNOWN_LANES, READY, SCHEDULED, Tx
 
 PROMOTE = 512  # due jobs that one claim moves to ready: bounds its length
 GATES = 64  # due gates that one claim opens
@@ -19,7 +19,8 @@ def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
     """Store lanes that are not there yet."""
     rows = []
     for lane in lanes:
-        tx.known.lanes.setdefault(lane.id, lane)
+        if len(tx.known.lanes) < KNOWN_LANES:
+            tx.known.lanes.setdefault(lane.id, lane)
         rows.append(
             (
                 lane.id,

@@ -22,6 +22,7 @@ from holdfast.stores.sqlite.tx import (
     SCHEDULED,
     SUCCEEDED,
     Tx,
+    gate_or_shut,
 )
 
 REMEMBER_MS = 600_000  # an enqueue repeated this long after its job is gone is still the same job
@@ -77,8 +78,7 @@ def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
     tx.run("job_again" if state == DEAD else "job_now", (new, due_ms, id))
     tx.move(lane, state, new)
     if state == DEAD:
-        tx.run("cause_less", (cause, lane.queue, lane.task))
-        tx.run("cause_clean")
+        graph.unbury(tx, lane, cause)
     if new == READY:
         lanes.activate(tx, lane, 1)
     else:
@@ -96,20 +96,19 @@ def discard(tx: Tx, ids: Sequence[bytes]) -> int:
         if row is None or row[0] != DEAD:
             continue
         lane = tx.lane(row[1])
-        tx.run("cause_less", (row[3], lane.queue, lane.task))
+        graph.unbury(tx, lane, row[3])
         tx.move(lane, DEAD, None)
         tx.tally(DISCARDED)
         _erase(tx, [(id, row[1], DEAD, row[4], tx.now_ms, row[2])])
         gone += 1
-    tx.run("cause_clean")
     return gone
 
 
 def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int, int]]) -> None:
     """Delete every trace of finished jobs but their ids."""
     for row in rows:
-        if row[5] & KIDS and row[2] != SUCCEEDED:
-            graph.orphan(tx, row[0])
+        if row[5] & KIDS:
+            graph.orphan(tx, row[0], released=row[2] == SUCCEEDED)
     ids = [(row[0],) for row in rows]
     for name in (
         "erase_job",
@@ -156,13 +155,13 @@ def _prune_rest(tx: Tx, retention: Retention, limit: int) -> int:
     removed += tx.run("receipts_old", (tx.now_ms - RECEIPT_MS, limit))
     for log, keep_ms in (("audit", retention.audit_ms), ("event", retention.event_ms)):
         if keep_ms is not None:
-            removed += tx.run("log_old", (log, tx.now_ms - keep_ms, limit))
+            removed += tx.run("log_old", (log, limit, tx.now_ms - keep_ms))
     removed += tx.run("events_over", (retention.events, limit))
     for lane_id, member in tx.rows("empty_lanes", (limit,)):
         _drop_lane(tx, lane_id, member)
         removed += 1
     for key, body in tx.rows("unused_gates", (limit,)):
-        if is_blank(msgspec.json.decode(body, type=Gate), tx.now_ms):
+        if is_blank(gate_or_shut(key, body), tx.now_ms):
             removed += tx.run("gate_drop", (key,))
     return removed
 

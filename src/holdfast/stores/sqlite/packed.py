@@ -19,6 +19,7 @@ class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     unique: str | None = None
     after: tuple[bytes, ...] = ()
     if_parent_fails: str = "cancel"
+    unique_states: int = 0  # the states in which the key is held, one bit each
 
 
 PLAIN = Extra()

@@ -9,7 +9,7 @@ from holdfast.core.gate import Gate, Pause
 from holdfast.core.lease import Beat, Held, Pulse, SessionView
 from holdfast.stores.sqlite import graph, settle
 from holdfast.stores.sqlite.settle import Running
-from holdfast.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx
+from holdfast.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx, gate_or_shut
 
 GAP_MS = 5_000  # longer than this without a sweep, and live workers may not have been able to beat
 CALM_MS = 15_000  # one lease time
@@ -114,7 +114,7 @@ def _drained(tx: Tx) -> None:
 def gates(tx: Tx, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
     rows = tx.rows("all_gates", (prefix, f"{prefix}\U0010ffff"))
-    return [msgspec.json.decode(body, type=Gate) for (body,) in rows]
+    return [gate_or_shut(key, body) for key, body in rows]
 
 
 def view(tx: Tx) -> list[SessionView]:

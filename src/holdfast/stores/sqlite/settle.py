@@ -217,10 +217,7 @@ class Settling:
     def _bury(self, head: Running, failure: Failure) -> int:
         lane = self.tx.lane(head.lane)
         self._attempt(head, "dead", failure)
-        self.tx.run(
-            "job_buried", (failure.message, failure.cause or failure.type, failure.type, self.tx.now_ms, head.id)
-        )
-        graph.count_cause(self.tx, head.id, lane.queue, lane.task, failure)
+        graph.bury(self.tx, head.id, lane, failure)
         return DEAD
 
     def _attempt(self, head: Running, outcome: str, failure: Failure | None = None, message: str = "") -> None:

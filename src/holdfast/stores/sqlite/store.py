@@ -262,6 +262,7 @@ class SqliteStore:
         ear = self.process.ear
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        ear.expect(id)
         try:
             job = await self._write("watch", lambda tx: _watch(tx, id, ear.address))
             while job is not None and job.state not in FINISHED_STATES:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.gate import Gate, GateRule, opens_at_ms, room
+from holdfast.core.gate import Gate, GateRule, Pause, opens_at_ms, room
 from holdfast.core.job import URGENT as URGENT_PRIORITY
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Serves
@@ -28,6 +28,7 @@ ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 
 
 IDLE, ACTIVE, WAITING = 0, 1, 2
 
+KNOWN_LANES = 50_000  # how many definitions one process keeps in memory
 IN_SIZES = (1, 8, 64, 256)  # few shapes of "IN (…)": each is one prepared statement
 ROW_SIZES = (64, 8, 1)  # the same for "VALUES …"
 
@@ -36,6 +37,14 @@ _gate_decoder = msgspec.json.Decoder(Gate)
 _lane_decoder = msgspec.json.Decoder(Lane)
 _policy_decoder = msgspec.json.Decoder(Policy)
 _serves_decoder = msgspec.json.Decoder(Serves)
+
+
+def gate_or_shut(key: str, body: bytes) -> Gate:
+    """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
+    try:
+        return _gate_decoder.decode(body)
+    except msgspec.DecodeError:
+        return Gate(GateRule(key), declared=False, paused=Pause("holdfast", "its record cannot be decoded", 0))
 
 
 class Statements(Protocol):
@@ -123,6 +132,8 @@ class Tx:
     def lane(self, lane_id: int) -> Lane:
         lane = self.known.lanes.get(lane_id)
         if lane is None:
+            if len(self.known.lanes) >= KNOWN_LANES:
+                self.known.lanes.clear()  # lanes of tenants long gone: those in use are read again
             lane = _lane_decoder.decode(self.row("lane_body", (lane_id,))[0])
             self.known.lanes[lane_id] = lane
         return lane
@@ -162,7 +173,7 @@ class Tx:
         if missing:
             self._gates.update(dict.fromkeys(missing))
             for key, body in self.rows_in("gates_by_key", missing):
-                self._gates[key] = _gate_decoder.decode(body)
+                self._gates[key] = gate_or_shut(key, body)
 
     def gate(self, key: str) -> Gate | None:
         if key not in self._gates:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.job import Job
+from holdfast.core.job import Job, Unique
 from holdfast.core.state import STATES, State
 from holdfast.stores.sqlite.packed import extra_or_none
 from holdfast.stores.sqlite.tx import Tx
@@ -17,8 +17,12 @@ def hold(tx: Tx, job: Job) -> None:
     """The key is this job's from now on."""
     assert job.unique is not None
     until = None if job.unique.for_ms is None else tx.now_ms + job.unique.for_ms
-    mask = sum(1 << each.code for each in job.unique.states)
-    tx.run("unique_put", (unique_key(job.lane.task, job.unique.key), job.id, mask, until))
+    tx.run("unique_put", (unique_key(job.lane.task, job.unique.key), job.id, mask_of(job.unique), until))
+
+
+def mask_of(unique: Unique) -> int:
+    """The states in which a key is held, one bit each."""
+    return sum(1 << each.code for each in unique.states)
 
 
 def holder_of(tx: Tx, key: str) -> bytes | None:
@@ -44,7 +48,9 @@ def reclaim(tx: Tx, id: bytes, task: str, packed: bytes | None) -> bool:
     holder = holder_of(tx, key)
     if holder is not None and holder != id:
         return False
-    tx.run("unique_claim", (id, key))
+    row = tx.row("unique_holder", (key,))
+    if row is None or row[0] != id:  # another job had it in between: its states and window are not this one's
+        tx.run("unique_put", (key, id, extra.unique_states, None))
     return True
 
 

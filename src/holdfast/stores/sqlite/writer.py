@@ -11,6 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from holdfast.core.errors import (
     HoldfastError,
     StoreCorrupt,
@@ -189,6 +191,10 @@ def _resolve(requests: list[Request]) -> None:
 
 def translate(error: BaseException, verb: str) -> BaseException:
     """The engine's own error for what the driver raised, with the driver's chained."""
+    if isinstance(error, msgspec.DecodeError):
+        corrupt = StoreCorrupt(f"a stored record cannot be decoded: {error}", verb=verb, fix="restore it from a backup")
+        corrupt.__cause__ = error
+        return corrupt
     if isinstance(error, HoldfastError) or not isinstance(error, (library.Error, OSError)):
         return error
     code = getattr(error, "sqlite_errorname", "") or ""

@@ -38,6 +38,12 @@ SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, 
 FROM hf_job j INDEXED BY hf_job_ready
 WHERE j.lane = ? AND j.state = 2 ORDER BY j.due_ms, j.id LIMIT ? + 0;
 
+-- name: lane_behind
+SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,
+       j.policy, coalesce(j.args, (SELECT b.args FROM hf_body b WHERE b.id = j.id)), j.extra
+FROM hf_job j INDEXED BY hf_job_ready
+WHERE j.lane = ? AND j.state = 2 AND (j.due_ms, j.id) > (?, ?) ORDER BY j.due_ms, j.id LIMIT ? + 0;
+
 -- name: rows_of_token
 SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,
        j.policy, coalesce(j.args, (SELECT b.args FROM hf_body b WHERE b.id = j.id)), j.extra

@@ -1,17 +1,29 @@
 -- Promise: dependents move with their parents. Inputs: positional. Answer: rows where it says so.
--- Relies on hf_dep_parent, hf_dep_open and the primary keys.
+-- Relies on hf_dep_parent, hf_dep_waiting, hf_dep_open and the primary keys.
 
 -- name: dep_insert
 INSERT OR IGNORE INTO hf_dep (child, parent, mode, done, result, failed) VALUES (?, ?, ?, ?, ?, ?);
 
 -- name: dep_done
-UPDATE hf_dep SET done = 1, result = ?, failed = ? WHERE parent = ? AND done = 0;
+UPDATE hf_dep SET done = 1, result = ? WHERE child = ? AND parent = ? AND done = 0;
+
+-- name: some_children
+SELECT child FROM hf_dep INDEXED BY hf_dep_waiting WHERE parent = ? AND done = 0 LIMIT ?;
+
+-- name: fan_put
+INSERT OR IGNORE INTO hf_fan (parent) VALUES (?);
+
+-- name: fan_next
+SELECT f.parent, j.state FROM hf_fan f LEFT JOIN hf_job j ON j.id = f.parent LIMIT 1;
+
+-- name: fan_done
+DELETE FROM hf_fan WHERE parent = ?;
 
 -- name: dep_failed
 UPDATE hf_dep SET done = 1, failed = ? WHERE child = ? AND parent = ? AND done = 0;
 
 -- name: open_children
-SELECT child, mode FROM hf_dep INDEXED BY hf_dep_parent WHERE parent = ? AND done = 0;
+SELECT child, mode FROM hf_dep INDEXED BY hf_dep_waiting WHERE parent = ? AND done = 0;
 
 -- name: open_parents
 SELECT d.parent, j.state FROM hf_dep d LEFT JOIN hf_job j ON j.id = d.parent WHERE d.child = ? AND d.done = 0;
@@ -59,4 +71,10 @@ ON CONFLICT DO UPDATE SET n = n + 1, message = excluded.message, last_ms = exclu
 UPDATE hf_cause SET n = n - 1 WHERE cause = ? AND queue = ? AND task = ?;
 
 -- name: cause_clean
-DELETE FROM hf_cause WHERE n <= 0;
+DELETE FROM hf_cause WHERE cause = ? AND queue = ? AND task = ? AND n <= 0;
+
+-- name: cause_known
+SELECT 1 FROM hf_cause WHERE cause = ? AND queue = ? AND task = ?;
+
+-- name: causes_full
+SELECT 1 FROM hf_cause LIMIT 1 OFFSET ?;

@@ -20,9 +20,6 @@ UPDATE hf_job SET state = ?, due_ms = ? WHERE id = ? AND state = 1;
 -- name: job_args
 UPDATE hf_job SET args = ? WHERE id = ?;
 
--- name: unique_claim
-UPDATE hf_unique SET job = ? WHERE key = ?;
-
 -- name: unique_drop
 DELETE FROM hf_unique WHERE key = ? AND job = ? AND (until_ms IS NULL OR until_ms <= ?);
 
@@ -69,7 +66,8 @@ DELETE FROM hf_receipt WHERE (session, claimer) IN (
   AND NOT EXISTS (SELECT 1 FROM hf_session s WHERE s.id = r.session) LIMIT ?);
 
 -- name: log_old
-DELETE FROM hf_log WHERE seq IN (SELECT seq FROM hf_log WHERE log = ? AND at_ms <= ? ORDER BY seq LIMIT ?);
+DELETE FROM hf_log WHERE seq IN (
+  SELECT seq FROM (SELECT seq, at_ms FROM hf_log INDEXED BY hf_log_by WHERE log = ? ORDER BY seq LIMIT ?) WHERE at_ms <= ?);
 
 -- name: events_over
 DELETE FROM hf_log WHERE seq IN (
@@ -99,7 +97,7 @@ DELETE FROM hf_lane WHERE id = ?;
 DELETE FROM hf_turn WHERE id = ? AND NOT EXISTS (SELECT 1 FROM hf_lane l WHERE l.member = ?);
 
 -- name: all_gates
-SELECT body FROM hf_gate WHERE key >= ? AND key < ? ORDER BY key LIMIT 10000;
+SELECT key, body FROM hf_gate WHERE key >= ? AND key < ? ORDER BY key LIMIT 10000;
 
 -- name: control_value
 SELECT value FROM hf_control WHERE kind = ? AND name = ?;

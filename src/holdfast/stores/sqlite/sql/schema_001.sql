@@ -154,6 +154,10 @@ CREATE TABLE hf_dep (
 ) WITHOUT ROWID;
 CREATE INDEX hf_dep_parent ON hf_dep (parent, child);
 CREATE INDEX hf_dep_open ON hf_dep (child) WHERE done = 0;
+CREATE INDEX hf_dep_waiting ON hf_dep (parent) WHERE done = 0;
+
+-- Parents that succeeded and have more children to release than one step takes.
+CREATE TABLE hf_fan (parent BLOB NOT NULL PRIMARY KEY) WITHOUT ROWID;
 
 CREATE TABLE hf_result (id BLOB NOT NULL PRIMARY KEY, body BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE hf_note (
