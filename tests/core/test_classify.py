@@ -349,3 +349,86 @@ def test_errors_become_what_they_mean() -> None:
     assert isinstance(raised, Raised)
     assert (raised.failure.kind, raised.retry_after_ms) == ("transient", 3_000)
     assert isinstance(outcome_of(http(429)), Limited)
+
+
+# -- errors that do not want to be looked at
+
+
+class Hostile:
+    """Raises whatever is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
+
+    def __str__(self) -> str:
+        raise RuntimeError("str")
+
+
+def hostile(name: str) -> BaseException:
+    def no(self: object) -> Any:
+        raise RuntimeError(f"no {name} yet")
+
+    return type("Odd", (Exception,), {name: property(no)})("x")  # type: ignore[no-any-return]
+
+
+def carrying(**attributes: Any) -> BaseException:
+    error = Exception("x")
+    error.__dict__.update(attributes)
+    return error
+
+
+def nested(depth: int) -> BaseException:
+    error: BaseException = ValueError("x")
+    for _ in range(depth):
+        error = BaseExceptionGroup("more", [error])
+    return error
+
+
+READ = ("response", "status_code", "status", "headers", "body", "details", "code", "type", "orig", "sqlstate", "pgcode")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(hostile(name) for name in READ),
+        *(carrying(**{name: Hostile()}) for name in READ),
+        carrying(response={"ResponseMetadata": None}),
+        carrying(response={"ResponseMetadata": 7, "Error": None}),
+        carrying(response={"ResponseMetadata": {"HTTPStatusCode": 503, "HTTPHeaders": 3}}),
+        carrying(status_code=503, headers={"retry-after": "9" * 400}),
+        carrying(status_code=503, headers={"retry-after": "1e308"}),
+        carrying(status_code=503, headers={Hostile(): Hostile()}),
+        carrying(status_code=503, headers=Hostile()),
+        carrying(status_code=503, details=[carrying(retry_delay=carrying(seconds=1, nanos="x"))]),
+        carrying(status_code=503, details=[carrying(retry_delay=carrying(seconds=float("nan")))]),
+        nested(3_000),
+        type("Nowhere", (Exception,), {"__module__": None})("x"),
+    ],
+    ids=str,
+)
+def test_an_error_that_cannot_be_looked_at_is_transient(error: BaseException) -> None:
+    assert classify(error).kind == "transient"
+
+
+@pytest.mark.parametrize("error", [hostile("response"), type("Nowhere", (Exception,), {"__module__": None})("x")])
+def test_its_outcome_is_an_ordinary_failure(error: BaseException) -> None:
+    outcome = outcome_of(error)
+    assert isinstance(outcome, Raised)
+    assert (outcome.failure.kind, outcome.failure.message) == ("transient", "x")
+
+
+def test_a_hostile_property_does_not_hide_what_the_others_say() -> None:
+    error = hostile("response")
+    error.status_code = 404  # type: ignore[attr-defined]
+    assert classify(error).kind == "permanent"
+
+
+@pytest.mark.parametrize("wait", [float("inf"), float("nan"), -1, "soon", 1e300])
+def test_a_verdict_of_someone_elses_making_is_bounded(wait: Any) -> None:
+    said = classify(ValueError(), [lambda error: Verdict("rate_limited", wait, "k\udcff")])
+    assert said.retry_after_ms is None or 0 <= said.retry_after_ms < 2**53
+    assert said.key == "k\\udcff"
+    assert classify(ValueError(), [lambda error: Verdict("odd")]).kind == "transient"  # type: ignore[arg-type]

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.decide import HOLD_CAP_MS, decide
+from holdfast.core.decide import HOLD_CAP_MS, decide, unjudgeable, unwritable
+from holdfast.core.duration import LONGEST_WAIT_MS
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed
 from holdfast.core.outcome import (
@@ -248,3 +249,58 @@ def test_a_failing_job_ends(attempts: int, start: int, seed: int) -> None:
     while isinstance(decide(job(runs, policy=policy), Raised(failure()), rng=rng), RetryAfter):
         runs += 1
     assert runs == max(attempts, start)
+
+
+BAD = "caf\udce9\0"
+TOLD = "caf\\udce9\\x00"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "transition"),
+    [
+        (SnoozeAsked(5, BAD), Snooze(ID, TOKEN, 5, TOLD)),
+        (CancelAsked(BAD), Drop(ID, TOKEN, TOLD)),
+        (CancelledByRequest(BAD), Drop(ID, TOKEN, TOLD)),
+        (DeadAsked(BAD), Bury(ID, TOKEN, Failure("permanent", "holdfast.Dead", TOLD))),
+        (Crashed(False, BAD), Lose(ID, TOKEN, False, TOLD)),
+    ],
+)
+def test_every_text_can_be_stored(outcome: Outcome, transition: Transition) -> None:
+    assert decided(job(), outcome) == transition
+
+
+def test_a_key_and_a_message_of_a_429_can_be_stored() -> None:
+    held = decided(job(), Limited(5, BAD, BAD))
+    assert isinstance(held, Hold)
+    assert (held.gate, held.reason) == (f"limit:{TOLD}", TOLD)
+    buried = decided(job(held=100, held_since_ms=NOW_MS), SnoozeAsked(5, BAD))
+    assert isinstance(buried, Bury)
+    assert buried.failure.message.endswith(TOLD)
+
+
+@pytest.mark.parametrize("wait", [10**30, 1e300, 2.0**80])
+def test_no_wait_is_longer_than_ten_years(wait: Any) -> None:
+    policy = Policy(jitter="none", max_held_ms=2**62)
+    asked = [
+        decided(job(policy=policy), Raised(failure()), retry_function=lambda attempt, error: wait, error=ValueError()),
+        decided(job(policy=policy), LaterAsked(wait, failure())),
+        decided(job(policy=policy), SnoozeAsked(wait)),
+        decided(job(policy=policy), Limited(wait)),
+    ]
+    for transition in asked:
+        assert isinstance(transition, RetryAfter | Snooze | Hold)
+        assert LONGEST_WAIT_MS <= transition.delay_ms <= 1.1 * LONGEST_WAIT_MS + 1
+        assert isinstance(transition.delay_ms, int)
+
+
+def test_what_cannot_be_judged_or_written_is_buried_in_plain_words() -> None:
+    class Trouble(Exception): ...
+
+    Trouble.__name__ = "Troublé"
+    judged = unjudgeable(job(), Trouble())
+    written = unwritable(Snooze(ID, TOKEN, 5), Trouble())
+    for buried, name in ((judged, "holdfast.Unjudgeable"), (written, "holdfast.Unwritable")):
+        assert (buried.id, buried.token, buried.failure.kind, buried.failure.type) == (ID, TOKEN, "permanent", name)
+        assert buried.failure.message.isascii()
+        assert "Troubl\\xe9" in buried.failure.message
+        assert buried.failure.cause

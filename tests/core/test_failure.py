@@ -132,3 +132,14 @@ def test_an_exception_that_was_never_raised_is_recorded_too() -> None:
     found = failure_of(ValueError("x"), "transient")
     assert found.traceback == "ValueError: x\n"
     assert found.cause
+
+
+def test_names_that_no_engine_can_store_are_written_out() -> None:
+    odd = type("Odd", (Exception,), {"__module__": "caf\udce9"})
+    code = compile("def fail(): raise ValueError('x')", "/srv/caf\udce9.py", "exec")
+    space: dict[str, Any] = {}
+    exec(code, space)
+    assert failure_of(odd("x"), "transient").type == "caf\\udce9.Odd"
+    found = failure_of(caught(space["fail"]), "transient")
+    found.traceback.encode()
+    assert found.cause

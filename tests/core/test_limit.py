@@ -90,9 +90,16 @@ def test_arguments_that_a_key_cannot_be_made_of_are_refused(text: str, values: d
         Template(text).fill(values)
 
 
-@given(st.text(st.characters(exclude_characters="{}"), min_size=1, max_size=200))
+@given(st.text(st.characters(exclude_characters="{}\0", exclude_categories=["Cs"]), min_size=1, max_size=200))
 def test_text_without_braces_is_its_own_key(text: str) -> None:
     assert Template(text).fill({}) == text
+
+
+@pytest.mark.parametrize("value", ["\udcff", "a\0b"])
+@pytest.mark.parametrize("text", ["{name}", "customer:{name}", "{name}:{name}"])
+def test_a_key_that_no_engine_can_keep_is_refused(text: str, value: str) -> None:
+    with pytest.raises(InvalidArguments, match="cannot be stored"):
+        Template(text).fill({"name": value})
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,10 @@ class Size:
     h: int
 
 
+class Scored(pydantic.BaseModel):
+    score: float
+
+
 class User(pydantic.BaseModel):
     name: str
     born: date
@@ -330,9 +334,14 @@ def looping() -> list[Any]:
         ("\ud800", r"half a character"),
         ({"deep": {"\udfff": 1}}, r"value\.deep"),
         (b"abc", r"value is bytes.*annotate"),
-        ([{"k": bytearray(b"a")}], r"value\[0\]\['k'\] is bytearray"),
+        ([{"k": bytearray(b"a")}], r"value\[0\]\.k is bytearray"),
         (float("nan"), r"value is nan"),
-        ({"x": (float("inf"),)}, r"value\['x'\]\[0\] is inf"),
+        ({"x": (float("inf"),)}, r"value\.x\[0\] is inf"),
+        (Size(float("-inf"), 2), r"value\.w is -inf"),  # type: ignore[arg-type]
+        ([Point(float("nan"))], r"value\[0\]\.x is nan"),  # type: ignore[arg-type]
+        ({"deep": {1: "a", "1": "b"}}, r"value\.deep has the keys 1 and '1'"),
+        ({1.5: "a", "1.5": "b"}, r"value has the keys 1\.5 and '1\.5'"),
+        (Scored(score=float("inf")), r"value: Scored\.score is inf"),
         (Login(password=pydantic.SecretStr("hunter2")), r"value: Login changes when it is stored"),
         ({(1, 2): 3}, r"value is a dict"),
         (iter([1]), r"value is a list_iterator"),
@@ -508,7 +517,10 @@ def test_a_result_of_another_shape_is_still_a_result() -> None:
 
 def test_results_have_their_own_limits() -> None:
     assert encode_result(None) is None
-    assert encode_result({"loss": float("nan")}) == b'{"loss":null}'
+    with pytest.raises(NotSerialisable, match=r"the result\.loss\[1\] is nan"):
+        encode_result({"loss": [0.5, float("nan")]})
+    with pytest.raises(NotSerialisable, match=r"the result has the keys 1 and '1'"):
+        encode_result({1: "a", "1": "b"})
     with pytest.raises(PayloadTooLarge, match="the result takes 12 bytes"):
         encode_result("x" * 10, 11)
     with pytest.raises(NotSerialisable, match=r"the result\.a is bytes"):

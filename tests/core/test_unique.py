@@ -93,3 +93,11 @@ def test_what_is_no_key_is_refused(option: Any) -> None:
 def test_content_without_a_stored_form_has_no_key() -> None:
     with pytest.raises(NotSerialisable, match="a is a object"):
         content_key("t", {"a": object()})
+
+
+@pytest.mark.parametrize("key", ["caf\udce9", "a\0b"])
+def test_a_key_that_no_engine_can_keep_is_refused(key: str) -> None:
+    with pytest.raises(InvalidOption, match="whole characters"):
+        unique_of(key, task="t", values={})
+    with pytest.raises(InvalidOption, match="whole characters"):
+        unique_of(lambda values: key, task="t", values={})

@@ -7,6 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
+from holdfast.core.codec import decode_json
 from holdfast.core.errors import NotSerialisable, PayloadTooLarge, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.state import State
@@ -117,16 +118,31 @@ async def test_waiting_for_an_awaitable_inside_the_loop_is_refused(bench: Bench)
 async def test_a_checkpoint_must_be_small_plain_json(bench: Bench) -> None:
     async def wrong() -> list[str]:
         found = []
-        for value in (object(), "x" * 300_000):
+        for value in ({"at": object()}, "x" * 300_000, {"loss": float("nan")}, {1: 0, "1": 1}):
             try:
                 await current_job().save(value)
             except (NotSerialisable, PayloadTooLarge) as error:
-                found.append(error.code)
+                found.append(error.message)
         return found
 
     id = await bench.put(bench.task(wrong))
     await bench.drain()
-    assert (await bench.view(id)).result == b'["not_serialisable","payload_too_large"]'
+    assert decode_json((await bench.view(id)).result) == [
+        "the checkpoint.at is a object, which has no stored form",
+        "the checkpoint takes 300,002 bytes, over 262,144",
+        "the checkpoint.loss is nan, which JSON cannot hold",
+        "the checkpoint has the keys 1 and '1', which JSON writes alike",
+    ]
+
+
+async def test_notes_may_hold_any_text(bench: Bench) -> None:
+    async def speaks() -> None:
+        current_job().log("caf\udce9")
+        current_job().progress(1, 2, "caf\udce9")
+
+    id = await bench.put(bench.task(speaks))
+    await bench.drain({"beat_ms": 5})
+    assert (await bench.view(id)).state is State.succeeded
 
 
 async def test_a_stale_attempt_cannot_save_and_its_outcome_is_dropped(bench: Bench) -> None:

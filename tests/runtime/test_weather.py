@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
 from holdfast.core.lease import Claim, ClaimRequest
 from holdfast.core.state import State
-from holdfast.core.transition import Settled, Transition
+from holdfast.core.transition import Bury, RetryAfter, Settled, Succeed, Transition
 from holdfast.runtime import WorkerFailed
 from holdfast.runtime.roster import Roster
 from holdfast.stores.sqlite import SqliteStore
@@ -57,6 +57,62 @@ class Weather(SqliteStore):
             self.unheard_settles -= 1
             raise StoreTimeout("no answer", verb="settle")
         return settled
+
+
+class Choosy(SqliteStore):
+    """The real engine, which cannot write the ends of one task's jobs: what it is given breaks its encoder."""
+
+    def __init__(self, *cannot: type) -> None:
+        super().__init__(None)
+        self.cannot = cannot
+        self.seqs: list[int] = []
+
+    async def settle(
+        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+    ) -> list[Settled]:
+        self.seqs.append(seq)
+        if any(isinstance(transition, self.cannot) for transition in transitions):
+            raise OverflowError("int too large")
+        return await super().settle(session, seq, transitions, now_ms=now_ms)
+
+
+async def test_an_end_that_cannot_be_written_costs_only_its_own_job(caplog: pytest.LogCaptureFixture) -> None:
+    store = Choosy(RetryAfter)
+    bench = Bench(store)
+    runs: list[int] = []
+
+    async def fails() -> None:
+        raise ConnectionError
+
+    async def works(n: int) -> None:
+        runs.append(n)
+
+    poison, good = bench.task(fails, retry=[60]), bench.task(works)
+    ids = [await bench.put(good, {"n": n}) for n in range(3)]
+    bad = await bench.put(poison)
+    ids += [await bench.put(good, {"n": n}) for n in range(3, 6)]
+    report = await bench.drain()
+    assert (report.succeeded, report.dead, report.retried, report.stale) == (6, 1, 0, 0)
+    assert sorted(runs) == [0, 1, 2, 3, 4, 5]
+    assert {(await bench.view(id)).state for id in ids} == {State.succeeded}
+    view = await bench.view(bad)
+    assert (view.state, view.error_type) == (State.dead, "holdfast.Unwritable")
+    assert sum("it is buried" in line for line in caplog.messages) == 1
+    assert len(store.seqs) == len(set(store.seqs))
+    await store.close()
+
+
+async def test_an_engine_that_cannot_write_at_all_ends_the_worker_loudly() -> None:
+    store = Choosy(Succeed, Bury)
+    bench = Bench(store)
+
+    async def works() -> None: ...
+
+    id = await bench.put(bench.task(works))
+    with pytest.raises(WorkerFailed, match="settler died"):
+        await bench.drain()
+    assert (await bench.view(id)).state is State.ready
+    await store.close()
 
 
 @pytest.mark.parametrize("trouble", ["refuse_claims", "unheard_claims", "refuse_settles", "unheard_settles"])

@@ -8,10 +8,13 @@ from typing import Any, Final, Literal, get_args
 from msgspec import Struct
 
 from holdfast.core import pushback
+from holdfast.core.duration import bounded_ms
 from holdfast.core.errors import UsageError
 from holdfast.core.failure import failure_of
 from holdfast.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Outcome, Raised, SnoozeAsked
+from holdfast.core.pushback import peek
 from holdfast.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
+from holdfast.core.text import storable
 
 __all__ = ["Classifier", "Kind", "Verdict", "classify", "failure_of", "outcome_of"]
 
@@ -98,14 +101,21 @@ def classify(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms: 
 
     `now_ms` is needed only for headers that name an instant and come without a Date of their own.
     """
+    try:
+        return _judged(error, extra, now_ms)
+    except Exception:
+        return Verdict("transient")  # an error that cannot be looked at is an unknown one
+
+
+def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | None) -> Verdict:
     for classifier in extra:
         said = _asked(classifier, error)
         if said is not None:
             return said
     if isinstance(error, BaseExceptionGroup):
-        return _worst([classify(one, extra, now_ms=now_ms) for one in error.exceptions])
+        return _worst([_judged(one, extra, now_ms) for one in error.exceptions])
     for one in _chain(error):
-        known = _known(one, now_ms)
+        known = _recognised(one, now_ms)
         if known is not None:
             return known
         if one is error and isinstance(error, _MISTAKES):
@@ -126,7 +136,8 @@ def outcome_of(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms
         case Cancel():
             return CancelAsked(signal.reason)
         case RateLimited():
-            return Limited(signal.retry_after_ms, signal.key, str(signal), failure_of(error, "rate_limited"))
+            failure = failure_of(error, "rate_limited")
+            return Limited(signal.retry_after_ms, signal.key, failure.message, failure)
     verdict = classify(error, extra, now_ms=now_ms)
     failure = failure_of(error, verdict.kind)
     if verdict.kind == "rate_limited":
@@ -150,7 +161,15 @@ def _asked(classifier: Classifier, error: BaseException) -> Verdict | None:
         return None  # a broken classifier must not hide the error it was asked about
     if isinstance(said, str):
         return Verdict(said) if said in KINDS else None
-    return said if isinstance(said, Verdict) else None
+    return _sound(said) if isinstance(said, Verdict) and said.kind in KINDS else None
+
+
+def _sound(verdict: Verdict) -> Verdict:
+    """A verdict of someone else's making, without what is neither a time nor a key."""
+    wait_ms, key = verdict.retry_after_ms, verdict.key
+    if wait_ms is not None:
+        wait_ms = bounded_ms(wait_ms)
+    return Verdict(verdict.kind, wait_ms, None if key is None else storable(key))
 
 
 def _worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -169,7 +188,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if seen is None:
             return
         yield seen
-        seen = getattr(seen, "orig", None) if isinstance(getattr(seen, "orig", None), BaseException) else seen.__cause__
+        wrapped = peek(seen, "orig")
+        seen = wrapped if isinstance(wrapped, BaseException) else seen.__cause__
+
+
+def _recognised(error: BaseException, now_ms: int | None) -> Verdict | None:
+    try:
+        return _known(error, now_ms)
+    except Exception:
+        return None  # what it carries is not what its name promises
 
 
 def _known(error: BaseException, now_ms: int | None) -> Verdict | None:
@@ -181,14 +208,14 @@ def _known(error: BaseException, now_ms: int | None) -> Verdict | None:
     status = _status(error)
     if status is not None:
         return _by_status(status, error, now_ms)
-    state = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
+    state = peek(error, "sqlstate") or peek(error, "pgcode")
     if isinstance(state, str) and len(state) == 5:
         if state.startswith(_SQL_TRANSIENT):
             return Verdict("transient")
         if state.startswith(_SQL_PERMANENT):
             return Verdict("permanent")
     for kind in type(error).__mro__:
-        found = _BY_NAME.get((kind.__module__.partition(".")[0], kind.__qualname__))
+        found = _BY_NAME.get((_library(kind), kind.__qualname__))
         if found is not None:
             return Verdict(found)
     return None
@@ -206,27 +233,32 @@ def _by_status(status: int, error: BaseException, now_ms: int | None) -> Verdict
 
 def _status(error: BaseException) -> int | None:
     """The HTTP status an error carries, wherever its library keeps it."""
-    response = getattr(error, "response", None)
-    found: list[Any] = [getattr(error, "status_code", None), getattr(error, "status", None)]
+    response = peek(error, "response")
+    found: list[Any] = [peek(error, "status_code"), peek(error, "status")]
     if isinstance(response, Mapping):  # botocore
-        found.append(response.get("ResponseMetadata", {}).get("HTTPStatusCode"))
+        found.append((response.get("ResponseMetadata") or {}).get("HTTPStatusCode"))
     else:
-        found += [getattr(response, "status_code", None), getattr(response, "status", None)]
-    if any(kind.__module__.partition(".")[0] in ("urllib", "google") for kind in type(error).__mro__):
-        found.append(getattr(error, "code", None))  # elsewhere `code` is anything from an exit code to a word
+        found += [peek(response, "status_code"), peek(response, "status")]
+    if any(_library(kind) in ("urllib", "google") for kind in type(error).__mro__):
+        found.append(peek(error, "code"))  # elsewhere `code` is anything from an exit code to a word
     for status in found:
         if isinstance(status, int) and not isinstance(status, bool) and 400 <= status <= 599:
             return int(status)
     return None
 
 
+def _library(kind: type) -> str:
+    module = kind.__module__
+    return module.partition(".")[0] if isinstance(module, str) else ""
+
+
 def _codes(error: BaseException) -> Iterator[str]:
     """The words by which providers say what went wrong."""
     for name in ("code", "type"):
-        said = getattr(error, name, None)
+        said = peek(error, name)
         if isinstance(said, str):
             yield said
-    for place in (getattr(error, "body", None), getattr(error, "response", None)):
+    for place in (peek(error, "body"), peek(error, "response")):
         if isinstance(place, Mapping):
             yield from _words(place, depth=3)
 

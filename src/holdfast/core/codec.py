@@ -27,6 +27,7 @@ def to_json(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)  # pydantic, recognised without importing it
     if dump is not None and not isinstance(value, type):
         plain = dump(mode="json")
+        looked_into(plain, type(value).__qualname__, allow_bytes=True)
         if type(value).model_validate(plain) != value:
             # Secrets are dumped as stars and excluded fields not at all: the handler would get something else.
             raise NotSerialisable(
@@ -95,7 +96,7 @@ def _culprit(value: Any, path: str, error: Exception) -> tuple[str, Any, Excepti
 def _inside(value: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Mapping):
         for key, item in value.items():
-            yield f".{key}" if isinstance(key, str) else f"[{key!r}]", item
+            yield _step(key), item
     elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
             yield f"[{index}]", item
@@ -112,17 +113,21 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
             yield f".{name}", getattr(value, name, None)
 
 
-def looked_into(value: Any, path: str, *, allow_bytes: bool) -> bool:
-    """Refuse what JSON would silently change inside plain containers; True when a Ref is among it.
+def _step(key: object) -> str:
+    return f".{key}" if isinstance(key, str) else f"[{key!r}]"
 
-    Bytes come back as text unless the annotation says bytes, and NaN comes back as null.
+
+def looked_into(value: Any, path: str, *, allow_bytes: bool) -> bool:
+    """Refuse what JSON would silently change inside a value; True when a Ref is among it.
+
+    Bytes come back as text unless an annotation says bytes, NaN as null, and the keys 1 and "1" as one.
     """
     kind = type(value)
     if kind in PLAIN:
         return False
-    if kind is float:
+    if isinstance(value, float):
         if not math.isfinite(value):
-            raise NotSerialisable(f"{path} is {value!r}, which JSON cannot hold", fix="pass None or a finite number")
+            raise NotSerialisable(f"{path} is {value!r}, which JSON cannot hold", fix="use None or a finite number")
         return False
     if kind is Ref:
         return True
@@ -131,18 +136,37 @@ def looked_into(value: Any, path: str, *, allow_bytes: bool) -> bool:
             return False
         raise NotSerialisable(
             f"{path} is {kind.__qualname__}, which would come back as text",
-            fix="annotate the parameter as bytes, or pass an id or a URL",
+            fix="annotate it as bytes, or use text, an id or a URL",
         )
     found = False
     if isinstance(value, dict):
+        _refuse_lost_keys(value, path)
         for key, item in value.items():
-            if type(item) not in PLAIN and looked_into(item, f"{path}[{key!r}]", allow_bytes=allow_bytes):
+            if type(item) not in PLAIN and looked_into(item, path + _step(key), allow_bytes=allow_bytes):
                 found = True
     elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
             if type(item) not in PLAIN and looked_into(item, f"{path}[{index}]", allow_bytes=allow_bytes):
                 found = True
+    else:
+        for step, item in _inside(value):  # a record, whose own annotations say which of its fields are bytes
+            if type(item) not in PLAIN and looked_into(item, path + step, allow_bytes=True):
+                found = True
     return found
+
+
+def _refuse_lost_keys(value: dict[Any, Any], path: str) -> None:
+    kinds = set(map(type, value))
+    if kinds <= {str} or kinds == {int}:
+        return
+    seen: dict[str, object] = {}
+    for key in value:
+        name = next(iter(msgspec.json.decode(encode_json({key: None}))))
+        if name in seen:
+            raise NotSerialisable(
+                f"{path} has the keys {seen[name]!r} and {key!r}, which JSON writes alike", fix="use texts as keys"
+            )
+        seen[name] = key
 
 
 def canonical(args: bytes | Mapping[str, object]) -> bytes:
@@ -169,30 +193,30 @@ def decode_json(raw: bytes | None) -> Any:
 
 
 def encode_result(value: Any, max_bytes: int = MAX_BYTES, *, allow_bytes: bool = False) -> bytes | None:
-    """JSON of what a handler returned; None stands for null. NaN becomes null."""
+    """JSON of what a handler returned; None stands for null."""
     if value is None:
         return None
     raw = encode(value, "the result")
-    if type(value) not in PLAIN and not allow_bytes:
-        _refuse_bytes(value, "the result")
+    if type(value) not in PLAIN:
+        looked_into(value, "the result", allow_bytes=allow_bytes)
     if len(raw) > max_bytes:
         raise too_large(len(raw), max_bytes, "the result", "return an id or a URL of what you stored elsewhere")
     return raw
 
 
-def _refuse_bytes(value: Any, path: str) -> None:
-    if isinstance(value, _BYTES):
-        raise NotSerialisable(f"{path} is {_name(value)}, which would come back as text", fix="return text or a URL")
-    if isinstance(value, dict | list | tuple):
-        for step, item in _inside(value):
-            if type(item) not in PLAIN:
-                _refuse_bytes(item, f"{path}{step}")
+def encode_checkpoint(value: Any, max_bytes: int = MAX_BYTES) -> bytes:
+    """JSON of what a handler saves for its next attempt."""
+    raw = encode(value, "the checkpoint")
+    looked_into(value, "the checkpoint", allow_bytes=False)
+    if len(raw) > max_bytes:
+        raise too_large(len(raw), max_bytes, "the checkpoint", "save an id or a URL of what you stored elsewhere")
+    return raw
 
 
 def too_large(size: int, max_bytes: int, what: str, fix: str) -> PayloadTooLarge:
     """The error that names the size, the limit and the way out."""
     return PayloadTooLarge(
-        f"{what} take{'s' if what.endswith('result') else ''} {size:,} bytes, over {max_bytes:,}", fix=fix
+        f"{what} take{'' if 'arguments' in what else 's'} {size:,} bytes, over {max_bytes:,}", fix=fix
     )
 
 

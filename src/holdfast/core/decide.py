@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Final
 
-from holdfast.core.duration import text_of_ms
+from holdfast.core.duration import LONGEST_WAIT_MS, bounded_ms, text_of_ms
 from holdfast.core.lease import Claimed
+from holdfast.core.limit import MAX_KEY_CHARS
 from holdfast.core.outcome import (
     CancelAsked,
     CancelledByRequest,
@@ -23,6 +23,7 @@ from holdfast.core.outcome import (
     TimedOut,
 )
 from holdfast.core.retry import RetryFunction, delay_ms
+from holdfast.core.text import storable
 from holdfast.core.transition import Bury, Drop, Failure, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
 
 HOLD_FIRST_MS: Final = 1_000  # a 429 that names no time: 1 s, doubled each time the same job meets one
@@ -58,22 +59,43 @@ def decide(
         case LaterAsked(asked_ms, failure):
             if job.attempt >= job.policy.attempts:
                 return Bury(job.id, job.token, failure)
-            return RetryAfter(job.id, job.token, failure, asked_ms)
+            return RetryAfter(job.id, job.token, failure, _wait_ms(asked_ms))
         case SnoozeAsked(asked_ms, reason):
-            held = _held_too_long(job, reason or "snoozed", None)
-            return held or Snooze(job.id, job.token, asked_ms, reason)
+            text = storable(reason)
+            held = _held_too_long(job, text or "snoozed", None)
+            return held or Snooze(job.id, job.token, _wait_ms(asked_ms), text)
         case Limited():
             return _hold(job, outcome, rng, learns)
         case DeadAsked(reason, why):
-            return Bury(job.id, job.token, why or Failure("permanent", "holdfast.Dead", reason))
-        case CancelAsked(reason):
-            return Drop(job.id, job.token, reason)
-        case CancelledByRequest(reason):
-            return Drop(job.id, job.token, reason)
+            return Bury(job.id, job.token, why or Failure("permanent", "holdfast.Dead", storable(reason)))
+        case CancelAsked(reason) | CancelledByRequest(reason):
+            return Drop(job.id, job.token, storable(reason))
         case HandedBack(started):
             return Release(job.id, job.token, started)
         case Crashed(proven, reason):
-            return Lose(job.id, job.token, proven, reason)
+            return Lose(job.id, job.token, proven, storable(reason))
+
+
+def unjudgeable(job: Claimed, trouble: BaseException) -> Bury:
+    """The end of an attempt whose outcome cannot be told: one such job must not cost the worker all the others."""
+    return _beyond_help(job.id, job.token, "holdfast.Unjudgeable", "judging how the attempt ended raised", trouble)
+
+
+def unwritable(transition: Transition, trouble: BaseException) -> Bury:
+    """What is written instead of a transition that the engine cannot write."""
+    what = f"the engine could not write how it ended ({type(transition).__name__}):"
+    return _beyond_help(transition.id, transition.token, "holdfast.Unwritable", what, trouble)
+
+
+def _beyond_help(id: bytes, token: int, type_name: str, what: str, trouble: BaseException) -> Bury:
+    # Plain words and a class name made plain: whatever was wrong with the text must not come along.
+    name = ascii(type(trouble).__name__)[1:-1][:100]
+    return Bury(id, token, Failure("permanent", type_name, f"{what} {name}", cause=type_name))
+
+
+def _wait_ms(asked_ms: int) -> int:
+    """A wait that a handler asked for; one that is no wait is none."""
+    return bounded_ms(asked_ms) or 0
 
 
 def _again(
@@ -93,6 +115,7 @@ def _again(
     if wait_ms is None:
         return Bury(job.id, job.token, failure)
     # The other side's Retry-After is a lower bound, itself bounded: a broken header must not park a job for a year.
+    wait_ms = min(wait_ms, LONGEST_WAIT_MS)
     return RetryAfter(job.id, job.token, failure, max(wait_ms, min(least_ms, job.policy.max_held_ms)))
 
 
@@ -102,10 +125,9 @@ def _asked_ms(function: RetryFunction, attempt: int, error: BaseException, other
         seconds = function(attempt, error)
         if seconds is None:
             return None
-        ms = float(seconds) * 1000
+        return bounded_ms(float(seconds) * 1000, otherwise_ms)
     except Exception:
         return otherwise_ms
-    return round(ms) if math.isfinite(ms) and ms >= 0 else otherwise_ms
 
 
 def _timeout(outcome: TimedOut) -> Failure:
@@ -118,11 +140,11 @@ def _timeout(outcome: TimedOut) -> Failure:
 
 
 def _hold(job: Claimed, limited: Limited, rng: random.Random, learns: str | None) -> Transition:
-    message = limited.message or "rate limited"
+    message = storable(limited.message) or "rate limited"
     buried = _held_too_long(job, message, limited.failure)
     if buried is not None:
         return buried
-    wait_ms = limited.retry_after_ms
+    wait_ms = bounded_ms(limited.retry_after_ms)
     if wait_ms is None:
         wait_ms = min(HOLD_CAP_MS, HOLD_FIRST_MS << min(job.held, 16))
     wait_ms = min(wait_ms, job.policy.max_held_ms)
@@ -137,7 +159,7 @@ def _gate(job: Claimed, key: str | None) -> str:
     lane = job.lane
     if key is None:
         key = next(iter((*lane.limits, *lane.keys)), None)
-    return f"task:{lane.task}" if key is None else f"limit:{key}"
+    return f"task:{lane.task}" if key is None else f"limit:{storable(key, MAX_KEY_CHARS)}"
 
 
 def _held_too_long(job: Claimed, message: str, failure: Failure | None) -> Bury | None:

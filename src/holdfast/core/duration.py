@@ -16,6 +16,7 @@ _PART: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|w)")
 _WHOLE: Final = re.compile(rf"(?:{_PART.pattern}\s*)+")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_MS: Final = 100 * 366 * 86_400_000  # a century: anything longer is a unit mistaken for another
+LONGEST_WAIT_MS: Final = 3_653 * 86_400_000  # ten years: what a function or a header says beyond that is a mistake
 _FIX: Final = 'seconds as a number, a timedelta, or text such as "250ms", "30s", "5m" or "1h30m"'
 
 
@@ -40,6 +41,13 @@ def to_ms(value: Duration, *, what: str) -> int:
         )
     # Rounding a positive duration to nothing would turn "soon" into "at once, for ever".
     return ms if ms or not seconds else 1
+
+
+def bounded_ms(ms: object, otherwise: int | None = None) -> int | None:
+    """A wait that code of others computed, between now and ten years; `otherwise` for what is no wait at all."""
+    if not isinstance(ms, int | float) or not 0 <= ms < math.inf:  # NaN is nowhere
+        return otherwise
+    return round(min(ms, LONGEST_WAIT_MS))
 
 
 def _text_ms(text: str, what: str) -> float:

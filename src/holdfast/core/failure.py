@@ -10,9 +10,11 @@ from hashlib import blake2b
 from types import TracebackType
 from typing import Final
 
+from holdfast.core.text import REASON_CHARS, spoken, storable
 from holdfast.core.transition import ErrorKind, Failure
 
-MESSAGE_CHARS: Final = 2_000
+MESSAGE_CHARS: Final = REASON_CHARS
+NAME_CHARS: Final = 300
 TRACEBACK_BYTES: Final = 16 * 1024
 FRAMES: Final = 60  # of each exception in the chain, the innermost ones
 
@@ -34,29 +36,29 @@ def failure_of(error: BaseException, kind: ErrorKind) -> Failure:
 def type_name(error: BaseException) -> str:
     """The qualified name; builtins and our own public ones without their module."""
     kind = type(error)
-    if kind.__module__ == "builtins":
-        return kind.__qualname__
-    if kind.__module__.startswith("holdfast."):
-        return f"holdfast.{kind.__qualname__}"
-    return f"{kind.__module__}.{kind.__qualname__}"
+    module, name = spoken(kind.__module__), kind.__qualname__  # a class may say any thing is its module
+    if module.startswith("holdfast."):
+        module = "holdfast"
+    return storable(name if module == "builtins" else f"{module}.{name}", NAME_CHARS)
 
 
 def message_of(error: BaseException) -> str:
     """What the exception says, storable in every engine."""
-    try:
-        text = str(error)
-    except Exception as broken:
-        text = f"(its message could not be read: {type(broken).__qualname__})"
-    return _storable(text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 1] + "…")
+    return storable(error, MESSAGE_CHARS)
 
 
 def traceback_of(error: BaseException) -> str:
     """The formatted traceback without our own outer frames; the end is kept, since the error is there."""
-    tb = _from_user_code(error.__traceback__)
     try:
+        tb = _from_user_code(error.__traceback__)
         told = traceback.TracebackException(type(error), error, tb, limit=-FRAMES, compact=True)
-        text = _storable("".join(told.format()))
-    except Exception as broken:  # a __str__ or a source file that cannot be read must not cost the outcome
+        said = "".join(told.format())
+        text = storable(said, len(said))
+    except (
+        Exception,
+        SystemExit,
+        GeneratorExit,
+    ) as broken:  # a __str__ or a source file that cannot be read must not cost the outcome
         text = f"(the traceback could not be read: {type(broken).__qualname__})"
     raw = text.encode()
     if len(raw) <= TRACEBACK_BYTES:
@@ -76,7 +78,8 @@ def cause_of(*where: str, message: str) -> str:
     text = message[:500]
     for pattern, sign in _NOISE:
         text = pattern.sub(sign, text)
-    return blake2b("\0".join((*where, text)).encode(), digest_size=8).hexdigest()
+    whole = "\0".join((*where, text)).encode(errors="backslashreplace")  # a file's name may be no proper text
+    return blake2b(whole, digest_size=8).hexdigest()
 
 
 def _place(tb: TracebackType | None) -> tuple[str, str]:
@@ -101,8 +104,3 @@ def _from_user_code(tb: TracebackType | None) -> TracebackType | None:
     while first is not None and first.tb_frame.f_code.co_filename.startswith((_OWN, _STDLIB)):
         first = first.tb_next
     return first or tb
-
-
-def _storable(text: str) -> str:
-    # PostgreSQL text takes no NUL, and UTF-8 no half characters.
-    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode()

@@ -16,6 +16,7 @@ from uuid import UUID
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask
 from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.text import is_storable
 
 MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
 PLACES: Final = ("task", "queue", "group")  # what a template may name beside parameters
@@ -92,7 +93,7 @@ class Template:
         if self._one is not None:
             literal, name = self._one
             value = values.get(name)
-            if type(value) is str and len(value) + len(literal) <= MAX_KEY_CHARS:
+            if type(value) is str and len(value) + len(literal) <= MAX_KEY_CHARS and value.isprintable():
                 return literal + value
         filled = "".join(
             literal + ("" if place is None else self._read(place, values)) for literal, place in self._parts
@@ -158,7 +159,12 @@ def _parse(text: str) -> list[tuple[str, _Field | None]]:
 
 
 def checked_key(text: str, *, what: str) -> str:
-    """`text` when it is short enough to be a key."""
+    """`text` when it is short enough to be a key, and every engine can keep it."""
+    if not is_storable(text):
+        raise InvalidArguments(
+            f"{what} holds {text!r:.80}, and a NUL or half a character cannot be stored",
+            fix="decode it properly, or use a hash of the value",
+        )
     if len(text) > MAX_KEY_CHARS:
         raise InvalidArguments(
             f"{what} is {len(text)} characters long",

@@ -17,6 +17,7 @@ from holdfast.core.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplica
 from holdfast.core.limit import MAX_KEY_CHARS, did_you_mean
 from holdfast.core.retry import Retry
 from holdfast.core.state import FINISHED, State
+from holdfast.core.text import is_storable
 from holdfast.core.unique import UniqueOption
 
 MAX_NAME_CHARS: Final = 200
@@ -151,9 +152,10 @@ def _job_id(value: object, what: str) -> bytes:
 def _group_of(value: object) -> dict[str, Any]:
     if value is None:
         return {"group": None}
-    if not isinstance(value, str | int) or len(str(value)) > MAX_KEY_CHARS:
+    if not isinstance(value, str | int) or len(str(value)) > MAX_KEY_CHARS or not is_storable(str(value)):
         raise InvalidOption(
-            f"group={value!r:.80} is not a group", fix=f"pass its name, at most {MAX_KEY_CHARS} characters"
+            f"group={value!r:.80} is not a group",
+            fix=f"pass its name, at most {MAX_KEY_CHARS} whole characters without NUL",
         )
     return {"group": str(value)}
 

@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from holdfast.core.duration import LONGEST_WAIT_MS
+
 # Words for money or quota that waiting does not bring back.
 SPENT: Final = frozenset(
     {
@@ -62,23 +64,38 @@ def retry_after_ms(error: BaseException, now_ms: int | None = None) -> int | Non
 
     Instants are read against the answer's own Date, so that our clock does not matter; else against `now_ms`.
     """
+    try:
+        return _named_ms(error, now_ms)
+    except Exception:
+        return None  # an answer that cannot be read names no time
+
+
+def peek(thing: object, name: str) -> Any:
+    """An attribute, or None: other people's properties may raise, and must not cost a job its outcome."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:
+        return None
+
+
+def _named_ms(error: BaseException, now_ms: int | None) -> int | None:
     headers = _headers(error)
     now_ms = _instant_ms(headers.get("date", "")) or now_ms
     found = [_stated_ms(headers, now_ms), *_resets_ms(headers, now_ms), *_in_body_ms(error)]
-    waits = [wait for wait in found if wait is not None]
-    return math.ceil(max(waits)) if waits else None
+    waits = [wait for wait in found if wait is not None and wait >= 0]
+    return math.ceil(min(max(waits), LONGEST_WAIT_MS)) if waits else None
 
 
 def _headers(error: BaseException) -> dict[str, str]:
     """Header names in small letters; empty when the error carries none we can read."""
-    response = getattr(error, "response", None)
-    if isinstance(response, Mapping):  # botocore
-        found = response.get("ResponseMetadata", {}).get("HTTPHeaders")
-    else:
-        found = getattr(response, "headers", None) or getattr(error, "headers", None)
+    response = peek(error, "response")
     try:
+        if isinstance(response, Mapping):  # botocore
+            found = (response.get("ResponseMetadata") or {}).get("HTTPHeaders")
+        else:
+            found = peek(response, "headers") or peek(error, "headers")
         return {str(name).lower(): str(value).strip() for name, value in (found or {}).items()}
-    except (AttributeError, TypeError, ValueError):
+    except Exception:
         return {}
 
 
@@ -105,7 +122,7 @@ def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float
 
 def _in_body_ms(error: BaseException) -> Iterator[float | None]:
     """Google's RetryInfo, as JSON in the body or as a message in `details`."""
-    for body in (getattr(error, "body", None), getattr(error, "details", None)):
+    for body in (peek(error, "body"), peek(error, "details")):
         if isinstance(body, Mapping):
             inner = body.get("error", body)
             items = inner.get("details", ()) if isinstance(inner, Mapping) else ()
@@ -116,7 +133,7 @@ def _in_body_ms(error: BaseException) -> Iterator[float | None]:
                 delay = item.get("retryDelay")
                 yield _wait_ms(delay, None) if isinstance(delay, str) else None
             else:
-                yield _seconds_ms(getattr(item, "retry_delay", None))
+                yield _seconds_ms(peek(item, "retry_delay"))
 
 
 def _seconds_ms(delay: Any) -> float | None:

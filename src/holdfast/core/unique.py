@@ -9,6 +9,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.job import OnDuplicate, Unique
 from holdfast.core.payload import canonical
 from holdfast.core.state import LIVE, State
+from holdfast.core.text import is_storable
 
 UniqueOption = bool | str | Callable[[Mapping[str, object]], str] | None
 
@@ -39,9 +40,10 @@ def unique_of(
         key = content_key(task, values)
     else:
         key = option if isinstance(option, str) else option(values)
-        if not isinstance(key, str) or not key or len(key) > MAX_UNIQUE_CHARS:
+        if not isinstance(key, str) or not key or len(key) > MAX_UNIQUE_CHARS or not is_storable(key):
             raise InvalidOption(
                 f"the unique key of {task!r} is {key!r:.80}",
-                fix=f"a key is text of 1 to {MAX_UNIQUE_CHARS} characters; unique=True makes one from the arguments",
+                fix=f"a key is text of 1 to {MAX_UNIQUE_CHARS} whole characters without NUL; "
+                "unique=True makes one from the arguments",
             )
     return Unique(key, for_ms, LIVE if states is None else states, on_duplicate)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
@@ -14,6 +16,10 @@ from holdfast.runtime.context import Desk, JobContext
 
 # Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown.
 Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown"]
+
+
+class Escaped(Exception):
+    """The handler raised what would end the loop around it; the cause is what it raised."""
 
 
 class Host(Protocol):
@@ -143,16 +149,39 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
         waits_for = run(body.send, None)
     except StopIteration as done:
         return done.value
+    except (GeneratorExit, KeyboardInterrupt) as error:
+        raise _escaped(error) from error
     attempt.suspend(asyncio.current_task())
+    closed = False
     try:
         while True:
             try:
                 value = yield waits_for
             except BaseException as error:
+                closed = isinstance(error, GeneratorExit)  # the loop has let go of us, not the handler
                 waits_for = run(body.throw, error)
             else:
                 waits_for = run(body.send, value)
     except StopIteration as done:
         return done.value
+    except (GeneratorExit, KeyboardInterrupt) as error:
+        if closed:
+            raise
+        raise _escaped(error) from error
     finally:
         attempt.end()
+
+
+def _escaped(error: BaseException) -> BaseException:
+    """What to raise for a handler's own GeneratorExit or KeyboardInterrupt.
+
+    A Ctrl-C is raised inside whatever runs, so one that may come from a signal ends the worker, as it should.
+    """
+    if isinstance(error, KeyboardInterrupt) and interruptible():
+        return error
+    return Escaped()
+
+
+def interruptible() -> bool:
+    """True when a signal can raise KeyboardInterrupt here: in the main thread, unless SIGINT is ignored."""
+    return threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from holdfast.core.errors import HoldfastError, NotSerialisable, PayloadTooLarge, WrongContext
+from holdfast.core.codec import encode_checkpoint
+from holdfast.core.errors import HoldfastError, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note
+from holdfast.core.text import storable
 
 if TYPE_CHECKING:
     from holdfast.runtime.attempt import Attempt
@@ -21,7 +23,6 @@ T = TypeVar("T")
 MAX_LINES: Final = 1_000  # log lines kept per attempt: a chatty loop must not fill the store
 MAX_LINE_CHARS: Final = 2_000
 MAX_MESSAGE_CHARS: Final = 500
-MAX_CHECKPOINT_BYTES: Final = 262_144
 
 current: Final[ContextVar[Attempt | None]] = ContextVar("holdfast_attempt", default=None)
 
@@ -117,7 +118,7 @@ class JobContext:
 
     async def save(self, value: object) -> None:
         """Write a checkpoint for the next attempt. Raises LeaseLost when this attempt no longer counts."""
-        body = _encode(value)
+        body = encode_checkpoint(value)
         if not await self._desk.save(self._attempt.job, Note("checkpoint", "", body)):
             self._attempt.stop("lost", "the lease was lost")
             raise LeaseLost(f"job {self.id} is no longer leased to this worker", fix="stop: someone else may run it")
@@ -125,7 +126,7 @@ class JobContext:
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the job is. Buffered; written with the next heartbeat."""
-        body = msgspec.json.encode({"done": done, "total": total, "message": message[:MAX_MESSAGE_CHARS]})
+        body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
         self._desk.note(self._attempt.job, Note("progress", "", body))
 
     def log(self, line: str) -> None:
@@ -133,7 +134,7 @@ class JobContext:
         if self._lines >= MAX_LINES:
             return
         self._lines += 1
-        body = msgspec.json.encode(line[:MAX_LINE_CHARS])
+        body = msgspec.json.encode(storable(line, MAX_LINE_CHARS))
         self._desk.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
 
     def run(self, awaitable: Awaitable[T]) -> T:
@@ -167,16 +168,3 @@ def _inside_a_loop() -> bool:
 
 async def _awaited(awaitable: Awaitable[T]) -> T:
     return await awaitable
-
-
-def _encode(value: object) -> bytes:
-    try:
-        body = msgspec.json.encode(value)
-    except (TypeError, ValueError) as error:
-        raise NotSerialisable(f"a checkpoint cannot hold {error}", fix="save plain JSON values") from error
-    if len(body) > MAX_CHECKPOINT_BYTES:
-        raise PayloadTooLarge(
-            f"the checkpoint has {len(body):,} bytes, the limit is {MAX_CHECKPOINT_BYTES:,}",
-            fix="save a reference to the data instead of the data",
-        )
-    return body

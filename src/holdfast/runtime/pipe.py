@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import random
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from holdfast.core.classify import Classifier, outcome_of
-from holdfast.core.decide import decide
+from holdfast.core.decide import decide, unjudgeable
 from holdfast.core.errors import NotSerialisable, PayloadTooLarge, UsageError
 from holdfast.core.failure import failure_of
 from holdfast.core.outcome import (
@@ -23,8 +24,9 @@ from holdfast.core.outcome import (
 )
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Succeed, Transition
-from holdfast.runtime.attempt import Attempt, Cause, drive
+from holdfast.runtime.attempt import Attempt, Cause, Escaped, drive
 from holdfast.runtime.context import current
+from holdfast.runtime.log import job_log
 from holdfast.runtime.resources import Resources
 from holdfast.runtime.settings import Parts
 
@@ -81,7 +83,9 @@ class Pipe:
             value = await drive(body, attempt, context)
             result = None if value is None else recipe.encode_result(value, job.policy.max_result_bytes)
         except (KeyboardInterrupt, GeneratorExit):
-            raise
+            raise  # these are the loop's: a handler's own come as Escaped
+        except Escaped as error:
+            return self._failed(attempt, recipe, error.__cause__ or error)
         except BaseException as error:
             return self._failed(attempt, recipe, error)
         if attempt.over or attempt.cause == "lost":
@@ -90,7 +94,11 @@ class Pipe:
 
     def hard_timeout(self, attempt: Attempt) -> Transition:
         """The transition for an attempt that did not end when it was told to."""
-        return self._decided(attempt, TimedOut(hard=True, after_ms=attempt.elapsed_ms()), TimeoutError("hard timeout"))
+        outcome = TimedOut(hard=True, after_ms=attempt.elapsed_ms())
+        try:
+            return decided(attempt, outcome, self._rng, TimeoutError("hard timeout"))
+        except _TROUBLE as trouble:
+            return _given_up(attempt, trouble)
 
     # -- decode, middleware, invoke
 
@@ -146,10 +154,20 @@ class Pipe:
     def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
         if attempt.over or attempt.cause == "lost":
             return None
-        return self._decided(attempt, judge(attempt, error, recipe.classifiers), error)
+        try:
+            return decided(attempt, judge(attempt, error, recipe.classifiers), self._rng, error)
+        except _TROUBLE as trouble:
+            return _given_up(attempt, trouble)
 
-    def _decided(self, attempt: Attempt, outcome: Outcome, error: BaseException) -> Transition:
-        return decided(attempt, outcome, self._rng, error)
+
+# What other people's code may raise while it is asked about an error: a property, a __str__, a function of the task.
+_TROUBLE: Final = (Exception, SystemExit, GeneratorExit)
+
+
+def _given_up(attempt: Attempt, trouble: BaseException) -> Transition:
+    """The last net: one attempt that cannot be judged ends its own job, never the worker."""
+    job_log(logging.ERROR, "the end of a job cannot be judged", attempt.job, trouble=type(trouble).__name__)
+    return unjudgeable(attempt.job, trouble)
 
 
 def decided(attempt: Attempt, outcome: Outcome, rng: random.Random, error: BaseException | None = None) -> Transition:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from holdfast.core.decide import unwritable
+from holdfast.core.errors import StoreError
 from holdfast.core.ids import id_text
-from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
+from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Settled, Snooze, Succeed, Transition
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Part
 from holdfast.runtime.patience import Patience
@@ -88,10 +90,46 @@ class Settler(Part):
     async def _write(self, batch: list[Transition]) -> None:
         del self._waiting[: len(batch)]
         self._writing = len(batch)
+        try:
+            answers = await self._settle(batch)
+        except StoreError:
+            raise
+        except Exception as error:
+            # One of them is more than the engine can write, and nothing of the batch was written: find it.
+            worker_log(logging.ERROR, "a write was refused, trying one by one", count=len(batch), error=repr(error))
+            await self._write_apart(batch)
+        else:
+            self._count(batch, answers)
+
+    async def _settle(self, batch: list[Transition]) -> Sequence[Settled]:
         self._seq += 1
         seq = self._seq
-        answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
-        self._writing = 0
+        return await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
+
+    async def _write_apart(self, batch: list[Transition]) -> None:
+        """Write each alone; what cannot be written is buried in plain words, after all the others are safe."""
+        buried: list[Transition] = []
+        for transition in batch:
+            try:
+                answers = await self._settle([transition])
+            except StoreError:
+                raise
+            except Exception as error:
+                worker_log(
+                    logging.ERROR,
+                    "the end of a job cannot be written, it is buried",
+                    job_id=id_text(transition.id),
+                    transition=type(transition).__name__,
+                    trouble=type(error).__name__,
+                )
+                buried.append(unwritable(transition, error))
+            else:
+                self._count([transition], answers)
+        for transition in buried:
+            self._count([transition], await self._settle([transition]))  # an engine that cannot do this can do nothing
+
+    def _count(self, batch: list[Transition], answers: Sequence[Settled]) -> None:
+        self._writing -= len(batch)
         if self._roster is not None:
             for transition in batch:
                 self._roster.end(transition.id, transition.token)

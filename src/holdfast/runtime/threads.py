@@ -9,6 +9,8 @@ from contextvars import Context
 from queue import SimpleQueue
 from typing import Any
 
+from holdfast.runtime.attempt import Escaped
+
 Call = tuple[Callable[[], Any], Context, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
 
 
@@ -76,5 +78,9 @@ def _resolve(future: asyncio.Future[Any], value: Any, error: BaseException | Non
         future.set_result(value)
     elif isinstance(error, StopIteration):
         future.set_exception(RuntimeError("the handler raised StopIteration"))  # a future cannot carry it
+    elif isinstance(error, KeyboardInterrupt | GeneratorExit):
+        escaped = Escaped()  # no signal is delivered to a thread: this is the handler's own
+        escaped.__cause__ = error
+        future.set_exception(escaped)
     else:
         future.set_exception(error)
