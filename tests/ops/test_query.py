@@ -111,6 +111,12 @@ terms = st.one_of(
 )
 
 
+@pytest.mark.parametrize("value", ["<", ">", "<=x", ">1h", "=", "-x", '"', "a b", ""])
+def test_a_value_that_looks_like_a_sign_is_quoted(value: str) -> None:
+    query = Query(None, (Term("queue", value),))
+    assert parse_query(query_text(query)) == query
+
+
 @given(st.lists(terms, max_size=5), st.sets(st.sampled_from(STATES), min_size=1) | st.none())
 def test_a_query_written_down_means_the_same_again(conditions: list[Term], states: set[State] | None) -> None:
     query = Query(None if states is None else frozenset(states), tuple(conditions))

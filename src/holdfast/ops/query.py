@@ -61,7 +61,7 @@ def query_text(query: Query) -> str:
     words = [] if query.states is None else ["state:" + ",".join(s.value for s in STATES if s in query.states)]
     for term in query.terms:
         value = f"{term.value}ms" if term.field == "age" else term.value
-        if not value or re.search(r'[\s"]', value):
+        if not value or re.search(r'[\s"]|^[<>]', value):
             value = '"' + re.sub(r'(["\\])', r"\\\1", value) + '"'
         words.append(f"{'-' if term.negated else ''}{term.field}{':' if term.op == '=' else term.op}{value}")
     return " ".join(words)
