@@ -9,9 +9,10 @@ import time
 import pytest
 
 from holdfast.core.errors import StoreUnreachable
-from holdfast.core.lease import Beat, Pulse
+from holdfast.core.lease import Beat, Pulse, Serves
 from holdfast.core.state import State
-from holdfast.runtime import WorkerCutOff, WorkerFailed
+from holdfast.runtime import WorkerCutOff, WorkerFailed, WorkerSettings
+from holdfast.runtime.keeper import Keeper, Notebook
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
@@ -200,4 +201,32 @@ async def test_a_worker_can_be_stopped_while_it_waits_for_its_store() -> None:
     assert not work.done()
     stop.set()
     assert (await work).ending == "stopped"
+    await store.close()
+
+
+class SlowStore(SqliteStore):
+    """The real engine, which answers a beat when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        self.asked.set()
+        await asyncio.to_thread(self.answer.wait, 10)
+        return await super().beat(beat, now_ms=now_ms)
+
+
+async def test_a_first_beat_that_is_answered_after_the_stop_is_no_lost_session() -> None:
+    store = SlowStore()
+    keeper = Keeper(store, "s", Serves(), WorkerSettings(), Notebook(), lambda: b"{}")
+    heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+    keeper.on_pulse = lambda pulse, first: heard.set_result(first)
+    starting = asyncio.create_task(keeper.start(lambda name, error: None))
+    await asyncio.to_thread(store.asked.wait, 10)
+    starting.cancel()
+    await asyncio.wait({starting})
+    store.answer.set()
+    assert await heard
+    await keeper.stop()
     await store.close()

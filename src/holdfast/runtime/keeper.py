@@ -97,6 +97,7 @@ class Keeper:
         """Return after the first beat: a session must live before it claims."""
         main = asyncio.get_running_loop()
         beaten: asyncio.Future[None] = main.create_future()
+        heard = False  # not the same as `beaten.done()`: a worker that is stopped before the answer cancels that
 
         def tell(call: Callable[[], None]) -> None:
             try:
@@ -111,9 +112,10 @@ class Keeper:
                 fell(self.name, error)
 
         def pulse(answer: Pulse, token: int) -> None:
+            nonlocal heard
             self.beaten_token = token
-            first = not beaten.done()
-            if first:
+            first, heard = not heard, True
+            if not beaten.done():
                 beaten.set_result(None)
             self.on_pulse(answer, first)
 
