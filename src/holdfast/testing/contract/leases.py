@@ -115,6 +115,28 @@ class TestBeats:
         bench.clock.advance(120_000)
         assert await bench.sweep(20_000) == 1
 
+    async def test_a_gap_takes_no_job_of_a_live_session_by_its_hard_deadline(self, bench: Bench) -> None:
+        # A suspended machine: nobody's time went by, so nobody's deadline has passed.
+        ids = await bench.add_many(3, policy=Policy(timeout_ms=100_000, hard_timeout_ms=110_000))
+        hand = bench.hand()
+        await bench.sweep(10_000, hand)
+        jobs = await hand.claim(3)
+        await bench.sweep(50_000, hand)
+        bench.clock.advance(7_200_000)
+        await hand.beat()
+        assert await bench.sweep(50_000, hand) == 0
+        assert [answer.answer for answer in await hand.succeed(*jobs)] == ["done"] * 3
+        assert set(await bench.states(ids)) == {State.succeeded}
+
+    async def test_a_hard_deadline_comes_all_the_same_after_a_gap(self, bench: Bench) -> None:
+        await bench.add(policy=Policy(timeout_ms=10_000, hard_timeout_ms=20_000))
+        hand = bench.hand()
+        await bench.sweep(10_000, hand)
+        await hand.take()
+        bench.clock.advance(7_200_000)
+        await hand.beat()
+        assert await bench.sweep(80_000, hand) == 1
+
     async def test_a_hard_deadline_is_moved_by_no_beat(self, bench: Bench) -> None:
         # A store may wait a little longer than the worker, who ends the job itself if it can.
         id = await bench.add(policy=Policy(timeout_ms=10_000, hard_timeout_ms=20_000))

@@ -144,6 +144,18 @@ class TestWakeUps:
         await hand.claim(2)
         assert (await woken_by(hand, lambda: bench.add(priority=0))).urgent
 
+    @pytest.mark.parametrize("found", [True, False])
+    async def test_a_look_for_urgent_jobs_alone_leaves_a_sleeper_asleep(self, bench: Bench, found: bool) -> None:
+        # The pool of "rush" is busy, so the sleeper asked for "work" alone; who may go past the pools looks for more.
+        sleeper, look = bench.hand("w1", tasks=("work",)), bench.hand("w1", tasks=("work", "rush"))
+        await asleep(sleeper)
+        if found:
+            await bench.add(task="rush", priority=0)
+        answer = await look.ask(1, claimer="bypass", least_urgent=3)
+        assert len(answer.jobs) == found
+        assert [session.idle for session in await bench.store.sessions()] == [True]
+        assert await wakes(sleeper, bench.add)
+
     async def test_every_job_of_many_sleepers_is_claimed_without_a_poll(self, bench: Bench) -> None:
         hands = [bench.hand(f"w{n}") for n in range(4)]
         done: set[bytes] = set()
@@ -184,6 +196,17 @@ class TestWatch:
         await hand.end(end, job)
         view = await asyncio.wait_for(watching, LONG_MS / 2000)
         assert view == await bench.view(id)
+
+    async def test_very_many_watchers_are_all_told_when_their_jobs_finish_at_once(self, bench: Bench) -> None:
+        ids, other = await bench.add_many(400), await bench.other()
+        watching = [asyncio.ensure_future(bench.store.watch(id, None)) for id in ids]
+        await asyncio.sleep(0)
+        hand = other.hand()
+        jobs = await hand.claim(400)
+        assert len(jobs) == 400
+        await hand.succeed(*jobs)
+        views = await asyncio.wait_for(asyncio.gather(*watching), LONG_MS / 2000)
+        assert {view.state for view in views if view} == {State.succeeded}
 
     async def test_a_watcher_of_a_cancelled_job_is_told(self, bench: Bench) -> None:
         id = await bench.add()
