@@ -68,6 +68,11 @@ def redacted(url: str) -> str:
 
 
 def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:
+    rest = url.partition(":")[2]
+    if not rest.startswith("//"):
+        fix = f"write sqlite://{rest} for a file beside you" if rest.startswith("/") else f"write sqlite:///{rest}"
+        absolute = f", or sqlite:///{rest} for one at the root" if rest.startswith("/") else ""
+        raise UsageError(f"{url!r} has too few slashes", fix=fix + absolute)
     if parts.netloc:
         raise UsageError(
             f"{url!r} names a host, and SQLite has none", fix=f"write sqlite:///{parts.netloc}{parts.path}"

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 from pathlib import Path
 
 import pytest
 
+from holdfast.core.gate import GateRule
+from holdfast.core.job import Job, Lane, Policy
+from holdfast.core.lease import Beat, ClaimRequest, Serves
+from holdfast.core.view import Retention
+from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.connection import connect
 from holdfast.stores.sqlite.statements import sources, statements
 
@@ -30,3 +36,45 @@ def test_no_statement_scans_jobs(name: str, tmp_path: Path) -> None:
 def test_every_statement_file_says_what_it_promises() -> None:
     for name, text in sources().items():
         assert text.startswith("-- Promise:"), name
+
+
+async def test_a_group_with_very_many_lanes_moves_with_few_rows() -> None:
+    """Whatever a tenant's limits split it into, a turn of it costs the same."""
+    store = SqliteStore(None)
+    rule = [GateRule(f"limit:{group}{n}", concurrency=9) for group in "ab" for n in range(300)]
+    jobs = [
+        Job(
+            bytes([ord(group)]) + n.to_bytes(15, "big"),
+            Lane("q", "t", group=group, keys=(f"{group}{n}",)),
+            Policy(),
+            b"{}",
+        )
+        for group in "ab"
+        for n in range(300)
+    ]
+    await store.enqueue(jobs, rule)
+    await store.beat(Beat("s", 15_000, Serves()))
+
+    def changes(conn: sqlite3.Connection) -> int:
+        return conn.total_changes
+
+    before = await store.process.writer.submit("look", changes)
+    claim = await store.claim(ClaimRequest("s", Serves(), 10, 10, 1))
+    after = await store.process.writer.submit("look", changes)
+    assert sorted(chr(job.id[0]) for job in claim.jobs) == list("aaaaabbbbb")
+    assert after - before < 100
+    await store.close()
+
+
+async def test_a_class_is_known_by_another_lane_when_its_first_is_pruned() -> None:
+    store = SqliteStore(None)
+    lanes = [Lane("q", "t", group="a", keys=(str(n),)) for n in range(2)]
+    jobs = [Job(n.to_bytes(16, "big"), lane, Policy(), b"{}") for n, lane in enumerate(lanes)]
+    await store.enqueue(jobs, now_ms=1_000)
+    await store.cancel([jobs[0].id], "not needed", now_ms=1_000)
+    await store.prune(Retention(cancelled_ms=0), now_ms=10_000_000)
+    store.process.known.lanes.clear()
+    await store.beat(Beat("s", 15_000, Serves()), now_ms=10_000_000)
+    claim = await store.claim(ClaimRequest("s", Serves(), 10, 10, 1), now_ms=10_000_000)
+    assert [job.id for job in claim.jobs] == [jobs[1].id]
+    await store.close()

@@ -180,16 +180,20 @@ class Taking:
         horizons: dict[int, int] = {}  # by queue
         asked = self.left + len(self.skipped_lanes) + 1
         for kind in kinds:
-            rows = self.tx.rows("active_lanes", (kind, priority, asked))
+            rows = self.tx.rows("seats", (kind, priority, asked))
             if len(rows) == asked:
                 # Cut off: members beyond this turn may be seen with only some of their lanes.
-                ring, turn = rows[-1][2:4]
+                ring, turn = rows[-1][1:3]
                 horizons[ring] = min(turn, horizons.get(ring, turn))
-            for id, member, ring, turn in rows:
-                if id not in self.skipped_lanes:
-                    found.append(Candidate(id, member, ring, turn, kind))
+            for member, ring, turn, first, more in rows:
+                ids = [first] if more is None else self._lanes_of(kind, member, asked)
+                found += [Candidate(id, member, ring, turn, kind) for id in ids if id not in self.skipped_lanes]
         self.cut = bool(horizons)
         return [each for each in found if each.turn <= horizons.get(each.ring, each.turn)]
+
+    def _lanes_of(self, kind: int, member: int, asked: int) -> list[int]:
+        """The lanes of a member that has several, longest not served first."""
+        return [id for (id,) in self.tx.rows("seat_lanes", (kind, member, asked))]
 
     def _class_is_open(self, kind: int, lane: Lane) -> bool:
         gates = self._gates(lane.class_gates)
@@ -263,7 +267,7 @@ class Taking:
             turn = self.tx.next_turn()
             self.tx.run("turn_move", (place.left, turn, place.member))
             if lanes_too:
-                self.tx.run("member_lanes_move", (turn, place.member))
+                self.tx.run("seats_move", (turn, place.member))
 
     # -- taking
 
@@ -276,7 +280,11 @@ class Taking:
         mine: dict[int, list[Row]] = {}
         for row in chosen:
             mine.setdefault(row.lane, []).append(row)
-        taken = sum(self._start(lane, mine[lane.id]) for lane in members_lanes if lane.id in mine)
+        taken = 0
+        for lane in members_lanes:
+            if lane.id in mine and (count := self._start(lane, mine[lane.id])):
+                self.tx.run("lane_served", (mine[lane.id][-1].due_ms, lane.id))
+                taken += count
         self.rows[start:] = sorted(self.rows[start:], key=lambda entry: entry[0][:2])
         return taken
 
@@ -308,7 +316,7 @@ class Taking:
             return []
         rows = [Row(*row) for row in self.tx.rows("lane_front", (candidate.id, asked))]
         if not rows:
-            self.tx.run("lane_idle", (candidate.id,))
+            lanes.rest(self.tx, lane)
             self.tx.wake_lanes_now(lane.lane_gates)  # it was woken for nothing: pass the wake on
             self.skipped_lanes.add(candidate.id)
         elif len(rows) < asked and not lane.lane_gates:
@@ -329,7 +337,7 @@ class Taking:
         if not shut:
             self.skipped.add(candidate.kind)
             return
-        self.tx.run("lane_park", (shut[0], candidate.id))
+        lanes.park(self.tx, lane, shut[0])
         self.tx.wake_lanes_now(lane.lane_gates)
 
     def _start(self, candidate: Candidate, rows: list[Row]) -> int:
@@ -363,7 +371,7 @@ class Taking:
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
         self._mark(lane, [row for row, _ in taken], tokens, whole=len(usable) == len(rows))
         if self.fronts.get(candidate.id) == admitted and not self.disturbed:
-            self.tx.run("lane_idle", (candidate.id,))  # nothing is left: no need to look again
+            lanes.rest(self.tx, lane)  # nothing is left: no need to look again
         return admitted
 
     def _token(self, row: Row) -> int:

@@ -46,7 +46,25 @@ def activate(tx: Tx, lane: Lane, count: int) -> None:
         return
     turn = _turn_of(tx, "active_member", lane.member, f"group:{lane.group}" if lane.group is not None else "")
     _turn_of(tx, "active_ring", lane.ring, f"queue:{lane.queue}")
-    tx.run("lane_activate", (turn, lane.id))
+    tx.run("lane_activate", (tx.now_ms, lane.id))
+    tx.take_seat(lane, turn)
+
+
+def rest(tx: Tx, lane: Lane) -> None:
+    """The lane has no ready jobs."""
+    tx.run("lane_idle", (lane.id,))
+    leave_seat(tx, lane)
+
+
+def park(tx: Tx, lane: Lane, gate: str) -> None:
+    """The lane waits at a gate."""
+    tx.run("lane_park", (gate, lane.id))
+    leave_seat(tx, lane)
+
+
+def leave_seat(tx: Tx, lane: Lane) -> None:
+    """A lane is no longer active; with the last of its kind its member gives up its place."""
+    tx.run("seat_leave", (lane.kind, lane.priority, lane.member))
 
 
 def _turn_of(tx: Tx, active: str, id: int, name: str) -> int:

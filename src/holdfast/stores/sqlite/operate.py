@@ -169,8 +169,11 @@ def _prune_rest(tx: Tx, retention: Retention, limit: int) -> int:
 def _drop_lane(tx: Tx, lane_id: int, member: int) -> None:
     for (key,) in tx.rows("gates_of_lane", (lane_id,)):
         tx.touch_gate(key)  # the lane may have been woken for a free place: the next one that waits gets it
+    lane = tx.lane(lane_id)
     tx.run("lane_gates_drop", (lane_id,))
     tx.run("lane_drop", (lane_id,))
+    lanes.leave_seat(tx, lane)
+    tx.run("seat_other_lane", (lane.kind, lane.priority, lane.member, lane_id))
     tx.run("turn_drop", (member, member))
     tx.known.lanes.pop(lane_id, None)
 

@@ -257,9 +257,16 @@ class Tx:
             return opens_at_ms(gate, self.now_ms)
         for kind in classes:
             for (lane_id,) in self.rows("wake_lanes", (key, kind, min(free, 256))):
+                lane = self.lane(lane_id)
+                turn = self.row("turn_get", (lane.member,))
+                self.take_seat(lane, 0 if turn is None else turn[0])
                 self.ready[lane_id] += 1
         # The woken lanes carry the room: whoever uses it, finds it taken or turns out empty touches the gate again.
         return None
+
+    def take_seat(self, lane: Lane, turn: int) -> None:
+        """A lane became active: its member has a place in the line of its class."""
+        self.run("seat_take", (lane.kind, lane.priority, lane.member, lane.ring, turn, lane.id))
 
     def _wake_workers(self) -> None:
         sleepers = [(name, self.serves(asked), ear, slots) for name, asked, ear, slots in self.rows("idle_sessions")]

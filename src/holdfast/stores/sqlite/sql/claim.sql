@@ -1,5 +1,5 @@
 -- Promise: ready jobs become running under one token. Inputs: positional. Answer: rows where it says so.
--- Relies on hf_lane_active, hf_job_ready, hf_job_running.
+-- Relies on hf_seat_turn, hf_lane_active, hf_job_ready, hf_job_running.
 -- "LIMIT ? + 0" because SQLite prepares a statement with a bare "LIMIT ?" anew each time the bound number is set.
 
 -- name: session_claiming
@@ -14,23 +14,29 @@ INSERT OR REPLACE INTO hf_receipt (session, claimer, seq, answer, at_ms) VALUES 
 -- A loose scan: one seek per class that has an active lane, however many lanes and jobs there are.
 -- name: active_classes
 WITH RECURSIVE step(class) AS (
-  SELECT min(class) FROM hf_lane INDEXED BY hf_lane_active WHERE state = 1
+  SELECT min(class) FROM hf_seat
   UNION ALL
-  SELECT (SELECT min(class) FROM hf_lane INDEXED BY hf_lane_active WHERE state = 1 AND class > step.class) FROM step
-  WHERE step.class IS NOT NULL
+  SELECT (SELECT min(class) FROM hf_seat WHERE class > step.class) FROM step WHERE step.class IS NOT NULL
 )
-SELECT step.class, l.priority, l.id FROM step
-CROSS JOIN hf_lane l ON l.id = (
-  SELECT id FROM hf_lane INDEXED BY hf_lane_active WHERE class = step.class AND state = 1 ORDER BY priority, turn, id LIMIT 1
-);
+SELECT step.class, s.priority, s.lane FROM step
+CROSS JOIN hf_seat s ON s.class = step.class
+  AND (s.priority, s.member) = (SELECT priority, member FROM hf_seat WHERE class = step.class ORDER BY priority, member LIMIT 1);
 
 -- name: active_below
-SELECT priority, id FROM hf_lane INDEXED BY hf_lane_active WHERE class = ? AND state = 1 AND priority >= ?
-ORDER BY priority, turn, id LIMIT 1;
+SELECT priority, lane FROM hf_seat WHERE class = ? AND priority >= ? ORDER BY priority, member LIMIT 1;
 
--- name: active_lanes
-SELECT id, member, ring, turn FROM hf_lane INDEXED BY hf_lane_active
-WHERE class = ? AND priority = ? AND state = 1 ORDER BY turn, id LIMIT ? + 0;
+-- The first seats with the first lane of each, and whether there is a second.
+-- name: seats
+SELECT s.member, s.ring, s.turn,
+  (SELECT l.id FROM hf_lane l INDEXED BY hf_lane_active WHERE l.class = s.class AND l.member = s.member AND l.state = 1
+   ORDER BY l.served_ms, l.id LIMIT 1),
+  (SELECT 1 FROM hf_lane l INDEXED BY hf_lane_active WHERE l.class = s.class AND l.member = s.member AND l.state = 1
+   ORDER BY l.served_ms, l.id LIMIT 1 OFFSET 1)
+FROM hf_seat s INDEXED BY hf_seat_turn WHERE s.class = ? AND s.priority = ? ORDER BY s.turn, s.member LIMIT ? + 0;
+
+-- name: seat_lanes
+SELECT id FROM hf_lane INDEXED BY hf_lane_active WHERE class = ? AND member = ? AND state = 1
+ORDER BY served_ms, id LIMIT ? + 0;
 
 -- name: lane_front
 SELECT j.due_ms, j.id, j.attempt, j.lost, j.flags, j.enqueued_ms, j.expires_ms, j.held, j.held_since_ms, j.lane,

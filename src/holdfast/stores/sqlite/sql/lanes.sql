@@ -1,5 +1,5 @@
 -- Promise: lanes, turns and gates as claim sees them. Inputs: positional. Answer: rows where it says so.
--- Relies on hf_lane_active, hf_lane_waiting, hf_lane_member, hf_lane_ring, hf_job_scheduled, hf_gate_opens.
+-- Relies on hf_seat_member, hf_seat_ring, hf_lane_active, hf_lane_waiting, hf_job_scheduled, hf_gate_opens.
 -- "LIMIT ? + 0": see claim.sql.
 
 -- name: lane_insert
@@ -18,19 +18,38 @@ SELECT state FROM hf_lane WHERE id = ?;
 UPDATE hf_lane SET jobs = jobs + ? WHERE id = ?;
 
 -- name: lane_activate
-UPDATE hf_lane SET state = 1, turn = ? WHERE id = ? AND state = 0;
+UPDATE hf_lane SET state = 1, served_ms = ? WHERE id = ? AND state = 0;
+
+-- name: lane_served
+UPDATE hf_lane SET served_ms = ? WHERE id = ?;
+
+-- name: seat_take
+INSERT OR IGNORE INTO hf_seat (class, priority, member, ring, turn, lane) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: seat_leave
+DELETE FROM hf_seat WHERE class = ?1 AND priority = ?2 AND member = ?3 AND NOT EXISTS (
+  SELECT 1 FROM hf_lane l INDEXED BY hf_lane_active WHERE l.class = ?1 AND l.member = ?3 AND l.state = 1);
+
+-- name: seat_other_lane
+UPDATE hf_seat SET lane = (
+  SELECT l.id FROM hf_lane l INDEXED BY hf_lane_active WHERE l.class = ?1 AND l.member = ?3 AND l.state = 1 LIMIT 1)
+WHERE class = ?1 AND priority = ?2 AND member = ?3 AND lane = ?4;
+
+-- name: seats_move
+UPDATE hf_seat SET turn = ? WHERE member = ?;
 
 -- name: lane_idle
 UPDATE hf_lane SET state = 0 WHERE id = ?;
 
 -- name: lane_park
-UPDATE hf_lane SET state = 2, gate = ? WHERE id = ?;
+UPDATE hf_lane SET state = 2, gate = ?,
+  turn = coalesce((SELECT t.turn FROM hf_turn t WHERE t.id = hf_lane.member), 0) WHERE id = ?;
 
 -- name: active_member
-SELECT 1 FROM hf_lane WHERE member = ? AND state = 1 LIMIT 1;
+SELECT 1 FROM hf_seat WHERE member = ? LIMIT 1;
 
 -- name: active_ring
-SELECT 1 FROM hf_lane WHERE ring = ? AND state = 1 LIMIT 1;
+SELECT 1 FROM hf_seat WHERE ring = ? LIMIT 1;
 
 -- name: next_turn
 UPDATE hf_clock SET turn = turn + 1 RETURNING turn;
@@ -53,9 +72,6 @@ UPDATE hf_turn SET left = ?, turn = ? WHERE id = ?;
 
 -- name: turn_weight
 UPDATE hf_turn SET weight = ?, left = min(left, ?) WHERE name = ?;
-
--- name: member_lanes_move
-UPDATE hf_lane SET turn = ? WHERE member = ? AND state = 1;
 
 -- name: due_jobs
 SELECT j.id, j.lane FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
@@ -98,6 +114,5 @@ WITH RECURSIVE step(class) AS (
 SELECT class FROM step WHERE class IS NOT NULL;
 
 -- name: wake_lanes
-UPDATE hf_lane SET state = 1, gate = NULL, turn = coalesce((SELECT t.turn FROM hf_turn t WHERE t.id = hf_lane.member), turn)
-WHERE id IN (SELECT id FROM hf_lane WHERE gate = ? AND class = ? AND state = 2 ORDER BY priority, turn LIMIT ? + 0)
+UPDATE hf_lane SET state = 1, gate = NULL WHERE id IN (SELECT id FROM hf_lane WHERE gate = ? AND class = ? AND state = 2 ORDER BY priority, turn LIMIT ? + 0)
 RETURNING id;

@@ -56,6 +56,7 @@ CREATE TABLE hf_body (id BLOB NOT NULL PRIMARY KEY, args BLOB NOT NULL) WITHOUT 
 CREATE TABLE hf_policy (id INTEGER PRIMARY KEY, body BLOB NOT NULL);
 
 -- `jobs` counts the stored jobs of the lane, finished ones included: a lane row outlives its jobs.
+-- `turn` orders the lanes that wait at one gate; `served_ms` those that are active for one member.
 CREATE TABLE hf_lane (
   id INTEGER PRIMARY KEY,
   class INTEGER NOT NULL,
@@ -63,6 +64,7 @@ CREATE TABLE hf_lane (
   ring INTEGER NOT NULL,
   priority INTEGER NOT NULL,
   turn INTEGER NOT NULL DEFAULT 0,
+  served_ms INTEGER NOT NULL DEFAULT 0,
   state INTEGER NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 2),
   gate TEXT,
   jobs INTEGER NOT NULL DEFAULT 0,
@@ -72,10 +74,9 @@ CREATE TABLE hf_lane (
   body BLOB NOT NULL,
   CHECK ((state = 2) = (gate IS NOT NULL))
 );
-CREATE INDEX hf_lane_active ON hf_lane (class, priority, turn, id) WHERE state = 1;
+CREATE INDEX hf_lane_active ON hf_lane (class, member, served_ms, id) WHERE state = 1;
 CREATE INDEX hf_lane_waiting ON hf_lane (gate, class, priority, turn) WHERE state = 2;
 CREATE INDEX hf_lane_member ON hf_lane (member, state);
-CREATE INDEX hf_lane_ring ON hf_lane (ring) WHERE state = 1;
 CREATE INDEX hf_lane_empty ON hf_lane (id) WHERE jobs <= 0;
 CREATE INDEX hf_lane_queue ON hf_lane (queue, task);
 
@@ -92,6 +93,21 @@ CREATE TABLE hf_turn (
   name TEXT NOT NULL
 );
 CREATE INDEX hf_turn_name ON hf_turn (name);
+
+-- A member's place in the line of one class: there while it has active lanes of that class. However many lanes a
+-- member has, its turn moves with a few seats. `lane` is any of them: they differ in nothing that concerns the class.
+CREATE TABLE hf_seat (
+  class INTEGER NOT NULL,
+  priority INTEGER NOT NULL,
+  member INTEGER NOT NULL,
+  ring INTEGER NOT NULL,
+  turn INTEGER NOT NULL,
+  lane INTEGER NOT NULL,
+  PRIMARY KEY (class, priority, member)
+) WITHOUT ROWID;
+CREATE INDEX hf_seat_turn ON hf_seat (class, priority, turn, member);
+CREATE INDEX hf_seat_member ON hf_seat (member);
+CREATE INDEX hf_seat_ring ON hf_seat (ring);
 
 CREATE TABLE hf_gate (key TEXT PRIMARY KEY, body BLOB NOT NULL, opens_ms INTEGER) WITHOUT ROWID;
 CREATE INDEX hf_gate_opens ON hf_gate (opens_ms) WHERE opens_ms IS NOT NULL;
