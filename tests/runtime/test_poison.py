@@ -31,7 +31,7 @@ class Empty(Exception):
 
 class Mute(Exception):
     def __str__(self) -> str:
-        raise SystemExit(3)
+        raise RuntimeError("no words")
 
     __repr__ = __str__
 
@@ -43,12 +43,12 @@ class Hollow(Snooze):
 
 
 class Reckless(Cancel):
-    """A signal that ends the program when it is asked why."""
+    """A signal that fails when it is asked why."""
 
     def __init__(self) -> None: ...
 
     def __getattr__(self, name: str) -> Any:
-        raise SystemExit(3)
+        raise RuntimeError(name)
 
 
 def is_raised(error: BaseException) -> Callable[[], Any]:
@@ -152,3 +152,27 @@ async def test_a_keyboard_interrupt_that_no_signal_raised_fails_its_job(bench: B
         assert (await run(bench, is_raised(KeyboardInterrupt()))).state is State.dead
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_handler_that_cancels_its_own_task_costs_no_other_job(bench: Bench, waits: bool) -> None:
+    runs: list[int] = []
+
+    async def cancels_itself() -> None:
+        if waits:
+            await asyncio.sleep(0)
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    async def good(n: int) -> None:
+        await asyncio.sleep(0)
+        runs.append(n)
+
+    poison, spec = bench.task(cancels_itself), bench.task(good)
+    for n in range(5):
+        await bench.put(poison)
+        await bench.put(spec, {"n": n})
+    report = await bench.drain({"concurrency": 1})
+    assert sorted(runs) == [0, 1, 2, 3, 4]
+    assert report.dead == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import threading
 import types
@@ -118,10 +119,7 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        task, self.task = self.task, None
-        if task is not None:
-            while task.cancelling():
-                task.uncancel()  # the task goes on to run other jobs
+        self.task = None
 
     def _soft(self) -> None:
         self._arm_hard()
@@ -145,15 +143,12 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
     steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
     """
     run = context.run
-    try:
-        waits_for = run(body.send, None)
-    except StopIteration as done:
-        return done.value
-    except (GeneratorExit, KeyboardInterrupt) as error:
-        raise _escaped(error) from error
-    attempt.suspend(asyncio.current_task())
+    task = asyncio.current_task()
+    assert task is not None
     closed = False
     try:
+        waits_for = run(body.send, None)
+        attempt.suspend(task)
         while True:
             try:
                 value = yield waits_for
@@ -169,7 +164,12 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
             raise
         raise _escaped(error) from error
     finally:
+        if task.cancelling() and not closed:
+            with contextlib.suppress(asyncio.CancelledError):
+                yield  # a cancellation that the handler's last step asked for must not hit the task's next job
         attempt.end()
+        while task.cancelling():
+            task.uncancel()  # the task goes on to run other jobs
 
 
 def _escaped(error: BaseException) -> BaseException:
