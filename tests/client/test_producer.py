@@ -9,6 +9,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.client.producer import EnqueueTimeout, Producer
 from holdfast.core.errors import StoreError, StoreFull, UnknownParent
@@ -62,6 +63,15 @@ async def test_one_bad_job_fails_alone(counting: CountingStore) -> None:
     assert [a.id for a in answers if isinstance(a, Enqueued)] == [j.id for j in jobs if not j.after]
     assert len(counting.calls) <= 1 + 2 * 4  # halved until the bad one stands alone, not one call per job
     assert len((await counting.find(Query(limit=100))).jobs) == 15
+
+
+async def test_a_job_that_the_engine_cannot_write_fails_alone(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    jobs = [_job(producer) for _ in range(6)]
+    jobs[2] = replace(jobs[2], tags=("caf\udce9",))
+    answers = await asyncio.gather(*(producer.enqueue(job, ()) for job in jobs), return_exceptions=True)
+    assert isinstance(answers[2], UnicodeEncodeError)
+    assert [a.id for a in answers if isinstance(a, Enqueued)] == [j.id for j in jobs if not j.tags]
 
 
 async def test_large_payloads_do_not_share_more_than_a_bounded_call(counting: CountingStore) -> None:

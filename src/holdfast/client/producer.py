@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.core.errors import HoldfastError, StoreTimeout, UsageError
+from holdfast.core.errors import HoldfastError, StoreError, StoreTimeout
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import IdMaker, id_text
 from holdfast.core.job import Enqueued, Job
@@ -164,7 +164,9 @@ class Post:
         rules = {rule.key: rule for letter in letters for rule in letter.rules}
         try:
             answers = await self._store().enqueue([letter.job for letter in letters], list(rules.values()))
-        except UsageError as error:
+        except StoreError as error:
+            _fail(letters, error)
+        except Exception as error:
             if len(letters) == 1:
                 _fail(letters, error)
                 return
@@ -172,8 +174,6 @@ class Post:
             middle = len(letters) // 2
             await self._deliver(letters[:middle])
             await self._deliver(letters[middle:])
-        except Exception as error:
-            _fail(letters, error)
         else:
             for letter, answer in zip(letters, answers, strict=True):
                 if not letter.answer.done():
