@@ -21,7 +21,7 @@ from holdfast.config import load_config
 from holdfast.core.classify import Classifier
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
-from holdfast.core.errors import InvalidTask, WrongContext
+from holdfast.core.errors import InvalidOption, InvalidTask, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.options import checked_names
 from holdfast.core.settings import Setting
@@ -70,6 +70,8 @@ class Holdfast:
         classifiers: Sequence[Classifier] = (),
         enqueue_timeout: Duration = 5,
     ) -> None:
+        if namespace == "":
+            raise InvalidOption("namespace='' is not a name", fix="leave it out for the namespace 'default'")
         self._code_url, self._code_namespace = url, namespace
         self._flag_url: str | None = None
         self._flag_namespace: str | None = None

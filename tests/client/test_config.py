@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast
 from holdfast.config import load_config
 from holdfast.core.errors import InvalidOption
 
@@ -85,3 +86,8 @@ def test_holdfast_config_names_the_file(tmp_path: Path) -> None:
     assert load_config(folder=tmp_path, environ={"HOLDFAST_CONFIG": str(named)}).namespace.value == "named"
     with pytest.raises(InvalidOption, match="not a file"):
         load_config(folder=tmp_path, environ={"HOLDFAST_CONFIG": str(tmp_path / "none.toml")})
+
+
+def test_a_namespace_without_a_name_is_refused() -> None:
+    with pytest.raises(InvalidOption, match="namespace=''"):
+        Holdfast("sqlite://", namespace="")

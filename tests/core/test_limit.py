@@ -194,3 +194,17 @@ def test_suggestions_name_the_nearest_or_all() -> None:
     assert did_you_mean("prioritty", ["priority", "queue"]) == "did you mean 'priority'?"
     assert did_you_mean("zzz", ["b", "a"]) == "known: a, b"
     assert did_you_mean("zzz", []) == "there are none"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"rate": "1/1000d"}, "slower than one a year"),
+        ({"rate": "1/m", "burst": 10**12}, "burst=.*limits nothing"),
+        ({"concurrency": 10**30}, "concurrency=.*limits nothing"),
+        ({"rate": "1/366d", "burst": 1_000_000}, "millennia"),
+    ],
+)
+def test_numbers_that_no_engine_can_count_in_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidOption, match=says):
+        Limit("key", **options)

@@ -329,7 +329,7 @@ def looping() -> list[Any]:
         ([Point(1), Size(object(), 2)], r"value\[1\]\.w is a object"),  # type: ignore[arg-type]
         (Order(object(), [], ORDER.at), r"value\.id is a object"),  # type: ignore[arg-type]
         (lambda: None, r"value is a function"),
-        (looping(), r"contains itself"),
+        (looping(), r"^value contains itself"),
         ({"odd": Odd.thing}, r"value\.odd\.value is a object"),
         ("\ud800", r"half a character"),
         ({"deep": {"\udfff": 1}}, r"value\.deep"),

@@ -123,8 +123,8 @@ def injected_by_position(db: object = Inject(POOL), *more: int) -> None: ...
         (send, {"needs": "gpu"}, r"needs='gpu'"),
         (send, {"unique": 3}, r"unique=3"),
         (send, {"unique": "{ordr}"}, r"'ordr'"),
-        (send, {"unique_states": ["gone"]}, r"'gone'"),
-        (send, {"on_duplicate": "x"}, r"on_duplicate='x'"),
+        (send, {"unique": True, "unique_states": ["gone"]}, r"'gone'"),
+        (send, {"unique": True, "on_duplicate": "x"}, r"on_duplicate='x'"),
         (send, {"executor": "threads"}, r"did you mean 'thread'"),
         (send, {"executor": "async"}, r"would block the loop"),
         (fetch, {"executor": "thread"}, r"needs no thread"),
@@ -357,12 +357,13 @@ def test_policies_are_made_once() -> None:
     ],
 )
 def test_the_unique_key_is_the_calls_or_the_tasks(declared: Any, called: Any, key: str | None) -> None:
-    spec = TaskSpec.declare(send, name="t", unique=declared, unique_for=5, on_duplicate="debounce")
+    settings: dict[str, Any] = {"unique_for": 5, "on_duplicate": "debounce"} if declared else {}
+    spec = TaskSpec.declare(send, name="t", unique=declared, **settings)
     options = PLAIN if called is None else PLAIN.replace(unique=called)
     found = job_of(spec, "acme", options=options).unique
     assert (found.key if found else None) == key
     if found is not None:
-        assert (found.for_ms, found.on_duplicate) == (5_000, "debounce")
+        assert (found.for_ms, found.on_duplicate) == ((5_000, "debounce") if declared else (None, "existing"))
 
 
 def test_cost_may_be_computed() -> None:
@@ -405,3 +406,25 @@ def test_the_learning_limit_is_found_in_any_lane() -> None:
 def test_what_is_enqueued_is_what_runs(customer: str, to: str) -> None:
     spec = TaskSpec.declare(send)
     assert spec.signature.decode(job_of(spec, customer, to=to).args) == ([], {"customer": customer, "to": to})
+
+
+IDLE = [{"unique_for": 60}, {"unique_states": ["ready"]}, {"on_duplicate": "replace"}]
+
+
+@pytest.mark.parametrize("options", IDLE)
+def test_a_setting_of_a_key_that_is_not_there_is_refused(options: dict[str, Any]) -> None:
+    (name,) = options
+    for unique in ({}, {"unique": None}, {"unique": False}):
+        with pytest.raises(InvalidOption, match=f"{name}= does nothing without unique="):
+            TaskSpec.declare(send, **options, **unique)
+    plain = TaskSpec.declare(send)
+    with pytest.raises(InvalidOption, match=f"{name}= does nothing for this job .*add unique=True"):
+        job_of(plain, "acme", options=PLAIN.replace(**options))
+    assert job_of(plain, "acme", options=PLAIN.replace(**options, unique=True)).unique is not None
+
+
+@pytest.mark.parametrize("options", IDLE)
+def test_a_call_may_change_the_settings_of_its_tasks_key(options: dict[str, Any]) -> None:
+    spec = TaskSpec.declare(send, unique=True, unique_for=5)
+    assert job_of(spec, "acme", options=PLAIN.replace(**options)).unique is not None
+    assert job_of(spec, "acme", options=PLAIN.replace(unique=False)).unique is None

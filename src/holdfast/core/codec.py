@@ -72,7 +72,8 @@ def encode(value: Any, what: str) -> bytes:
 def refusal(value: Any, what: str, error: Exception) -> NotSerialisable:
     """The error for a value that cannot be encoded, naming the place inside it."""
     if isinstance(error, RecursionError):
-        return NotSerialisable(f"{what} contains itself or is nested too deeply", fix="pass an id instead")
+        where = what or next((step[1:] for step, item in _inside(value) if _is_too_deep(item)), "the value")
+        return NotSerialisable(f"{where} contains itself or is nested too deeply", fix="pass an id instead")
     path, culprit, reason = _culprit(value, what, error)
     if isinstance(reason, NotSerialisable):
         return NotSerialisable(f"{path}: {reason.message}", fix=reason.fix)
@@ -82,6 +83,16 @@ def refusal(value: Any, what: str, error: Exception) -> NotSerialisable:
         f"{path} is a {_name(culprit)}, which has no stored form",
         fix="pass JSON, a dataclass, a msgspec, attrs or pydantic model, a datetime, UUID, Decimal or Enum, or an id",
     )
+
+
+def _is_too_deep(value: Any) -> bool:
+    try:
+        encode_json(value)
+    except RecursionError:
+        return True
+    except Exception:
+        return False
+    return False
 
 
 def _culprit(value: Any, path: str, error: Exception) -> tuple[str, Any, Exception]:

@@ -18,7 +18,7 @@ from holdfast.core.job import OnDuplicate, Policy
 from holdfast.core.limit import Breaker, Limit, Template, did_you_mean
 from holdfast.core.options import checked_cost, timeout_ms_of
 from holdfast.core.payload import Signature
-from holdfast.core.retry import Retry, RetryFunction
+from holdfast.core.retry import MOST_ATTEMPTS, Retry, RetryFunction
 from holdfast.core.state import State
 from holdfast.core.unique import UniqueOption
 
@@ -26,6 +26,7 @@ Executor = Literal["async", "thread", "process"]
 GroupOption = str | Callable[[Mapping[str, object]], str | None] | None
 CostOption = int | Callable[[Mapping[str, object]], int]
 
+_MOST_BYTES: Final = 1 << 30  # more than any engine keeps in one row
 _HARD_GAP_MS: Final = 10_000  # a handler told to stop gets this long to do so
 
 
@@ -160,8 +161,13 @@ def breaker_of(breaker: Breaker | bool | None) -> Breaker | None:
     return breaker
 
 
-def unique_option(unique: UniqueOption, signature: Signature) -> UniqueOption:
+def unique_option(options: TaskOptions, signature: Signature) -> UniqueOption:
     """The key of every job of the task; text may be a template."""
+    unique = options.get("unique")
+    if not unique:
+        for name in ("unique_for", "unique_states", "on_duplicate"):
+            if options.get(name) is not None:
+                raise InvalidOption(f"{name}= does nothing without unique=", fix=f"add unique=True beside {name}=")
     if isinstance(unique, str):
         Template(unique).check(signature.parameters)
     elif unique is not None and not isinstance(unique, bool) and not callable(unique):
@@ -181,7 +187,7 @@ def policy_of(retry: Retry, options: TaskOptions) -> Policy:
             fix="the hard one is the later one; by default it is timeout + 10",
         )
     max_lost = options.get("max_lost", 10)
-    if isinstance(max_lost, bool) or not isinstance(max_lost, int) or max_lost < 1:
+    if isinstance(max_lost, bool) or not isinstance(max_lost, int) or not 1 <= max_lost <= MOST_ATTEMPTS:
         raise InvalidOption(f"max_lost={max_lost!r} is no count", fix="use 1 or more; 1 is at most once")
     return Policy(
         **retry.policy_fields(),
@@ -204,6 +210,6 @@ def cost_of(cost: CostOption) -> CostOption:
 
 def size_of(value: int, what: str) -> int:
     """A number of bytes."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 2:
+    if isinstance(value, bool) or not isinstance(value, int) or not 2 <= value <= _MOST_BYTES:
         raise InvalidOption(f"{what}={value!r} is no size", fix="pass a number of bytes")
     return value

@@ -24,6 +24,8 @@ PLACES: Final = ("task", "queue", "group")  # what a template may name beside pa
 _RATE: Final = re.compile(r"\s*(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
 _FIELD: Final = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*|\[[^\[\]]+\])*)")
 _STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[([^\[\]]+)\]")
+_MOST: Final = 1_000_000
+_SLOWEST_US: Final = 366 * 86_400 * 1_000_000
 _SCALARS: Final = (str, int, float, Decimal, UUID, date)
 
 
@@ -198,10 +200,15 @@ class Limit:
         for name, number in (("burst", self.burst), ("concurrency", self.concurrency)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
                 raise InvalidOption(f"Limit({self.key!r}, {name}={number!r}) admits nobody", fix="use 1 or more")
+            if number is not None and number > _MOST:
+                raise InvalidOption(f"Limit({self.key!r}, {name}={number}) limits nothing", fix="leave it out")
         if self.burst is not None and self.rate is None:
             raise InvalidOption(f"Limit({self.key!r}, burst={self.burst}) has no rate", fix='add rate="10/m"')
         object.__setattr__(self, "_interval_us", interval_us)
-        object.__setattr__(self, "_burst", count if self.burst is None else self.burst)
+        burst = count if self.burst is None else self.burst
+        if burst * (interval_us or 0) >= 1 << 62:  # engines count in 64 bits
+            raise InvalidOption(f"Limit({self.key!r}) would fill up for millennia", fix="use a smaller burst")
+        object.__setattr__(self, "_burst", burst)
 
     def rule(self, key: str) -> GateRule:
         """The gate of one filled key."""
@@ -221,6 +228,8 @@ def parse_rate(text: str) -> tuple[int, int]:
     if match is None or count < 1:
         raise InvalidOption(f"rate={text!r} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"')
     period_us = round(float(match[2] or 1) * to_ms(f"1{match[3]}", what="rate") * 1000)
+    if period_us > count * _SLOWEST_US:
+        raise InvalidOption(f"rate={text!r} is slower than one a year", fix="use a schedule instead of a limit")
     if not count <= period_us:
         raise InvalidOption(f"rate={text!r} is more than a million per second", fix="leave the rate out")
     return count, -(-period_us // count)

@@ -21,6 +21,7 @@ from holdfast.core.text import is_storable
 from holdfast.core.unique import UniqueOption
 
 MAX_NAME_CHARS: Final = 200
+MAX_COST: Final = 100_000  # times the slowest rate, in microseconds, this still fits 64 bits
 
 
 class Options(Struct, frozen=True):
@@ -149,6 +150,15 @@ def _job_id(value: object, what: str) -> bytes:
     raise InvalidOption(f"{what}={value!r} names no job", fix="pass a handle that enqueue returned, or its id")
 
 
+def _own_id(value: object) -> bytes:
+    try:
+        return _job_id(value, "id")
+    except InvalidOption as error:
+        raise InvalidOption(
+            f"id={value!r:.80} is not a job id", fix="pass a UUID as text, such as str(uuid4())"
+        ) from error
+
+
 def _group_of(value: object) -> dict[str, Any]:
     if value is None:
         return {"group": None}
@@ -168,9 +178,9 @@ def _unique_value(value: object) -> dict[str, Any]:
 
 def checked_cost(value: object) -> int:
     """How many rate tokens a job takes; 0 takes none."""
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COST:
         return value
-    raise InvalidOption(f"cost={value!r} is no cost", fix="use an integer of 0 or more")
+    raise InvalidOption(f"cost={value!r} is no cost", fix=f"use an integer from 0 to {MAX_COST:,}")
 
 
 def _optional(name: str, value: Duration | None) -> int | None:
@@ -199,6 +209,6 @@ _READERS: Final[Mapping[str, Any]] = {
     "cost": lambda v: {"cost": checked_cost(v)},
     "timeout": lambda v: {"timeout_ms": timeout_ms_of(v, "timeout")},
     "retry": lambda v: {"retry": Retry.of(v)},
-    "id": lambda v: {"id": None if v is None else _job_id(v, "id")},
+    "id": lambda v: {"id": None if v is None else _own_id(v)},
     "conn": lambda v: {"conn": v},
 }

@@ -17,6 +17,7 @@ RetryOption = "Retry | int | Sequence[Duration] | RetryFunction | None"
 JITTERS: Final[tuple[str, ...]] = get_args(Jitter)
 # A function says itself when to stop; this ceiling keeps one that never does from running a job for ever.
 FUNCTION_ATTEMPTS: Final = 100
+MOST_ATTEMPTS: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,11 @@ class Retry:
     function: RetryFunction | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.attempts, bool) or not isinstance(self.attempts, int) or self.attempts < 1:
+        whole = isinstance(self.attempts, int) and not isinstance(self.attempts, bool)
+        if not whole or not 1 <= self.attempts <= MOST_ATTEMPTS:
             raise InvalidOption(
                 f"Retry(attempts={self.attempts!r}) is not a number of runs",
-                fix="attempts counts all runs: 1 = no retry, 4 = three retries",
+                fix=f"attempts counts all runs: 1 = no retry, 4 = three retries; {MOST_ATTEMPTS:,} at most",
             )
         if isinstance(self.factor, bool) or not isinstance(self.factor, int | float) or not 1 <= self.factor <= 1e6:
             raise InvalidOption(f"Retry(factor={self.factor!r}) would not back off", fix="use a number of 1 or more")

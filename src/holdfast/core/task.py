@@ -121,7 +121,7 @@ class TaskSpec:
             breaker=breaker_of(options.get("breaker")),
             needs=checked_names(options.get("needs", ()), what="needs"),
             tags=checked_names(options.get("tags", ()), what="tags"),
-            unique=unique_option(options.get("unique"), signature),
+            unique=unique_option(options, signature),
             unique_for_ms=optional_ms(options.get("unique_for"), "unique_for"),
             unique_states=states_of(options.get("unique_states")),
             on_duplicate=on_duplicate_of(options.get("on_duplicate", "existing")),
@@ -268,6 +268,9 @@ def _unique_for(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> 
         if isinstance(option, str):
             places = {"task": spec.name, "queue": options.queue or spec.queue}
             option = spec._templates["unique"].fill({**places, **spec.signature.defaults, **values})
+    if not option:
+        _refuse_idle(spec, options)
+        return None
     return unique_of(
         option,
         task=spec.name,
@@ -276,3 +279,14 @@ def _unique_for(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> 
         states=options.unique_states or spec.unique_states,
         on_duplicate=options.on_duplicate or spec.on_duplicate,
     )
+
+
+def _refuse_idle(spec: TaskSpec, options: Options) -> None:
+    """A setting of a key that the job does not have would silently do nothing."""
+    asked = (options.unique_for_ms, options.unique_states, options.on_duplicate)
+    for name, value in zip(("unique_for", "unique_states", "on_duplicate"), asked, strict=True):
+        if value is not None:
+            raise InvalidOption(
+                f"{name}= does nothing for this job of {spec.name!r}, which has no unique key",
+                fix=f"add unique=True beside {name}=, or to the task",
+            )
