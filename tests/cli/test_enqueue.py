@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.cli.conftest import Cli
@@ -111,3 +112,22 @@ def test_a_name_that_looks_misspelt_is_told(cli: Cli) -> None:
     assert "did you mean 'email.send'" in ran.err
     assert "did you mean 'email'" in ran.err
     assert "did you mean" not in cli("enqueue", "wholly.different", "--queue", "zzz").err
+
+
+def test_waiting_in_vain_still_answers_the_id_as_data(cli: Cli) -> None:
+    ran = cli("enqueue", "t", "--wait", "10ms", "--json", code=7)
+    assert ran.json["task"] == "t"
+    assert cli("job", ran.json["id"], "--json").json["state"] == "ready"
+    assert msgspec.json.decode(ran.err)["error"]["code"] == "result_timeout"
+    cli("cancel", ran.json["id"])
+    again = cli("enqueue", "t", "--id", ran.json["id"], "--wait", "1s", "--json", code=None)
+    assert again.code != 0
+    assert (again.json["id"], again.json["existing"]) == (ran.json["id"], True)
+    assert msgspec.json.decode(again.err)["error"]["code"] == "job_cancelled"
+
+
+def test_notes_are_part_of_the_answer_for_programs(cli: Cli) -> None:
+    cli("enqueue", "send_mail")
+    ran = cli("enqueue", "send_mial", "--json")
+    assert ran.err == ""
+    assert any("did you mean 'send_mail'" in note for note in ran.json["notes"])

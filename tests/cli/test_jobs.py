@@ -211,3 +211,38 @@ def test_the_states_of_the_core_are_the_words_of_the_tables(cli: Cli) -> None:
     cli.seed(mixed)
     header = cli("queues").out.splitlines()[0].lower()
     assert all(state.value in header for state in State)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "--limit", "many"),
+        ("jobs", "--nope"),
+        ("jbos",),
+        ("dead", "lits"),
+        ("enqueue",),
+        ("enqueue", "t", "[1]"),
+        ("jobs", "nonsense"),
+        ("cancel", "state:ready"),
+        ("job", "caf\udce9"),
+        ("pause",),
+    ],
+)
+def test_an_error_for_programs_is_exactly_one_object(cli: Cli, words: tuple[str, ...]) -> None:
+    for _ in range(4):
+        cli("enqueue", "t")
+    ran = cli(*words, "--json", code=None)
+    assert ran.code != 0
+    assert ran.out == ""
+    error = msgspec.json.decode(ran.err)["error"]
+    assert set(error) == {"code", "message", "fix"}
+    assert error["code"]
+    assert error["message"]
+
+
+def test_the_next_page_of_lines_is_a_line(cli: Cli) -> None:
+    for _ in range(3):
+        cli("enqueue", "t")
+    ran = cli("jobs", "--limit", "2", "--jsonl")
+    assert len(ran.out.splitlines()) == 2
+    assert msgspec.json.decode(ran.err)["note"].startswith("more: --cursor ")

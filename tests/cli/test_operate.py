@@ -183,3 +183,12 @@ def test_completion_scripts_and_help(cli: Cli) -> None:
     assert "dead" in cli("--help").out
     for command in ("worker", "enqueue", "jobs", "drain", "claim", "doctor", "dead"):
         assert "Usage: holdfast" in cli(command, "--help").out
+
+
+def test_an_answer_that_is_no_success_is_data_too(cli: Cli) -> None:
+    assert cli("migrate", "--json", code=None).code == 0
+    assert cli("claim", "--agent", "a", "--json", code=8).json == {"id": None}
+    cli("enqueue", "t", "--queue", "mail")
+    ran = cli("drain", "mail", "--wait", "--timeout", "10ms", "--json", code=7)
+    assert ran.json == {"gate": "queue:mail", "state": "draining", "left": 1}
+    assert ran.err == ""

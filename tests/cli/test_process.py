@@ -30,8 +30,10 @@ def run(where: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
 def test_stdout_holds_the_answer_alone(where: dict[str, str]) -> None:
     ran = run(where, "enqueue", "email.send", '{"to":"a"}', "--json")
     assert ran.returncode == 0
-    assert msgspec.json.decode(ran.stdout)["existing"] is False
-    assert "signature" in ran.stderr
+    answer = msgspec.json.decode(ran.stdout)
+    assert answer["existing"] is False
+    assert "signature" in answer["notes"][0]
+    assert ran.stderr == ""
     listed = run(where, "jobs")
     assert "\x1b" not in listed.stdout + listed.stderr
     assert len(run(where, "jobs", "--jsonl").stdout.splitlines()) == 1

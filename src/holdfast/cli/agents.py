@@ -41,6 +41,8 @@ async def claim_body(
     async with terminal.store() as store:
         claimed = await Agents(store).claim(agent, serves, lease_ms=lease, wait_ms=wait, key=key)
         if claimed is None:
+            if terminal.machine:
+                terminal.answer({"id": None})
             terminal.say("nothing to claim")
             return NOTHING.exit
         shape = claimed_shape(claimed, await store.attempts(claimed.id))

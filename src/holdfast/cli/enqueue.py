@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.apps import app_reference, load, nameless, refuse_memory
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import command, complete_queue, complete_task, duration, json_object
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import HoldfastError, InvalidOption
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.limit import did_you_mean
 from holdfast.ops.codes import CONFLICT, OK
@@ -62,16 +62,18 @@ async def enqueue_body(
     refuse_memory(app, "the job would end with this command")
     try:
         async with app:
-            await _say_what_is_unsure(terminal, app, task, asked["queue"], validated=reference is not None)
+            notes = await _unsure(app, task, asked["queue"], validated=reference is not None)
+            for note in notes:
+                terminal.say(f"note: {note}")
             asked["after"] = [id_text(await resolve(app.store, parent)) for parent in asked["after"]]
             handle = await app.enqueue(task, args, **_options(asked))
-            shape: dict[str, Any] = {"id": handle.id, "task": task, "existing": handle.existing}
+            shape: dict[str, Any] = {"id": handle.id, "task": task, "existing": handle.existing, "notes": notes}
             if not terminal.json:
                 terminal.text(handle.id)
             if handle.existing:
                 terminal.say(f"job {handle.id} was there already")
             if wait is not None:
-                shape["result"] = await _result(app, handle, wait)
+                shape["result"] = await _result(terminal, app, handle, wait, shape)
     finally:
         await app.close()
     if terminal.json:
@@ -81,9 +83,16 @@ async def enqueue_body(
     return CONFLICT.exit if handle.existing and not existing_ok and wait is None else OK.exit
 
 
-async def _result(app: Holdfast, handle: JobHandle[Any], wait_ms: int) -> msgspec.Raw:
+async def _result(
+    terminal: Terminal, app: Holdfast, handle: JobHandle[Any], wait_ms: int, shape: dict[str, Any]
+) -> msgspec.Raw:
     """The result as it is stored: what the task's own types make of it is not for a shell."""
-    await handle.result(timeout=wait_ms / 1000)
+    try:
+        await handle.result(timeout=wait_ms / 1000)
+    except HoldfastError:
+        if terminal.json:
+            terminal.answer(shape)  # there is no result, but there is a job: its id must not be lost
+        raise
     (view,) = await app.store.get([id_bytes(handle.id)])
     return msgspec.Raw(b"null" if view is None or view.result is None else view.result)
 
@@ -110,17 +119,17 @@ def _options(asked: dict[str, Any]) -> CallOptions:
     return cast("CallOptions", given)
 
 
-async def _say_what_is_unsure(
-    terminal: Terminal, app: Holdfast, task: str, queue: str | None, *, validated: bool
-) -> None:
+async def _unsure(app: Holdfast, task: str, queue: str | None, *, validated: bool) -> list[str]:
     """Unknown names are accepted, because their worker may come later; a name that looks misspelt is told."""
+    notes = []
     if not validated:
-        terminal.say("note: without --app or HOLDFAST_APP only JSON and size were checked, not the task's signature")
+        notes.append("without --app or HOLDFAST_APP only JSON and size were checked, not the task's signature")
     tasks = set(app.tasks) or await known(app.store, "task")
     for kind, name, names in (("task", task, tasks), ("queue", queue, await known(app.store, "queue"))):
         hint = "" if name is None or name in names else did_you_mean(name, names)
         if hint.startswith("did you mean"):
-            terminal.say(f"note: no {kind} is called {name!r} yet; {hint} The job waits for a worker that knows it.")
+            notes.append(f"no {kind} is called {name!r} yet; {hint} The job waits for a worker that knows it.")
+    return notes
 
 
 enqueue = command("enqueue")(enqueue_body)

@@ -88,6 +88,8 @@ async def drain_body(terminal: Terminal, queue: str, wait: bool, timeout: int | 
             return 0
         left = await _drained(terminal, operator, queue, timeout)
         if left:
+            if terminal.machine:
+                terminal.answer({"gate": f"queue:{queue}", "state": "draining", "left": left})
             terminal.say(f"{left} jobs are left in queue {queue}; it goes on draining")
             return TIMED_OUT.exit
         await operator.pause(f"queue:{queue}", reason=reason or "drained")

@@ -110,34 +110,38 @@ def holdfast() -> None:
 
 def run(words: Sequence[str]) -> int:
     """Run the command and answer its exit code: the only place where errors become codes."""
+    as_json = "--json" in words or "--jsonl" in words
     try:
         answer = holdfast.main(args=list(words), prog_name="holdfast", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except click.ClickException as error:
-        error.show(file=sys.stderr)
+        if as_json:
+            _refuse("usage", error.format_message(), _help_of(error), as_json=True)
+        else:
+            error.show(file=sys.stderr)
         return error.exit_code
     except click.Abort as stop:
-        if isinstance(stop.__cause__, KeyboardInterrupt):  # how click passes a Ctrl-C on: work may be half done
-            print("interrupted", file=sys.stderr)
-            return 130
-        print("aborted: nothing was changed", file=sys.stderr)
-        return 1
+        interrupted = isinstance(stop.__cause__, KeyboardInterrupt)  # how click passes a Ctrl-C on
+        if as_json:
+            _refuse("interrupted" if interrupted else "aborted", "the command was not finished", "", as_json=True)
+        else:  # an interrupted command may have done half of its work
+            print("interrupted" if interrupted else "aborted: nothing was changed", file=sys.stderr)
+        return 130 if interrupted else 1
     except HoldfastError as error:
-        return _refuse(error, as_json="--json" in words or "--jsonl" in words)
+        from holdfast.ops.codes import meaning_of
+
+        _refuse(error.code, error.message, error.fix, as_json=as_json)
+        return meaning_of(error).exit
     return answer if isinstance(answer, int) else 0
 
 
-def _refuse(error: HoldfastError, *, as_json: bool) -> int:
-    from holdfast.ops.codes import meaning_of
+def _refuse(code: str, message: str, fix: str, *, as_json: bool) -> None:
+    from holdfast.cli.terminal import say_error
 
-    if as_json:
-        import msgspec
+    say_error(code, message, fix, as_json=as_json)
 
-        shape = {"error": {"code": error.code, "message": error.message, "fix": error.fix or None}}
-        print(msgspec.json.encode(shape).decode(), file=sys.stderr)
-    else:
-        print(f"holdfast: {error.message}", file=sys.stderr)
-        if error.fix:
-            print(f"  {error.fix}", file=sys.stderr)
-    return meaning_of(error).exit
+
+def _help_of(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return "" if context is None else f"{context.command_path} --help says what it takes"

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.config import Config, load_config
 from holdfast.core.errors import StoreUnreachable, UsageError
+from holdfast.core.text import storable
 from holdfast.stores.open import open_store, parse_url, redacted
 
 if TYPE_CHECKING:
@@ -100,9 +101,16 @@ class Terminal:
         """An answer for people, on stdout."""
         print(clean(words, keep_lines=True))
 
-    def say(self, words: str) -> None:
-        """A message beside the answer, on stderr."""
-        print(clean(words, keep_lines=True), file=sys.stderr)
+    def say(self, words: str, *, keep: bool = False) -> None:
+        """A message beside the answer, on stderr.
+
+        With --json stderr holds an error or nothing, so only what has no place in the answer (`keep`) is said, as
+        JSON; with --jsonl every message is, a line each.
+        """
+        if self.jsonl or (self.json and keep):
+            print(msgspec.json.encode({"note": clean(words, keep_lines=True)}).decode(), file=sys.stderr)
+        elif not self.json:
+            print(clean(words, keep_lines=True), file=sys.stderr)
 
     def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], shapes: Sequence[Any]) -> None:
         """A list: a table for people, one object holding all for --json, a line each for --jsonl."""
@@ -140,6 +148,17 @@ class Terminal:
         with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def say_error(code: str, message: str, fix: str, *, as_json: bool) -> None:
+    """Why a command ends here, on stderr: words for people, one JSON object for programs."""
+    if as_json:
+        shape = {"error": {"code": code, "message": storable(message), "fix": storable(fix) or None}}
+        print(msgspec.json.encode(shape).decode(), file=sys.stderr)
+        return
+    print(clean(f"holdfast: {message}", keep_lines=True), file=sys.stderr)
+    if fix:
+        print(clean(f"  {fix}", keep_lines=True), file=sys.stderr)
 
 
 def clean(text: str, *, keep_lines: bool = False) -> str:

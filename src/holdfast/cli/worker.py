@@ -10,7 +10,7 @@ import click
 from holdfast import __version__
 from holdfast.cli.apps import app_reference
 from holdfast.cli.preflight import Answer, ask, worst
-from holdfast.cli.terminal import Terminal
+from holdfast.cli.terminal import Terminal, say_error
 from holdfast.cli.words import command, duration
 from holdfast.core.duration import text_of_ms, to_ms
 from holdfast.core.errors import InvalidOption, UsageError
@@ -63,12 +63,13 @@ async def worker_body(
     answer = await ask(reference, terminal.flag_url, terminal.flag_namespace)
     if answer.refusal is not None:
         refusal = answer.refusal
-        terminal.say(f"holdfast: {refusal.message}" + (f"\n  {refusal.fix}" if refusal.fix else ""))
+        say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
         return refusal.exit
     _check(terminal, reference, answer, settings.worker)
     _banner(terminal, reference, answer, settings)
     if strict and worst(answer.findings):
-        terminal.say("holdfast: --strict refuses to start with these warnings")
+        fix = "" if not terminal.json else "the notes before this one say what to change"
+        say_error("refused", "--strict refuses to start with these warnings", fix, as_json=terminal.json)
         return REFUSED.exit
     from holdfast.runtime.log import setup_logging
     from holdfast.runtime.supervisor import supervise
@@ -141,7 +142,8 @@ def _check(terminal: Terminal, reference: str, answer: Answer, settings: WorkerS
     for queue in settings.queues or ():
         if queue not in answer.queues:
             terminal.say(
-                f"note: no task of {reference} uses queue {queue!r} by itself; {did_you_mean(queue, answer.queues)}"
+                f"note: no task of {reference} uses queue {queue!r} by itself; {did_you_mean(queue, answer.queues)}",
+                keep=True,
             )
 
 
@@ -171,7 +173,7 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
         slots = f"{settings.processes} {plural}, {worker.concurrency} jobs and {worker.threads} threads each"
         terminal.say(f"  slots   {slots}; grace {text_of_ms(worker.grace_ms)}")
     for finding in worst(answer.findings):
-        terminal.say(f"{finding.level}: {finding.text}" + (f"\n  {finding.fix}" if finding.fix else ""))
+        terminal.say(f"{finding.level}: {finding.text}" + (f"\n  {finding.fix}" if finding.fix else ""), keep=True)
 
 
 worker = command("worker")(worker_body)
