@@ -61,22 +61,24 @@ class Candidate(NamedTuple):
 
 def claim(tx: Tx, request: ClaimRequest) -> Claim:
     """One atomic claim. The same (session, claimer, seq) again gets the same jobs again."""
-    session = tx.row("session_claiming", (request.session, tx.now_ms))
-    if session is None:
+    row = tx.row("session_claiming", (request.claimer, request.seq, request.session, tx.now_ms))
+    if row is None:
         return Claim((), tx.now_ms)
-    receipt = tx.row("receipt", (request.session, request.claimer, request.seq))
+    receipt, *session = row
     if receipt is not None:
-        return _repeat(tx, msgspec.json.decode(receipt[0], type=list[int]))
-    lanes.open_due_gates(tx)
-    more_due = lanes.promote(tx) | graph.fan_out(tx)
+        return _repeat(tx, msgspec.json.decode(receipt, type=list[int]))
+    gates_due, jobs_due, fans = tx.row("chores", (tx.now_ms,))
+    if gates_due:
+        lanes.open_due_gates(tx)
+    more_due = bool(jobs_due and lanes.promote(tx)) | bool(fans and graph.fan_out(tx))
     taking = Taking(tx, request)
     again = taking.fill() or (more_due and len(taking.rows) < request.limit)
     if not taking.rows:
         return _nothing(tx, request, taking, known=tuple(session), again=again)
     claimed = taking.lease()
     tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
-    if request.least_urgent == LEAST_URGENT:
-        tx.run("session_not_idle", (request.session,))
+    if session[0] and request.least_urgent == LEAST_URGENT:
+        tx.run("session_busy", (request.session,))
     return Claim(claimed, tx.now_ms, again=again)
 
 
@@ -139,6 +141,8 @@ class Taking:
                 return False
             if len(candidates) == 1 and not self.cut:
                 self._take(candidates, self.left)
+                if self.left and self.tx.row("any_seat") is None:
+                    return False  # it was the only active lane, and is empty now: no need for a closer look
             else:
                 self._take_fairly(candidates)
         return self.left > 0

@@ -145,16 +145,20 @@ def _insert_new(tx: Tx, jobs: Sequence[Job]) -> list[Enqueued] | None:
             tally[0] += 1
         rows.setdefault(_shared(job, state, due_ms, now_ms), []).append(_own(job))
         answers.append(Enqueued(job.id, False, name))
-    tx.conn.execute("SAVEPOINT enqueue")
+    alone = len(jobs) == 1  # one statement undoes itself
+    if not alone:
+        tx.conn.execute("SAVEPOINT enqueue")
     try:
         for shared, own in rows.items():
             tx.insert("job_insert", shared, own)
     except library.IntegrityError:
-        tx.conn.execute("ROLLBACK TO enqueue")
-        tx.conn.execute("RELEASE enqueue")
+        if not alone:
+            tx.conn.execute("ROLLBACK TO enqueue")
+            tx.conn.execute("RELEASE enqueue")
         tx.timers.clear()
         return None
-    tx.conn.execute("RELEASE enqueue")
+    if not alone:
+        tx.conn.execute("RELEASE enqueue")
     large = [(job.id, job.args) for job in jobs if len(job.args) > SMALL]
     if large:
         tx.many("body_insert", large)
@@ -177,7 +181,10 @@ def _count_new(tx: Tx, lane: Lane, state: int, count: int) -> None:
 
 def remember_policies(tx: Tx, policies: set[Policy]) -> None:
     """Store policies that are not there yet."""
-    tx.many("policy_insert", [(policy.id, _encode(policy)) for policy in policies])
+    new = [policy for policy in policies if policy.id not in tx.known.stored]
+    if new:
+        tx.many("policy_insert", [(policy.id, _encode(policy)) for policy in new])
+        tx.stored.update(policy.id for policy in new)
 
 
 def _insert_checked(

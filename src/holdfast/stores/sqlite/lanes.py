@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.core.job import Lane
-from holdfast.stores.sqlite.tx import IDLE, KNOWN_LANES, READY, SCHEDULED, Tx
+from holdfast.stores.sqlite.tx import KNOWN_LANES, READY, SCHEDULED, Tx
 
 PROMOTE = 512  # due jobs that one claim moves to ready: bounds its length
 GATES = 64  # due gates that one claim opens
@@ -17,37 +17,34 @@ _encode = msgspec.json.Encoder().encode
 
 def remember(tx: Tx, lanes: Iterable[Lane]) -> None:
     """Store lanes that are not there yet."""
-    rows = []
     for lane in lanes:
         if len(tx.known.lanes) < KNOWN_LANES:
             tx.known.lanes.setdefault(lane.id, lane)
-        rows.append(
-            (
-                lane.id,
-                lane.kind,
-                lane.member,
-                lane.ring,
-                lane.priority,
-                lane.queue,
-                lane.task,
-                lane.group,
-                _encode(lane),
-            )
-        )
-        tx.many("lane_gate_insert", [(key, lane.id) for key in (*lane.class_gates[3:], *lane.lane_gates)])
-    tx.many("lane_insert", rows)
+        if tx.row("lane_state", (lane.id,)) is None:
+            place = (lane.id, lane.kind, lane.member, lane.ring, lane.priority, lane.queue, lane.task, lane.group)
+            tx.run("lane_insert", (*place, _encode(lane)))
+            tx.many("lane_gate_insert", [(key, lane.id) for key in (*lane.class_gates[3:], *lane.lane_gates)])
 
 
 def activate(tx: Tx, lane: Lane, count: int) -> None:
     """The lane has `count` more ready jobs; an idle one enters at the end of the round."""
     tx.ready[lane.id] += count
-    row = tx.row("lane_state", (lane.id,))
-    if row is None or row[0] != IDLE:
+    if not tx.run("lane_activate", (tx.now_ms, lane.id)):
         return
-    turn = _turn_of(tx, "active_member", lane.member, f"group:{lane.group}" if lane.group is not None else "")
-    _turn_of(tx, "active_ring", lane.ring, f"queue:{lane.queue}")
-    tx.run("lane_activate", (tx.now_ms, lane.id))
+    member_sits, ring_sits, turn = tx.row("seated", (lane.member, lane.ring))
+    if not member_sits or turn is None:
+        turn = tx.next_turn()
+        _enter(tx, lane.member, turn, "" if lane.group is None else f"group:{lane.group}")
+        if not ring_sits:
+            _enter(tx, lane.ring, turn, f"queue:{lane.queue}")
     tx.take_seat(lane, turn)
+
+
+def _enter(tx: Tx, id: int, turn: int, name: str) -> None:
+    """A member or ring that had nothing active takes its place behind all who wait."""
+    if not tx.run("turn_enter", (turn, id)):
+        weight = weight_of(tx, name)
+        tx.run("turn_put", (id, turn, weight, weight, name))
 
 
 def rest(tx: Tx, lane: Lane) -> None:
@@ -65,18 +62,6 @@ def park(tx: Tx, lane: Lane, gate: str) -> None:
 def leave_seat(tx: Tx, lane: Lane) -> None:
     """A lane is no longer active; with the last of its kind its member gives up its place."""
     tx.run("seat_leave", (lane.kind, lane.priority, lane.member))
-
-
-def _turn_of(tx: Tx, active: str, id: int, name: str) -> int:
-    """The turn of a member or ring; one with nothing active gets a fresh one, behind all who wait."""
-    if tx.row(active, (id,)) is not None:
-        row = tx.row("turn_get", (id,))
-        if row is not None:
-            return int(row[0])
-    turn = tx.next_turn()
-    weight = weight_of(tx, name)
-    tx.run("turn_put", (id, turn, weight, weight, name))
-    return turn
 
 
 def weight_of(tx: Tx, name: str) -> int:

@@ -250,10 +250,13 @@ class Settling:
         """Write what was gathered; dependents are moved last, when every parent's row is true."""
         tx = self.tx
         tx.rows_in("job_succeeded", self.succeeded, (tx.now_ms,))
-        tx.many("result_put", self.results)
-        tx.many("attempt_add", self.attempts)
-        tx.many("lease_less", [(n, token) for token, n in self.left.items()])
-        tx.many("lease_done", [(token,) for token in self.left])
+        if self.results:
+            tx.many("result_put", self.results)
+        if self.attempts:
+            tx.many("attempt_add", self.attempts)
+        for token, count in self.left.items():
+            if not tx.run("lease_done", (token, count)):
+                tx.run("lease_less", (count, token))
         for head, state, result in self.ended:
             graph.after_end(tx, head.id, head.flags, state, result)
 

@@ -59,6 +59,7 @@ class Process:
         self.known = Known()
         self.prefix = prefix
         self.tells: list[tuple[str, bytes, bytes]] = []
+        self.stored: set[int] = set()
         self.ear = Ear(path)
         self.links: list[Link] = []
 
@@ -70,13 +71,20 @@ class Process:
 
         self.writer = Writer(link(f"{path}-lock" if path else None))
         self.writer.after_commit = self._committed
-        self.writer.after_rollback = self.tells.clear
+        self.writer.after_rollback = self._rolled_back
         self.checkpointer = Checkpointer(link()) if path and version() >= FIXED_VERSION else None
         self.sentry = Sentry(link(), prefix) if path else None
         # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
         self.reader = Writer(link(), write=False) if path else self.writer
 
+    def _rolled_back(self) -> None:
+        self.tells.clear()
+        self.stored.clear()
+
     def _committed(self) -> None:
+        if self.stored:
+            self.known.stored |= self.stored
+            self.stored.clear()
         if self.checkpointer is not None:
             self.checkpointer.look(self.writer.changes)
         tells, self.tells[:] = list(self.tells), []
@@ -164,6 +172,7 @@ class SqliteStore:
             answer = work(tx)
             tx.finish()
             process.tells += tx.tells
+            process.stored |= tx.stored
             return answer
 
         answer: T = await process.writer.submit(verb, operation)

@@ -61,6 +61,7 @@ class Known:
         self.lanes: dict[int, Lane] = {}
         self.policies: dict[int, Policy] = {}
         self.serves: dict[bytes, Serves] = {}
+        self.stored: set[int] = set()  # policies that were seen committed; they are never removed
 
 
 class Tx:
@@ -77,6 +78,7 @@ class Tx:
         self.ready: Counter[int] = Counter()  # lanes that gained ready jobs
         self.timers: dict[int, int] = {}  # lane → a new instant at which it will have some
         self.tells: list[tuple[str, bytes, bytes]] = []  # (ear, kind, name), sent after the commit
+        self.stored: set[int] = set()  # policies that this step stores, known as stored after the commit
         self._gates: dict[str, Gate | None] = {}
         self._touched: set[str] = set()
         self._changed: set[str] = set()

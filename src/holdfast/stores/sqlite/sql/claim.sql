@@ -3,7 +3,16 @@
 -- "LIMIT ? + 0" because SQLite prepares a statement with a bare "LIMIT ?" anew each time the bound number is set.
 
 -- name: session_claiming
-SELECT idle, next_ms, asked, slots FROM hf_session WHERE id = ? AND deadline_ms > ?;
+SELECT r.answer, s.idle, s.next_ms, s.asked, s.slots FROM hf_session s
+LEFT JOIN hf_receipt r ON r.session = s.id AND r.claimer = ? AND r.seq = ?
+WHERE s.id = ? AND s.deadline_ms > ?;
+
+-- name: chores
+SELECT (SELECT 1 FROM hf_gate WHERE opens_ms <= ?1 LIMIT 1),
+  (SELECT 1 FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
+   CROSS JOIN hf_job AS j INDEXED BY hf_job_scheduled
+   WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ?1 LIMIT 1),
+  (SELECT 1 FROM hf_fan LIMIT 1);
 
 -- name: receipt
 SELECT answer FROM hf_receipt WHERE session = ? AND claimer = ? AND seq = ?;
@@ -21,6 +30,9 @@ WITH RECURSIVE step(class) AS (
 SELECT step.class, s.priority, s.lane FROM step
 CROSS JOIN hf_seat s ON s.class = step.class
   AND (s.priority, s.member) = (SELECT priority, member FROM hf_seat WHERE class = step.class ORDER BY priority, member LIMIT 1);
+
+-- name: any_seat
+SELECT 1 FROM hf_seat LIMIT 1;
 
 -- name: active_below
 SELECT priority, lane FROM hf_seat WHERE class = ? AND priority >= ? ORDER BY priority, member LIMIT 1;

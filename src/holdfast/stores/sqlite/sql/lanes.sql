@@ -45,14 +45,15 @@ UPDATE hf_lane SET state = 0 WHERE id = ?;
 UPDATE hf_lane SET state = 2, gate = ?,
   turn = coalesce((SELECT t.turn FROM hf_turn t WHERE t.id = hf_lane.member), 0) WHERE id = ?;
 
--- name: active_member
-SELECT 1 FROM hf_seat WHERE member = ? LIMIT 1;
-
--- name: active_ring
-SELECT 1 FROM hf_seat WHERE ring = ? LIMIT 1;
-
 -- name: next_turn
 UPDATE hf_clock SET turn = turn + 1 RETURNING turn;
+
+-- name: seated
+SELECT EXISTS (SELECT 1 FROM hf_seat WHERE member = ?1), EXISTS (SELECT 1 FROM hf_seat WHERE ring = ?2),
+  (SELECT turn FROM hf_turn WHERE id = ?1);
+
+-- name: turn_enter
+UPDATE hf_turn SET turn = ?, left = weight WHERE id = ?;
 
 -- name: turn_get
 SELECT turn FROM hf_turn WHERE id = ?;

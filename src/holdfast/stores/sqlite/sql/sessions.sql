@@ -19,9 +19,6 @@ DELETE FROM hf_receipt WHERE session = ?;
 -- name: session_idle
 UPDATE hf_session SET idle = 1, next_ms = ?, asked = ?, slots = ? WHERE id = ?;
 
--- name: session_not_idle
-UPDATE hf_session SET idle = 0 WHERE id = ? AND idle = 1;
-
 -- name: session_busy
 UPDATE hf_session SET idle = 0 WHERE id = ?;
 

@@ -41,7 +41,7 @@ SELECT policy FROM hf_job WHERE id = ?;
 UPDATE hf_lease SET left = left - ? WHERE token = ?;
 
 -- name: lease_done
-DELETE FROM hf_lease WHERE token = ? AND left <= 0;
+DELETE FROM hf_lease WHERE token = ? AND left <= ?;
 
 -- name: job_flag_notes
 UPDATE hf_job SET flags = flags | 8 WHERE id = ? AND token = ? AND state = 3;
