@@ -189,6 +189,28 @@ async def test_exiting_inside_a_job_fails_the_job_not_the_worker(bench: Bench) -
     assert states == [State.dead, State.dead, State.succeeded]
 
 
+async def test_a_job_taken_away_by_force_is_stopped_and_its_end_is_nobodys_business(bench: Bench) -> None:
+    runs, stopped = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> None:
+        runs.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    id = await bench.put(bench.task(slow))
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker().run(stop))
+    await runs.wait()
+    assert await bench.store.cancel([id], "at once", force=True) == ["cancelled"]
+    await stopped.wait()
+    stop.set()
+    report = await work
+    assert (await bench.view(id)).state is State.cancelled
+    assert (report.succeeded, report.stale) == (0, 0)
+
+
 async def test_a_cancellation_nobody_asked_for_is_a_failure(bench: Bench) -> None:
     async def confused() -> None:
         inner = asyncio.create_task(asyncio.Event().wait())

@@ -82,7 +82,7 @@ class Life:
         )
         notebook = Notebook()
         self._desk = StoreDesk(store, notebook)
-        patience = Patience(rng, settings.cut_off_ms)
+        self._patience = patience = Patience(rng, settings.cut_off_ms)
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
         self._threads = Threads()
         self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)
@@ -198,15 +198,23 @@ class Life:
                 failed.__cause__ = error
                 self._over.set_exception(failed)
 
-    def _woken(self, wake: Wake) -> None:
+    async def _woken(self, wake: Wake) -> None:
         if wake.cancel:
             self._keeper.beat_now()
+            await self._drop_revoked()
         if wake.urgent:
             self._bypass.call()
         if wake.work or not (wake.urgent or wake.cancel):
             self._fetcher.news()  # an elapsed wait asks once too, in case a wake-up was lost
             if not wake.work:
                 self._bypass.call()
+
+    async def _drop_revoked(self) -> None:
+        """Someone took a running job away by force: stop it, for nothing it does can count any more."""
+        running = set(self._crew.running)  # first: what is claimed while we ask must not be missed in the answer
+        held = await self._patience.ask("held", lambda: self._store.held(self._plan.session))
+        for id, token in running - {(each.id, each.token) for each in held}:
+            self._crew.revoke(id, token)
 
     def _low(self) -> None:
         self._fetcher.poke()

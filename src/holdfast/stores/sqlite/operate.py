@@ -37,17 +37,18 @@ def cancel(tx: Tx, ids: Sequence[bytes], reason: str, *, force: bool) -> list[Ca
         head = heads.get(id)
         if head is None:
             answers.append("gone")
-        elif head.state == RUNNING and not force:
+        elif head.state == RUNNING:
             session = tx.row("session_of", (head.token,))
+            if session is not None:
+                tx.tell_cancel(session[0])
+            if force:
+                settle.revoke(tx, head, reason)
+                answers.append("cancelled")
+                continue
             tx.run("job_cancelling", (reason, id))
             if head.flags & KIDS:
                 graph.cancel_children(tx, id, reason)
-            if session is not None:
-                tx.tell_cancel(session[0])
             answers.append("cancelling")
-        elif head.state == RUNNING:
-            settle.revoke(tx, head, reason)
-            answers.append("cancelled")
         elif graph.cancel_waiting(tx, id, reason):
             answers.append("cancelled")
         else:
