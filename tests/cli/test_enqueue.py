@@ -131,3 +131,9 @@ def test_notes_are_part_of_the_answer_for_programs(cli: Cli) -> None:
     ran = cli("enqueue", "send_mial", "--json")
     assert ran.err == ""
     assert any("did you mean 'send_mail'" in note for note in ran.json["notes"])
+
+
+def test_waiting_in_vain_advises_a_command(cli: Cli) -> None:
+    ran = cli("enqueue", "t", "--wait", "10ms", code=7)
+    assert f"holdfast explain {ran.out.strip()}" in ran.err
+    assert "job.explain()" not in ran.err

@@ -51,7 +51,7 @@ def test_drain_waits_and_ends_paused(cli: Cli) -> None:
 
     cli.seed(one)
     ran = cli("drain", "mail", "--wait", "--timeout", "10ms", code=7)
-    assert "1 jobs are left" in ran.err
+    assert "1 job is left" in ran.err
     assert "drain" in cli("enqueue", "send", "--queue", "mail", code=1).err
     cli.seed(finish)
     assert "drained" in cli("drain", "mail", "--wait").out

@@ -103,6 +103,23 @@ async def test_a_dead_job_tells_its_error_and_traceback(app: Holdfast) -> None:
     assert "dead-letter queue" in str(await jobs[0].explain())
 
 
+async def test_a_job_that_succeeded_in_the_end_has_no_error(app: Holdfast) -> None:
+    tries = []
+
+    @app.task(name="t", retry=[0, 0])
+    def t() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise ConnectionError("refused")
+        return "ok"
+
+    job = await t.enqueue()
+    await app.work(until_empty=True)
+    status = await job.status()
+    assert (status.state, status.attempt, status.error) == ("succeeded", 2, None)
+    assert "refused" in (await app.store.attempts(id_bytes(job.id)))[0].message
+
+
 async def test_cancelling_a_waiting_job_takes_its_dependents_along(app: Holdfast) -> None:
     @app.task(name="t")
     def t() -> None: ...

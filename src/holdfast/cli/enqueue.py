@@ -11,7 +11,7 @@ import msgspec
 from holdfast.cli.apps import app_reference, load, nameless, refuse_memory
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import command, complete_queue, complete_task, duration, json_object
-from holdfast.core.errors import HoldfastError, InvalidOption
+from holdfast.core.errors import HoldfastError, InvalidOption, ResultTimeout
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.limit import did_you_mean
 from holdfast.ops.codes import CONFLICT, OK
@@ -89,9 +89,12 @@ async def _result(
     """The result as it is stored: what the task's own types make of it is not for a shell."""
     try:
         await handle.result(timeout=wait_ms / 1000)
-    except HoldfastError:
+    except HoldfastError as error:
         if terminal.json:
             terminal.answer(shape)  # there is no result, but there is a job: its id must not be lost
+        if isinstance(error, ResultTimeout):  # it advises a call from Python; here a command is nearer
+            fix = f"it goes on; wait longer or ask: holdfast explain {handle.id}"
+            raise ResultTimeout(error.message, fix=fix) from error
         raise
     (view,) = await app.store.get([id_bytes(handle.id)])
     return msgspec.Raw(b"null" if view is None or view.result is None else view.result)

@@ -90,7 +90,8 @@ async def drain_body(terminal: Terminal, queue: str, wait: bool, timeout: int | 
         if left:
             if terminal.machine:
                 terminal.answer({"gate": f"queue:{queue}", "state": "draining", "left": left})
-            terminal.say(f"{left} jobs are left in queue {queue}; it goes on draining")
+            jobs = "1 job is" if left == 1 else f"{left:,} jobs are"
+            terminal.say(f"{jobs} left in queue {queue}; it goes on draining")
             return TIMED_OUT.exit
         await operator.pause(f"queue:{queue}", reason=reason or "drained")
     _done(terminal, f"queue:{queue}", "drained")

@@ -60,7 +60,7 @@ class JobStatus(Struct, frozen=True):
     attempt: int
     lost: int
     progress: Progress | None
-    error: str | None  # what the last failure or cancellation said
+    error: str | None  # what the last failure or cancellation said; None once it has succeeded
     cancel_requested: bool
     tags: tuple[str, ...]
     enqueued_at: datetime
@@ -191,6 +191,8 @@ class Explain(Protocol):
 
 
 def _error_of(view: JobView) -> str | None:
+    if view.state is State.succeeded:
+        return None  # what failed on the way is kept with its attempts
     if view.error_type:
         return f"{view.error_type}: {view.reason}"
     return view.reason or None
