@@ -9,6 +9,8 @@ from typing import Final
 from holdfast.cli.terminal import clean
 
 WIDEST: Final = 60  # a cell of a plain table; whole texts are in --json
+NARROWEST: Final = 16  # free text is cut to this on a narrow screen, not below
+BETWEEN: Final = 3  # what the table puts between two columns
 FREE: Final = frozenset({"error", "message", "why", "gate", "tasks", "queues"})
 STYLES: Final = {
     "ready": "cyan",
@@ -49,11 +51,25 @@ def _rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    console = Console()
+    widths = _fitted(columns, rows, console.width)
+    # Where even that is too wide, lines go on below: a column that is left out without a word would be worse.
+    console.width = max(console.width, sum(widths) + BETWEEN * len(widths))
     table = Table(box=SIMPLE_HEAD, pad_edge=False, header_style="bold")
-    for i, column in enumerate(columns):
-        # Only free text gives way on a narrow screen: an id that is cut cannot be copied.
-        least = None if column in FREE else max(len(column), *(len(row[i]) for row in rows))
-        table.add_column(column, overflow="ellipsis", no_wrap=True, min_width=least)
+    for column, width in zip(columns, widths, strict=True):
+        table.add_column(column, no_wrap=True, overflow="ellipsis", width=width)
     for row in rows:
         table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-    Console().print(table)
+    console.print(table)
+
+
+def _fitted(columns: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The width of each column. Only free text gives way on a narrow screen: an id that is cut cannot be copied."""
+    widths = [max(len(column), *(len(row[i]) for row in rows)) for i, column in enumerate(columns)]
+    free = sorted((i for i, column in enumerate(columns) if column in FREE), key=lambda i: widths[i])
+    left = room - BETWEEN * len(columns) - sum(width for i, width in enumerate(widths) if i not in free)
+    for nth, i in enumerate(free):  # the shortest first: what it does not need goes to the others
+        share = left // (len(free) - nth)
+        widths[i] = min(widths[i], max(share, len(columns[i]), NARROWEST))
+        left -= widths[i]
+    return widths
