@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import holdfast
 from holdfast.core import errors
 from tests.arch.tree import ROOT
 
@@ -17,6 +18,16 @@ def test_the_page_of_errors_lists_every_error_with_its_code() -> None:
         if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
     }
     assert listed == raised - {("HoldfastError", "holdfast")}
+
+
+def test_every_error_is_importable_and_raised_somewhere() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, errors.HoldfastError):
+            assert getattr(holdfast, name) is kind
+            family = [other.__name__ for other in vars(errors).values() if isinstance(other, type)]
+            parents = {base for base in family if f"({base}" in code}
+            assert name in parents or re.search(rf"\b{name}\(", code), name
 
 
 def test_the_page_of_errors_says_which_are_retryable() -> None:

@@ -80,22 +80,10 @@ class QueueDraining(UsageError):
     code = "queue_draining"
 
 
-class UniqueHeld(UsageError):
-    """A replay would break a unique key that another job holds."""
-
-    code = "unique_held"
-
-
 class WrongContext(UsageError):
     """A blocking call inside a running event loop, or a verb inside the caller's own transaction."""
 
     code = "wrong_context"
-
-
-class MissingExtra(UsageError):
-    """An optional dependency is not installed."""
-
-    code = "missing_extra"
 
 
 class StoreError(HoldfastError):

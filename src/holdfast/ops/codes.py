@@ -44,7 +44,6 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "job_not_found": NOT_FOUND,
     "queue_draining": REFUSED,
     "wrong_context": REFUSED,
-    "missing_extra": REFUSED,
     "unique_held": CONFLICT,
     "stale_lease": CONFLICT,
     "store": Meaning(1, 500),
