@@ -110,6 +110,17 @@ def test_a_pause_is_also_said_of_a_job_that_is_not_due_yet() -> None:
     assert codes(ask(replace(STANDING, view=view, gates=(gate,)))) == ["scheduled", "queue_paused"]
 
 
+def test_what_outlasts_the_wait_of_a_retry_is_said_too() -> None:
+    rule = GateRule("breaker:send", breaker=BreakerRule())
+    view = replace(VIEW, state=State.scheduled, due_at_ms=NOW + 30_000, attempt=1, error_type="X", reason="no")
+    for open_until_ms, shut in ((NOW + 60_000, True), (FOREVER_MS, True), (NOW + 20_000, False)):
+        found = ask(replace(STANDING, view=view, gates=(Gate(rule, open_until_ms=open_until_ms),)))
+        assert codes(found) == ["retry", *["breaker_open"] * shut]
+        assert "the next one is due in 30s" in str(found)
+    held = Gate(GateRule("limit:smtp"), held_until_ms=NOW + 60_000)
+    assert codes(ask(replace(STANDING, view=view, gates=(held,)))) == ["retry", "held"]
+
+
 def test_a_rate_says_when_it_frees() -> None:
     gate = Gate(GateRule("limit:smtp", interval_us=6_000_000), full_at_us=(NOW + 12_000) * 1000)
     found = gated(gate)

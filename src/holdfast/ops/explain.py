@@ -122,8 +122,8 @@ def _waiting(
     if view.state is State.ready:
         yield from shut
     else:
-        # Levels change before the job is due; a person's pause stays, and so does a missing worker.
-        yield from (reason for reason in shut if reason.code.endswith("paused"))
+        # Levels change before the job is due; what is known to last longer stays, and so does a missing worker.
+        yield from (reason for reason in shut if _outlasts(reason, view.due_at_ms))
     yield from _no_worker(standing, sessions)
     if view.lost:
         yield Reason(
@@ -140,6 +140,14 @@ def _waiting(
             f"it is cancelled if it has not started {_when(view.expires_at_ms, now_ms)}",
             instant(view.expires_at_ms),
         )
+
+
+def _outlasts(reason: Reason, due_at_ms: int) -> bool:
+    """True for a pause, a breaker that someone must reset, and whatever ends by itself after the job is due."""
+    due = instant(due_at_ms)
+    if reason.until is not None:
+        return due is None or reason.until > due
+    return reason.code.endswith("paused") or reason.code == "breaker_open"
 
 
 def _parents(standing: Standing) -> Iterator[Reason]:
@@ -161,7 +169,7 @@ def _due(view: JobView, attempts: Sequence[AttemptView], now_ms: int) -> Reason:
         return Reason("snoozed", f"it asked to run again {when}{why}", until, {"times": view.held})
     if view.attempt and (view.error_type or view.reason):
         error = f"{view.error_type}: {view.reason}" if view.error_type else view.reason
-        text = f"attempt {view.attempt} of {view.policy.attempts} failed ({error}); the next one starts {when}"
+        text = f"attempt {view.attempt} of {view.policy.attempts} failed ({error}); the next one is due {when}"
         data: dict[str, object] = {"attempt": view.attempt, "error_type": view.error_type, "reason": view.reason}
         return Reason("retry", text, until, data)
     return Reason("scheduled", f"it is scheduled to start {when}", until)
