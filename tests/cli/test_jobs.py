@@ -137,13 +137,19 @@ def test_retry_with_edited_arguments(cli: Cli) -> None:
 def test_retry_that_meets_a_unique_key_is_a_conflict(cli: Cli) -> None:
     from holdfast.core.job import Unique
 
+    holder = job(unique=Unique("k"))
+
     async def twice(store: Store) -> list[bytes]:
         dead = await kill(store, job(unique=Unique("k")))
-        await put(store, job(unique=Unique("k")))
+        await put(store, holder)
         return dead
 
     (dead,) = cli.seed(twice)
-    assert "unique held" in cli("retry", id_text(dead), code=4).out
+    ran = cli("retry", id_text(dead), code=4)
+    assert "unique held" in ran.out
+    assert f"job {id_text(holder.id)} holds its unique key" in ran.err
+    assert cli("retry", id_text(dead), "--json", code=4).json["holders"] == {id_text(dead): id_text(holder.id)}
+    cli("dead", "retry", "state:dead", "--yes", code=4)
 
 
 def test_running_jobs_are_asked_to_stop(cli: Cli) -> None:

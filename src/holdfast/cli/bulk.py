@@ -70,12 +70,19 @@ def _tell(terminal: Terminal, report: BulkReport) -> None:
         return
     words = ", ".join(f"{count:,} {answer.replace('_', ' ')}" for answer, count in sorted(report.answers.items()))
     terminal.text(f"{report.action}: {words or 'no job matched'}")
+    for id, holder in report.holders.items():
+        terminal.say(f"  {id}: job {holder} holds its unique key")
 
 
 def _exit(report: BulkReport, *, named: bool) -> int:
-    """A query that matches nothing is no failure; a job asked for by name that could not be changed is."""
-    if report.dry_run or not named or report.done == report.matched:
+    """A query that matches nothing is no failure; a job asked for by name that could not be changed is.
+
+    So is a query that could change nothing of what it matched, because of unique keys.
+    """
+    if report.dry_run or report.done == report.matched:
         return OK.exit
-    if "unique_held" in report.answers:
+    if "unique_held" in report.answers and (named or not report.done):
         return CONFLICT.exit
+    if not named:
+        return OK.exit
     return NOT_FOUND.exit if set(report.answers) == {"gone"} else REFUSED.exit

@@ -27,6 +27,7 @@ class BulkReport:
     dry_run: bool
     done: int = 0
     answers: dict[str, int] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)  # job → who holds its unique key, for the first refused
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import msgspec
@@ -31,7 +31,7 @@ from holdfast.ops.explain import Explanation, explain
 from holdfast.ops.known import Kind, require
 from holdfast.ops.limits import LimitChange, cleared, limit_gate_key, limit_rule
 from holdfast.ops.query import parse_query, query_text
-from holdfast.ops.select import Which, chosen, resolve, view_of
+from holdfast.ops.select import Which, chosen, key_holders, resolve, view_of
 from holdfast.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
@@ -168,7 +168,14 @@ class Operator:
         if args is not None and patch is not None:
             raise InvalidOption("args and patch exclude each other", fix="args replaces all, patch changes some")
 
+        refused: list[bytes] = []
+
         async def act(ids: Sequence[bytes]) -> Sequence[str]:
+            words = await answered(ids)
+            refused.extend(id for id, word in zip(ids, words, strict=True) if word == "unique_held")
+            return words
+
+        async def answered(ids: Sequence[bytes]) -> Sequence[str]:
             if patch is None:
                 edited = None if args is None else msgspec.json.encode(dict(args))
                 return await self._retry(ids, delay_ms, edited, reason)
@@ -184,9 +191,10 @@ class Operator:
         which = parse_query(which) if isinstance(which, str) else which
         states = _DEAD if isinstance(which, Query) and which.states is None else _RETRYABLE
         decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch)
-        return await self._bulk(
+        report = await self._bulk(
             decision, which, states, act, frozenset({"retried"}), dry_run=dry_run, progress=progress
         )
+        return replace(report, holders=await key_holders(self.store, refused)) if refused else report
 
     async def discard(
         self, which: Which, *, reason: str = "", dry_run: bool = False, progress: Progress | None = None

@@ -9,12 +9,13 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidOption, JobNotFound, UsageError
 from holdfast.core.ids import id_bytes, id_text
-from holdfast.core.state import State
-from holdfast.core.view import JobView, Query
+from holdfast.core.state import LIVE, State
+from holdfast.core.view import JobView, Query, Term
 from holdfast.ops.query import InvalidQuery, looks_like_query, parse_query
 from holdfast.stores.base import Store
 
 SHORTEST_SUFFIX = 4  # shorter ends are typed by accident and match by accident
+NAMED_HOLDERS = 20  # a person reads a few; each costs a query
 PAGE = 500  # jobs per step of a bulk action: a progress bar that moves, locks that stay short
 
 Which = str | Query | Sequence[str]  # a query (text or parsed), or ids
@@ -115,3 +116,17 @@ async def chosen(
     ids = list(dict.fromkeys([await resolve(store, text) for text in which]))
     samples = [await view_of(store, id) for id in ids[:3]]
     return ids, samples
+
+
+async def key_holders(store: Store, ids: Sequence[bytes]) -> dict[str, str]:
+    """Which job holds the unique key of each of these, as far as it can be found; of the first few only."""
+    found: dict[str, str] = {}
+    for view in await store.get(ids[:NAMED_HOLDERS]):
+        if view is None or view.unique is None:
+            continue
+        page = await store.find(Query(None, (Term("unique", view.unique),), limit=10))
+        others = [job for job in page.jobs if job.unique == view.unique and job.id != view.id]
+        holding = [job for job in others if job.state in LIVE] or others
+        if holding:
+            found[id_text(view.id)] = id_text(holding[0].id)
+    return found

@@ -11,7 +11,7 @@ from holdfast.core.duration import iso
 from holdfast.core.gate import FOREVER_MS, Gate, room
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note, SessionView
-from holdfast.core.state import STATES
+from holdfast.core.state import STATES, State
 from holdfast.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from holdfast.ops.bulk import BulkReport
 from holdfast.ops.explain import Explanation
@@ -34,8 +34,14 @@ def content(raw: bytes | None) -> Any:
         return {"undecodable": raw.decode("utf-8", "replace")}
 
 
+def error_of(view: JobView) -> tuple[str, str, str]:
+    """(type, message, cause) of what went wrong; what failed before a job succeeded is kept with its attempts."""
+    return ("", "", "") if view.state is State.succeeded else (view.error_type, view.reason, view.cause)
+
+
 def job_line(view: JobView) -> Shape:
     """A job as one line of a list."""
+    error, reason, cause = error_of(view)
     return {
         "id": id_text(view.id),
         "state": view.state.value,
@@ -49,9 +55,9 @@ def job_line(view: JobView) -> Shape:
         "due_at": when(view.due_at_ms),
         "started_at": when(view.claimed_at_ms),
         "finished_at": when(view.finished_at_ms),
-        "error": view.error_type or None,
-        "reason": view.reason or None,
-        "cause": view.cause or None,
+        "error": error or None,
+        "reason": reason or None,
+        "cause": cause or None,
         "tags": list(view.tags),
         "args": content(view.args),
     }
@@ -259,6 +265,7 @@ def report_shape(report: BulkReport) -> Shape:
         "done": report.done,
         "dry_run": report.dry_run,
         "answers": report.answers,
+        "holders": report.holders,
         "samples": [job_line(view) for view in report.samples],
     }
 
