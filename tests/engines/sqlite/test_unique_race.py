@@ -1,0 +1,70 @@
+"""A unique key is checked and stored in one step, also when processes race for it."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+from holdfast.core.view import Query
+from holdfast.stores.sqlite import SqliteStore
+
+PROCESSES, KEYS = 4, 60
+
+RACER = """
+import asyncio, sys, time
+from holdfast.core.ids import IdMaker
+from holdfast.core.job import Job, Lane, Policy, Unique
+from holdfast.stores.sqlite import SqliteStore
+
+async def main(path, keys):
+    store, ids, lane, policy = SqliteStore(path, sync="normal"), IdMaker(), Lane("default", "work"), Policy()
+    await store.open()
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for key in range(int(keys)):
+        job = Job(ids.make(time.time_ns() // 1_000_000), lane, policy, b"{}", unique=Unique(f"key {key}"))
+        (answer,) = await store.enqueue([job])
+        print(key, answer.id.hex(), answer.existing, flush=True)
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_processes_that_race_for_a_key_get_the_same_job(tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    racers = [
+        subprocess.Popen(
+            [sys.executable, "-c", RACER, path, str(KEYS)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(PROCESSES)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None
+        assert racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    answers: dict[str, set[str]] = {}
+    made = 0
+    for racer in racers:
+        out, _ = racer.communicate(timeout=60)
+        assert racer.returncode == 0
+        for line in out.splitlines():
+            key, id, existing = line.split()
+            answers.setdefault(key, set()).add(id)
+            made += existing == "False"
+    assert len(answers) == KEYS
+    assert all(len(ids) == 1 for ids in answers.values())
+    assert made == KEYS
+    assert asyncio.run(_count(path)) == KEYS
+
+
+async def _count(path: str) -> int:
+    store = SqliteStore(path)
+    found = await store.find(Query(limit=1_000))
+    await store.close()
+    return len(found.jobs)
