@@ -70,6 +70,16 @@ def test_limits_are_listed_set_and_cleared(cli: Cli) -> None:
     cli("limits", "set", "smtp", "--rate", "ten", code=2)
 
 
+def test_a_limit_that_nothing_uses_is_set_with_a_note(cli: Cli) -> None:
+    cli.seed(one)
+    assert cli("limits", "set", "smtp", "--concurrency", "5", "--json").json["notes"] == []
+    ran = cli("limits", "set", "smpt", "--concurrency", "5")
+    assert "limit:smpt: set" in ran.out
+    assert "no task or job uses limit 'smpt' yet; did you mean 'smtp'?" in ran.err
+    assert "did you mean 'mail'?" in cli("limits", "set", "queue:mial", "--rate", "1/s", "--json").json["notes"][0]
+    assert "--concurrency" in cli("limits", "set", "smtp", "--burst", "5", code=2).err
+
+
 def test_breakers_are_tripped_and_reset(cli: Cli) -> None:
     id = cli.seed(one)
     cli("breakers", "trip", "api", "--for", "5m", "--reason", "provider")

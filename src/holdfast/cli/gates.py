@@ -6,6 +6,7 @@ import click
 
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import Listing, command, duration
+from holdfast.core.errors import UsageError
 
 
 @click.group(cls=Listing)
@@ -49,11 +50,17 @@ async def limits_set_body(
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from holdfast.ops import LimitChange
+    from holdfast.ops.known import strange
+    from holdfast.ops.limits import limit_gate_key
 
+    if rate is None and (concurrency is None or burst is not None):
+        what = "a limit" if burst is None else "a burst"
+        raise UsageError(f"{what} needs a number to hold to", fix="--rate 10/m, --concurrency 20 or both")
     change = LimitChange(rate=rate, burst=burst, concurrency=concurrency)
     async with terminal.operator() as operator:
+        note = await strange(operator.store, limit_gate_key(key))
         gate = await operator.set_limit(key, change, reason=reason)
-    _told(terminal, gate.key, "set")
+    _told(terminal, gate.key, "set", note)
 
 
 @click.argument("key")
@@ -108,11 +115,13 @@ async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
     _told(terminal, gate.key, "closed")
 
 
-def _told(terminal: Terminal, key: str, word: str) -> None:
+def _told(terminal: Terminal, key: str, word: str, note: str = "") -> None:
     if terminal.machine:
-        terminal.answer({"gate": key, "state": word})
-    else:
-        terminal.text(f"{key}: {word}")
+        terminal.answer({"gate": key, "state": word, "notes": [note] if note else []})
+        return
+    terminal.text(f"{key}: {word}")
+    if note:
+        terminal.say(f"note: {note}")
 
 
 limits.add_command(command("list", lists=True)(limits_list_body))

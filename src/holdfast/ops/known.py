@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, cast
 
 from holdfast.core.errors import UnknownQueue, UsageError
 from holdfast.core.limit import did_you_mean
+from holdfast.ops.declared import declared_tasks
 from holdfast.stores.base import Store
 
 Kind = Literal["queue", "task", "limit", "breaker"]
@@ -29,7 +30,17 @@ async def known(store: Store, kind: Kind) -> set[str]:
         names.update(control.name for control in await store.controls("task"))
         for session in await store.sessions():
             names.update(session.serves.tasks or ())
+    if kind == "limit":
+        declared = (rule.key for task in await declared_tasks(store) for rule in task.limits)
+        names.update(key.partition(":")[2] for key in declared)
     return names
+
+
+async def strange(store: Store, gate: str) -> str:
+    """A note about a gate that no task declares and no job has used, or nothing: its users may still come."""
+    kind, _, name = gate.partition(":")
+    names = await known(store, cast(Kind, kind))
+    return "" if name in names else f"no task or job uses {kind} {name!r} yet; {did_you_mean(name, names)}"
 
 
 async def require(store: Store, kind: Kind, name: str) -> None:
