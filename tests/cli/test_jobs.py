@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
 from holdfast.core.ids import id_text
 from holdfast.core.state import State
+from holdfast.core.transition import Failure, RetryAfter, Succeed
 from holdfast.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, kill, put
@@ -252,3 +255,23 @@ def test_the_next_page_of_lines_is_a_line(cli: Cli) -> None:
     ran = cli("jobs", "--limit", "2", "--jsonl")
     assert len(ran.out.splitlines()) == 2
     assert msgspec.json.decode(ran.err)["note"].startswith("more: --cursor ")
+
+
+def test_a_job_that_succeeded_shows_no_error(cli: Cli) -> None:
+    async def second_time(store: Store) -> str:
+        (id,) = await put(store, job())
+        (first,) = await claim(store)
+        failure = Failure("transient", "TimeoutError", "no answer", cause="t")
+        await store.settle("w1", time.monotonic_ns(), [RetryAfter(id, first.token, failure, 0)])
+        (again,) = await claim(store)
+        await store.settle("w1", time.monotonic_ns(), [Succeed(id, again.token)])
+        return id_text(id)
+
+    id = cli.seed(second_time)
+    assert "TimeoutError" not in cli("jobs").out
+    shape = cli("job", id, "--json").json
+    assert (shape["state"], shape["error"], shape["reason"], shape["cause"]) == ("succeeded", None, None, None)
+    assert shape["history"][0]["error"] == "TimeoutError"
+    shown = cli("job", id).out
+    assert "reason" not in shown
+    assert "TimeoutError: no answer" in shown

@@ -47,7 +47,9 @@ JOB_COLUMNS: Final = ("id", "state", "task", "queue", "attempt", "age", "error")
 
 def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
     """One job as a line of a table."""
-    error = ": ".join(text for text in (view.error_type, view.reason) if text)
+    from holdfast.ops.shape import error_of
+
+    error = ": ".join(text for text in error_of(view)[:2] if text)
     attempts, age = f"{view.attempt}/{view.policy.attempts}", text_of_ms(max(0, now_ms - view.enqueued_at_ms))
     return id_text(view.id), view.state.value, view.lane.task, view.lane.queue, attempts, age, error
 
