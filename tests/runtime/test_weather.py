@@ -12,7 +12,7 @@ import pytest
 from holdfast.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
 from holdfast.core.lease import Claim, ClaimRequest
 from holdfast.core.state import State
-from holdfast.core.transition import Bury, RetryAfter, Settled, Succeed, Transition
+from holdfast.core.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
 from holdfast.runtime import WorkerFailed
 from holdfast.runtime.roster import Roster
 from holdfast.stores.sqlite import SqliteStore
@@ -183,7 +183,9 @@ async def test_a_refused_settlement_is_counted_and_logged(caplog: pytest.LogCapt
     stop = asyncio.Event()
     work = asyncio.create_task(bench.worker().run(stop))
     await started.wait()
-    await store.cancel([id], "by force", force=True)
+    token = (await bench.view(id)).token
+    assert token is not None
+    await store.settle("its supervisor", 1, [Drop(id, token, "taken for dead")])
     go_on.set()
     stop.set()
     report = await work
