@@ -1,4 +1,4 @@
-"""Holdfast: a distributed task queue that never lets go of a job."""
+"""Holdfast: a task queue that does not let go of a job."""
 
 from holdfast.app import Holdfast
 from holdfast.client.handle import JobHandle, JobStatus, Progress
