@@ -149,7 +149,10 @@ def test_a_breaker_is_open_half_open_or_probing() -> None:
 def test_nobody_to_run_it() -> None:
     nobody = replace(STANDING, able=0, able_without_needs=0, knows_task=0)
     assert "no worker is alive" in str(ask(nobody))
-    assert "no live worker knows task send" in str(ask(nobody, sessions=(session(tasks=("other",)),)))
+    assert codes(ask(nobody))[0] == "no_workers"
+    strangers = ask(nobody, sessions=(session(tasks=("other",)),))
+    assert "no live worker knows task send" in str(strangers)
+    assert codes(strangers)[0] == "unknown_task"
     elsewhere = replace(nobody, knows_task=1)
     assert "serves queue mail" in str(ask(elsewhere, sessions=(session(tasks=("send",), queues=("pdf",)),)))
     weak = replace(elsewhere, able_without_needs=1)

@@ -93,9 +93,9 @@ async def test_explain_follows_a_job_through_its_life(operator: Operator, store:
     parent, child = job("make"), job("send", needs=("eu",))
     child = msgspec.structs.replace(child, after=(parent.id,))
     await put(store, parent, child)
-    assert await codes(operator, child.id) == ["parent", "unknown_task"]
+    assert await codes(operator, child.id) == ["parent", "no_workers"]
     assert f"waits for parent {id_text(parent.id)} (ready)" in str(await operator.explain(child.id))
-    assert "unknown_task" in await codes(operator, parent.id)
+    assert "no_workers" in await codes(operator, parent.id)
 
     (claimed,) = await claim(store, serves=Serves(tasks=("make", "send")))
     assert await codes(operator, parent.id) == ["running"]

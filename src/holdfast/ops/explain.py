@@ -221,9 +221,11 @@ def _no_worker(standing: Standing, sessions: Sequence[SessionView]) -> Iterator[
     lane = standing.view.lane
     if standing.able:
         return
-    if not standing.knows_task:
-        text = f"no live worker knows task {lane.task}" if sessions else f"no worker is alive (task {lane.task})"
-        yield Reason("unknown_task", text, None, {"task": lane.task, "workers": len(sessions)})
+    if not sessions and not standing.knows_task:
+        yield Reason("no_workers", f"no worker is alive (task {lane.task})", None, {"task": lane.task, "workers": 0})
+    elif not standing.knows_task:
+        data: dict[str, object] = {"task": lane.task, "workers": len(sessions)}
+        yield Reason("unknown_task", f"no live worker knows task {lane.task}", None, data)
     elif standing.able_without_needs:
         missing = _missing(lane.needs, sessions)
         text = f"no live worker has {'capability' if len(missing) == 1 else 'all capabilities'} {', '.join(missing)}"
