@@ -144,7 +144,7 @@ def test_retry_that_meets_a_unique_key_is_a_conflict(cli: Cli) -> None:
 
     async def twice(store: Store) -> list[bytes]:
         dead = await kill(store, job(unique=Unique("k")))
-        await put(store, holder)
+        await put(store, holder, job("other", unique=Unique("k")))  # keys are scoped by task
         return dead
 
     (dead,) = cli.seed(twice)

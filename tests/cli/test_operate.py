@@ -27,10 +27,22 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert "paused by" in cli("queues").out
     assert "because: deployment" in cli("explain", id).out
     assert cli("queues", "--json").json["queues"][0]["paused"]["reason"] == "deployment"
-    assert cli("resume", "mail", "--json").json == {"gate": "queue:mail", "state": "resumed"}
+    assert cli("resume", "mail", "--json").json == {"gate": "queue:mail", "state": "resumed", "notes": []}
     cli("pause", "--task", "send")
     cli("pause", "--all")
     assert {"task_paused", "all_paused"} <= {r["code"] for r in cli("explain", id, "--json").json["reasons"]}
+
+
+def test_a_second_pause_says_what_becomes_of_the_first(cli: Cli) -> None:
+    id = cli.seed(one)
+    assert cli("pause", "mail", "--reason", "deployment").err == ""
+    again = cli("pause", "mail").err
+    assert "deployment; that stays" in again
+    assert "deployment; that stays" in cli("pause", "mail", "--json").json["notes"][0]
+    assert "because: deployment" in cli("explain", id).out
+    assert "deployment; this replaces it" in cli("pause", "mail", "--reason", "provider is down").err
+    assert "because: provider is down" in cli("explain", id).out
+    assert [entry["reason"] for entry in cli("audit", "--json").json["entries"]] == ["deployment", "provider is down"]
 
 
 def test_a_queue_that_nobody_knows_is_not_found(cli: Cli) -> None:

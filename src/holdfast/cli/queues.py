@@ -57,10 +57,17 @@ async def pause_body(
     terminal: Terminal, queue: str | None, task: str | None, everything: bool, reason: str, new: bool
 ) -> None:
     """Stop claims of QUEUE, a task or everything. Running jobs go on; enqueue goes on."""
+    from holdfast.ops.limits import gate_of
+
     key = _gate(queue, task, everything)
     async with terminal.operator() as operator:
-        await operator.pause(key, reason=reason, new=new)
-    _done(terminal, key, "paused")
+        before = await gate_of(operator.store, key)
+        gate = await operator.pause(key, reason=reason, new=new)
+    note = ""
+    if before is not None and before.paused is not None:
+        old = f"paused by {before.paused.by}{f': {before.paused.reason}' if before.paused.reason else ''}"
+        note = f"it was {old}; {'that stays' if gate.paused == before.paused else 'this replaces it'}"
+    _done(terminal, key, "paused", note)
 
 
 @click.argument("queue", required=False, shell_complete=complete_queue)
@@ -117,11 +124,13 @@ def _left(counts: Counts, queue: str) -> int:
     return sum(count for (name, _, state), count in counts.now.items() if name == queue and state in LIVE)
 
 
-def _done(terminal: Terminal, key: str, word: str) -> None:
+def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:
     if terminal.machine:
-        terminal.answer({"gate": key, "state": word})
-    else:
-        terminal.text(f"{key}: {word}")
+        terminal.answer({"gate": key, "state": word, "notes": [note] if note else []})
+        return
+    terminal.text(f"{key}: {word}")
+    if note:
+        terminal.say(f"note: {note}")
 
 
 queues = command("queues", lists=True)(queues_body)

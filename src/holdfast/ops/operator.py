@@ -29,7 +29,7 @@ from holdfast.ops.bulk import Act, BulkReport, Decision, Progress, run_bulk
 from holdfast.ops.doctor import doctor
 from holdfast.ops.explain import Explanation, explain
 from holdfast.ops.known import Kind, require
-from holdfast.ops.limits import LimitChange, cleared, limit_gate_key, limit_rule
+from holdfast.ops.limits import LimitChange, cleared, gate_of, limit_gate_key, limit_rule
 from holdfast.ops.query import parse_query, query_text
 from holdfast.ops.select import Which, chosen, key_holders, resolve, view_of
 from holdfast.stores.base import RetryRequest, Store
@@ -247,8 +247,14 @@ class Operator:
     # -- correcting gates
 
     async def pause(self, gate: str, *, reason: str = "", new: bool = False) -> Gate:
-        """Stop claims through a gate: `all`, `queue:NAME` or `task:NAME`. Running jobs go on."""
+        """Stop claims through a gate: `all`, `queue:NAME` or `task:NAME`. Running jobs go on.
+
+        A pause without a reason leaves one that is there as it is; with a reason it takes its place.
+        """
         await self._met(gate, new=new)
+        before = await gate_of(self.store, gate)
+        if before is not None and before.paused is not None and not reason:
+            return before
         pause = Pause(self.actor, reason, self.now_ms())
         return await self._change(GateChange(gate, pause=pause), "pause", reason)
 

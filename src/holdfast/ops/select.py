@@ -124,8 +124,10 @@ async def key_holders(store: Store, ids: Sequence[bytes]) -> dict[str, str]:
     for view in await store.get(ids[:NAMED_HOLDERS]):
         if view is None or view.unique is None:
             continue
-        page = await store.find(Query(None, (Term("unique", view.unique),), limit=10))
-        others = [job for job in page.jobs if job.unique == view.unique and job.id != view.id]
+        # Keys are scoped by task. A job that succeeded may hold its key for a time, a dead or cancelled one does not.
+        terms = (Term("task", view.lane.task), Term("unique", view.unique))
+        page = await store.find(Query(LIVE | {State.succeeded}, terms, limit=10))
+        others = [job for job in page.jobs if job.unique == view.unique and job.lane.task == view.lane.task]
         holding = [job for job in others if job.state in LIVE] or others
         if holding:
             found[id_text(view.id)] = id_text(holding[0].id)
