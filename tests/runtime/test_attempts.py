@@ -151,6 +151,46 @@ async def test_cancelling_a_running_job_raises_inside_an_async_handler(bench: Be
     assert (view.state, report.cancelled) == (State.cancelled, 1)
 
 
+async def test_a_job_that_is_cancelled_by_force_is_stopped_too(bench: Bench) -> None:
+    stopped, seen = asyncio.Event(), asyncio.Event()
+    started: asyncio.Queue[str] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+
+    async def endless() -> None:
+        started.put_nowait("endless")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+
+    def endless_in_a_thread() -> None:
+        job = current_job()
+        loop.call_soon_threadsafe(started.put_nowait, "in a thread")
+        while not job.cancelled:
+            threading.Event().wait(0.005)
+        loop.call_soon_threadsafe(seen.set)
+
+    async def stays() -> None:
+        started.put_nowait("stays")
+        await seen.wait()
+
+    ids = [await bench.put(bench.task(endless)), await bench.put(bench.task(endless_in_a_thread))]
+    other = await bench.put(bench.task(stays))
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker().run(stop))
+    for _ in range(3):
+        await started.get()
+    await bench.store.cancel(ids, "away with it", force=True)
+    async with asyncio.timeout(4):  # less than a beat
+        await stopped.wait()
+        await seen.wait()
+    assert (await bench.store.watch(other, 10_000)) is not None
+    stop.set()
+    report = await work
+    assert (report.succeeded, report.stale) == (1, 0)
+    assert {(await bench.view(id)).state for id in ids} == {State.cancelled}
+
+
 async def test_a_sync_handler_sees_the_request_and_its_success_wins(bench: Bench) -> None:
     started = threading.Event()
 

@@ -12,6 +12,7 @@ from holdfast.core.errors import NotSerialisable, PayloadTooLarge, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Note
 from holdfast.core.state import State
+from holdfast.core.transition import Drop
 from holdfast.runtime import JobContext, LeaseLost, current_job
 from tests.runtime.running import Bench
 
@@ -169,7 +170,9 @@ async def test_a_stale_attempt_cannot_save_and_its_outcome_is_dropped(bench: Ben
     worker = bench.worker()
     work = asyncio.create_task(worker.run(stop))
     await started.wait()
-    await bench.store.cancel([id], "taken away", force=True)
+    token = (await bench.view(id)).token
+    assert token is not None
+    await bench.store.settle("its supervisor", 1, [Drop(id, token, "taken for dead")])  # it is not told
     taken.set()
     stop.set()
     report = await work

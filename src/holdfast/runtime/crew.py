@@ -83,12 +83,6 @@ class Crew:
         elif self._rack.remove(id, token):
             self._settler.put(Drop(id, token, reason))
 
-    def revoke(self, id: bytes, token: int) -> None:
-        """This job was taken away: stop it, and say nothing to the store about it."""
-        attempt = self.running.get((id, token))
-        if attempt is not None:
-            attempt.stop("lost", "its lease was revoked")
-
     def drop(self, newest_token: int) -> None:
         """What was claimed up to that token is no longer ours: stop it, and say nothing to the store about it."""
         self._rack.drop(newest_token)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Claim, Pulse, Serves, Wake
 from holdfast.core.transition import Release
+from holdfast.runtime.audit import Audit
 from holdfast.runtime.crew import Crew
 from holdfast.runtime.fetcher import Bypass, Claiming, Fetcher
 from holdfast.runtime.isolation import Isolation
@@ -82,7 +83,7 @@ class Life:
         )
         notebook = Notebook()
         self._desk = StoreDesk(store, notebook)
-        self._patience = patience = Patience(rng, settings.cut_off_ms)
+        patience = Patience(rng, settings.cut_off_ms)
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
         self._threads = Threads()
         self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)
@@ -90,6 +91,7 @@ class Life:
         self._crew = Crew(
             tasks, self.rack, self._settler, self._pace, self._desk, plan.roster, settings.cleanup_ms / 1000
         )
+        self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000)
         self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes)
         shared = Claiming(
             store=store,
@@ -181,6 +183,7 @@ class Life:
             self._fetcher.news()
         for id, token in pulse.cancels:
             self._crew.stop_job(id, token, "cancelled on request")
+        self._audit.look()
 
     # -- what the parts tell each other
 
@@ -198,23 +201,16 @@ class Life:
                 failed.__cause__ = error
                 self._over.set_exception(failed)
 
-    async def _woken(self, wake: Wake) -> None:
+    def _woken(self, wake: Wake) -> None:
         if wake.cancel:
             self._keeper.beat_now()
-            await self._drop_revoked()
+            self._audit.look(now=True)
         if wake.urgent:
             self._bypass.call()
         if wake.work or not (wake.urgent or wake.cancel):
             self._fetcher.news()  # an elapsed wait asks once too, in case a wake-up was lost
             if not wake.work:
                 self._bypass.call()
-
-    async def _drop_revoked(self) -> None:
-        """Someone took a running job away by force: stop it, for nothing it does can count any more."""
-        running = set(self._crew.running)  # first: what is claimed while we ask must not be missed in the answer
-        held = await self._patience.ask("held", lambda: self._store.held(self._plan.session))
-        for id, token in running - {(each.id, each.token) for each in held}:
-            self._crew.revoke(id, token)
 
     def _low(self) -> None:
         self._fetcher.poke()
@@ -267,6 +263,7 @@ class Life:
         for job in self.rack.shed(0):
             self._settler.put(Release(job.id, job.token))
         await self._crew.drain(self._settings.grace_ms / 1000, self._forced)
+        await self._audit.stop()
         await self._crew.stop()
         await self._janitor.stop()
         left = await self._settler.finish(FLUSH_S)

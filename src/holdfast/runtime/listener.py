@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from holdfast.core.lease import Wake
 from holdfast.runtime.part import Part
@@ -22,7 +22,7 @@ class Listener(Part):
         session: str,
         timeout_ms: int,
         patience: Patience,
-        on_wake: Callable[[Wake], Awaitable[None]],
+        on_wake: Callable[[Wake], None],
     ) -> None:
         super().__init__()
         self._store = store
@@ -35,5 +35,5 @@ class Listener(Part):
         ready()
         while True:
             wake = await self._patience.ask("wait", lambda: self._store.wait(self._session, self._timeout_ms))
-            await self._on_wake(wake)
+            self._on_wake(wake)
             await asyncio.sleep(0)  # a store that answers at once must not keep the loop
