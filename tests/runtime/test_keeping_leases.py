@@ -230,3 +230,19 @@ async def test_a_first_beat_that_is_answered_after_the_stop_is_no_lost_session()
     assert await heard
     await keeper.stop()
     await store.close()
+
+
+async def test_a_call_for_a_beat_that_comes_during_a_beat_is_not_lost() -> None:
+    store = SlowStore()
+    keeper = Keeper(store, "s", Serves(), WorkerSettings(beat_ms=600_000, ttl_ms=1_800_000), Notebook(), lambda: b"{}")
+    pulses: asyncio.Queue[bool] = asyncio.Queue()
+    keeper.on_pulse = lambda pulse, first: pulses.put_nowait(first)
+    starting = asyncio.create_task(keeper.start(lambda name, error: None))
+    await asyncio.to_thread(store.asked.wait, 10)
+    keeper.beat_now()
+    store.answer.set()
+    await starting
+    async with asyncio.timeout(10):
+        assert [await pulses.get(), await pulses.get()] == [True, False]
+        await keeper.stop()
+    await store.close()

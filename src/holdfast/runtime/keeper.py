@@ -152,6 +152,7 @@ class Keeper:
         failures = 0
         while not self._stopping:
             wait_s = self._settings.beat_ms / 1000
+            now.clear()  # before the beat: who calls while it is under way wants the next one at once
             try:
                 # Claims answered after this moment may belong to a session that this very beat opens again.
                 token = self.newest_token()
@@ -169,7 +170,6 @@ class Keeper:
                 heard_at_s, failures = time.monotonic(), 0
                 if self._notebook:
                     wait_s = min(wait_s, BETWEEN_NOTES_S)
-            now.clear()
             try:
                 await asyncio.wait_for(now.wait(), wait_s)
             except TimeoutError:
