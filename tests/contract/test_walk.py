@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.testing.harness import Harness
+from holdfast.testing.stroll import stroll
 from holdfast.testing.walk import walk
 from tests.contract.harnesses import HARNESSES
 
@@ -23,3 +24,8 @@ def test_a_store_and_the_model_agree_after_every_step(name: str, folder: Path) -
         return HARNESSES[name](fresh)
 
     walk(harness)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_store_and_the_model_agree_on_a_long_way(engine: Harness, seed: int) -> None:
+    stroll(engine, seed)

@@ -10,40 +10,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.core.job import IfParentFails, Job, Lane
+from holdfast.core.gate import LOTS
+from holdfast.core.job import Job
 from holdfast.core.lease import Claimed, ClaimRequest
 from holdfast.core.state import FINISHED, LIVE, State
 from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
 from holdfast.core.view import JobView
-
-
-@dataclass
-class ModelJob:
-    """What the model knows of one job."""
-
-    id: bytes
-    lane: Lane
-    state: State
-    due_at_ms: int
-    max_lost: int
-    unique: str | None = None
-    parent: bytes | None = None
-    if_parent_fails: IfParentFails = "cancel"
-    attempt: int = 0
-    lost: int = 0
-    held: int = 0
-    token: int = 0  # 0 = not held
-    session: str = ""
-    cancel_requested: bool = False
-    felled_by: bytes | None = None  # the dead job that took this one down, and whose replay brings it back
-
-    @property
-    def gates(self) -> tuple[str, ...]:
-        return tuple(f"limit:{key}" for key in (*self.lane.limits, *self.lane.keys))
-
-    @property
-    def must_start(self) -> bool:
-        return self.lane.limited or self.lost > 0
+from holdfast.testing.model_job import ModelJob
+from holdfast.testing.starts import Starts
 
 
 @dataclass
@@ -51,6 +25,7 @@ class Model:
     """All jobs, and the few totals that are never forgotten."""
 
     ceilings: Mapping[str, int]  # concurrency by limit key
+    starts: Starts = field(default_factory=Starts)
     jobs: dict[bytes, ModelJob] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)  # names of queues
     enqueued: int = 0
@@ -69,6 +44,7 @@ class Model:
             return holder.id, True
         due_at_ms = now_ms + job.delay_ms
         entry = ModelJob(job.id, job.lane, _waiting(due_at_ms, now_ms), due_at_ms, job.policy.max_lost, key)
+        entry.expires_at_ms = None if job.expires_ms is None else now_ms + job.expires_ms
         if job.after:
             entry.parent, entry.if_parent_fails = job.after[0], job.if_parent_fails
             self._meet_parent(entry, now_ms)
@@ -101,11 +77,16 @@ class Model:
         waits = job.state is State.ready or (job.state is State.scheduled and job.due_at_ms <= now_ms)
         return (
             waits
+            and not job.overdue(now_ms)
             and lane.priority <= request.least_urgent
             and lane.queue not in self.paused
             and request.serves.can(lane.queue, lane.task, lane.needs)
-            and all(self._running(key) < self.ceilings[key] for key in (*lane.limits, *lane.keys))
+            and all(self._running(key) < self.ceilings.get(key, LOTS) for key in (*lane.limits, *lane.keys))
         )
+
+    def _timed(self, job: ModelJob) -> bool:
+        """Ruled by a rate or a breaker: whether it may run is told by time, which the model does not foresee."""
+        return job.lane.breaker is not None or self.starts.rule(job.lane)
 
     def _running(self, key: str) -> int:
         return sum(1 for job in self.jobs.values() if job.token and key in (*job.lane.limits, *job.lane.keys))
@@ -121,29 +102,34 @@ class Model:
     ) -> None:
         """Check that what was given was allowed, and that nothing better was left behind."""
         assert len(given) <= request.limit
-        lines = self._lines(before)
+        lines = self._lines(before, now_ms)
         urgent = sum(1 for claimed in given if claimed.lane.limited or claimed.lost)
         assert urgent <= request.slots, "more were given that must start at once than there are slots"
         no_slot = urgent == request.slots
         for claimed in given:
             job = self.jobs[claimed.id]
             assert self.eligible(job, request, now_ms), f"{job} was given though it may not run"
-            line = lines[job.lane.id]
-            ahead = line[: line.index(job.id)]
-            assert no_slot or not ahead, "a job was given before one that stood ahead of it in its lane"
-            assert all(self.jobs[id].lost for id in ahead), "only a suspect that finds no slot may be passed over"
-            line.remove(job.id)
+            line = lines.get(job.lane.id, [])
+            if job.id in line:
+                ahead = line[: line.index(job.id)]
+                assert no_slot or not ahead, "a job was given before one that stood ahead of it in its lane"
+                assert all(self.jobs[id].lost for id in ahead), "only a suspect that finds no slot may be passed over"
+                line.remove(job.id)
+            else:
+                assert before[job.id].state is State.blocked, "a job was given that had not waited"
+            self.starts.add(claimed, now_ms)
             job.state, job.token, job.session = State.running, claimed.token, request.session
             job.attempt += 1
             assert (claimed.attempt, claimed.lost, claimed.held) == (job.attempt, job.lost, job.held)
             assert not job.cancel_requested
         self._nothing_better(given, request, lines, request.slots - urgent, all_given=all_given, now_ms=now_ms)
 
-    def _lines(self, before: Mapping[bytes, JobView]) -> dict[int, list[bytes]]:
+    def _lines(self, before: Mapping[bytes, JobView], now_ms: int) -> dict[int, list[bytes]]:
         """The waiting jobs of each lane in the order of (due, id), as the store's own views tell it."""
         lines: dict[int, list[bytes]] = {}
         for view in sorted(before.values(), key=lambda view: (view.due_at_ms, view.id)):
-            if view.state in (State.ready, State.scheduled):
+            expired = view.expires_at_ms is not None and view.expires_at_ms <= now_ms
+            if view.state in (State.ready, State.scheduled) and not expired:
                 lines.setdefault(view.lane.id, []).append(view.id)
         return lines
 
@@ -158,7 +144,8 @@ class Model:
         now_ms: int,
     ) -> None:
         heads = [self.jobs[line[0]] for line in lines.values() if line]
-        left = [job for job in heads if self.eligible(job, request, now_ms) and (slots > 0 or not job.must_start)]
+        heads = [job for job in heads if not self._timed(job) and (slots > 0 or not job.must_start)]
+        left = [job for job in heads if self.eligible(job, request, now_ms)]
         best = min((job.lane.priority for job in left), default=None)
         if best is not None:
             worst = max((claimed.lane.priority for claimed in given), default=0)
@@ -175,6 +162,8 @@ class Model:
             return "stale"
         if isinstance(transition, Lose):
             self.lost += 1
+        if isinstance(transition, Release) and not transition.started:
+            self.starts.forget(job.id, job.token)
         if job.cancel_requested and not isinstance(transition, Succeed):
             job.attempt, job.lost = _spent(job, transition)
             self._end(job, State.cancelled, now_ms)
@@ -184,6 +173,8 @@ class Model:
 
     def _apply(self, job: ModelJob, transition: Transition, now_ms: int) -> None:
         job.attempt, job.lost = _spent(job, transition)
+        if not isinstance(transition, Release):
+            job.expires_at_ms = None  # it was started in time
         if isinstance(transition, Snooze | Hold):
             job.held += 1
         if isinstance(transition, Succeed):
@@ -241,20 +232,33 @@ class Model:
         if job.unique is not None and self._holder(job.lane.task, job.unique) is not None:
             return "unique_held"
         job.attempt = job.lost = job.held = 0
+        job.expires_at_ms = None
         self._wait(job, now_ms, now_ms)
         for other in self.jobs.values():
             if other.felled_by == id and other.state is State.cancelled:
                 other.state, other.felled_by = State.blocked, None
         return "retried"
 
-    def discard(self, id: bytes) -> int:
+    def expire(self, id: bytes, now_ms: int) -> None:
+        """A store has cancelled a job that was not started in time."""
+        assert self.jobs[id].overdue(now_ms), "a job was cancelled that nobody cancelled"
+        self._end(self.jobs[id], State.cancelled, now_ms)
+
+    def discard(self, id: bytes, now_ms: int) -> int:
         """How many jobs a store should say it has removed."""
         job = self.jobs.get(id)
         if job is None or job.state is not State.dead:
             return 0
-        del self.jobs[id]
+        self.remove(id, now_ms)
         self.discarded += 1
         return 1
+
+    def remove(self, id: bytes, now_ms: int) -> None:
+        """A finished job goes for good; those who still wait for it never could run."""
+        assert self.jobs[id].state in FINISHED, "a job was removed that had not ended"
+        del self.jobs[id]
+        for child in [job for job in self.jobs.values() if job.parent == id and job.state is State.blocked]:
+            self._end(child, State.cancelled, now_ms)
 
     # -- judging
 
@@ -271,7 +275,7 @@ class Model:
                 counted = (view.attempt, view.lost, view.held, view.cancel_requested)
                 assert counted == (job.attempt, job.lost, job.held, job.cancel_requested), f"{view} is not {job}"
         used = Counter(key for job in self.jobs.values() if job.token for key in (*job.lane.limits, *job.lane.keys))
-        assert all(count <= self.ceilings[key] for key, count in used.items()), f"a limit is exceeded: {used}"
+        assert all(count <= self.ceilings.get(key, LOTS) for key, count in used.items()), f"a limit is exceeded: {used}"
 
 
 def _waiting(due_at_ms: int, now_ms: int) -> State:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from holdfast.core.gate import GateChange, GateRule, Pause
+from holdfast.core.gate import Gate, GateChange, GateRule, Pause
 from holdfast.core.job import LEAST_URGENT, Job
 from holdfast.core.lease import Claimed, ClaimRequest, Serves
 from holdfast.core.state import FINISHED, State
 from holdfast.core.transition import Lose, Release, Transition
-from holdfast.core.view import JobView
+from holdfast.core.view import JobView, Retention
 from holdfast.testing.bench import SWEEP_MS, Bench
 from holdfast.testing.hand import ENDINGS, Hand, next_seq
 from holdfast.testing.harness import Harness
-from holdfast.testing.model import Model, ModelJob
+from holdfast.testing.model import Model
+from holdfast.testing.model_job import ModelJob
+from holdfast.testing.starts import Starts
 
 TTL_MS = 4_000
 PATIENCE_MS = TTL_MS + 17_000  # a silent session's jobs are back by then, even after a gap (D6)
@@ -22,10 +24,15 @@ PATIENCE_MS = TTL_MS + 17_000  # a silent session's jobs are back by then, even 
 class Tandem:
     """Both riders, the workers that are alive, and everything that was ever handed out."""
 
-    def __init__(self, harness: Harness, bench: Bench, ceilings: Mapping[str, int]) -> None:
+    def __init__(self, harness: Harness, bench: Bench, rules: Sequence[GateRule]) -> None:
         self.harness = harness
         self.bench = bench
-        self.model = Model(ceilings)
+        self.rules = rules
+        keys = {rule.key.removeprefix("limit:"): rule for rule in rules if rule.breaker is None}
+        self.model = Model(
+            {key: rule.concurrency for key, rule in keys.items() if rule.concurrency is not None},
+            Starts({key: rule for key, rule in keys.items() if rule.interval_us is not None}),
+        )
         self.made: list[Job] = []
         self.given: list[tuple[Claimed, str]] = []  # with the session that got it
         self.alive: dict[str, Hand] = {}
@@ -33,10 +40,8 @@ class Tandem:
         self._hired = 0
 
     @classmethod
-    async def open(cls, harness: Harness, ceilings: Mapping[str, int]) -> Tandem:
-        bench = await Bench.open(harness)
-        await bench.declare(*(GateRule(f"limit:{key}", concurrency=cap) for key, cap in ceilings.items()))
-        return cls(harness, bench, ceilings)
+    async def open(cls, harness: Harness, rules: Sequence[GateRule]) -> Tandem:
+        return cls(harness, await Bench.open(harness), rules)
 
     @property
     def now_ms(self) -> int:
@@ -58,7 +63,8 @@ class Tandem:
     # -- producers
 
     async def put(self, jobs: Sequence[Job]) -> None:
-        answers = await self.bench.put(*jobs)
+        # Rules come with the jobs, as those of an app do: a store may forget them while nobody is ruled.
+        answers = await self.bench.put(*jobs, rules=self.rules)
         expected = [self.model.enqueue(job, self.now_ms) for job in jobs]
         assert [(answer.id, answer.existing) for answer in answers] == expected
         self.made += [job for job, answer in zip(jobs, answers, strict=True) if not answer.existing]
@@ -85,18 +91,29 @@ class Tandem:
         self, hand: Hand, limit: int, slots: int, least_urgent: int = LEAST_URGENT, *, unheard: bool = False
     ) -> list[Claimed]:
         """A claim, asked again as it was when the first answer went unheard."""
-        before, seq = await self.views(), next_seq()
+        before, breakers, seq = await self.views(), await self.bench.store.gates("breaker:"), next_seq()
         answer = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
         given = list(answer.jobs)
         if given and unheard:
             again = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
             assert sorted((job.id, job.token) for job in again.jobs) == sorted((job.id, job.token) for job in given)
+        await self._follow_expiry()
+        self._check_breakers(breakers, given)
         request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent)
         self.model.claimed(given, request, before, all_given=not answer.again, now_ms=self.now_ms)
         newest = {job.id: job.token for job, _ in self.given}
         assert all(job.token > newest.get(job.id, 0) for job in given), "a token did not grow"
         self.given += [(claimed, hand.session) for claimed in given]
         return given
+
+    def _check_breakers(self, before: Sequence[Gate], given: Sequence[Claimed]) -> None:
+        """An open breaker lets nobody through, a half-open one its one probe."""
+        for gate in before:
+            through = [job for job in given if f"breaker:{job.lane.breaker}" == gate.key]
+            if gate.open_until_ms > self.now_ms or (gate.breaker_open and gate.probe_token):
+                assert not through, f"{gate.key} is open and let a job through"
+            elif gate.breaker_open:
+                assert [job.probe for job in through] in ([], [True]), f"{gate.key} let more through than its probe"
 
     async def settle(self, hand: Hand, transitions: Sequence[Transition], *, unheard: bool = False) -> None:
         seq = next_seq()
@@ -135,7 +152,14 @@ class Tandem:
         assert await self.bench.retry(id) == [self.model.retry(id, self.now_ms)]
 
     async def discard(self, id: bytes) -> None:
-        assert await self.bench.store.discard([id], now_ms=self.now_ms) == self.model.discard(id)
+        assert await self.bench.store.discard([id], now_ms=self.now_ms) == self.model.discard(id, self.now_ms)
+
+    async def prune(self) -> None:
+        """Remove what has ended well or was cancelled; the store may take as many as it likes."""
+        await self.bench.store.prune(Retention(succeeded_ms=0, cancelled_ms=0), now_ms=self.now_ms)
+        views = await self.views()
+        for id in [id for id, job in self.model.jobs.items() if id not in views and job.state is not State.dead]:
+            self.model.remove(id, self.now_ms)
 
     async def pause_or_resume(self, queue: str) -> None:
         if queue in self.model.paused:
@@ -156,6 +180,9 @@ class Tandem:
     async def sweep(self, ms: int) -> None:
         await self.bench.sweep(ms, *self.alive.values())
         await self._notice()
+        await self._follow_expiry()
+        late = [job for job in self.model.jobs.values() if job.overdue(self.now_ms)]
+        assert not late, f"{late[0]} waits though its time to start is over"
 
     async def outage(self, ms: int) -> None:
         """Nobody beats or sweeps; who lives beats first when it is over."""
@@ -172,6 +199,13 @@ class Tandem:
                 assert self.now_ms - self.silent[job.session] >= TTL_MS, "a lease was taken too early"
                 assert self.model.settle(Lose(job.id, job.token), self.now_ms) == "done"
 
+    async def _follow_expiry(self) -> None:
+        """Follow the store in when it meets a job that was not started in time."""
+        views = await self.views()
+        for job in [job for job in self.model.jobs.values() if job.overdue(self.now_ms)]:
+            if job.state not in FINISHED and views[job.id].state is State.cancelled:
+                self.model.expire(job.id, self.now_ms)
+
     # -- judging
 
     async def views(self) -> dict[bytes, JobView]:
@@ -184,7 +218,7 @@ class Tandem:
         counts = await self.bench.store.count()
         assert (counts.enqueued, counts.discarded) == (self.model.enqueued, self.model.discarded)
         assert (counts.lost, counts.stale) == (self.model.lost, self.model.stale)
-        for gate in await self.bench.store.gates("limit:"):
+        for gate in [gate for gate in await self.bench.store.gates("limit:") if gate.rule.concurrency is not None]:
             running = [job for job in self.model.jobs.values() if job.token and gate.key in job.gates]
             assert gate.used == len(running), f"{gate.key} counts {gate.used} slots, {len(running)} run"
 
@@ -213,5 +247,8 @@ class Tandem:
         while job.parent is not None:
             if job.if_parent_fails == "wait":
                 return False
-            job = self.model.jobs[job.parent]
+            parent = self.model.jobs.get(job.parent)
+            if parent is None:
+                break
+            job = parent
         return True

@@ -1,0 +1,100 @@
+"""A long walk by seed: the same rules as the random walk, hundreds of steps on one store, the same way every time.
+
+The random walk is short, and shrinks what it finds; this one goes far enough for what needs a long story
+(a holder overtaken by another, a job lost too often), and is the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from holdfast.core.state import State
+from holdfast.testing.hand import ENDINGS
+from holdfast.testing.harness import Harness
+from holdfast.testing.walk import AFTER, DELAYS, EXPIRIES, MAX_LOST, OPERATIONS, SPANS_MS, TURNS, UNIQUES, StoreWalk
+
+FAR = 1 << 20
+LOOK_EVERY = 4  # steps between two comparisons of everything
+
+
+class Stroll:
+    """Draws for the rules what hypothesis draws for them in the random walk."""
+
+    def __init__(self, walk: StoreWalk, rng: Random) -> None:
+        self.walk = walk
+        self.rng = rng
+
+    def picks(self, most: int) -> list[int]:
+        return [self.rng.randrange(FAR) for _ in range(self.rng.randint(1, most))]
+
+    def seldom(self) -> bool:
+        return self.rng.random() < 0.25
+
+    def put(self) -> None:
+        choice = self.rng.choice
+        self.walk.put(self.picks(6), choice(DELAYS), choice(UNIQUES), choice(MAX_LOST), choice(EXPIRIES))
+
+    def put_after(self) -> None:
+        self.walk.put_after(self.picks(2), self.rng.choice(DELAYS), self.rng.choice(AFTER))
+
+    def put_again(self) -> None:
+        self.walk.put_again(self.rng.randrange(FAR))
+
+    def claim(self) -> None:
+        if self.walk.tandem.alive:
+            limit, taken = self.rng.randint(1, 8), self.rng.randint(0, 4)
+            self.walk.claim(self.rng.randrange(FAR), limit, taken, self.seldom(), self.seldom())
+
+    def settle(self) -> None:
+        if self.walk.tandem.given and self.walk.tandem.alive:
+            self.walk.settle(self.picks(3), self.rng.choice(sorted(ENDINGS)), self.seldom(), self.seldom())
+
+    def turn_over(self) -> None:
+        self.walk.turn_over(self.rng.randrange(FAR), self.rng.choice(TURNS))
+
+    def cancel(self) -> None:
+        self.walk.cancel(self.rng.randrange(FAR), self.rng.random() < 0.5)
+
+    def bring_back_or_discard(self) -> None:
+        if any(job.state is State.dead for job in self.walk.model.jobs.values()):
+            self.walk.bring_back_or_discard(self.rng.randrange(FAR), self.seldom())
+
+    def operate(self) -> None:
+        self.walk.operate(self.rng.choice(OPERATIONS))
+
+    def let_time_pass(self) -> None:
+        self.walk.let_time_pass(self.rng.choice(SPANS_MS), self.rng.random() < 0.5)
+
+
+# How often each step is taken, so that most jobs are claimed and ended and some are not.
+STEPS: Final[dict[Callable[[Stroll], None], int]] = {
+    Stroll.put: 3,
+    Stroll.put_after: 2,
+    Stroll.put_again: 1,
+    Stroll.claim: 7,
+    Stroll.settle: 6,
+    Stroll.turn_over: 1,
+    Stroll.cancel: 1,
+    Stroll.bring_back_or_discard: 1,
+    Stroll.operate: 1,
+    Stroll.let_time_pass: 2,
+}
+
+
+def stroll(harness: Harness, seed: int, *, steps: int = 200) -> None:
+    """Go `steps` steps; the store and the model agree all the way, and in the end everything that can run does."""
+    walk, rng = StoreWalk(harness), Random(seed)
+    went = Stroll(walk, rng)
+    kinds, weights = list(STEPS), list(STEPS.values())
+    walk.begin(went.picks(12))
+    try:
+        for number in range(steps):
+            rng.choices(kinds, weights)[0](went)
+            if number % LOOK_EVERY == 0:
+                walk.agree()
+    except BaseException:
+        walk.abandon()
+        raise
+    walk.teardown()
