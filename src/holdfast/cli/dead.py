@@ -11,6 +11,7 @@ from holdfast.cli.bulk import is_query, run_action, words_to_which
 from holdfast.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import Asking, Listing, bulk_options, command
+from holdfast.core.duration import text_of_ms
 from holdfast.core.errors import UsageError
 from holdfast.core.state import State
 
@@ -49,10 +50,13 @@ async def groups_body(terminal: Terminal, queue: str | None, limit: int) -> None
     from holdfast.ops.shape import cause_shape
 
     async with terminal.operator() as operator:
-        causes = await operator.causes(queue, limit=limit)
+        causes, now_ms = await operator.causes(queue, limit=limit), operator.now_ms()
     shapes = [cause_shape(cause) for cause in causes]
     columns = ("count", "cause", "task", "error", "message", "last", "sample")
-    rows = [(s["count"], s["cause"], s["task"], s["error"], s["message"], s["last_at"], s["sample"]) for s in shapes]
+    rows = []
+    for cause, s in zip(causes, shapes, strict=True):
+        last = f"{text_of_ms(max(0, now_ms - cause.last_at_ms))} ago"
+        rows.append((s["count"], s["cause"], s["task"], s["error"], s["message"], last, s["sample"]))
     terminal.table("groups", columns, rows, shapes)
 
 

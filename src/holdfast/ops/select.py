@@ -29,7 +29,7 @@ class AmbiguousId(UsageError):
 
 async def resolve(store: Store, text: str) -> bytes:
     """The id that `text` names: a whole id, or an end that only one job has."""
-    text = text.strip().lower()
+    text = text.strip().lower().removeprefix("…")  # as narrow tables show it
     try:
         return id_bytes(text)
     except InvalidOption:
