@@ -234,6 +234,9 @@ def test_the_states_of_the_core_are_the_words_of_the_tables(cli: Cli) -> None:
         ("jobs", "nonsense"),
         ("cancel", "state:ready"),
         ("job", "caf\udce9"),
+        ("cancel", "state:ready", "--yes", "--reason", "caf\udce9"),
+        ("pause", "default", "--reason", "caf\udce9"),
+        ("jobs", "queue:caf\udce9"),
         ("pause",),
     ],
 )

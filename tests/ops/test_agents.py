@@ -130,6 +130,16 @@ async def test_transient_is_retried_permanent_is_dead(agents: Agents, store: Sto
     assert cause.message == "bad address"
 
 
+async def test_a_message_may_hold_any_text(agents: Agents, store: Store) -> None:
+    (id,) = await put(store, job())
+    claimed = await got(agents)
+    answer = await agents.fail(id_text(id), claimed.token, "caf\udce9", kind="permanent")
+    assert answer.state is State.dead
+    (view,) = await store.get([id])
+    assert view is not None
+    assert view.reason == "caf\\udce9"
+
+
 async def test_the_last_attempt_is_dead(agents: Agents, store: Store) -> None:
     (id,) = await put(store, job(policy=Policy(attempts=1)))
     claimed = await got(agents)

@@ -10,7 +10,8 @@ from typing import Final
 
 import click
 
-from holdfast.core.errors import HoldfastError
+from holdfast.core.errors import HoldfastError, UsageError
+from holdfast.core.text import is_storable
 
 # section → command → (module under holdfast.cli, one line of help)
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
@@ -112,6 +113,7 @@ def run(words: Sequence[str]) -> int:
     """Run the command and answer its exit code: the only place where errors become codes."""
     as_json = "--json" in words or "--jsonl" in words
     try:
+        _refuse_broken_text(words)
         answer = holdfast.main(args=list(words), prog_name="holdfast", standalone_mode=False)
     except click.exceptions.Exit as stop:
         return stop.exit_code
@@ -134,6 +136,15 @@ def run(words: Sequence[str]) -> int:
         _refuse(error.code, error.message, error.fix, as_json=as_json)
         return meaning_of(error).exit
     return answer if isinstance(answer, int) else 0
+
+
+def _refuse_broken_text(words: Sequence[str]) -> None:
+    """Bytes that are no text come in as half characters, which no store can keep and no name can hold."""
+    for word in words:
+        if not is_storable(word):
+            raise UsageError(
+                f"{word!r} is not UTF-8 text", fix="check the terminal's locale, or the program that calls"
+            )
 
 
 def _refuse(code: str, message: str, fix: str, *, as_json: bool) -> None:

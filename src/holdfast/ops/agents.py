@@ -18,6 +18,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
 from holdfast.core.outcome import HandedBack, Limited, Outcome, Raised, Returned
 from holdfast.core.state import State
+from holdfast.core.text import storable
 from holdfast.core.transition import Failure
 from holdfast.core.view import JobView
 from holdfast.ops.bulk import Decision
@@ -121,11 +122,12 @@ class Agents:
         view = await self._held(id, token)
         if isinstance(view, LeaseAnswer):
             return view
+        message = storable(message)
         if kind == "rate-limited":
             outcome: Outcome = Limited(retry_after_ms, None, message)
         else:
             cause = cause_of("agent", view.lane.task, kind, message=message)
-            outcome = Raised(Failure(kind, "agent", message[:2_000], cause=cause), retry_after_ms)
+            outcome = Raised(Failure(kind, "agent", message, cause=cause), retry_after_ms)
         return await self._settle(view, token, outcome, "agent.fail", message)
 
     async def release(self, id: str, token: int, *, reason: str = "") -> LeaseAnswer:
@@ -133,7 +135,7 @@ class Agents:
         view = await self._held(id, token)
         if isinstance(view, LeaseAnswer):
             return view
-        return await self._settle(view, token, HandedBack(started=True), "agent.release", reason)
+        return await self._settle(view, token, HandedBack(started=True), "agent.release", storable(reason))
 
     # -- inside
 
