@@ -137,3 +137,19 @@ def test_waiting_in_vain_advises_a_command(cli: Cli) -> None:
     ran = cli("enqueue", "t", "--wait", "10ms", code=7)
     assert f"holdfast explain {ran.out.strip()}" in ran.err
     assert "job.explain()" not in ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--delay", "5m", "--at", "2030-01-31T08:00:00+01:00"), "--delay and --at contradict"),
+        (("--on-duplicate", "replace"), "--on-duplicate"),
+        (("--priority", "urgent"), "--priority 'urgent' is unknown"),
+        (("--id", "hello"), "--id 'hello' is not a job id"),
+    ],
+)
+def test_what_is_wrong_with_an_option_is_said_in_flags(cli: Cli, words: tuple[str, ...], says: str) -> None:
+    ran = cli("enqueue", "t", *words, code=None)
+    assert ran.code == 2
+    assert says in ran.err
+    assert "=" not in ran.err

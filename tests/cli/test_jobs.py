@@ -135,6 +135,7 @@ def test_retry_with_edited_arguments(cli: Cli) -> None:
     assert (shape["state"], shape["args"]) == ("scheduled", {"to": "fixed"})
     cli("retry", ids[1], "--args", "[1]", code=2)
     cli("retry", ids[1], "--args", "{", code=2)
+    assert "--args and --patch" in cli("retry", ids[1], "--args", "{}", "--patch", "{}", code=2).err
 
 
 def test_retry_that_meets_a_unique_key_is_a_conflict(cli: Cli) -> None:
@@ -153,6 +154,9 @@ def test_retry_that_meets_a_unique_key_is_a_conflict(cli: Cli) -> None:
     assert f"job {id_text(holder.id)} holds its unique key" in ran.err
     assert cli("retry", id_text(dead), "--json", code=4).json["holders"] == {id_text(dead): id_text(holder.id)}
     cli("dead", "retry", "state:dead", "--yes", code=4)
+    cli("dead", "retry", "--all", "--yes", code=4)
+    cli.seed(lambda store: kill(store, job()))
+    assert cli("dead", "retry", "--all", "--yes", "--json").json["answers"] == {"retried": 1, "unique_held": 1}
 
 
 def test_running_jobs_are_asked_to_stop(cli: Cli) -> None:

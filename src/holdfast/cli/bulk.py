@@ -77,12 +77,10 @@ def _tell(terminal: Terminal, report: BulkReport) -> None:
 def _exit(report: BulkReport, *, named: bool) -> int:
     """A query that matches nothing is no failure; a job asked for by name that could not be changed is.
 
-    So is a query that could change nothing of what it matched, because of unique keys.
+    So is a query that could change nothing of what it matched.
     """
-    if report.dry_run or report.done == report.matched:
+    if report.dry_run or report.done == report.matched or (report.done and not named):
         return OK.exit
-    if "unique_held" in report.answers and (named or not report.done):
+    if "unique_held" in report.answers:
         return CONFLICT.exit
-    if not named:
-        return OK.exit
     return NOT_FOUND.exit if set(report.answers) == {"gone"} else REFUSED.exit

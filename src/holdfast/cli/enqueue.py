@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -66,7 +67,7 @@ async def enqueue_body(
             for note in notes:
                 terminal.say(f"note: {note}")
             asked["after"] = [id_text(await resolve(app.store, parent)) for parent in asked["after"]]
-            handle = await app.enqueue(task, args, **_options(asked))
+            handle = await _ask(app, task, args, _options(asked))
             shape: dict[str, Any] = {"id": handle.id, "task": task, "existing": handle.existing, "notes": notes}
             if not terminal.json:
                 terminal.text(handle.id)
@@ -81,6 +82,25 @@ async def enqueue_body(
     elif wait is not None:
         terminal.text(msgspec.json.encode(shape["result"]).decode())
     return CONFLICT.exit if handle.existing and not existing_ok and wait is None else OK.exit
+
+
+async def _ask(app: Holdfast, task: str, args: dict[str, Any], options: CallOptions) -> JobHandle[Any]:
+    try:
+        return await app.enqueue(task, args, **options)
+    except InvalidOption as error:
+        raise InvalidOption(_flags(error.message), fix=_flags(error.fix)) from error
+
+
+def _flags(text: str) -> str:
+    """What is said of Python's options, in the words of the command line: on_duplicate= is --on-duplicate here."""
+    text = text.replace("unique=True", "--unique KEY")
+    names = "priority|delay|at|expires_in|unique_for|on_duplicate|unique|after|needs|tags|group|cost|timeout|id"
+    flag = {"tags": "tag"}
+    return re.sub(
+        rf"\b({names})=(?P<value>['\"\d-])?",
+        lambda m: f"--{flag.get(m[1], m[1]).replace('_', '-')}{' ' + m['value'] if m['value'] else ''}",
+        text,
+    )
 
 
 async def _result(

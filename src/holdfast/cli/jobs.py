@@ -11,6 +11,7 @@ from holdfast.cli.bulk import run_action, words_to_which
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import Asking, bulk_options, command, duration, json_object
 from holdfast.core.duration import text_of_ms
+from holdfast.core.errors import UsageError
 from holdfast.core.ids import id_text
 
 if TYPE_CHECKING:
@@ -142,6 +143,8 @@ async def run_retry(
     patch: dict[str, Any] | None,
 ) -> int:
     """Bring dead jobs back."""
+    if args is not None and patch is not None:
+        raise UsageError("--args and --patch exclude each other", fix="--args replaces all, --patch changes some")
     async with terminal.operator() as operator:
 
         async def act(**how: Any) -> Any:
