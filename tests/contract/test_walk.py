@@ -26,6 +26,6 @@ def test_a_store_and_the_model_agree_after_every_step(name: str, folder: Path) -
     walk(harness)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_store_and_the_model_agree_on_a_long_way(engine: Harness, seed: int) -> None:
     stroll(engine, seed)

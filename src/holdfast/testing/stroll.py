@@ -16,6 +16,7 @@ from holdfast.testing.harness import Harness
 from holdfast.testing.walk import AFTER, DELAYS, EXPIRIES, MAX_LOST, OPERATIONS, SPANS_MS, TURNS, UNIQUES, StoreWalk
 
 FAR = 1 << 20
+ENOUGH = 3  # workers that are alive, for most of the jobs to be run
 LOOK_EVERY = 4  # steps between two comparisons of everything
 
 
@@ -34,7 +35,8 @@ class Stroll:
 
     def put(self) -> None:
         choice = self.rng.choice
-        self.walk.put(self.picks(6), choice(DELAYS), choice(UNIQUES), choice(MAX_LOST), choice(EXPIRIES))
+        unique = choice(UNIQUES) if self.seldom() else None  # jobs of one key are mostly one job
+        self.walk.put(self.picks(6), choice(DELAYS), unique, choice(MAX_LOST), choice(EXPIRIES))
 
     def put_after(self) -> None:
         self.walk.put_after(self.picks(2), self.rng.choice(DELAYS), self.rng.choice(AFTER))
@@ -52,7 +54,8 @@ class Stroll:
             self.walk.settle(self.picks(3), self.rng.choice(sorted(ENDINGS)), self.seldom(), self.seldom())
 
     def turn_over(self) -> None:
-        self.walk.turn_over(self.rng.randrange(FAR), self.rng.choice(TURNS))
+        few = len(self.walk.tandem.alive) < ENOUGH
+        self.walk.turn_over(self.rng.randrange(FAR), "hire" if few else self.rng.choice(TURNS))
 
     def cancel(self) -> None:
         self.walk.cancel(self.rng.randrange(FAR), self.rng.random() < 0.5)
@@ -62,7 +65,8 @@ class Stroll:
             self.walk.bring_back_or_discard(self.rng.randrange(FAR), self.seldom())
 
     def operate(self) -> None:
-        self.walk.operate(self.rng.choice(OPERATIONS))
+        paused = sorted(self.walk.model.paused)
+        self.walk.operate(paused[0] if paused else self.rng.choice(OPERATIONS))
 
     def let_time_pass(self) -> None:
         self.walk.let_time_pass(self.rng.choice(SPANS_MS), self.rng.random() < 0.5)
@@ -83,7 +87,7 @@ STEPS: Final[dict[Callable[[Stroll], None], int]] = {
 }
 
 
-def stroll(harness: Harness, seed: int, *, steps: int = 200) -> None:
+def stroll(harness: Harness, seed: int, *, steps: int = 300) -> None:
     """Go `steps` steps; the store and the model agree all the way, and in the end everything that can run does."""
     walk, rng = StoreWalk(harness), Random(seed)
     went = Stroll(walk, rng)

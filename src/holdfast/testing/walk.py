@@ -32,7 +32,7 @@ RULES = [
     GateRule("limit:k1", concurrency=1),
     GateRule("limit:k2", concurrency=2),
     GateRule("limit:slow", interval_us=700_000, burst=2),
-    GateRule("breaker:shaky", breaker=BreakerRule(failures=2, cooldown_ms=4_000, probe_after_ms=4_000)),
+    GateRule("breaker:shaky", breaker=BreakerRule(failures=1, cooldown_ms=4_000, probe_after_ms=4_000)),
 ]
 LANES: list[JobOptions] = [
     {},
@@ -46,6 +46,7 @@ LANES: list[JobOptions] = [
     {"needs": ("gpu",)},
     {"task": "slow", "limits": ("slow",)},
     {"task": "shaky", "breaker": "shaky"},
+    {"task": "shaky", "breaker": "shaky", "group": "acme", "priority": 3},
 ]
 WORKERS = [Serves(capabilities=("gpu",)), Serves(queues=("default",)), Serves(tasks=("other",))]
 MAX_WORKERS = 4
