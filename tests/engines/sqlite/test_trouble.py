@@ -13,6 +13,7 @@ from holdfast.core.errors import (
     InvalidOption,
     SchemaOutdated,
     StoreCorrupt,
+    StoreError,
     StoreFull,
     StoreTimeout,
     StoreUnreachable,
@@ -20,7 +21,7 @@ from holdfast.core.errors import (
 from holdfast.core.job import Job, Lane, Policy
 from holdfast.core.lease import Beat, ClaimRequest, Serves
 from holdfast.core.state import State
-from holdfast.core.transition import Succeed
+from holdfast.core.transition import Snooze, Succeed
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.library import library
 
@@ -214,4 +215,18 @@ async def test_jobs_that_wait_for_each_other_are_refused_and_a_long_chain_in_any
     assert [answer.state for answer in answers[-2:]] == [State.blocked, State.ready]
     assert await store.cancel([one], "all of it") == ["cancelled"]
     assert (await store.count()).total(State.cancelled) == 4_999
+    await store.close()
+
+
+async def test_what_can_never_be_written_is_not_called_an_outage(tmp_path: Path) -> None:
+    """An outage is asked again for minutes; a value that no column takes must be seen for what it is."""
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    await store.enqueue([job(1)])
+    await store.beat(Beat("s", 15_000, Serves()))
+    (held,) = (await store.claim(ClaimRequest("s", Serves(), 1, 1, 1))).jobs
+    with pytest.raises(OverflowError) as caught:
+        await store.settle("s", 1, [Snooze(held.id, held.token, 1 << 80)])
+    assert not isinstance(caught.value, StoreError)
+    (settled,) = await store.settle("s", 2, [Succeed(held.id, held.token)])
+    assert settled.answer == "done"
     await store.close()

@@ -64,7 +64,10 @@ class Guests:
                 raise
             plain.execute("RELEASE holdfast")
         except library.Error as error:
-            raise translate(error, "enqueue") from error
+            translated = translate(error, "enqueue")
+            if translated is error:
+                raise
+            raise translated from error
         finally:
             del mine, conn
             self._watch()

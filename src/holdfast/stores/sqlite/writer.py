@@ -189,6 +189,15 @@ def _resolve(requests: list[Request]) -> None:
         request.resolve()
 
 
+# The driver's words for values that cannot be bound or rows that cannot be; the file itself is well.
+NOT_ITS_TROUBLE: tuple[type[BaseException], ...] = (
+    library.IntegrityError,
+    library.DataError,
+    library.InterfaceError,
+    library.ProgrammingError,
+)
+
+
 def translate(error: BaseException, verb: str) -> BaseException:
     """The engine's own error for what the driver raised, with the driver's chained."""
     if isinstance(error, msgspec.DecodeError):
@@ -197,6 +206,8 @@ def translate(error: BaseException, verb: str) -> BaseException:
         return corrupt
     if isinstance(error, HoldfastError) or not isinstance(error, (library.Error, OSError)):
         return error
+    if isinstance(error, NOT_ITS_TROUBLE):
+        return error  # what was asked cannot be written, now or later: no reason to ask again
     code = getattr(error, "sqlite_errorname", "") or ""
     answer: StoreError
     if code.startswith("SQLITE_FULL") or getattr(error, "errno", None) == 28:

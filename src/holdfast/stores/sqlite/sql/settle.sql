@@ -5,7 +5,8 @@
 SELECT id, state, token, lane, attempt, lost, flags, charged, claimed_ms, reason, held_since_ms FROM hf_job WHERE id IN (:keys);
 
 -- name: job_succeeded
-UPDATE hf_job SET state = 4, token = NULL, charged = NULL, finished_ms = ? WHERE id IN (:keys);
+UPDATE hf_job SET state = 4, token = NULL, charged = NULL, reason = NULL, cause = NULL, error_type = NULL, finished_ms = ?
+WHERE id IN (:keys);
 
 -- name: result_put
 INSERT OR REPLACE INTO hf_result (id, body) VALUES (?, ?);
