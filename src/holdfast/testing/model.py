@@ -173,7 +173,7 @@ class Model:
 
     def _apply(self, job: ModelJob, transition: Transition, now_ms: int) -> None:
         job.attempt, job.lost = _spent(job, transition)
-        if not isinstance(transition, Release):
+        if not isinstance(transition, Release) or transition.started:
             job.expires_at_ms = None  # it was started in time
         if isinstance(transition, Snooze | Hold):
             job.held += 1

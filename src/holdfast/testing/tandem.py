@@ -130,7 +130,7 @@ class Tandem:
 
     async def leave(self, hand: Hand) -> None:
         for job in self.held_by(hand.session):
-            assert self.model.settle(Release(job.id, job.token), self.now_ms) == "done"
+            assert self.model.settle(Release(job.id, job.token, started=True), self.now_ms) == "done"
         await hand.leave()
         del self.alive[hand.session]
 

@@ -175,7 +175,7 @@ class Settling:
             case Release():
                 if transition.started:
                     self._attempt(head, "released")
-                tx.run("job_release", (head.id,))
+                tx.run("job_release", (transition.started, head.id))
                 return READY
             case Snooze():
                 return self._put_off(head, "snoozed", transition.delay_ms, transition.reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.state import State
+from holdfast.core.transition import Release
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 
@@ -104,6 +105,15 @@ class TestExpiry:
         bench.clock.advance(10_000)
         assert (await hand.succeed(claimed))[0].answer == "done"
         assert await bench.state(id) is State.succeeded
+
+    async def test_a_job_that_was_started_in_time_and_handed_back_does_not_expire(self, bench: Bench) -> None:
+        started, unstarted = await bench.add(expires_ms=1_000), await bench.add(expires_ms=1_000)
+        hand = bench.hand()
+        first, second = await hand.claim(2)
+        await hand.settle(Release(first.id, first.token, started=True), Release(second.id, second.token))
+        bench.clock.advance(2_000)
+        assert await hand.ids(5) == [started]
+        assert await bench.state(unstarted) is State.cancelled
 
     async def test_an_expired_job_holds_nobody_back(self, bench: Bench) -> None:
         await bench.add_many(300, expires_ms=1_000)

@@ -19,7 +19,8 @@ VALUES (?, 1 + coalesce((SELECT max(seq) FROM hf_attempt WHERE job = ?), 0), ?, 
 UPDATE hf_job SET state = ?, due_ms = ?, expires_ms = NULL, token = NULL, charged = NULL, reason = ?, cause = ?, error_type = ? WHERE id = ?;
 
 -- name: job_release
-UPDATE hf_job SET state = 2, token = NULL, charged = NULL, attempt = attempt - 1 WHERE id = ?;
+UPDATE hf_job SET state = 2, token = NULL, charged = NULL, attempt = attempt - 1,
+  expires_ms = CASE WHEN ? THEN NULL ELSE expires_ms END WHERE id = ?;
 
 -- name: job_snooze
 UPDATE hf_job SET state = 1, due_ms = ?, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,
