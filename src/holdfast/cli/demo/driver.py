@@ -82,6 +82,8 @@ class Driver:
                 f"a backlog: {some(len(pdfs), 'PDF export')}, {some(len(rows), 'row')}, nearly all {GREEDY}'s"
             )
             await self._ask(pdfs + rows)
+        # A driver that was killed before its outage could be seen must not let the webhooks slip through before it.
+        self._provider.down = self._folder.noted("resumed") and not self._outage_was_seen()
         for worker in [await self._fleet.start() for _ in range(WORKERS)]:
             await self._fleet.live_child(worker)
         await together(self._emails(), self._outage(), self._deployment())
@@ -127,7 +129,7 @@ class Driver:
             return
         await self._ask(self._plan.webhooks[:half])
         await self._marks[OUTAGE_FROM].wait()
-        if self._folder.noted("outage.over"):
+        if self._outage_was_seen():
             await self._ask(self._plan.webhooks[half:])
         else:
             self._provider.down = True
@@ -140,6 +142,10 @@ class Driver:
             refused = some(self._provider.refused, "call")
             self._screen.say(f"provider up again: the breaker let only {refused} through in vain")
         await self._observer.until(lambda: not self._observer.breaker_open)
+
+    def _outage_was_seen(self) -> bool:
+        """True once the breaker has opened, be it under an earlier driver."""
+        return self._folder.noted("outage.over") or self._folder.noted("breaker.opened")
 
     # -- what happens to the workers
 
