@@ -129,12 +129,11 @@ class Driver:
             return
         await self._ask(self._plan.webhooks[:half])
         await self._marks[OUTAGE_FROM].wait()
-        if self._outage_was_seen():
-            await self._ask(self._plan.webhooks[half:])
-        else:
+        if not self._outage_was_seen():
             self._provider.down = True
             self._screen.say("provider down: it answers 503 to every webhook", "red")
-            await self._ask(self._plan.webhooks[half:])
+        await self._ask(self._plan.webhooks[half:])
+        if self._provider.down:
             await self._observer.until(lambda: self._observer.breaker_open)
             await asyncio.sleep(OUTAGE_S)
             self._folder.note("outage.over")
