@@ -63,7 +63,6 @@ class Running(NamedTuple):
     charged: bytes | None
     claimed_ms: int
     reason: str | None
-    held_since_ms: int | None
 
 
 def settle(tx: Tx, session: str, seq: int, transitions: Sequence[Transition]) -> list[Settled]:

@@ -26,8 +26,6 @@ BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for
 # hf_count.what beyond the seven states: sums that only grow.
 ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
 
-IDLE, ACTIVE, WAITING = 0, 1, 2
-
 KNOWN_LANES = 50_000  # how many definitions one process keeps in memory
 IN_SIZES = (1, 8, 64, 256)  # few shapes of "IN (…)": each is one prepared statement
 ROW_SIZES = (64, 8, 1)  # the same for "VALUES …"

@@ -49,12 +49,12 @@ SELECT j.id, j.token, j.lost FROM hf_lease l CROSS JOIN hf_job j INDEXED BY hf_j
 WHERE l.session = ?;
 
 -- name: held_heads
-SELECT j.id, j.state, j.token, j.lane, j.attempt, j.lost, j.flags, j.charged, j.claimed_ms, j.reason, j.held_since_ms
+SELECT j.id, j.state, j.token, j.lane, j.attempt, j.lost, j.flags, j.charged, j.claimed_ms, j.reason
 FROM hf_lease l CROSS JOIN hf_job j INDEXED BY hf_job_running ON j.token = l.token AND j.state = 3
 WHERE l.session = ? LIMIT ?;
 
 -- name: overdue_heads
-SELECT j.id, j.state, j.token, j.lane, j.attempt, j.lost, j.flags, j.charged, j.claimed_ms, j.reason, j.held_since_ms
+SELECT j.id, j.state, j.token, j.lane, j.attempt, j.lost, j.flags, j.charged, j.claimed_ms, j.reason
 FROM hf_lease l INDEXED BY hf_lease_hard CROSS JOIN hf_job j INDEXED BY hf_job_running ON j.token = l.token AND j.state = 3
 WHERE l.hard_until_ms <= ? LIMIT ?;
 

@@ -2,7 +2,7 @@
 -- Relies on the primary keys; the caller has compared the token in the same transaction.
 
 -- name: heads
-SELECT id, state, token, lane, attempt, lost, flags, charged, claimed_ms, reason, held_since_ms FROM hf_job WHERE id IN (:keys);
+SELECT id, state, token, lane, attempt, lost, flags, charged, claimed_ms, reason FROM hf_job WHERE id IN (:keys);
 
 -- name: job_succeeded
 UPDATE hf_job SET state = 4, token = NULL, charged = NULL, reason = NULL, cause = NULL, error_type = NULL, finished_ms = ?
