@@ -1,0 +1,297 @@
+-- Promise: the arithmetic of core/gate.py, number for number; functions that change a gate do so in place.
+-- Shape: a gate is the map of core.gate.Gate with its field names (rule nested); a field left out has its default.
+--        A charge is the array {gate, slot, cost, probe}. Verdicts are "ok", "failed", "neutral".
+-- Exactness: every number stays below 2^53, where doubles are integers and floor(a / b) is exact.
+local gate = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52}
+do
+  local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+  local TWENTY_BITS = 2 ^ 20
+
+  -- How many jobs of cost 1 the gate admits now; LOTS when it has no say. May be below zero under a debt.
+  function gate.room(g, now)
+    if g.paused or (g.held_until_ms or 0) > now then return 0 end
+    local rule, free = g.rule, gate.LOTS
+    if rule.concurrency then free = max(0, rule.concurrency - (g.used or 0)) end
+    if rule.interval_us then free = min(free, gate.tokens(g, now)) end
+    local open_until = g.open_until_ms or 0
+    if open_until ~= 0 then
+      local shut = open_until > now or (g.probe_token or 0) ~= 0
+      free = min(free, shut and 0 or 1)
+    end
+    return free
+  end
+
+  -- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
+  function gate.tokens(g, now)
+    local interval = g.rule.interval_us
+    if not interval then return gate.LOTS end
+    local debt = max(0, (g.full_at_us or 0) - now * 1000)
+    return (g.rule.burst or 1) - ceil(debt / interval)
+  end
+
+  -- When a shut gate may admit again by the passing of time alone; nil when only an event can open it.
+  function gate.opens_at(g, now)
+    if g.paused then return nil end
+    local rule, at = g.rule, max(now, g.held_until_ms or 0)
+    if rule.concurrency and (g.used or 0) >= rule.concurrency then return nil end
+    local open_until = g.open_until_ms or 0
+    if open_until ~= 0 then
+      if (g.probe_token or 0) ~= 0 or open_until >= gate.FOREVER_MS then return nil end
+      at = max(at, open_until)
+    end
+    if rule.interval_us then
+      local one_token = (g.full_at_us or 0) - ((rule.burst or 1) - 1) * rule.interval_us
+      at = max(at, ceil(one_token / 1000))
+    end
+    return at
+  end
+
+  -- How many jobs from the front of `costs` pass: each needs one whole token, and the last may leave a debt.
+  function gate.admits(g, costs, now)
+    local limit = min(gate.room(g, now), #costs)
+    if not g.rule.interval_us or limit <= 0 then return max(0, limit) end
+    local left = gate.tokens(g, now)
+    for n = 1, limit do
+      if left < 1 then return n - 1 end
+      left = left - costs[n]
+    end
+    return limit
+  end
+
+  -- Take what `costs` need. Answers one charge per job (none when nothing is counted), and whether the gate changed.
+  function gate.charge(g, costs, token, now)
+    local rule, count = g.rule, #costs
+    local slot, probe, counted = rule.concurrency ~= nil, (g.open_until_ms or 0) ~= 0, rule.interval_us ~= nil
+    if count == 0 or not (slot or probe or counted or rule.breaker) then return {}, false end
+    local charges, sum = {}, 0
+    for n = 1, count do
+      sum = sum + costs[n]
+      charges[n] = {rule.key, slot, counted and costs[n] or 0, probe}
+    end
+    if counted then g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * rule.interval_us end
+    if slot then g.used = (g.used or 0) + count end
+    if probe then g.probe_token = token end
+    return charges, slot or probe or counted
+  end
+
+  -- What was counted is forgotten.
+  local function forget(g)
+    g.failed_at_ms, g.calls = nil, nil
+  end
+
+  -- A job that was charged `taken` has ended; `charged_at` may be nil. Answers whether the gate changed.
+  -- Slots always return; rate tokens only when the job never started, and only what time has not given back already.
+  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at)
+    local slot, cost, probe, interval = taken[2], taken[3] or 0, taken[4], g.rule.interval_us
+    local changed = false
+    if slot and (g.used or 0) > 0 then
+      g.used, changed = g.used - 1, true
+    end
+    if unstarted and cost ~= 0 and interval then
+      local refilled = charged_at and max(0, (now - charged_at) * 1000) or 0
+      local back = max(0, cost * interval - refilled)
+      if back > 0 then
+        g.full_at_us, changed = (g.full_at_us or 0) - back, true
+      end
+    end
+    if not (probe and (g.probe_token or 0) == token) then
+      return gate.learn(g, verdict, now) or changed
+    end
+    g.probe_token = 0
+    if verdict == "ok" then
+      g.open_until_ms = 0
+      forget(g)
+    elseif verdict == "failed" and g.rule.breaker then
+      gate.trip(g, now + (g.rule.breaker.cooldown_ms or 60000))
+    end
+    return true
+  end
+
+  -- Two half-windows: bounded memory, and a failure is forgotten after at most one whole window.
+  local function learn_rate(g, rule, failed, now)
+    local number = floor(now / max(1, floor((rule.within_ms or 60000) / 2)))
+    local seen = g.calls or {0, 0, 0, 0}
+    local window, calls, failures, before = seen[1], seen[2], seen[3], seen[4]
+    if number > window + 1 then
+      calls, failures, before = 0, 0, 0
+    elseif number == window + 1 then
+      before = bit.bor(calls, floor(failures / TWENTY_BITS)) * TWENTY_BITS + failures % TWENTY_BITS
+      calls, failures = 0, 0
+    end
+    calls = calls + 1
+    if failed then failures = failures + 1 end
+    local all_calls, all_failures = calls + floor(before / TWENTY_BITS), failures + before % TWENTY_BITS
+    if failed and all_calls >= (rule.min_calls or 20) and all_failures >= rule.rate * all_calls then
+      gate.trip(g, now + (rule.probe_after_ms or 60000))
+    else
+      g.calls = {number, calls, failures, before}
+    end
+    return true
+  end
+
+  -- Count one outcome; open the breaker when its rule says so. Answers whether the gate changed: not while all is well.
+  function gate.learn(g, verdict, now)
+    local rule = g.rule.breaker
+    if not rule or verdict == "neutral" or (g.open_until_ms or 0) ~= 0 then return false end
+    if rule.rate then return learn_rate(g, rule, verdict == "failed", now) end
+    local before, allowed = g.failed_at_ms or {}, rule.failures or 5
+    if verdict == "ok" then
+      g.failed_at_ms = nil
+      return #before > 0
+    end
+    local recent = {now}  -- newest first
+    for n = #before, 1, -1 do
+      if #recent >= allowed then break end
+      if before[n] > now - (rule.within_ms or 60000) then recent[#recent + 1] = before[n] end
+    end
+    if #recent >= allowed then
+      gate.trip(g, now + (rule.probe_after_ms or 60000))
+      return true
+    end
+    local count = #recent
+    g.failed_at_ms = {}
+    for n = 1, count do g.failed_at_ms[n] = recent[count + 1 - n] end
+    return true
+  end
+
+  -- Open the breaker until `until_ms`, when one probe is let through.
+  function gate.trip(g, until_ms)
+    forget(g)
+    g.open_until_ms, g.probe_token, g.opened = until_ms, 0, (g.opened or 0) + 1
+  end
+
+  -- Close the breaker and forget its failures.
+  function gate.reset(g)
+    forget(g)
+    g.open_until_ms, g.probe_token = 0, 0
+  end
+
+  -- Admit nobody before `until_ms`; a longer hold stays.
+  function gate.hold(g, until_ms)
+    g.held_until_ms = max(g.held_until_ms or 0, until_ms)
+  end
+
+  -- True while what a breaker has counted can still open it.
+  local function remembers(g, now)
+    local rule = g.rule.breaker
+    if not rule then return false end
+    local within = rule.within_ms or 60000
+    if rule.rate then
+      local calls = g.calls or {0, 0}
+      return calls[2] > 0 and floor(now / max(1, floor(within / 2))) <= calls[1] + 1
+    end
+    for _, at in ipairs(g.failed_at_ms or {}) do
+      if at > now - within then return true end
+    end
+    return false
+  end
+
+  -- True when forgetting the gate changes nothing, so that a janitor may delete it.
+  function gate.is_blank(g, now)
+    return not g.paused and not g.draining and g.declared ~= false and (g.used or 0) == 0
+      and (g.open_until_ms or 0) == 0 and (g.held_until_ms or 0) <= now
+      and (g.full_at_us or 0) <= now * 1000 and not remembers(g, now)
+  end
+
+  -- The gate after an operator's word: `change` is the map of core.gate.GateChange, `g` nil for a gate not there yet.
+  function gate.change(g, change, now)
+    g = g or {rule = {key = change.key}}
+    if change.clear then g.declared = nil end
+    if change.rule and (g.declared ~= false or not change.declared) then
+      g.rule, g.declared = change.rule, change.declared or false
+    end
+    if change.pause then g.paused = change.pause end
+    if change.resume then g.paused, g.draining = nil, nil end
+    if change.drain ~= nil then g.draining = change.drain end
+    if change.hold_ms then gate.hold(g, now + change.hold_ms) end
+    if change.trip_ms then gate.trip(g, min(gate.FOREVER_MS, now + change.trip_ms)) end
+    if change.reset then
+      gate.reset(g)
+      g.held_until_ms = nil
+    end
+    return g
+  end
+
+  local TYPES = {
+    rule = "table", declared = "boolean", paused = "table", draining = "boolean", used = "number",
+    full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
+    open_until_ms = "number", probe_token = "number", opened = "number"
+  }
+  local RULE_TYPES = {
+    key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
+    learns = "boolean"
+  }
+  local BREAKER_TYPES = {
+    failures = "number", within_ms = "number", cooldown_ms = "number", probe_after_ms = "number", rate = "number",
+    min_calls = "number"
+  }
+
+  local function fits(map, types)
+    for name, value in pairs(map) do
+      local wanted = types[name]
+      if wanted and type(value) ~= wanted then return false end
+    end
+    return true
+  end
+
+  local function numbers(list)
+    for n = 1, #list do
+      if type(list[n]) ~= "number" then return false end
+    end
+    return true
+  end
+
+  local function sound(g)
+    if type(g) ~= "table" or not fits(g, TYPES) then return false end
+    local rule = g.rule
+    if not rule or not fits(rule, RULE_TYPES) or not rule.key then return false end
+    if rule.breaker and not fits(rule.breaker, BREAKER_TYPES) then return false end
+    if g.failed_at_ms and not numbers(g.failed_at_ms) then return false end
+    return not g.calls or (#g.calls == 4 and numbers(g.calls))
+  end
+
+  -- A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why.
+  function gate.decode(bytes, key)
+    local ok, g, more = pcall(cmsgpack.unpack, bytes)
+    if ok and more == nil and sound(g) then return g end
+    local reason = "its record cannot be decoded"
+    return {rule = {key = key}, declared = false, paused = {by = "holdfast", reason = reason, at_ms = 0}}
+  end
+
+  local function keep(to, from, name, default)
+    local value = from[name]
+    if value ~= nil and value ~= default then to[name] = value end
+  end
+
+  local function rule_map(rule)
+    local map = {key = rule.key, concurrency = rule.concurrency, interval_us = rule.interval_us}
+    keep(map, rule, "burst", 1)
+    keep(map, rule, "learns", false)
+    if rule.breaker then
+      -- cmsgpack writes an empty table as an array, which is no rule in Python: `failures` is always said.
+      map.breaker = {failures = rule.breaker.failures or 5, rate = rule.breaker.rate}
+      keep(map.breaker, rule.breaker, "within_ms", 60000)
+      keep(map.breaker, rule.breaker, "cooldown_ms", 60000)
+      keep(map.breaker, rule.breaker, "probe_after_ms", 60000)
+      keep(map.breaker, rule.breaker, "min_calls", 20)
+    end
+    return map
+  end
+
+  -- The bytes to store: msgspec.msgpack reads them as a Gate.
+  function gate.encode(g)
+    local map = {rule = rule_map(g.rule), paused = g.paused}
+    keep(map, g, "declared", true)
+    keep(map, g, "draining", false)
+    keep(map, g, "used", 0)
+    keep(map, g, "full_at_us", 0)
+    keep(map, g, "held_until_ms", 0)
+    keep(map, g, "open_until_ms", 0)
+    keep(map, g, "probe_token", 0)
+    keep(map, g, "opened", 0)
+    if g.failed_at_ms and #g.failed_at_ms > 0 then map.failed_at_ms = g.failed_at_ms end
+    local calls = g.calls
+    if calls and not (calls[1] == 0 and calls[2] == 0 and calls[3] == 0 and calls[4] == 0) then map.calls = calls end
+    return cmsgpack.pack(map)
+  end
+end

