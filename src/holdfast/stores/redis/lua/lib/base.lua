@@ -1,0 +1,76 @@
+-- Names, numbers and bytes that every script shares.
+
+local call, sub, byte, char, floor, max, min = redis.call, string.sub, string.byte, string.char, math.floor, math.max, math.min
+local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
+
+local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag; KEYS[1] is P .. "m"
+
+local BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = 0, 1, 2, 3, 4, 5, 6
+local ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
+local URGENT = 3 -- critical and high
+local LOTS = 1073741824
+local MANY = 4000 -- values that one variadic call takes
+
+local base = {}
+local signature, wake, lanes, tx, unique, graph, settling, erasing -- rooms that refer to each other
+
+-- A number below 2^48 as six bytes whose order is the order of the numbers.
+function base.b6(n)
+  return struct.pack(">I6", n)
+end
+
+function base.n6(s, at)
+  return (struct.unpack(">I6", s, at))
+end
+
+-- A whole number as text: tostring would write large ones with an exponent.
+function base.text(n)
+  return string.format("%.0f", n)
+end
+
+-- A variadic command in parts of at most MANY values (an even number, so pairs stay together).
+function base.chunked(command, key, values)
+  for i = 1, #values, MANY do
+    call(command, key, unpack(values, i, min(i + MANY - 1, #values)))
+  end
+end
+
+-- A variadic read in parts; answers come in order.
+function base.mget(key, fields)
+  if #fields <= MANY then
+    return #fields > 0 and call("HMGET", key, unpack(fields)) or {}
+  end
+  local found = {}
+  for i = 1, #fields, MANY do
+    for _, value in ipairs(call("HMGET", key, unpack(fields, i, min(i + MANY - 1, #fields)))) do
+      found[#found + 1] = value
+    end
+  end
+  return found
+end
+
+-- Items are due(6) seq(6) id(16): their order is that of (due, seq). Lua's own < follows the locale.
+function base.before(a, b)
+  local due_a, seq_a = struct.unpack(">I6I6", a)
+  local due_b, seq_b = struct.unpack(">I6I6", b)
+  if due_a ~= due_b then
+    return due_a < due_b
+  end
+  return seq_a < seq_b
+end
+
+-- The first `n` of two lists of items that are each in order.
+function base.merge(a, b, n)
+  if #b == 0 and #a <= n then
+    return a
+  end
+  local out, i, j = {}, 1, 1
+  while #out < n and (a[i] or b[j]) do
+    if b[j] == nil or (a[i] and base.before(a[i], b[j])) then
+      out[#out + 1], i = a[i], i + 1
+    else
+      out[#out + 1], j = b[j], j + 1
+    end
+  end
+  return out
+end
