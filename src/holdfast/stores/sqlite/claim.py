@@ -7,9 +7,9 @@ import msgspec
 from holdfast.core.gate import Charge
 from holdfast.core.job import LEAST_URGENT
 from holdfast.core.lease import Claim, Claimed, ClaimRequest
+from holdfast.stores.packed import PLAIN, extra_or_none
 from holdfast.stores.sqlite import graph, lanes
 from holdfast.stores.sqlite.handout import Row, claimed
-from holdfast.stores.sqlite.packed import PLAIN, extra_or_none
 from holdfast.stores.sqlite.taking import Taking
 from holdfast.stores.sqlite.tx import Tx
 

@@ -8,8 +8,8 @@ import sqlite3
 from typing import Final, Literal
 
 from holdfast.core.errors import InvalidOption, SchemaOutdated, StoreUnreachable
+from holdfast.stores.packed import extra_matches
 from holdfast.stores.sqlite.library import FIXED_VERSION, library, version
-from holdfast.stores.sqlite.packed import extra_matches
 from holdfast.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]

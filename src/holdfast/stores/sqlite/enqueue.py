@@ -13,9 +13,9 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.state import STATES, State
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
+from holdfast.stores.packed import Extra, encode_extra
 from holdfast.stores.sqlite import graph, lanes, unique
 from holdfast.stores.sqlite.library import library
-from holdfast.stores.sqlite.packed import Extra, encode_extra
 from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, SUCCEEDED, Tx
 
 SMALL = 512  # arguments up to this size travel with the row that every change of state rewrites

@@ -24,8 +24,8 @@ from holdfast.core.view import (
     Standing,
     Term,
 )
+from holdfast.stores.packed import Extra, extra_or_none
 from holdfast.stores.sqlite import sessions
-from holdfast.stores.sqlite.packed import Extra, extra_or_none
 from holdfast.stores.sqlite.tx import (
     CANCELLING,
     DISCARDED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.core.lease import Claimed, Input, Note
-from holdfast.stores.sqlite.packed import Extra
+from holdfast.stores.packed import Extra
 from holdfast.stores.sqlite.tx import INPUTS, NOTES, Tx
 
 NO_INPUTS: dict[bytes, Input] = {}

@@ -16,9 +16,9 @@ from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, opens_at_ms, 
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed, ClaimRequest
 from holdfast.core.transition import Failure
+from holdfast.stores.packed import Extra, extra_or_none
 from holdfast.stores.sqlite import graph, lanes
 from holdfast.stores.sqlite.handout import Row, claimed
-from holdfast.stores.sqlite.packed import Extra, extra_or_none
 from holdfast.stores.sqlite.tx import READY, RUNNING, Tx
 
 MAX_CLAIM = 1024

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.job import Job, Unique
 from holdfast.core.state import STATES, State
-from holdfast.stores.sqlite.packed import extra_or_none
+from holdfast.stores.packed import extra_or_none
 from holdfast.stores.sqlite.tx import Tx
 
 

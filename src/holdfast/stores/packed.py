@@ -1,4 +1,4 @@
-"""The part of a job that few jobs have, packed into one column: tags, keys, parents, cost, meta."""
+"""The part of a job that few jobs have, packed as every engine keeps it: tags, keys, parents, cost, meta."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def extra_or_none(packed: bytes | None) -> Extra | None:
 
 
 def extra_matches(packed: bytes, field: str, value: str) -> bool:
-    """Whether a job has this tag, unique key or flow; SQL knows it under this name. Texts may hold * wildcards."""
+    """Whether a job has this tag, unique key or flow. Texts may hold * wildcards."""
     extra = extra_or_none(packed)
     if extra is None:
         return False
