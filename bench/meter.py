@@ -1,0 +1,66 @@
+"""Reads what a run costs: processor time of this process and of the store's server, and the server's memory.
+
+Peers' adapters run in environments of their own and use this too, so it needs nothing but Python.
+"""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Sequence
+from statistics import quantiles
+from urllib.parse import urlsplit
+
+SETTLED_S = 10.0  # longest wait for what the server does on the side
+
+
+def cpu_s(url: str) -> float:
+    """Processor time of this process, and of the server where `url` names one."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime + server_cpu_s(url)
+
+
+def server_cpu_s(url: str) -> float:
+    """Processor time of the server, its threads included; a file has none."""
+    if not _has_server(url):
+        return 0.0
+    found = info(url, "cpu")
+    return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
+
+
+def memory_bytes(url: str) -> int:
+    """What the server's data take, without the buffers of a log that is still being written."""
+    until_s = time.monotonic() + SETTLED_S
+    while info(url, "persistence")["aof_rewrite_in_progress"] != "0" and time.monotonic() < until_s:
+        time.sleep(0.05)
+    found = info(url, "memory")
+    return int(found["used_memory"]) - int(found["mem_not_counted_for_evict"])
+
+
+def info(url: str, section: str) -> dict[str, str]:
+    """What the server says about itself."""
+    lines = ask(url, "INFO", section).decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def ask(url: str, *words: str) -> bytes:
+    """Send one command and read its one answer, on a connection of its own: this is no client, only a meter."""
+    where = urlsplit(url)
+    with socket.create_connection((where.hostname or "127.0.0.1", where.port or 6379), timeout=5) as conn:
+        conn.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w.encode()) for w in words))
+        reader = conn.makefile("rb")
+        head = reader.readline().rstrip()
+        if head[:1] == b"-":
+            raise OSError(f"the server refuses {words[0]}: {head[1:].decode()}")
+        return reader.read(int(head[1:])) if head[:1] == b"$" else head[1:]
+
+
+def percentiles(waits_ms: Sequence[float]) -> dict[str, float]:
+    """The middle wait, and how long the unlucky ones are."""
+    cuts = quantiles(waits_ms, n=100, method="inclusive")
+    return {"p50_ms": cuts[49], "p95_ms": cuts[94], "p99_ms": cuts[98]}
+
+
+def _has_server(url: str) -> bool:
+    return not url.startswith("sqlite:")
