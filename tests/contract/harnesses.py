@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.harness import Harness
+from tests.servers.flavours import FLAVOURS, Flavour
+from tests.servers.redis import shared
 
 
 class SqliteFile:
@@ -63,5 +68,40 @@ class SqliteMemory:
         self._opened.clear()
 
 
-HARNESSES: dict[str, Callable[[Path], Harness]] = {"sqlite-file": SqliteFile, "sqlite-memory": SqliteMemory}
-SHARED = ("sqlite-file",)  # those that other processes can open
+_NAMESPACES = count(1)
+
+
+class RedisNamespace:
+    """A namespace on the server that this process shares; every handle has its own connections."""
+
+    def __init__(self, flavour: Flavour, folder: Path) -> None:
+        self.name = flavour
+        self._namespaces: dict[int, str] = {}  # by handle
+        self._opened: list[Store] = []
+
+    async def open(self) -> Store:
+        return await self._handle(f"n{next(_NAMESPACES)}")
+
+    async def reopen(self, store: Store) -> Store:
+        return await self._handle(self._namespaces[id(store)])
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+        self._opened.clear()
+        self._namespaces.clear()
+
+    async def _handle(self, namespace: str) -> Store:
+        store = open_store(shared(self.name).url, namespace)
+        self._opened.append(store)
+        self._namespaces[id(store)] = namespace
+        await store.open()
+        return store
+
+
+HARNESSES: dict[str, Callable[[Path], Harness]] = {
+    "sqlite-file": SqliteFile,
+    "sqlite-memory": SqliteMemory,
+    **{flavour: partial(RedisNamespace, flavour) for flavour in FLAVOURS},
+}
+SHARED = ("sqlite-file", *FLAVOURS)  # those that other processes can open
