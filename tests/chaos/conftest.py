@@ -1,21 +1,38 @@
-"""A field per test; the seed is printed, and CHAOS_SEED repeats a run."""
+"""A field per test and engine; the seed is printed, and CHAOS_SEED repeats a run."""
 
 from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.field import Field
+from tests.servers.redis import RedisServer, running
 
 
 @pytest.fixture
-async def field(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Field]:
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """A Redis as people run it, on disk and flushed every second."""
+    with running(RedisServer("redis-7", tmp_path / "redis", aof="everysec")) as server:
+        yield server
+
+
+@pytest.fixture(params=["sqlite", "redis"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where the jobs of the field are kept."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/chaos.db?sync=normal"
+    server: RedisServer = request.getfixturevalue("server")
+    return server.url
+
+
+@pytest.fixture
+async def field(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Field]:
     seed = int(os.environ.get("CHAOS_SEED", secrets.randbelow(1 << 30)))
     request.node.add_report_section("setup", "seed", f"CHAOS_SEED={seed}")
-    field = Field(tmp_path, seed)
+    field = Field(url, tmp_path, seed)
     yield field
     await field.close()

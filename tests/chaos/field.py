@@ -1,4 +1,4 @@
-"""A field for chaos: real supervised workers as processes, one store on a file, and the trace that jobs leave."""
+"""A field for chaos: real supervised workers as processes, one store, and the trace that jobs leave."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.core.task import build_job
 from holdfast.core.view import Counts, JobView
 from holdfast.runtime import WorkerSettings
 from holdfast.runtime.supervisor import SupervisorSettings
-from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.open import open_store
 from tests.chaos import chaos_jobs
 
 HERE = Path(__file__).parent
@@ -70,11 +70,11 @@ def alive(pid: int) -> bool:
 class Field:
     """The store, the workers on it, and what can be seen from outside."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        self.url = f"sqlite:///{folder}/chaos.db?sync=normal"
+    def __init__(self, url: str, folder: Path, seed: int) -> None:
+        self.url = url
         self.trace_file = folder / "trace"
         self.trace_file.touch()
-        self.store = SqliteStore(str(folder / "chaos.db"), sync="normal")
+        self.store = open_store(url)
         self.rng = random.Random(seed)
         self._ids = IdMaker()
         self._workers: list[WorkerProcess] = []

@@ -1,0 +1,79 @@
+"""The store itself is killed while workers work: they stay, and go on when it is back, as if it had been weather."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+
+import pytest
+
+from holdfast.core.state import State
+from tests.chaos.field import Field, WorkerProcess, starts_per_job
+from tests.servers.redis import RedisServer
+
+JOBS = 600
+# The outages: three seconds under the default lease, and one that outlives the leases of everybody (D6).
+WEATHER = [(3.0, 15_000), (7.0, 5_000)]
+
+
+@pytest.fixture
+def url(server: RedisServer) -> str:
+    """Only a store that is a process of its own can be killed alone."""
+    return server.url
+
+
+@pytest.mark.parametrize(("outage_s", "lease_ms"), WEATHER)
+async def test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds(
+    field: Field, server: RedisServer, outage_s: float, lease_ms: int
+) -> None:
+    ids = await field.put("short", {"ms": 150}, JOBS)
+    workers = [field.start(ttl_ms=lease_ms, beat_ms=lease_ms // 5, sweep_ms=500, concurrency=4) for _ in range(3)]
+    await field.until("every worker works", lambda: len({line[4] for line in field.trace("end")}) == 3)
+    before = [worker.tree() for worker in workers]
+
+    server.kill()
+    await asyncio.sleep(outage_s)
+    seen = len(field.trace("start"))
+    server.start()
+    returned_s = time.monotonic()
+    await field.until("work resumes", partial(started_more, field, seen), within_s=2)
+    resumed_s = time.monotonic() - returned_s
+
+    counts = await field.finished(JOBS)
+    assert resumed_s < 2
+    assert [worker.tree() for worker in workers] == before, "a process has ended"
+    assert {view.state for view in await field.views(ids)} == {State.succeeded}
+    assert (counts.lost, counts.stale) == (0, 0)
+    assert set(starts_per_job(field.trace("start")).values()) == {1}, "jobs ran twice"
+    await end_all(workers)
+
+
+async def test_a_frozen_store_is_weather_too(field: Field, server: RedisServer) -> None:
+    ids = await field.put("short", {"ms": 100}, 200)
+    workers = [field.start(ttl_ms=15_000, beat_ms=1_000, concurrency=4) for _ in range(2)]
+    await field.until("both workers work", lambda: len({line[4] for line in field.trace("end")}) == 2)
+    before = [worker.tree() for worker in workers]
+    server.freeze()
+    await asyncio.sleep(3)
+    seen = len(field.trace("start"))
+    server.thaw()
+    await field.until("work resumes", partial(started_more, field, seen), within_s=2)
+    counts = await field.finished(200)
+    assert [worker.tree() for worker in workers] == before
+    assert {view.state for view in await field.views(ids)} == {State.succeeded}
+    assert (counts.lost, counts.stale) == (0, 0)
+    assert set(starts_per_job(field.trace("start")).values()) == {1}
+    await end_all(workers)
+
+
+async def end_all(workers: list[WorkerProcess]) -> None:
+    """Workers that came through an outage still stop as asked."""
+    for worker in workers:
+        worker.process.terminate()
+    assert [await worker.ended() for worker in workers] == [0] * len(workers)
+
+
+def started_more(field: Field, seen: int) -> bool:
+    """True when a job was started since."""
+    return len(field.trace("start")) > seen
