@@ -1,0 +1,46 @@
+"""Turns gates and changes of gates into arguments of scripts and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.core.gate import Gate, GateChange, GateRule, Pause
+from holdfast.stores.redis.scripts import script
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.route import Route
+
+MOST_GATES = 10_000  # what one listing answers
+
+_pack = msgspec.msgpack.Encoder().encode
+_gate = msgspec.msgpack.Decoder(Gate).decode
+
+
+async def change_gates(route: Route, key: bytes, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
+    """Apply operators' changes; the gate after each."""
+    args = ("" if now_ms is None else now_ms, _pack(changes))
+    answer: list[bytes] = await route.script("change_gates", script("change_gates"), key, args)
+    return [gate_or_shut(change.key, body) for change, body in zip(changes, answer, strict=True)]
+
+
+async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
+    """Gates whose key begins with `prefix`, by key."""
+    answer: list[Any] = await route.script("gates", script("gates"), key, ("", prefix))
+    found = sorted(zip((name.decode() for name in answer[::2]), answer[1::2], strict=True))
+    return [gate_or_shut(name, body) for name, body in found[:MOST_GATES]]
+
+
+def packed_rules(rules: Sequence[GateRule]) -> bytes:
+    """Rules that are sent with jobs, as change.declare reads them."""
+    return _pack(rules)
+
+
+def gate_or_shut(key: bytes, body: bytes) -> Gate:
+    """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
+    try:
+        return _gate(body)
+    except msgspec.DecodeError:
+        return Gate(GateRule(key), declared=False, paused=Pause("holdfast", "its record cannot be decoded", 0))

@@ -1,0 +1,47 @@
+-- Promise: opens or keeps a session, so that its leases stay, and takes the notes that ride on the beat.
+-- Keys: m s: S! sd sv: cs: cl st: b: run J no: n
+-- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info ear
+--       notes(msgpack [[id, token, kind, name, body], ...])
+-- Answer: fresh(1|0), then id and token of each running job that someone wants cancelled.
+-- Bounds: what one session holds; the notes given.
+-- Uses: base record gate fair signature wake lanes tx unique graph erasing settling holding
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local session, ttl, sig, serves, shown, info, ear, notes = unpack(ARGV, 2)
+local key, deadline = P .. "s:" .. session, base.text(tx.now + tonumber(ttl))
+
+-- The first write only removes: a server that is out of memory refuses none that comes after it.
+call("HDEL", key, "")
+-- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
+local fresh = call("EXISTS", key) == 0
+if fresh then
+  call("HSET", key, "started", base.text(tx.now))
+end
+call("HSET", key, "sig", sig, "serves", shown, "info", info, "beat", base.text(tx.now), "deadline", deadline)
+if ear ~= "" then
+  call("HSETNX", key, "ear", ear) -- a claim knows better than a beat which loop waits
+end
+call("ZADD", P .. "S!", deadline, session)
+signature.meet(sig, serves)
+for _, note in ipairs(unpack_(notes)) do
+  settling.save(unpack(note, 1, 5))
+end
+
+local answer = { fresh and 1 or 0 }
+if not fresh then
+  local ids, held = {}, holding.jobs(holding.tokens(session), LOTS)
+  for i, job in ipairs(held) do
+    ids[i] = job.id
+  end
+  for i, raw in ipairs(base.mget(P .. "J", ids)) do
+    if raw and record.has(struct.unpack(">H", raw, 3), CANCELLING) then
+      answer[#answer + 1] = ids[i]
+      answer[#answer + 1] = base.text(held[i].token)
+    end
+  end
+end
+tx.finish()
+return answer

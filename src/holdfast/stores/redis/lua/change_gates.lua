@@ -1,0 +1,15 @@
+-- Promise: applies operators' changes to gates and wakes whoever can run now.
+-- Keys: m g dr T, and those of lanes and wake
+-- Args: now changes(msgpack array of core.gate.GateChange maps; a field left out or nil leaves the gate alone)
+-- Answer: the gate (msgpack map of core.gate.Gate) after each change.
+-- Bounds: the changes given; 256 lanes per class and gate are woken at once.
+-- Uses: base record gate fair signature wake lanes tx change
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+call("HDEL", P .. "g", "") -- the first write removes: a server that is out of memory refuses none after it
+local answers = change.apply(unpack_(ARGV[2]))
+tx.finish()
+return answers

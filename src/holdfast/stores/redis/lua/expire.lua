@@ -1,0 +1,114 @@
+-- Promise: takes back what silent sessions and leases past their hard deadline hold, unless the sweeps themselves had
+--          been away (D6); cancels waiting jobs that were not started in time; a place that has drained ends paused.
+-- Keys: m S! s: st: rc: idle: H le b: run J E dr g n, and those of settling and graph
+-- Args: now limit
+-- Answer: how many jobs were taken back.
+-- Bounds: `limit` jobs taken back, `limit` jobs cancelled, 64 sessions; the gates that drain.
+-- Uses: base record gate fair signature wake lanes tx unique graph erasing settling holding
+
+local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
+local CALM = 15000 -- one lease time
+local MARK = 2000 -- an idle worker sweeps each second: it need not write as often
+local SESSIONS = 64
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local limit = tonumber(ARGV[2])
+
+-- Take back what sessions hold whose time was over at `since`.
+local function silent(since)
+  local taken = 0
+  for _, session in ipairs(call("ZRANGEBYSCORE", P .. "S!", "-inf", base.text(since), "LIMIT", 0, SESSIONS)) do
+    local records = holding.records(holding.tokens(session), limit - taken)
+    settling.take_back(records, session, "session " .. session .. " went silent")
+    taken = taken + #records
+    if taken >= limit then
+      return taken
+    end
+    holding.forget(session)
+  end
+  return taken
+end
+
+-- Deadlines in H stand still while nobody sweeps: `shift` is the sum of all gaps.
+local function overdue(most)
+  if most <= 0 then
+    return 0
+  end
+  local by = base.text(tx.now - (tx.meta("shift") or 0))
+  local tokens = call("ZRANGEBYSCORE", P .. "H", "-inf", by, "LIMIT", 0, most)
+  local records = holding.records(tokens, most)
+  settling.take_back(records, "", "the lease passed its hard deadline")
+  if #records == 0 and #tokens > 0 then
+    base.chunked("ZREM", P .. "H", tokens) -- leases without jobs must not stand before others
+  end
+  return #records
+end
+
+-- Jobs that were not started in time are cancelled, whether or not anybody would claim them.
+local function unstarted()
+  local late = call("ZRANGEBYLEX", P .. "E", "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
+  base.chunked("ZREM", P .. "E", late)
+  for _, item in ipairs(late) do
+    graph.cancel_waiting(sub(item, 7), "expired")
+  end
+end
+
+-- How many unfinished jobs each place holds.
+local function alive()
+  local counts, all = {}, call("HGETALL", P .. "n")
+  for i = 1, #all, 2 do
+    local queue, task, what = string.match(all[i], "^(%Z*)%z(%Z*)%z(%d+)$")
+    if tonumber(what) <= RUNNING then
+      for _, key in ipairs({ "all", "queue:" .. queue, "task:" .. task }) do
+        counts[key] = (counts[key] or 0) + tonumber(all[i + 1])
+      end
+    end
+  end
+  return counts
+end
+
+-- A draining queue, task or store with nothing left ends paused.
+local function drained()
+  local keys, open = call("SMEMBERS", P .. "dr"), {}
+  tx.load_gates(keys)
+  for _, key in ipairs(keys) do
+    local kind, found = string.match(key, "^(%a+):?"), tx.gate(key)
+    if found and found.draining and not found.paused and (key == "all" or kind == "queue" or kind == "task") then
+      open[#open + 1] = key
+    end
+  end
+  local counts = #open > 0 and alive()
+  for _, key in ipairs(open) do
+    if (counts[key] or 0) == 0 then
+      tx.edit(key).paused = { by = "drain", reason = "drained", at_ms = tx.now }
+    end
+  end
+end
+
+call("HDEL", P .. "m", "") -- the first write removes: a server that is out of memory refuses none after it
+local swept, calm = tx.meta("swept"), tx.meta("calm") or 0
+local gap = swept and tx.now - swept or 0
+if gap > GAP then
+  calm = tx.now + CALM
+  -- Nobody's time went by while everything stood still: a suspended machine must not make all jobs overdue.
+  tx.set_meta("shift", (tx.meta("shift") or 0) + gap)
+end
+if not swept or gap < 0 or gap >= MARK then
+  tx.set_meta("swept", tx.now)
+  tx.set_meta("calm", calm)
+end
+local taken = 0
+if tx.now >= calm then
+  taken = silent(tx.now)
+  taken = taken + overdue(limit - taken)
+elseif gap >= CALM then
+  -- Sweeps are rare here (agents only, no worker): who was silent at the last one has had its lease time.
+  taken = silent(swept)
+end
+unstarted()
+drained()
+tx.finish()
+return taken

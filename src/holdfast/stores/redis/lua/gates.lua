@@ -1,0 +1,19 @@
+-- Promise: the gates whose key begins with a prefix, in no order; changes nothing.
+-- Keys: g
+-- Args: now prefix
+-- Answer: key and msgpack map of core.gate.Gate of each.
+-- Bounds: the gates that are stored; those that forbid nothing are pruned.
+-- Uses: base
+
+local all, prefix = call("HGETALL", P .. "g"), ARGV[2]
+if prefix == "" then
+  return all
+end
+local answer = {}
+for i = 1, #all, 2 do
+  if sub(all[i], 1, #prefix) == prefix then
+    answer[#answer + 1] = all[i]
+    answer[#answer + 1] = all[i + 1]
+  end
+end
+return answer

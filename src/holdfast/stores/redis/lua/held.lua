@@ -1,0 +1,18 @@
+-- Promise: what a session holds now; changes nothing.
+-- Keys: m st: b: run J
+-- Args: now session
+-- Answer: id, token, lost of each job.
+-- Bounds: what one session holds.
+-- Uses: base record gate fair signature wake lanes tx holding
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local answer = {}
+for _, r in ipairs(holding.records(holding.tokens(ARGV[2]), LOTS)) do
+  answer[#answer + 1] = r.id
+  answer[#answer + 1] = base.text(record.hold(r.running))
+  answer[#answer + 1] = r.lost
+end
+return answer

@@ -1,0 +1,17 @@
+-- Promise: closes a session; what it still holds is released unspent.
+-- Keys: m s: S! st: rc: idle: b: le H run J, and those of settling
+-- Args: now session
+-- Answer: how many jobs were released.
+-- Bounds: what one session holds.
+-- Uses: base record gate fair signature wake lanes tx unique graph erasing settling holding
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+call("ZREM", P .. "S!", ARGV[2]) -- the first write removes: a server that is out of memory refuses none after it
+local records = holding.records(holding.tokens(ARGV[2]), LOTS)
+settling.release_all(records, ARGV[2])
+holding.forget(ARGV[2])
+tx.finish()
+return #records

@@ -1,0 +1,49 @@
+-- Operators' words and declarations reach stored gates here; the arithmetic is gate.change.
+
+local change = {}
+
+local RULE = { concurrency = false, interval_us = false, burst = 1, learns = false }
+local BREAKER = {
+  failures = 5, within_ms = 60000, cooldown_ms = 60000, probe_after_ms = 60000, rate = false, min_calls = 20,
+}
+
+-- Equal, when a field left out has its default.
+local function alike(a, b, defaults)
+  for name, default in pairs(defaults) do
+    if (a[name] or default) ~= (b[name] or default) then
+      return false
+    end
+  end
+  return true
+end
+
+local function same_rule(a, b)
+  if not alike(a, b, RULE) or (a.breaker == nil) ~= (b.breaker == nil) then
+    return false
+  end
+  return a.breaker == nil or alike(a.breaker, b.breaker, BREAKER)
+end
+
+-- Apply core.gate.GateChange maps in order; the packed gate after each. tx.finish wakes whoever can run now.
+function change.apply(changes)
+  local answers = {}
+  for i, each in ipairs(changes) do
+    answers[i] = gate.encode(gate.change(tx.edit(each.key), each, tx.now))
+  end
+  return answers
+end
+
+-- Make the limits and breakers that jobs name known (core.gate.GateRule maps); an operator's rule stays.
+function change.declare(rules)
+  local keys = {}
+  for i, rule in ipairs(rules) do
+    keys[i] = rule.key
+  end
+  tx.load_gates(keys)
+  for _, rule in ipairs(rules) do
+    local known = tx.gate(rule.key)
+    if not known or (known.declared ~= false and not same_rule(known.rule, rule)) then
+      gate.change(tx.edit(rule.key), { key = rule.key, rule = rule, declared = true }, tx.now)
+    end
+  end
+end

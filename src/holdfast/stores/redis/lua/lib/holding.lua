@@ -1,0 +1,58 @@
+-- What sessions hold: the jobs of their leases that still run under the lease's own token.
+
+local holding = {}
+
+-- The tokens of a session's leases, oldest first.
+function holding.tokens(session)
+  local tokens = call("SMEMBERS", P .. "st:" .. session)
+  table.sort(tokens, function(a, b)
+    return tonumber(a) < tonumber(b)
+  end)
+  return tokens
+end
+
+-- The jobs that those leases still hold, at most `most`: {id, token} each, in the order in which they were given.
+function holding.jobs(tokens, most)
+  local ids, owners, held = {}, {}, {}
+  for _, token in ipairs(tokens) do
+    local packed = call("GET", P .. "b:" .. token) or ""
+    for at = 1, #packed, 16 do
+      ids[#ids + 1], owners[#ids + 1] = sub(packed, at, at + 15), tonumber(token)
+    end
+  end
+  for i, running in ipairs(base.mget(P .. "run", ids)) do
+    if #held >= most then
+      break
+    end
+    if running and record.hold(running) == owners[i] then
+      held[#held + 1] = { id = ids[i], token = owners[i] }
+    end
+  end
+  return held
+end
+
+-- Their records; one that cannot be read is left out.
+function holding.records(tokens, most)
+  local ids, records = {}, {}
+  for i, job in ipairs(holding.jobs(tokens, most)) do
+    ids[i] = job.id
+  end
+  local found = record.load_all(ids)
+  for _, id in ipairs(ids) do
+    records[#records + 1] = found[id] or nil
+  end
+  return records
+end
+
+-- Remove a session that holds nothing.
+function holding.forget(session)
+  local key = P .. "s:" .. session
+  local known = call("HMGET", key, "sig", "asked")
+  call("ZREM", P .. "S!", session)
+  for _, sig in pairs(known) do
+    if sig then
+      call("ZREM", P .. "idle:" .. sig, session)
+    end
+  end
+  call("DEL", key, P .. "st:" .. session, P .. "rc:" .. session)
+end

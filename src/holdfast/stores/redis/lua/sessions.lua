@@ -1,0 +1,34 @@
+-- Promise: the sessions that are alive, by name; changes nothing.
+-- Keys: m S! s: st: le
+-- Args: now
+-- Answer: name, serves (JSON), info, started, beat, deadline, idle (1|0), running of each.
+-- Bounds: 10,000 sessions, those that live longest first.
+-- Uses: base record gate fair signature wake lanes tx holding
+
+local MOST = 10000
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+
+-- Jobs left in the leases of a session.
+local function running(name)
+  local jobs = 0
+  for _, lease in ipairs(base.mget(P .. "le", call("SMEMBERS", P .. "st:" .. name))) do
+    jobs = jobs + (lease and unpack_(lease)[2] or 0)
+  end
+  return jobs
+end
+
+local answer, names = {}, call("ZREVRANGEBYSCORE", P .. "S!", "+inf", "(" .. base.text(tx.now), "LIMIT", 0, MOST)
+for _, name in ipairs(names) do
+  local found = call("HMGET", P .. "s:" .. name, "serves", "info", "started", "beat", "deadline", "idle")
+  answer[#answer + 1] = name
+  for i = 1, 5 do
+    answer[#answer + 1] = found[i]
+  end
+  answer[#answer + 1] = found[6] and 1 or 0
+  answer[#answer + 1] = running(name)
+end
+return answer

@@ -1,0 +1,27 @@
+-- Promise: from now on the end of this job is told to an ear; a finished job is answered as it is.
+-- Keys: m J run wa:
+-- Args: now id ear
+-- Answer: the job's state code, or nil when it is gone.
+-- Bounds: one job.
+-- Uses: base record gate fair signature wake lanes tx
+
+local DAY = 86400000 -- hygiene: whoever waits longer looks by itself now and then
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local r = record.load(ARGV[2])
+if not r then
+  return false
+end
+if r.state < SUCCEEDED then
+  if not record.has(r.flags, WATCHED) then
+    r.flags = record.with(r.flags, WATCHED)
+    record.save(r)
+  end
+  call("SADD", P .. "wa:" .. r.id, ARGV[3])
+  call("PEXPIRE", P .. "wa:" .. r.id, DAY)
+end
+tx.finish()
+return record.state(r)
