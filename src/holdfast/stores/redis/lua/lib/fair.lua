@@ -1,6 +1,7 @@
 -- Promise: the sharing of core/fair.py: round robin with weights, number for number.
--- Shape: a ring is an array of {member = any, left = jobs left of its turn, weight = jobs of a whole turn},
---        least recently served first.
+-- Inputs: a ring is an array of {member = any, left = jobs left of its turn, weight = jobs of a whole turn},
+--         least recently served first.
+-- Answer: numbers in ring order; places in the order in which new turns are taken.
 local fair = {}
 do
   local floor, min = math.floor, math.min
