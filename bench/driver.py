@@ -1,24 +1,25 @@
-"""Runs measures, each in a fresh process, the systems taking turns, and keeps the median of every figure."""
+"""Runs measures, each in a fresh process on fresh ground, the systems taking turns, and keeps medians."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any, Final, Literal
 
-from bench.plan import MEASURES, Measure
+from bench.ground import Ground, scratch
+from bench.plan import Measure
 
 Size = Literal["tiny", "quick", "full"]
 Figures = Mapping[str, float]
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TIMEOUT_S: Final = 1_800
+SCALED: Final = frozenset({"drain", "memory"})  # figures per job, of a backlog that slow systems may have smaller
 
 
 @dataclass(frozen=True)
@@ -28,45 +29,36 @@ class System:
     name: str
     command: tuple[str, ...]
     measures: frozenset[str]
-    options: Mapping[str, Any] = field(default_factory=dict)
+    ground: Ground
     peer: bool = False
+    scale: float = 1
 
     def run(self, measure: str, options: Mapping[str, Any]) -> Figures:
         """One run in a process of its own."""
-        done = subprocess.run(
-            [*self.command, measure, json.dumps({**self.options, **options})],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.PIPE,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=True,
-        )
+        asked = dict(options)
+        if measure in SCALED:
+            asked["jobs"] = round(asked["jobs"] * self.scale)
+        with scratch() as folder, self.ground(folder) as url:
+            done = subprocess.run(
+                [*self.command, measure, json.dumps({**asked, "url": url})],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_BENCH_FOLDER": str(folder)},
+                stdout=subprocess.PIPE,
+                text=True,
+                timeout=TIMEOUT_S,
+                check=True,
+            )
         figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return figures
 
 
-def systems() -> list[System]:
-    """Ours in both settings, and the peers that `make bench-peers` has installed."""
-    ours = (sys.executable, "-m", "bench.ours")
-    found = [
-        System("sync=normal", ours, frozenset(measure.name for measure in MEASURES), {"sync": "normal"}),
-        System("sync=full", ours, frozenset({"drain", "bulk", "single", "callers", "latency"}), {"sync": "full"}),
-    ]
-    huey = ROOT / ".bench" / "huey" / "bin" / "python"
-    if huey.exists():
-        command = (str(huey), str(ROOT / "bench" / "peer_huey.py"))
-        found.append(System("huey", command, frozenset({"drain", "single", "latency"}), peer=True))
-    return found
-
-
 def measured(
-    measures: Iterable[Measure], systems: Iterable[System], size: Size, said: Callable[[str], None]
+    measures: Iterable[Measure], systems: Sequence[System], size: Size, said: Callable[[str], None]
 ) -> dict[str, dict[str, Figures]]:
     """Measure id → system → median of each figure."""
     results: dict[str, dict[str, Figures]] = {}
     for measure in measures:
-        able = [each for each in systems if measure.name in each.measures and (measure.peers or not each.peer)]
+        able = [each for each in systems if measure.name in each.measures]
         options = {"tiny": measure.tiny, "quick": measure.quick, "full": measure.full}[size]
         runs: dict[str, list[Figures]] = {each.name: [] for each in able}
         for _ in range({"tiny": 1, "quick": measure.runs[0], "full": measure.runs[1]}[size]):

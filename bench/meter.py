@@ -10,7 +10,7 @@ import socket
 import time
 from collections.abc import Sequence
 from statistics import quantiles
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 SETTLED_S = 10.0  # longest wait for what the server does on the side
 
@@ -47,19 +47,32 @@ def info(url: str, section: str) -> dict[str, str]:
 def ask(url: str, *words: str) -> bytes:
     """Send one command and read its one answer, on a connection of its own: this is no client, only a meter."""
     where = urlsplit(url)
-    with socket.create_connection((where.hostname or "127.0.0.1", where.port or 6379), timeout=5) as conn:
-        conn.sendall(b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(w), w.encode()) for w in words))
-        reader = conn.makefile("rb")
-        head = reader.readline().rstrip()
-        if head[:1] == b"-":
-            raise OSError(f"the server refuses {words[0]}: {head[1:].decode()}")
-        return reader.read(int(head[1:])) if head[:1] == b"$" else head[1:]
+    address = (where.hostname or "127.0.0.1", where.port or 6379)
+    answer = b""
+    with socket.create_connection(address, timeout=5) as conn, conn.makefile("rb") as reader:
+        for command in (*_greeting(where), words):
+            parts = [word.encode() for word in command]
+            conn.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(part), part) for part in parts))
+            answer = reader.readline().rstrip()
+            if answer[:1] == b"-":
+                raise OSError(f"the server refuses {command[0]}: {answer[1:].decode()}")
+            answer = reader.read(int(answer[1:])) if answer[:1] == b"$" else answer[1:]
+        return answer
 
 
 def percentiles(waits_ms: Sequence[float]) -> dict[str, float]:
     """The middle wait, and how long the unlucky ones are."""
     cuts = quantiles(waits_ms, n=100, method="inclusive")
     return {"p50_ms": cuts[49], "p95_ms": cuts[94], "p99_ms": cuts[98]}
+
+
+def _greeting(where: SplitResult) -> list[tuple[str, ...]]:
+    commands: list[tuple[str, ...]] = []
+    if where.password is not None:
+        commands.append(("AUTH", unquote(where.username or "default"), unquote(where.password)))
+    if where.path.strip("/"):
+        commands.append(("SELECT", where.path.strip("/")))
+    return commands
 
 
 def _has_server(url: str) -> bool:

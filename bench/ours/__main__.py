@@ -1,4 +1,4 @@
-"""Runs one measure in this process: `python -m bench.ours MEASURE '{"sync": "normal", ...}'`."""
+"""Runs one measure in this process: `python -m bench.ours MEASURE '{"url": "redis://127.0.0.1:6379/{n}", ...}'`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from bench.ours.claims import fairness, ineligible
 from bench.ours.place import Place
-from bench.ours.throughput import Figures, bulk, callers, drain, single, waiting
+from bench.ours.throughput import Figures, bulk, callers, drain, memory, single, waiting
 from bench.ours.waits import idle, latency, recovery, urgent
 from holdfast.runtime.child import run_loop
 
@@ -21,6 +21,7 @@ IN_PROCESS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
     "callers": callers,
     "waiting": waiting,
     "fairness": fairness,
+    "memory": memory,
 }
 ACROSS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
     "latency": latency,
@@ -30,16 +31,16 @@ ACROSS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
 }
 
 
-async def measured(name: str, sync: str, options: dict[str, Any]) -> Figures:
+async def measured(name: str, template: str, options: dict[str, Any]) -> Figures:
     """One run of one measure."""
     if name == "ineligible":
-        return await ineligible(sync, **options)
-    place = Place(sync)
+        return await ineligible(template, **options)
+    place = Place(template)
     try:
         async with place.opened():
             return await (IN_PROCESS | ACROSS)[name](place, **options)
     finally:
-        place.remove()
+        place.leave()
 
 
 def main(name: str, text: str) -> None:
@@ -47,7 +48,7 @@ def main(name: str, text: str) -> None:
     options = json.loads(text)
     # Handlers in other processes answer by datagram, which uvloop's sock_recv does not take.
     run = asyncio.run if name in ACROSS else run_loop
-    print(json.dumps(run(measured(name, options.pop("sync"), options))))
+    print(json.dumps(run(measured(name, options.pop("url"), options))))
 
 
 if __name__ == "__main__":

@@ -46,13 +46,13 @@ class Hand:
         return took_us
 
 
-async def ineligible(sync: str, reason: str, few: int, many: int, claims: int) -> Figures:
+async def ineligible(template: str, reason: str, few: int, many: int, claims: int) -> Figures:
     """The median claim of 64 beside `many` jobs that cannot run, by that beside `few`; claimed in turns."""
     async with AsyncExitStack() as stack:
         hands = []
-        for count in (few, many):
-            place = Place(sync)
-            stack.callback(place.remove)
+        for number, count in enumerate((few, many)):
+            place = Place(template, number)
+            stack.callback(place.leave)
             async with place.opened():
                 await _lay_out(reason, count)
                 hand = Hand(app.store, "before")

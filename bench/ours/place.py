@@ -1,10 +1,8 @@
-"""Remembers where one measurement takes place: a fresh folder with a fresh store, removed at the end."""
+"""Remembers where one measurement takes place: the store that the driver has laid out, and the inbox beside it."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -15,13 +13,11 @@ CHUNK = 5_000  # jobs per call when a backlog is laid out
 
 
 class Place:
-    """A store of its own for one measurement, and the inbox for what handlers say."""
+    """One of the run's stores, by number, and the inbox for what handlers say."""
 
-    def __init__(self, sync: str) -> None:
-        os.makedirs(".bench", exist_ok=True)
-        self.folder = os.path.abspath(tempfile.mkdtemp(prefix="run-", dir=".bench"))
-        self.url = f"sqlite:///{self.folder}/jobs.db?sync={sync}"
-        self.inbox = Inbox(self.folder)
+    def __init__(self, template: str, number: int = 0) -> None:
+        self.url = template.format(n=number)
+        self.inbox = Inbox(os.environ["HOLDFAST_BENCH_FOLDER"], number)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -33,9 +29,9 @@ class Place:
         finally:
             await app.close()
 
-    def remove(self) -> None:
+    def leave(self) -> None:
+        """Nobody says anything any more; the driver clears the place."""
         self.inbox.close()
-        shutil.rmtree(self.folder)
 
 
 async def fill(job: JobSpec, count: int) -> None:

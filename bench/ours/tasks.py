@@ -34,6 +34,11 @@ async def nap(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+@app.task(name="carry")
+async def carry(payload: str) -> None:
+    """A job with something to carry."""
+
+
 @app.task(name="stamp", priority="critical")
 async def stamp(sent_ns: int) -> None:
     """Say at once when this handler started."""
@@ -73,8 +78,8 @@ def reply(number: int) -> None:
 class Inbox:
     """Receives stamps; the monotonic clock is one for all processes of a machine."""
 
-    def __init__(self, folder: str) -> None:
-        self.address = os.path.join(folder, "inbox")
+    def __init__(self, folder: str, number: int) -> None:
+        self.address = os.path.join(folder, f"inbox{number}")
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._socket.bind(self.address)
         self._socket.setblocking(False)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import resource
 import time
 
+from bench.meter import cpu_s, memory_bytes
 from bench.ours.place import Place, fill
-from bench.ours.tasks import app, nap, noop
+from bench.ours.tasks import app, carry, nap, noop
 from holdfast.runtime.settings import WorkerSettings
 from holdfast.runtime.worker import Worker
 
 Figures = dict[str, float]
 
+PAYLOAD = "x" * 100
+
 
 async def drain(place: Place, jobs: int) -> Figures:
     """A backlog of no-op jobs, one worker process, from its start until everything is settled."""
     await fill(noop.job(), jobs)
-    cpu_s, at_s = _cpu_s(), time.perf_counter()
+    before_s, at_s = cpu_s(place.url), time.perf_counter()
     report = await app.work(until_empty=True)
-    took_s, spent_s = time.perf_counter() - at_s, _cpu_s() - cpu_s
+    took_s, spent_s = time.perf_counter() - at_s, cpu_s(place.url) - before_s
     assert report.succeeded == jobs, f"{report.succeeded} of {jobs} jobs succeeded"
     return {"jobs_per_s": jobs / took_s, "cpu_s_per_10k": spent_s / jobs * 10_000}
 
@@ -65,6 +67,10 @@ async def waiting(place: Place, jobs: int, seconds: float, at_once: int) -> Figu
     return {"seconds": time.perf_counter() - at_s, "ideal_s": jobs / at_once * seconds}
 
 
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
+async def memory(place: Place, jobs: int) -> Figures:
+    """What a waiting job with 100 bytes of payload takes in the server, once our connections are gone."""
+    before = memory_bytes(place.url)
+    await fill(carry.job(PAYLOAD), jobs)
+    await app.close()
+    await asyncio.sleep(0.1)  # until the server has seen that
+    return {"bytes_per_job": (memory_bytes(place.url) - before) / jobs}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from statistics import quantiles
 from typing import Any
 
+from bench.meter import percentiles
 from bench.ours.place import Place, fill
 from bench.ours.tasks import app, flood, nap, outlive, stamp
 from bench.ours.throughput import Figures
@@ -25,7 +25,7 @@ async def latency(place: Place, jobs: int) -> Figures:
         for _ in range(jobs):
             waits_ms.append(await _one(place))
             await asyncio.sleep(CALM_S * (0.5 + random.random()))
-    return _percentiles(waits_ms)
+    return percentiles(waits_ms)
 
 
 async def idle(place: Place, seconds: float) -> Figures:
@@ -47,7 +47,7 @@ async def urgent(place: Place, jobs: int, every_s: float, low: int, low_s: float
             await asyncio.sleep(every_s * (0.5 + random.random()))
         counts = await app.store.count()
     assert counts.total(State.ready), "the flood was over before the last critical job: give it more jobs"
-    return _percentiles(waits_ms)
+    return percentiles(waits_ms)
 
 
 async def recovery(place: Place, ttl_ms: int) -> Figures:
@@ -78,8 +78,3 @@ async def _ready(place: Place) -> None:
     for _ in range(5):
         await stamp.enqueue(0)
         await place.inbox.stamp()
-
-
-def _percentiles(waits_ms: list[float]) -> Figures:
-    cuts = quantiles(waits_ms, n=100, method="inclusive")
-    return {"p50_ms": cuts[49], "p95_ms": cuts[94], "p99_ms": cuts[98]}

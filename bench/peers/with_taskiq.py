@@ -7,6 +7,7 @@ off, arguments not validated. It has no call for many jobs, so `bulk` is not mea
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
@@ -22,6 +23,7 @@ AT_ONCE: Final = 100
 PREFETCH: Final = 100
 CHUNK: Final = 500
 
+logging.disable()  # it warns when a receiver is stopped
 broker = ListQueueBroker(url())
 counted: list[int] = [0, 0]  # jobs run, jobs awaited
 done = asyncio.Event()
@@ -48,7 +50,7 @@ async def stamp(sent_ns: int) -> None:
 
 async def drain(jobs: int, at_once: int = AT_ONCE, prefetch: int = PREFETCH) -> Figures:
     """A backlog of no-op jobs, one receiver."""
-    await _fill(lambda: noop.kiq(), jobs)
+    await _fill(noop.kiq, jobs)
     spent_s = cpu_s(url())
     took_s = await _received(jobs, at_once, prefetch)
     return {"jobs_per_s": jobs / took_s, "cpu_s_per_10k": (cpu_s(url()) - spent_s) / jobs * 10_000}

@@ -6,15 +6,23 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
-from bench.plan import MEASURES, ROWS
+import pytest
+
+from bench.plan import MEASURES
+from bench.targets import ROWS, Engine, rows
 from tests.arch.tree import ROOT
 
+SETTINGS = {"sqlite": ("sync=normal", "sync=full")}
 
-def test_the_bench_prints_a_table_and_writes_its_figures(tmp_path: Path) -> None:
+
+@pytest.mark.parametrize("engine", SETTINGS)
+def test_the_bench_prints_a_table_and_writes_its_figures(engine: Engine, tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
+    only = {"drain", "latency", "scheduled", "memory"}
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--size", "tiny", "--only", "drain,latency,scheduled", "--json", str(written)],
+        [sys.executable, *f"-m bench --engine {engine} --size tiny --only {','.join(only)} --json {written}".split()],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -22,12 +30,18 @@ def test_the_bench_prints_a_table_and_writes_its_figures(tmp_path: Path) -> None
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    rows = [line for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert len(rows) == 1 + sum(row.measure in {"drain", "latency", "scheduled"} for row in ROWS)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    assert len(lines) == 1 + sum(row.measure in only for row in rows(engine))
     figures = json.loads(written.read_text())["figures"]
-    assert figures["drain"]["sync=normal"].keys() == {"jobs_per_s", "cpu_s_per_10k"}
-    assert figures["latency"]["sync=full"].keys() == {"p50_ms", "p95_ms", "p99_ms"}
+    first, second = SETTINGS[engine]
+    assert figures["drain"][first].keys() == {"jobs_per_s", "cpu_s_per_10k"}
+    assert figures["latency"][second].keys() == {"p50_ms", "p95_ms", "p99_ms"}
 
 
 def test_every_row_names_a_measure() -> None:
     assert {row.measure for row in ROWS} == {measure.id for measure in MEASURES}
+
+
+@pytest.mark.parametrize("engine", get_args(Engine))
+def test_every_engine_has_rows(engine: Engine) -> None:
+    assert {"drain", "latency", "recovery"} <= {row.measure for row in rows(engine)}
