@@ -38,7 +38,7 @@ def packed_rules(rules: Sequence[GateRule]) -> bytes:
     return _pack(rules)
 
 
-def gate_or_shut(key: bytes, body: bytes) -> Gate:
+def gate_or_shut(key: str, body: bytes) -> Gate:
     """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
     try:
         return _gate(body)

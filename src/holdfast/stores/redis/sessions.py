@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -31,7 +32,7 @@ def packed_serves(serves: Serves) -> bytes:
 async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | None) -> Pulse:
     """Open or keep a session and take its notes."""
     serves = beat.serves
-    notes = [(id, token, note.kind, note.name, note.body) for id, token, note in beat.notes]
+    notes = ((id, token, note.kind, note.name, note.body) for id, token, note in beat.notes)
     args = (
         _now(now_ms),
         beat.session,
@@ -41,7 +42,7 @@ async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | Non
         _json(serves),
         beat.info,
         ear,
-        _pack(notes),
+        *chain.from_iterable(notes),
     )
     fresh, *cancels = await route.script("beat", script("beat"), key, args)
     return Pulse(bool(fresh), tuple((id, int(token)) for id, token in zip(cancels[::2], cancels[1::2], strict=True)))

@@ -1,7 +1,7 @@
 -- Promise: opens or keeps a session, so that its leases stay, and takes the notes that ride on the beat.
 -- Keys: m s: S! sd sv: cs: cl st: b: run J no: n
--- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info ear
---       notes(msgpack [[id, token, kind, name, body], ...])
+-- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info ear,
+--       then id token kind name body of each note
 -- Answer: fresh(1|0), then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
 -- Uses: base record gate fair signature wake lanes tx unique graph erasing settling holding
@@ -10,7 +10,7 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local session, ttl, sig, serves, shown, info, ear, notes = unpack(ARGV, 2)
+local session, ttl, sig, serves, shown, info, ear = unpack(ARGV, 2, 8)
 local key, deadline = P .. "s:" .. session, base.text(tx.now + tonumber(ttl))
 
 -- The first write only removes: a server that is out of memory refuses none that comes after it.
@@ -26,8 +26,8 @@ if ear ~= "" then
 end
 call("ZADD", P .. "S!", deadline, session)
 signature.meet(sig, serves)
-for _, note in ipairs(unpack_(notes)) do
-  settling.save(unpack(note, 1, 5))
+for i = 9, #ARGV, 5 do
+  settling.save(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 
 local answer = { fresh and 1 or 0 }
