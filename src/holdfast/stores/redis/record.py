@@ -25,7 +25,7 @@ _UNUSUAL: Final = RARE | EXTRA | BODY | INPUTS | NOTES  # what makes handing a j
 
 # version state flags attempt lost held, then seq due enqueued (six bytes each, as 2 + 4), lane policy, claimed finished
 _HEAD: Final = struct.Struct(">BBHHHHHIHIHI8s8sHIHI")
-_CLAIM: Final = struct.Struct(">BxHHHH6xHIHI8s8s")
+_claim_of: Final = struct.Struct(">BxHHHH6xHIHI8s8s").unpack_from
 _TAIL: Final = struct.Struct(">8s8s12x")
 _LENGTH: Final = struct.Struct(">I")
 assert _HEAD.size == HEAD_BYTES
@@ -220,9 +220,7 @@ def claimed_of(
     `raw` is the record as it is stored: `attempt` in it counts runs that have ended.
     """
     try:
-        version, flags, attempt, lost, held, due_hi, due_lo, enq_hi, enq_lo, lane_id, policy_id = _CLAIM.unpack_from(
-            raw
-        )
+        version, flags, attempt, lost, held, due_hi, due_lo, enq_hi, enq_lo, lane_id, policy_id = _claim_of(raw)
         lane, policy = lanes[lane_id], policies[policy_id]
         if flags & _UNUSUAL:
             rare, extra, at = parts_of(raw, flags)
