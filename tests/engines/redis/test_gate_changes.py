@@ -11,14 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
-from holdfast.stores.redis.gates import gate_or_shut, packed_rules
+from holdfast.stores.redis.gates import gate_or_shut
 from holdfast.stores.redis.scripts import source, uses
 from holdfast.testing.gate_vectors import PAUSE, T0
 from tests.servers.redis import RedisServer, shared
 
 DECLARE = """
 tx.begin()
-change.declare(cmsgpack.unpack(ARGV[2]))
+for _, rule in ipairs(cmsgpack.unpack(ARGV[2])) do
+  change.declare(rule)
+end
 tx.finish()
 """
 
@@ -47,7 +49,7 @@ class Place:
         return [msgspec.msgpack.decode(body, type=Gate) for body in answer]
 
     def declare(self, *rules: GateRule, now_ms: int = T0) -> None:
-        self.run(DECLARE, now_ms, packed_rules(rules))
+        self.run(DECLARE, now_ms, _pack(rules))
 
     def stored(self) -> dict[str, Gate]:
         flat = self.server.ask("HGETALL", f"{self.prefix}g")

@@ -33,11 +33,6 @@ async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
     return [gate_or_shut(name, body) for name, body in found[:MOST_GATES]]
 
 
-def packed_rules(rules: Sequence[GateRule]) -> bytes:
-    """Rules that are sent with jobs, as change.declare reads them."""
-    return _pack(rules)
-
-
 def gate_or_shut(key: str, body: bytes) -> Gate:
     """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
     try:

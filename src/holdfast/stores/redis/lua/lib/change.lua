@@ -33,17 +33,10 @@ function change.apply(changes)
   return answers
 end
 
--- Make the limits and breakers that jobs name known (core.gate.GateRule maps); an operator's rule stays.
-function change.declare(rules)
-  local keys = {}
-  for i, rule in ipairs(rules) do
-    keys[i] = rule.key
-  end
-  tx.load_gates(keys)
-  for _, rule in ipairs(rules) do
-    local known = tx.gate(rule.key)
-    if not known or (known.declared ~= false and not same_rule(known.rule, rule)) then
-      gate.change(tx.edit(rule.key), { key = rule.key, rule = rule, declared = true }, tx.now)
-    end
+-- Make a limit or breaker that jobs name known (a core.gate.GateRule map); an operator's rule stays.
+function change.declare(rule)
+  local known = tx.gate(rule.key)
+  if not known or (known.declared ~= false and not same_rule(known.rule, rule)) then
+    gate.change(tx.edit(rule.key), { key = rule.key, rule = rule, declared = true }, tx.now)
   end
 end
