@@ -42,9 +42,9 @@ def nameless(terminal: Terminal) -> Holdfast:
 
 def refuse_memory(app: Holdfast, what: str) -> None:
     """A store in memory belongs to one process, and a command line is another one."""
-    from holdfast.stores.open import parse_url, redacted
+    from holdfast.stores.open import is_memory, redacted
 
-    if parse_url(app.url).path is None:
+    if is_memory(app.url):
         raise UsageError(
             f"{redacted(app.url)} is a store in memory: {what}", fix="name a file: --url sqlite:///jobs.db"
         )

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.config import Config, load_config
 from holdfast.core.errors import StoreUnreachable, UsageError
 from holdfast.core.text import storable
-from holdfast.stores.open import open_store, parse_url, redacted
+from holdfast.stores.open import SqliteUrl, open_store, parse_url, redacted
 
 if TYPE_CHECKING:
     from holdfast.ops import Operator
@@ -59,7 +59,10 @@ class Terminal:
     def _openable(self, *, create: bool) -> str:
         """The store's URL, unless opening it would answer from a place where nothing is."""
         url = self.config.url
-        path = parse_url(url.value).path
+        parsed = parse_url(url.value)
+        if not isinstance(parsed, SqliteUrl):
+            return url.value
+        path = parsed.path
         if path is None:
             raise UsageError(
                 f"{redacted(url.value)} is a store in memory, which ends with this command",

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
 from holdfast.core.errors import InvalidOption, UsageError
 from holdfast.stores.base import Store
+from holdfast.stores.shown import redacted
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.url import RedisUrl
+
+__all__ = ["SqliteUrl", "is_memory", "open_store", "parse_url", "redacted"]
 
 Sync = Literal["full", "normal"]
 
-# Schemes that the project has settled on; this release ships the embedded engine alone.
-_LATER: Final = {
-    "redis": "Redis",
-    "rediss": "Redis",
-    "redis+sentinel": "Redis",
-    "redis+cluster": "Redis",
-    "valkey": "Redis",
-    "postgresql": "PostgreSQL",
-    "postgres": "PostgreSQL",
-}
+_REDIS: Final = re.compile(r"(redis|valkey)s?(\+(unix|sentinel|cluster))?")
+_SCHEMES: Final = ("sqlite", "redis", "rediss", "valkey", "redis+unix", "redis+sentinel", "redis+cluster", "postgresql")
+# Schemes that the project has settled on and this release cannot open.
+_LATER: Final = {"postgresql": "PostgreSQL", "postgres": "PostgreSQL"}
 _SYNCS: Final = ("full", "normal")
 _EXAMPLE: Final = "write sqlite:///jobs.db for a file beside you, sqlite:////abs/jobs.db, or sqlite:// for memory"
 
@@ -37,34 +38,45 @@ class SqliteUrl(Struct, frozen=True):
 def open_store(url: str, namespace: str = "default") -> Store:
     """The engine that `url` names. Nothing is connected yet: that happens with the first verb."""
     parsed = parse_url(url)
-    from holdfast.stores.sqlite import SqliteStore  # lazy: `import holdfast` loads no driver
+    # Lazy: `import holdfast` loads no driver.
+    if isinstance(parsed, SqliteUrl):
+        from holdfast.stores.sqlite import SqliteStore
 
-    return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync)
+        return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync)
+    try:
+        from holdfast.stores.redis import RedisStore
+    except ModuleNotFoundError as error:
+        if error.name != "hiredis":
+            raise
+        raise UsageError(
+            f"{redacted(url)} needs a package that is not installed", fix="pip install 'holdfast[redis]'"
+        ) from error
+    return RedisStore(parsed, namespace=namespace)
 
 
-def parse_url(url: str) -> SqliteUrl:
+def parse_url(url: str) -> SqliteUrl | RedisUrl:
     """Read a store URL; what cannot work is refused by name, never guessed."""
-    parts = urlsplit(url)
-    scheme = parts.scheme.lower()
+    scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":
-        return _parse_sqlite(url, parts)
+        return _parse_sqlite(url, urlsplit(url))
+    if _REDIS.fullmatch(scheme):
+        from holdfast.stores.redis.url import parse_redis
+
+        return parse_redis(url)
     if scheme in _LATER:
         raise UsageError(
             f"this release of Holdfast has no {_LATER[scheme]} engine yet, so {redacted(url)} cannot be opened",
             fix=_EXAMPLE,
         )
-    close = get_close_matches(scheme, ["sqlite", *_LATER], n=1)
+    close = get_close_matches(scheme, _SCHEMES, n=1) if "://" in url else []
     hint = f"did you mean {close[0]}://?" if close else _EXAMPLE
     raise UsageError(f"{redacted(url)!r} is not a store URL", fix=hint)
 
 
-def redacted(url: str) -> str:
-    """The URL as it may be shown: without a password."""
-    parts = urlsplit(url)
-    if parts.password is None:
-        return url
-    user, at, host = parts.netloc.rpartition("@")
-    return parts._replace(netloc=f"{user.split(':', 1)[0]}:***{at}{host}").geturl()
+def is_memory(url: str) -> bool:
+    """True for a store that lives and ends with one process."""
+    parsed = parse_url(url)
+    return isinstance(parsed, SqliteUrl) and parsed.path is None
 
 
 def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:

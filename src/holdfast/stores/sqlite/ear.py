@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import hashlib
 import os
@@ -11,29 +10,18 @@ import tempfile
 import threading
 from contextlib import suppress
 
-from holdfast.core.lease import Wake
+from holdfast.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
+
+__all__ = ["CANCEL", "FINISHED", "URGENT", "WORK", "Ear", "wake_of"]
 
 MAX_ADDRESS = 100  # sun_path holds 104 bytes on macOS, 108 on Linux
 
-WORK, URGENT, CANCEL, FINISHED = b"w", b"u", b"c", b"f"
 
-
-class Waiter:
-    """What one session or job has been told and not yet heard."""
-
-    __slots__ = ("kinds", "sleepers")
-
-    def __init__(self) -> None:
-        self.kinds: set[bytes] = set()
-        self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
-
-
-class Ear:
+class Ear(Waiters):
     """The place of one process where wake-ups arrive, whoever sent them."""
 
     def __init__(self, path: str | None) -> None:
-        self._lock = threading.Lock()
-        self._waiters: dict[bytes, Waiter] = {}
+        super().__init__()
         self._socket: socket.socket | None = None
         self._path = path
         self._address = ""
@@ -71,51 +59,6 @@ class Ear:
             if not message:
                 return
             self.deliver(message[:1], message[1:])
-
-    def deliver(self, kind: bytes, name: bytes) -> None:
-        """Note a wake-up and rouse whoever sleeps for it, in whichever loop."""
-        with self._lock:
-            if kind == FINISHED and name not in self._waiters:
-                return  # who waited for this job has given up
-            waiter = self._waiters.setdefault(name, Waiter())
-            waiter.kinds.add(kind)
-            sleepers, waiter.sleepers = waiter.sleepers, []
-        for loop, future in sleepers:
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(_rouse, future)
-
-    async def sleep(self, name: bytes, timeout: float | None) -> set[bytes]:
-        """Wait until something was delivered for `name`, or the time is over; what was told is then forgotten."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-        with self._lock:
-            waiter = self._waiters.setdefault(name, Waiter())
-            if waiter.kinds:
-                kinds, waiter.kinds = waiter.kinds, set()
-                return kinds
-            waiter.sleepers.append((loop, future))
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout):
-                    await future
-        finally:
-            with self._lock:
-                waiter.sleepers = [entry for entry in waiter.sleepers if entry[1] is not future]
-        with self._lock:
-            kinds, waiter.kinds = waiter.kinds, set()
-        return kinds
-
-    def expect(self, name: bytes) -> None:
-        """From here on keep what is told about this job: someone is about to sleep for it."""
-        with self._lock:
-            self._waiters.setdefault(name, Waiter())
-
-    def forget(self, name: bytes) -> None:
-        """Drop what is kept for a session or job that nobody waits for any more."""
-        with self._lock:
-            waiter = self._waiters.get(name)
-            if waiter is not None and not waiter.sleepers:
-                del self._waiters[name]
 
     def tell(self, address: str, kind: bytes, name: bytes) -> bool:
         """Send a wake-up; False when nobody lives at that address any more."""
@@ -155,13 +98,3 @@ def _sweep(folder: str) -> None:
                 os.kill(int(name.split("-")[0], 16), 0)
             except ProcessLookupError:
                 os.unlink(os.path.join(folder, name))
-
-
-def _rouse(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
-
-
-def wake_of(kinds: set[bytes]) -> Wake:
-    """The record of what a session was told."""
-    return Wake(work=WORK in kinds, urgent=URGENT in kinds, cancel=CANCEL in kinds)

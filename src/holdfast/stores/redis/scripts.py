@@ -1,0 +1,50 @@
+"""Reads the Lua scripts of the engine: one file per verb, with the libraries that it names put in front."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from msgspec import Struct
+
+_USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
+_HEADER: Final = re.compile(r"\A(?:--.*\n)+")
+
+
+class Script(Struct, frozen=True):
+    """A verb as the server runs it. `sha` is the name under which the server keeps it."""
+
+    name: str
+    text: str
+    sha: str
+
+
+@cache
+def script(name: str) -> Script:
+    """The script of a verb, by the name of its file."""
+    verb = source(f"{name}.lua")
+    libraries = [_HEADER.sub("", source(f"lib/{library}.lua")) for library in uses(verb)]
+    text = "\n".join([*libraries, verb])
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def uses(text: str) -> list[str]:
+    """The libraries that a script names, in that order."""
+    found = _USES.search(text)
+    return found.group(1).split() if found else []
+
+
+@cache
+def source(path: str) -> str:
+    """The text of a file below lua/."""
+    return resources.files("holdfast.stores.redis").joinpath("lua", path).read_text("utf-8")
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every script there is."""
+    folder = resources.files("holdfast.stores.redis").joinpath("lua")
+    return tuple(sorted(entry.name.removesuffix(".lua") for entry in folder.iterdir() if entry.name.endswith(".lua")))

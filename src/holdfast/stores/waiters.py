@@ -1,0 +1,112 @@
+"""Remembers who sleeps for what, in whichever event loop, and what was told while nobody slept."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import Final
+
+from holdfast.core.lease import Wake
+
+WORK: Final = b"w"
+URGENT: Final = b"u"
+CANCEL: Final = b"c"
+FINISHED: Final = b"f"
+EVERYTHING: Final = frozenset((WORK, URGENT, CANCEL, FINISHED))
+
+
+class Waiter:
+    """What one session or job has been told and not yet heard."""
+
+    __slots__ = ("kinds", "sleepers")
+
+    def __init__(self) -> None:
+        self.kinds: set[bytes] = set()
+        self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+
+class Waiters:
+    """The sleepers of one process, by the name of the session or job they sleep for. Safe from every thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: dict[bytes, Waiter] = {}
+
+    def deliver(self, kind: bytes, name: bytes) -> None:
+        """Note a wake-up and rouse whoever sleeps for it, in whichever loop."""
+        with self._lock:
+            if kind == FINISHED and name not in self._waiters:
+                return  # who waited for this job has given up
+            waiter = self._waiters.setdefault(name, Waiter())
+            waiter.kinds.add(kind)
+            sleepers, waiter.sleepers = waiter.sleepers, []
+        _rouse_all(sleepers)
+
+    def rouse(self) -> None:
+        """Wake everybody who sleeps, as if all had happened: something may have been missed."""
+        sleepers = []
+        with self._lock:
+            for waiter in self._waiters.values():
+                waiter.kinds |= EVERYTHING
+                sleepers += waiter.sleepers
+                waiter.sleepers = []
+        _rouse_all(sleepers)
+
+    async def sleep(self, name: bytes, timeout: float | None) -> set[bytes]:
+        """Wait until something was delivered for `name`, or the time is over; what was told is then forgotten."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            waiter = self._waiters.setdefault(name, Waiter())
+            if waiter.kinds:
+                kinds, waiter.kinds = waiter.kinds, set()
+                return kinds
+            waiter.sleepers.append((loop, future))
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await future
+        finally:
+            with self._lock:
+                waiter.sleepers = [entry for entry in waiter.sleepers if entry[1] is not future]
+        with self._lock:
+            kinds, waiter.kinds = waiter.kinds, set()
+        return kinds
+
+    def expect(self, name: bytes) -> None:
+        """From here on keep what is told about this job: someone is about to sleep for it."""
+        with self._lock:
+            self._waiters.setdefault(name, Waiter())
+
+    def forget(self, name: bytes) -> None:
+        """Drop what is kept for a session or job that nobody waits for any more."""
+        with self._lock:
+            waiter = self._waiters.get(name)
+            if waiter is not None and not waiter.sleepers:
+                del self._waiters[name]
+
+
+def _rouse_all(sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]) -> None:
+    if not sleepers:
+        return
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    for loop, future in sleepers:
+        if loop is here:
+            _rouse(future)
+            continue
+        with suppress(RuntimeError):  # its loop is closed: nobody sleeps there any more
+            loop.call_soon_threadsafe(_rouse, future)
+
+
+def _rouse(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def wake_of(kinds: set[bytes]) -> Wake:
+    """The record of what a session was told."""
+    return Wake(work=WORK in kinds, urgent=URGENT in kinds, cancel=CANCEL in kinds)
