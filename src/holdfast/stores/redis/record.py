@@ -26,7 +26,6 @@ _UNUSUAL: Final = RARE | EXTRA | BODY | INPUTS | NOTES  # what makes handing a j
 # version state flags attempt lost held, then seq due enqueued (six bytes each, as 2 + 4), lane policy, claimed finished
 _HEAD: Final = struct.Struct(">BBHHHHHIHIHI8s8sHIHI")
 _claim_of: Final = struct.Struct(">BxHHHH6xHIHI8s8s").unpack_from
-_TAIL: Final = struct.Struct(">8s8s12x")
 _LENGTH: Final = struct.Struct(">I")
 assert _HEAD.size == HEAD_BYTES
 
@@ -107,17 +106,15 @@ def _joined(halves: list[int]) -> list[int]:
 # -- enqueue
 
 
-def suffix_of(job: Job) -> tuple[int, bytes]:
-    """(flags, everything of a new record after its first 28 bytes). With BODY the arguments go beside it."""
-    flags = 0
-    suffix = _TAIL.pack(id8(job.lane.id), id8(job.policy.id))
+def tail_of(job: Job) -> tuple[int, bytes]:
+    """(flags, what follows the head of a new record). With BODY the arguments go beside it."""
+    flags, tail = 0, b""
     if job.cost != 1 or job.tags or job.meta or job.flow is not None or job.unique is not None or job.after:
-        flags = EXTRA
         packed = _pack_extra(job)
-        suffix += _LENGTH.pack(len(packed)) + packed
+        flags, tail = EXTRA, _LENGTH.pack(len(packed)) + packed
     if len(job.args) > SMALL:
-        return flags | BODY, suffix
-    return flags, suffix + job.args
+        return flags | BODY, tail
+    return flags, tail + job.args
 
 
 def _pack_extra(job: Job) -> bytes:

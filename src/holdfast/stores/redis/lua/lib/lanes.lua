@@ -103,10 +103,6 @@ end
 
 -- -- seats
 
-local function seat_of(lane)
-  return lane.multi and lane.member or lane.member .. lane.id
-end
-
 local function seats_key(lane)
   return P .. "S:" .. lane.kind .. char(lane.prio)
 end
@@ -122,7 +118,10 @@ local function take_seat(lane, turn)
   if lane.multi then
     call("ZADD", P .. "A:" .. lane.kind .. lane.member, tx.now, lane.id)
   end
-  if call("ZADD", seats_key(lane), "NX", turn, seat_of(lane)) == 1 then
+  if call("ZADD", seats_key(lane), "NX", turn, lane.member) == 1 then
+    if not lane.multi then
+      call("HSET", P .. "sl", lane.kind .. lane.member, lane.id)
+    end
     call("ZADD", P .. "act", 0, char(lane.prio) .. lane.ring .. lane.kind)
     add_seats(lane.member, 1)
     add_seats(lane.ring, 1)
@@ -139,12 +138,43 @@ local function leave_seat(lane)
     end
   end
   local key = seats_key(lane)
-  if call("ZREM", key, seat_of(lane)) == 1 then
+  if call("ZREM", key, lane.member) == 1 then
+    call("HDEL", P .. "sl", lane.kind .. lane.member)
     add_seats(lane.member, -1)
     add_seats(lane.ring, -1)
     if call("EXISTS", key) == 0 then
       call("ZREM", P .. "act", char(lane.prio) .. lane.ring .. lane.kind)
     end
+  end
+end
+
+-- Lanes of a class at one priority, least recently served member first: {id, member, turn}; and the last turn in view
+-- when there are more than `n` members, whose lanes may be seen in part.
+function lanes.line(kind, prio, n)
+  local seats, fields, out = call("ZRANGE", P .. "S:" .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
+  for i = 1, #seats, 2 do
+    fields[#fields + 1] = kind .. seats[i]
+  end
+  for i, id in ipairs(base.mget(P .. "sl", fields)) do
+    local member, turn = seats[2 * i - 1], tonumber(seats[2 * i])
+    if id then
+      out[#out + 1] = { id = id, member = member, turn = turn, kind = kind }
+    else
+      for _, one in ipairs(call("ZRANGE", P .. "A:" .. kind .. member, 0, n - 1)) do
+        out[#out + 1] = { id = one, member = member, turn = turn, kind = kind }
+      end
+    end
+  end
+  return out, #fields == n and tonumber(seats[#seats]) or nil
+end
+
+-- A member's turn is over: it goes to the end of every line that it stands in.
+function lanes.move_seats(ring, prio, member, turn)
+  for _, entry in ipairs(call("ZRANGEBYLEX", P .. "act", "[" .. char(prio) .. ring, "(" .. char(prio + 1))) do
+    if sub(entry, 2, 9) ~= ring then
+      return
+    end
+    call("ZADD", P .. "S:" .. sub(entry, 10, 17) .. char(prio), "XX", turn, member)
   end
 end
 
@@ -267,9 +297,7 @@ function lanes.wake_classes(opened)
       end
     end
     if most then
-      local seat = call("ZRANGE", P .. "S:" .. kind .. sub(entry, 1, 1), 0, 0)[1]
-      local id = #seat > 8 and sub(seat, 9) or call("ZRANGE", P .. "A:" .. kind .. seat, 0, 0)[1]
-      tx.note_ready(id, most)
+      tx.note_ready(lanes.line(kind, byte(entry, 1), 1)[1].id, most)
     end
   end
 end

@@ -1,0 +1,67 @@
+"""Turns a claim into arguments of its script, and the rows it answers into jobs under a lease."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.lease import Claim, Claimed, ClaimRequest, Serves
+from holdfast.core.transition import Bury, Failure
+from holdfast.stores.redis.known import Known
+from holdfast.stores.redis.record import Beside, claimed_of, inputs_of, notes_of
+from holdfast.stores.redis.scripts import script
+from holdfast.stores.redis.sessions import packed_serves, signature_bytes
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.route import Route
+
+UNDECODABLE: Final = Failure(
+    "permanent", "holdfast.Undecodable", "the stored record cannot be decoded; its bytes are kept"
+)
+
+
+@lru_cache(maxsize=256)
+def _ability(serves: Serves) -> tuple[bytes, bytes]:
+    return signature_bytes(serves), packed_serves(serves)
+
+
+async def claim(
+    route: Route, key: bytes, known: Known, request: ClaimRequest, ear: str, now_ms: int | None
+) -> tuple[Claim, list[Bury]]:
+    """What the session holds from now on, and what must be buried of it since nobody can read it."""
+    args = (
+        "" if now_ms is None else now_ms,
+        request.session,
+        *_ability(request.serves),
+        request.limit,
+        request.slots,
+        request.seq,
+        request.claimer,
+        request.least_urgent,
+        ear,
+    )
+    answer: list[Any] = await route.script("claim", script("claim"), key, args)
+    now, instant, again, rows = answer
+    claim = Claim((), int(now), int(instant) if instant else None, bool(again))
+    if not rows:
+        return claim, []
+    lanes, policies = await known.learn(route, key, rows[::4], "claim")
+    jobs: list[Claimed] = []
+    spoilt: list[Bury] = []
+    for at in range(0, len(rows), 4):
+        raw, id, token, more = rows[at : at + 4]
+        job = (
+            claimed_of(id, raw, int(token), claim.now_ms, lanes, policies, *_beside(more))
+            if more
+            else claimed_of(id, raw, int(token), claim.now_ms, lanes, policies)
+        )
+        if job is None:
+            spoilt.append(Bury(id, int(token), UNDECODABLE))
+        else:
+            jobs.append(job)
+    return Claim(tuple(jobs), claim.now_ms, claim.next_at_ms, claim.again), spoilt
+
+
+def _beside(more: list[Any]) -> tuple[Beside, bool]:
+    probe, args, inputs, notes = more
+    return Beside(args or None, inputs_of(inputs), notes_of(notes)), bool(probe)

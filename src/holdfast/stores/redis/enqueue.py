@@ -1,0 +1,143 @@
+"""Turns new jobs into arguments of one script, and its answer into what became of each."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.core.errors import BatchTooLarge, QueueDraining, UnknownParent
+from holdfast.core.flow import order
+from holdfast.core.gate import GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.job import Enqueued, Job, Lane, Policy
+from holdfast.core.state import STATES
+from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
+from holdfast.stores.redis.known import class_value, lane_value
+from holdfast.stores.redis.record import BODY, id8, tail_of
+from holdfast.stores.redis.scripts import script
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.route import Route
+
+MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
+ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
+NEW, THERE = ord("0"), ord("@")
+
+_pack = msgspec.msgpack.Encoder().encode
+_json = msgspec.json.Encoder().encode
+_length = struct.Struct(">I").pack
+
+
+async def enqueue(
+    route: Route, key: bytes, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+) -> list[Enqueued]:
+    """Store all jobs or none."""
+    if not jobs:
+        return []
+    check_size(jobs)
+    positions = sorted(range(len(jobs)), key=lambda i: jobs[i].id)
+    in_order = [jobs[i] for i in positions]
+    args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules)]
+    answer: list[Any] = await route.script("enqueue", script("enqueue"), key, args)
+    if answer[0] != b"ok":
+        raise _refusal(answer, positions)
+    states, others = answer[1], answer[2]
+    targets = dict(zip(others[::2], others[1::2], strict=True))
+    answers: list[Enqueued | None] = [None] * len(jobs)
+    for at, (job, code) in enumerate(zip(in_order, states, strict=True)):
+        if code < THERE:
+            answers[positions[at]] = Enqueued(job.id, False, STATES[code - NEW])
+        else:
+            answers[positions[at]] = Enqueued(targets.get(at + 1, job.id), True, STATES[code - THERE])
+    return [each for each in answers if each is not None]
+
+
+def check_size(jobs: Sequence[Job]) -> None:
+    """Refuse a batch that no engine takes in one step."""
+    if len(jobs) > MAX_BATCH_JOBS:
+        raise BatchTooLarge(
+            f"{len(jobs):,} jobs in one batch; the limit is {MAX_BATCH_JOBS:,}", fix="pass atomic=False to chunk it"
+        )
+    size = sum(len(job.args) + len(job.meta) for job in jobs)
+    if size > MAX_BATCH_BYTES:
+        raise BatchTooLarge(
+            f"{size:,} bytes of arguments in one batch; the limit is {MAX_BATCH_BYTES:,}",
+            fix="pass atomic=False to chunk it",
+        )
+
+
+def _refusal(answer: list[Any], positions: list[int]) -> UnknownParent | QueueDraining:
+    why, at, what = answer
+    index = positions[at - 1]
+    if why == b"draining":
+        place = what.decode()
+        return QueueDraining(
+            f"{place} is draining and takes no new jobs (item {index})",
+            fix=f"holdfast resume {place.removeprefix('queue:')}",
+        )
+    return UnknownParent(
+        f"item {index} waits for job {id_text(what)}, which is not stored",
+        fix="enqueue the parent first, or in the same call",
+    )
+
+
+def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[bytes]:
+    lanes: dict[Lane, int] = {}
+    policies: dict[Policy, int] = {}
+    runs: list[list[int]] = []
+    rest: list[bytes] = []
+    last: tuple[object, ...] = ()
+    for job in jobs:
+        flags, tail = tail_of(job)
+        lane, policy = job.lane, job.policy
+        like = (lane, policy, flags, job.delay_ms, job.due_at_ms, job.expires_ms)
+        if like == last:
+            runs[-1][-1] += 1
+        else:
+            at = lanes.setdefault(lane, len(lanes) + 1), policies.setdefault(policy, len(policies) + 1)
+            due_at = -1 if job.due_at_ms is None else max(job.due_at_ms, 0)
+            runs.append([*at, flags, job.delay_ms, due_at, -1 if job.expires_ms is None else job.expires_ms, 1])
+            last = like
+        rest += (job.id, tail, _meta(job, flags))
+    head: dict[str, object] = {"lanes": len(lanes), "policies": len(policies), "rules": rules, "runs": runs}
+    if any(job.after for job in jobs):
+        head["order"] = _parents_first(jobs)
+    words = [_pack(head)]
+    for lane in lanes:
+        words += definition(lane)
+    for policy in policies:
+        hard = "-" if policy.hard_timeout_ms is None else str(policy.hard_timeout_ms)
+        words += (id8(policy.id), _json(policy), f"{policy.max_lost} {hard}".encode())
+    return words + rest
+
+
+@lru_cache(maxsize=10_000)
+def definition(lane: Lane) -> tuple[bytes, bytes, bytes]:
+    """A lane's id, its stored form, and that of its class."""
+    return id8(lane.id), lane_value(lane), class_value(lane)
+
+
+def _meta(job: Job, flags: int) -> bytes:
+    """What few jobs have, as storing.meta reads it; nothing for most."""
+    unique = job.unique
+    if unique is None and not job.after and not flags & BODY:
+        return b""
+    parents = list(dict.fromkeys(job.after))
+    key, states, window, on_duplicate = None, 0, -1, 0
+    if unique is not None:
+        key = f"{job.lane.task}\0{unique.key}"
+        states = sum(1 << state.code for state in unique.states)
+        window = -1 if unique.for_ms is None else unique.for_ms
+        on_duplicate = ON_DUPLICATE[unique.on_duplicate]
+    packed = _pack((key, states, window, on_duplicate, MODES[job.if_parent_fails], len(parents)))
+    return b"".join((_length(len(packed)), packed, *parents, job.args if flags & BODY else b""))
+
+
+def _parents_first(jobs: Sequence[Job]) -> list[int]:
+    """The places of the jobs of a call, each after those of its parents that are in the same call; no cycles."""
+    names = {id_text(job.id): at for at, job in enumerate(jobs, 1)}  # a refusal names its path
+    return [names[name] for name in order({name: map(id_text, jobs[at - 1].after) for name, at in names.items()})]

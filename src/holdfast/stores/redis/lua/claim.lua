@@ -1,0 +1,132 @@
+-- Promise: ready jobs become running under a lease of a live session, best priority first, fair between queues and
+--   groups, no gate exceeded. The same (session, claimer, seq) again gets what is still held of the same jobs again.
+--   An empty answer marks the session idle in the same step, so that no wake-up is missed.
+-- Keys: the namespace's m.
+-- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear
+-- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
+--   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them.
+-- Bounds: 1,024 jobs, 256 looks at the active lanes, 64 due gates, 512 due jobs, 256 released children.
+-- Uses: base record gate fair signature wake lanes tx unique ledger erasing graph front taking
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local session, sig, serves = ARGV[2], ARGV[3], ARGV[4]
+local limit, slots, seq, claimer = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
+local least, ear = tonumber(ARGV[9]), ARGV[10]
+local EVERYTHING = 9
+
+local function needs_more(flags)
+  return flags ~= 0 and (record.has(flags, BODY) or record.has(flags, INPUTS) or record.has(flags, NOTES))
+end
+
+-- What a row needs beyond its record.
+local function more(row)
+  local flags = row.flags
+  local body, inputs, notes = "", {}, {}
+  if record.has(flags, BODY) then
+    body = call("HGET", P .. "B", row.id) or ""
+  end
+  if record.has(flags, INPUTS) then
+    inputs = call("HGETALL", P .. "d:" .. row.id)
+  end
+  if record.has(flags, NOTES) then
+    notes = call("HGETALL", P .. "no:" .. row.id)
+  end
+  return { row.probe and 1 or 0, body, inputs, notes }
+end
+
+local function answer_of(rows)
+  local out = {}
+  for _, row in ipairs(rows) do
+    local n = #out
+    out[n + 1], out[n + 2], out[n + 3] = row.raw, row.id, base.text(row.token)
+    out[n + 4] = (row.probe or needs_more(row.flags)) and more(row) or ""
+  end
+  return out
+end
+
+-- The answer of a claim that was made before: what is still held of it.
+local function repeated(tokens)
+  local rows = {}
+  for token in string.gmatch(tokens, "%d+") do
+    local ids, packed = {}, call("GET", P .. "b:" .. token) or ""
+    for i = 1, #packed, 16 do
+      ids[#ids + 1] = sub(packed, i, i + 15)
+    end
+    local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
+    for i, id in ipairs(ids) do
+      if raws[i] and runs[i] then
+        local held, _, charges = record.hold(runs[i])
+        if held == tonumber(token) then
+          local probe = false
+          for _, one in ipairs(charges or {}) do
+            probe = probe or one[4]
+          end
+          local flags = byte(raws[i], 3) * 256 + byte(raws[i], 4)
+          rows[#rows + 1] = { raw = raws[i], id = id, token = held, flags = flags, probe = probe }
+        end
+      end
+    end
+  end
+  return answer_of(rows)
+end
+
+-- Nothing was found: the session sleeps until work of what it asked for comes.
+local function sleep(known, instant)
+  local key = P .. "s:" .. session
+  if known.idle and known.asked ~= sig then
+    call("ZREM", P .. "idle:" .. known.asked, session)
+  end
+  call("HSET", key, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
+  call("ZADD", P .. "idle:" .. sig, slots > 0 and 0 or 1, session)
+  if instant then
+    call("HSET", P .. "nx", sig, base.text(instant))
+  else
+    call("HDEL", P .. "nx", sig)
+  end
+end
+
+local found = call("HMGET", P .. "s:" .. session, "deadline", "idle", "asked", "ear")
+local known = { deadline = tonumber(found[1] or nil), idle = found[2], asked = found[3], ear = found[4] }
+if not known.deadline or known.deadline <= tx.now then
+  return { base.text(tx.now), "", 0, {} }
+end
+local receipt = call("HGET", P .. "rc:" .. session, claimer)
+if receipt and string.match(receipt, "^%d+") == seq then
+  return { base.text(tx.now), "", 0, repeated(sub(receipt, #seq + 1)) }
+end
+tx.insist()
+signature.meet(sig, serves)
+if known.ear ~= ear then
+  call("HSET", P .. "s:" .. session, "ear", ear)
+end
+
+local more_due = lanes.open_due()
+more_due = graph.fan_out() or more_due
+local taken = taking.begin(sig, limit, slots, least)
+local again = taking.fill() or (more_due and #taken.rows < limit)
+if #taken.rows == 0 then
+  local instant = lanes.next_instant()
+  if taken.reopening then
+    instant = min(instant or taken.reopening, taken.reopening)
+  end
+  if least == EVERYTHING and not again then
+    sleep(known, instant)
+  end
+  tx.finish()
+  return { base.text(tx.now), instant and base.text(instant) or "", again and 1 or 0, {} }
+end
+taking.lease(session)
+local tokens = {}
+for i, lease in ipairs(taken.tokens) do
+  tokens[i] = base.text(lease.token)
+end
+call("HSET", P .. "rc:" .. session, claimer, seq .. " " .. table.concat(tokens, " "))
+call("PEXPIRE", P .. "rc:" .. session, 3600000)
+if known.idle and least == EVERYTHING then
+  call("ZREM", P .. "idle:" .. known.asked, session)
+  call("HDEL", P .. "s:" .. session, "idle")
+end
+tx.finish()
+return { base.text(tx.now), "", again and 1 or 0, answer_of(taken.rows) }

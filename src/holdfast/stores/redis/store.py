@@ -1,0 +1,219 @@
+"""The Redis engine: every verb is one script on one server, where it happens whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import count
+from typing import Final, Literal
+
+from holdfast.core.errors import ResultTimeout, WrongContext
+from holdfast.core.gate import Gate, GateChange, GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.job import Enqueued, Job
+from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.state import FINISHED
+from holdfast.core.transition import Settled, Transition
+from holdfast.core.view import (
+    AttemptView,
+    CauseView,
+    Control,
+    Counts,
+    Entry,
+    Finding,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Retention,
+    Standing,
+)
+from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
+from holdfast.stores.redis import check, claim, enqueue, find, gates, operate, sessions, settle, shelf
+from holdfast.stores.redis.ear import Ear
+from holdfast.stores.redis.known import Known
+from holdfast.stores.redis.loops import PerLoop
+from holdfast.stores.redis.route import Route
+from holdfast.stores.redis.url import RedisUrl
+from holdfast.stores.waiters import Waiters, wake_of
+
+WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
+
+
+class RedisStore:
+    """Jobs on a Redis or Valkey server. Serves every loop and thread of its process, and survives a fork."""
+
+    def __init__(self, url: RedisUrl, *, namespace: str = "default") -> None:
+        self.url = url
+        self.namespace = namespace_of(namespace)
+        tag = f"hf:{namespace}"
+        self._key = f"{{{tag}}}:m".encode()
+        self._known = Known()
+        self._waiters = Waiters()
+        self._routes = PerLoop(lambda: Route(url, tag))
+        self._ears = PerLoop(lambda: Ear(url, tag, self._waiters))
+        self._burials = count(1)
+        self._checked = False
+        self.features = Features(
+            name="redis",
+            shared=True,
+            durable=True,
+            transactional=False,
+            notes=(
+                "durable with AOF: kill -9 loses nothing; with appendfsync everysec a power cut may lose a second",
+                f"keeps the last {url.keep:,} succeeded and cancelled jobs of each queue; dead ones all",
+                "within one millisecond jobs of a lane run in the order in which they arrived",
+            ),
+        )
+
+    @property
+    def _route(self) -> Route:
+        return self._routes.here()
+
+    async def open(self) -> None:
+        if not self._checked:
+            check.startup(await self.check(), strict=self.url.strict)
+            self._checked = True
+
+    async def close(self) -> None:
+        await self._ears.close()
+        await self._routes.close()
+
+    # -- producers
+
+    async def enqueue(
+        self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        return await enqueue.enqueue(self._route, self._key, jobs, rules, now_ms)
+
+    async def enqueue_on(
+        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        raise WrongContext(
+            "Redis cannot enqueue inside a transaction of your database",
+            fix="enqueue after the commit, or use a store on SQLite or PostgreSQL",
+        )
+
+    # -- workers
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        return await sessions.beat(self._route, self._key, beat, self._ears.here().address, now_ms)
+
+    async def leave(self, session: str, *, now_ms: int | None = None) -> None:
+        await sessions.leave(self._route, self._key, session, now_ms)
+        self._waiters.forget(session.encode())
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        ear = self._ears.here().address
+        answer, spoilt = await claim.claim(self._route, self._key, self._known, request, ear, now_ms)
+        if spoilt:
+            # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
+            name = f"{request.session}/{request.claimer}"
+            await settle.settle(self._route, self._key, name, request.seq, spoilt, self.url.keep, now_ms)
+        return answer
+
+    async def settle(
+        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+    ) -> list[Settled]:
+        return await settle.settle(self._route, self._key, session, seq, transitions, self.url.keep, now_ms)
+
+    async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
+        return await settle.save(self._route, self._key, id, token, note, now_ms)
+
+    async def held(self, session: str) -> list[Held]:
+        return await sessions.held(self._route, self._key, session)
+
+    async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
+        return await sessions.expire(self._route, self._key, limit, now_ms)
+
+    async def wait(self, session: str, timeout_ms: int) -> Wake:
+        self._ears.here().listen()
+        return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
+
+    # -- people and handles
+
+    async def cancel(
+        self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
+    ) -> list[CancelAnswer]:
+        return await operate.cancel(self._route, self._key, ids, reason, force, now_ms)
+
+    async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
+        return await operate.retry(self._route, self._key, request, now_ms)
+
+    async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
+        return await operate.discard(self._route, self._key, ids, now_ms)
+
+    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+        ear = self._ears.here()
+        ear.listen()
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        self._waiters.expect(id)
+        try:
+            state = await sessions.watch(self._route, self._key, id, ear.address)
+            while state is not None and state not in FINISHED:
+                left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
+                if left <= 0:
+                    raise ResultTimeout(
+                        f"job {id_text(id)} is {state} after {(timeout_ms or 0) / 1000:g} s",
+                        fix="it goes on; wait longer or ask job.explain()",
+                    )
+                await self._waiters.sleep(id, left)
+                (job,) = await self.get([id])
+                state = None if job is None else job.state
+            return (await self.get([id]))[0]
+        finally:
+            self._waiters.forget(id)
+
+    async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
+        return await find.views(self._route, self._key, self._known, ids)
+
+    async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
+        return await find.find(self._route, self._key, self._known, query, now_ms)
+
+    async def resolve(self, suffix: str) -> list[bytes]:
+        return await find.resolve(self._route, self._key, suffix)
+
+    async def attempts(self, id: bytes) -> list[AttemptView]:
+        return await find.attempts(self._route, self._key, id)
+
+    async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
+        return await find.causes(self._route, self._key, queue, limit)
+
+    async def count(self) -> Counts:
+        return await find.count(self._route, self._key)
+
+    async def queues(self) -> list[QueueView]:
+        return await find.queues(self._route, self._key)
+
+    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
+        return await find.standing(self._route, self._key, self._known, id, now_ms)
+
+    async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
+        return await gates.change_gates(self._route, self._key, changes, now_ms)
+
+    async def gates(self, prefix: str = "") -> list[Gate]:
+        return await gates.gates(self._route, self._key, prefix)
+
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
+        return await shelf.put_control(self._route, self._key, control, expect)
+
+    async def controls(self, kind: str) -> list[Control]:
+        return await shelf.controls(self._route, self._key, kind)
+
+    async def sessions(self) -> list[SessionView]:
+        return await sessions.view(self._route, self._key)
+
+    # -- housekeeping
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        await shelf.append(self._route, self._key, entries)
+
+    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
+        return await shelf.read(self._route, self._key, log, after, limit)
+
+    async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
+        return await operate.prune(self._route, self._key, retention, limit, now_ms)
+
+    async def check(self) -> list[Finding]:
+        return await check.findings(self._route)
