@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -70,6 +71,13 @@ def parse_settings(table: Mapping[str, object], where: str) -> FileSettings:
         return msgspec.convert(table, FileSettings)
     except msgspec.ValidationError as error:
         raise InvalidOption(f"{where}: {error}", fix="see the configuration page of the docs for each key") from error
+
+
+def namespace_of(name: str) -> str:
+    """A namespace name that every engine accepts."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,48}", name):
+        raise InvalidOption(f"{name!r} is not a namespace", fix="use 1-48 letters, digits, '_', '-' or '.'")
+    return name
 
 
 def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:

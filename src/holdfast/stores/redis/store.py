@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from itertools import count
 from typing import Final, Literal
 
 from holdfast.core.errors import ResultTimeout, WrongContext
@@ -12,6 +11,7 @@ from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job
 from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.settings import namespace_of
 from holdfast.core.state import FINISHED
 from holdfast.core.transition import Settled, Transition
 from holdfast.core.view import (
@@ -52,7 +52,6 @@ class RedisStore:
         self._waiters = Waiters()
         self._routes = PerLoop(lambda: Route(url, tag))
         self._ears = PerLoop(lambda: Ear(url, tag, self._waiters))
-        self._burials = count(1)
         self._checked = False
         self.features = Features(
             name="redis",

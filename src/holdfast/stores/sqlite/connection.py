@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
 from typing import Final, Literal
 
-from holdfast.core.errors import InvalidOption, SchemaOutdated, StoreUnreachable
+from holdfast.core.errors import SchemaOutdated, StoreUnreachable
 from holdfast.stores.packed import extra_matches
 from holdfast.stores.sqlite.library import FIXED_VERSION, library, version
 from holdfast.stores.sqlite.statements import sources, with_prefix
@@ -16,13 +15,6 @@ Sync = Literal["full", "normal"]
 
 LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
-
-
-def namespace_of(name: str) -> str:
-    """A namespace name that every engine accepts."""
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,48}", name):
-        raise InvalidOption(f"{name!r} is not a namespace", fix="use 1-48 letters, digits, '_', '-' or '.'")
-    return name
 
 
 def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:

@@ -14,6 +14,7 @@ from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job
 from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.settings import namespace_of
 from holdfast.core.state import FINISHED as FINISHED_STATES
 from holdfast.core.transition import Settled, Transition
 from holdfast.core.view import (
@@ -34,7 +35,7 @@ from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryReque
 from holdfast.stores.sqlite import claim, enqueue, find, operate, sessions, settle
 from holdfast.stores.sqlite.check import findings
 from holdfast.stores.sqlite.checkpoint import Checkpointer
-from holdfast.stores.sqlite.connection import BUSY_MS, Sync, connect, namespace_of
+from holdfast.stores.sqlite.connection import BUSY_MS, Sync, connect
 from holdfast.stores.sqlite.ear import Ear, wake_of
 from holdfast.stores.sqlite.guest import Guests, Plain
 from holdfast.stores.sqlite.library import FIXED_VERSION, version
