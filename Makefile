@@ -30,6 +30,13 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python tools/redis_7.py
 	@mkdir -p $(@D) && touch $@
 
+# The oldest driver that pyproject.toml declares: the tests use it beside the newest, which is in .venv.
+.venv/hiredis-oldest/.ready: $(READY)
+	@rm -rf $(@D)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --target $(@D) \
+		"hiredis==$$(sed -n 's/.*"hiredis>=\([0-9.]*\).*/\1/p' pyproject.toml | head -1)"
+	@touch $@
+
 demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant, killed workers; fails if a job is lost
 	@echo "demo: running the story on SQLite in .demo/"
 	@$(BIN)/holdfast demo
@@ -44,7 +51,7 @@ check: $(READY) ## format, lint, types and who may import whom; changes nothing
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
 	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
-tests: $(READY) .venv/redis-7/.ready ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
+tests: $(READY) .venv/redis-7/.ready .venv/hiredis-oldest/.ready ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
 	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --ignore tests/chaos
 	@test -z "$(wildcard tests/chaos/test_*.py)" || { echo "tests: chaos, one at a time" && $(BIN)/python -m pytest -q -n 0 tests/chaos; }
