@@ -138,13 +138,13 @@ class Line(asyncio.Protocol):
 
     def close(self) -> None:
         """End the connection; who still waits for an answer gets none. Idempotent."""
-        if self._transport is not None:
+        if self._transport is not None and not self._loop.is_closed():
             self._transport.close()
         self._end("the connection was closed")
 
     def drop(self, why: str) -> None:
         """Give up a connection that cannot be trusted any more."""
-        if self._transport is not None:
+        if self._transport is not None and not self._loop.is_closed():
             self._transport.abort()
         self._end(why)
 
