@@ -40,7 +40,7 @@ local function answer_of(rows)
   local out = {}
   for _, row in ipairs(rows) do
     local n = #out
-    out[n + 1], out[n + 2], out[n + 3] = row.raw, row.id, base.text(row.token)
+    out[n + 1], out[n + 2], out[n + 3] = row.raw, row.id, row.lease.text
     out[n + 4] = (row.probe or needs_more(row.flags)) and more(row) or ""
   end
   return out
@@ -64,7 +64,7 @@ local function repeated(tokens)
             probe = probe or one[4]
           end
           local flags = byte(raws[i], 3) * 256 + byte(raws[i], 4)
-          rows[#rows + 1] = { raw = raws[i], id = id, token = held, flags = flags, probe = probe }
+          rows[#rows + 1] = { raw = raws[i], id = id, lease = { text = token }, flags = flags, probe = probe }
         end
       end
     end
@@ -120,7 +120,7 @@ end
 taking.lease(session)
 local tokens = {}
 for i, lease in ipairs(taken.tokens) do
-  tokens[i] = base.text(lease.token)
+  tokens[i] = lease.text
 end
 call("HSET", P .. "rc:" .. session, claimer, seq .. " " .. table.concat(tokens, " "))
 call("PEXPIRE", P .. "rc:" .. session, 3600000)

@@ -12,7 +12,7 @@ local t -- the claim that is being filled
 function taking.begin(sig, limit, slots, least)
   t = {
     sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least,
-    rows = {}, leases = {}, tokens = {}, charges = {},
+    rows = {}, leases = {}, tokens = {}, charges = {}, hard = {},
     reopening = nil, -- the earliest instant at which a shut class may go on
     skipped = {}, -- classes that give nothing to this claim
     skipped_lanes = {}, skipped_count = 0,
@@ -217,24 +217,29 @@ local function rest(lane)
   lanes.wake_now(lanes.gates(lane))
 end
 
--- Jobs with one hard deadline share a lease; a suspect has one of its own.
-local function token_of(row)
-  local policy, hard = sub(row.raw, 37, 44), nil
-  t.hard = t.hard or {}
-  hard = t.hard[policy]
+-- How long a job of this policy may run at most, as text; "-" is for ever.
+local function hard_of(policy)
+  local hard = t.hard[policy]
   if hard == nil then
     hard = string.match(call("HGET", P .. "pm", policy) or "0 -", " (.+)$")
     t.hard[policy] = hard
   end
+  return hard
+end
+
+-- Jobs with one hard deadline share a lease; a suspect has one of its own.
+local function cover(row)
+  local hard = hard_of(sub(row.raw, 37, 44))
   local what = row.lost > 0 and row.id or hard
   local lease = t.leases[what]
   if not lease then
-    lease = { token = tx.next_token(), hard = tonumber(hard), ids = {} }
+    local token = tx.next_token()
+    lease = { token = token, text = base.text(token), run = struct.pack(">I7I6", token, tx.now), hard = tonumber(hard), ids = {} }
     t.leases[what] = lease
     t.tokens[#t.tokens + 1] = lease
   end
   lease.ids[#lease.ids + 1] = row.id
-  return lease.token
+  row.lease = lease
 end
 
 local function costs_of(rows, gates)
@@ -257,7 +262,7 @@ local function charge(rows, gates, costs)
   for _, each in ipairs(gates) do
     local rule = each.rule
     if rule.concurrency or rule.interval_us or rule.breaker or (each.open_until_ms or 0) > 0 then
-      local taken = gate.charge(tx.edit(rule.key), costs, rows[1].token, tx.now)
+      local taken = gate.charge(tx.edit(rule.key), costs, rows[1].lease.token, tx.now)
       for i, one in ipairs(taken) do
         local heap = t.charges[rows[i].id] or {}
         heap[#heap + 1], t.charges[rows[i].id] = one, heap
@@ -305,7 +310,7 @@ local function start(lane, rows)
   end
   local suspects = 0
   for _, row in ipairs(usable) do
-    row.token = token_of(row)
+    cover(row)
     suspects = suspects + (row.lost > 0 and 1 or 0)
   end
   local probe = charge(usable, gates, costs)
@@ -573,13 +578,13 @@ function taking.lease(session)
   local running = {}
   for _, row in ipairs(t.rows) do
     local charges = t.charges[row.id]
-    running[#running + 1] = row.id
-    running[#running + 1] = struct.pack(">I7I6", row.token, tx.now) .. (charges and pack(charges) or "")
+    local n = #running
+    running[n + 1], running[n + 2] = row.id, charges and row.lease.run .. pack(charges) or row.lease.run
   end
   base.chunked("HSET", P .. "run", running)
   local shift = tx.meta("shift") or 0
   for _, lease in ipairs(t.tokens) do
-    local token = base.text(lease.token)
+    local token = lease.text
     call("HSET", P .. "le", token, pack({ session, #lease.ids }))
     call("SET", P .. "b:" .. token, table.concat(lease.ids))
     call("SADD", P .. "st:" .. session, token)
