@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from contextlib import suppress
 from typing import Final
@@ -30,8 +31,20 @@ class Waiters:
     """The sleepers of one process, by the name of the session or job they sleep for. Safe from every thread."""
 
     def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._waiters: dict[bytes, Waiter] = {}
+        self._pid = os.getpid()
+        self._mailbox = f"{self._pid:x}-{os.urandom(6).hex()}"
+
+    @property
+    def mailbox(self) -> str:
+        """A name for this process, under which it can be told things; a fork gets another and begins with nobody."""
+        if self._pid != os.getpid():
+            self._begin()
+        return self._mailbox
 
     def deliver(self, kind: bytes, name: bytes) -> None:
         """Note a wake-up and rouse whoever sleeps for it, in whichever loop."""

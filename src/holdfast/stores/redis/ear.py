@@ -1,20 +1,18 @@
 """Hears wake-ups: a list on the server belongs to this process, and one connection does nothing but wait on it.
 
-Workers beat in one loop and sleep in another, so the address is the process's; the loop that first sleeps listens for
-all of them. A list keeps what it is told while nobody listens, and what was told to a server that died with it is made
-up for by waking everybody once the connection is back.
+Workers beat in one loop and sleep in another, so the address is the process's, and each loop that sleeps listens for all
+of them. A list keeps what it is told while nobody listens, and what was told to a server that died with it is made up
+for by waking everybody once the connection is back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from typing import Any, Final
 
 from holdfast.stores.redis import trouble
 from holdfast.stores.redis.line import Line, Lost, Refusal
-from holdfast.stores.redis.loops import PerLoop
 from holdfast.stores.redis.route import pause
 from holdfast.stores.redis.server import TROUBLE, Server
 from holdfast.stores.redis.url import RedisUrl
@@ -27,40 +25,14 @@ MESSAGES: Final = 100  # fetched at once
 logger = logging.getLogger("holdfast.stores.redis")
 
 
-class Ear(Waiters):
-    """The place of one process where wake-ups arrive, whoever sent them."""
+class Ear:
+    """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
 
-    def __init__(self, url: RedisUrl, tag: str, prefix: str, *, wait_s: float = WAIT_S) -> None:
-        super().__init__()
-        self.address = f"{os.getpid():x}-{os.urandom(6).hex()}"
-        self.key = f"{prefix}ear:{self.address}"
-        self._listener: Listener | None = None
-        self._listeners = PerLoop(lambda: Listener(self, Server(url, tag), wait_s))
-
-    async def sleep(self, name: bytes, timeout: float | None) -> set[bytes]:
-        """Wait until something was delivered for `name`, or the time is over; what was told is then forgotten."""
-        self.listen()
-        return await super().sleep(name, timeout)
-
-    def listen(self) -> None:
-        """Listen in this loop, unless a loop of this process does already."""
-        listener = self._listener
-        if listener is None or not listener.alive:
-            self._listener = listener = self._listeners.here()
-            listener.start()
-
-    async def close(self) -> None:
-        """Stop listening. Idempotent; whoever sleeps again starts it again."""
-        self._listener = None
-        await self._listeners.close()
-
-
-class Listener:
-    """Waits on the list in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
-
-    def __init__(self, ear: Ear, server: Server, wait_s: float) -> None:
-        self._ear = ear
-        self._server = server
+    def __init__(self, url: RedisUrl, tag: str, waiters: Waiters, *, wait_s: float = WAIT_S) -> None:
+        self.address = waiters.mailbox
+        self._key = f"{{{tag}}}:ear:{self.address}"
+        self._waiters = waiters
+        self._server = Server(url, tag)
         self._wait_s = wait_s
         self._loop = asyncio.get_running_loop()
         self._line: Line | None = None
@@ -70,13 +42,8 @@ class Listener:
         self._failures = 0
         self._missed = False  # there was a connection, and something may have been told since
 
-    @property
-    def alive(self) -> bool:
-        """True while its loop runs and it has not been dropped."""
-        return self._running and self._loop.is_running()
-
-    def start(self) -> None:
-        """Begin, unless it has."""
+    def listen(self) -> None:
+        """Begin, unless it has. Until then the list keeps what is told."""
         if not self._running:
             self._running = True
             self._open()
@@ -111,21 +78,21 @@ class Listener:
             return
         self._line = line
         if self._missed:
-            self._ear.rouse()
+            self._waiters.rouse()
         self._missed = True
         self._wait()
 
     def _wait(self) -> None:
         if self._line is not None:
             guard = self._loop.time() + GUARD * self._wait_s
-            self._line.send(("BLPOP", self._ear.key, str(self._wait_s)), guard).add_done_callback(self._heard)
+            self._line.send(("BLPOP", self._key, str(self._wait_s)), guard).add_done_callback(self._heard)
 
     def _heard(self, answered: asyncio.Future[Any]) -> None:
         answer = self._answer(answered)
         if answer is not None and self._line is not None:
             # The rest of the list and the next wait leave in one packet.
             guard = self._loop.time() + GUARD * self._wait_s
-            self._line.send(("LPOP", self._ear.key, MESSAGES), guard).add_done_callback(self._heard_more)
+            self._line.send(("LPOP", self._key, MESSAGES), guard).add_done_callback(self._heard_more)
             self._deliver(answer[1])
         self._wait()
 
@@ -134,7 +101,7 @@ class Listener:
             self._deliver(message)
 
     def _deliver(self, message: bytes) -> None:
-        self._ear.deliver(message[:1], message[1:])
+        self._waiters.deliver(message[:1], message[1:])
 
     def _answer(self, answered: asyncio.Future[Any]) -> list[bytes] | None:
         """What was heard; trouble ends the connection."""
