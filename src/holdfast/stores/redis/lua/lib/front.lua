@@ -4,35 +4,73 @@ local UNDECODABLE = { "permanent", "holdfast.Undecodable", "the stored record ca
 
 local front = {}
 
--- Read up to `n` items and their records. A row is {item, id, raw, flags, lost, aside}; one without `raw` is to be dropped.
-function front.read(lane, n)
+local ahead = {} -- lane -> rows that were read for it together with others
+
+-- The first items of a lane, at most `n`, and which of them lie aside.
+local function items_of(lane, n)
   local listed, aside = call("LRANGE", P .. "L:" .. lane.id, 0, n - 1), call("ZRANGE", P .. "R:" .. lane.id, 0, n - 1)
-  local items = base.merge(listed, aside, n)
-  local ids, is_aside = {}, {}
+  local is_aside = {}
   for _, item in ipairs(aside) do
     is_aside[item] = true
   end
-  for i, item in ipairs(items) do
-    ids[i] = sub(item, 13)
+  return base.merge(listed, aside, n), is_aside
+end
+
+-- True when the record is that of a job that waits in this lane at this place. One that cannot be read counts too.
+local function belongs(raw, item, lane)
+  if #raw < 56 or byte(raw, 1) ~= 1 then
+    return true
   end
-  local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
-  local rows = {}
-  for i, item in ipairs(items) do
-    local raw, row = raws[i], { item = item, id = ids[i], aside = is_aside[item] }
-    -- Cancelled, replaced, moved or already running: the item outlived its job's stay in this lane.
-    if
-      raw and not runs[i]
-      and (#raw < 56 or byte(raw, 1) ~= 1
-        or (byte(raw, 2) == READY and sub(raw, 29, 36) == lane.id and sub(raw, 17, 22) == sub(item, 1, 6)))
-    then
-      row.raw = raw
-      if #raw >= 56 then
-        row.flags, row.lost = byte(raw, 3) * 256 + byte(raw, 4), byte(raw, 7) * 256 + byte(raw, 8)
-      end
+  return byte(raw, 2) == READY and sub(raw, 29, 36) == lane.id and sub(raw, 17, 22) == sub(item, 1, 6)
+end
+
+local function row_of(item, id, raw, running, lane, aside)
+  local row = { item = item, id = id, aside = aside }
+  -- Cancelled, replaced, moved or already running: the item has outlived its job's stay in this lane.
+  if raw and not running and belongs(raw, item, lane) then
+    row.raw = raw
+    if #raw >= 56 then
+      row.flags, row.lost = byte(raw, 3) * 256 + byte(raw, 4), byte(raw, 7) * 256 + byte(raw, 8)
     end
-    rows[i] = row
   end
-  return rows, #items < n
+  return row
+end
+
+-- Read the fronts of several lanes ({lane, n} each) with one look at their records.
+function front.look(wanted)
+  local ids = {}
+  for _, each in ipairs(wanted) do
+    each.items, each.aside = items_of(each.lane, each.n)
+    for _, item in ipairs(each.items) do
+      ids[#ids + 1] = sub(item, 13)
+    end
+  end
+  local raws, runs, at = base.mget(P .. "J", ids), base.mget(P .. "run", ids), 0
+  for _, each in ipairs(wanted) do
+    local rows = {}
+    for i, item in ipairs(each.items) do
+      at = at + 1
+      rows[i] = row_of(item, ids[at], raws[at], runs[at], each.lane, each.aside[item])
+    end
+    ahead[each.lane.id] = { rows = rows, n = each.n }
+  end
+end
+
+-- Read up to `n` rows of a lane: {item, id, raw, flags, lost, aside}; one without `raw` is to be dropped. The second
+-- answer is true when these are all.
+function front.read(lane, n)
+  front.look({ { lane = lane, n = n } })
+  return front.seen(lane, n)
+end
+
+-- The same from what was read for several lanes together, if it was.
+function front.seen(lane, n)
+  local seen = ahead[lane.id]
+  ahead[lane.id] = nil
+  if not seen or seen.n ~= n then
+    return front.read(lane, n)
+  end
+  return seen.rows, #seen.rows < n
 end
 
 -- A row that cannot run leaves its job's record as it should be: expired ones are cancelled, unreadable ones are buried.

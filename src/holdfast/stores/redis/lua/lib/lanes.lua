@@ -168,13 +168,19 @@ function lanes.line(kind, prio, n)
   return out, #fields == n and tonumber(seats[#seats]) or nil
 end
 
--- A member's turn is over: it goes to the end of every line that it stands in.
-function lanes.move_seats(ring, prio, member, turn)
+-- Members whose turn is over go to the end of every line that they stand in; `moves` is turn, member, turn, member…
+function lanes.move_seats(ring, prio, moves)
+  if #moves == 0 then
+    return
+  end
   for _, entry in ipairs(call("ZRANGEBYLEX", P .. "act", "[" .. char(prio) .. ring, "(" .. char(prio + 1))) do
     if sub(entry, 2, 9) ~= ring then
       return
     end
-    call("ZADD", P .. "S:" .. sub(entry, 10, 17) .. char(prio), "XX", turn, member)
+    local key = P .. "S:" .. sub(entry, 10, 17) .. char(prio)
+    for i = 1, #moves, MANY do
+      call("ZADD", key, "XX", unpack(moves, i, min(i + MANY - 1, #moves)))
+    end
   end
 end
 

@@ -330,7 +330,7 @@ local function take_lane(lane, count)
   if asked <= 0 then
     return 0
   end
-  local rows, all = front.read(lane, asked)
+  local rows, all = front.seen(lane, asked)
   local taken = #rows > 0 and start(lane, rows) or 0
   if all and lanes.empty(lane) then
     rest(lane)
@@ -456,6 +456,7 @@ end
 -- Members or rings in the order of their turns, with what their turns are worth.
 local function ring_of(ids, name_of)
   local ring = {}
+  tx.load_turns(ids)
   for i, id in ipairs(ids) do
     local turn, weight = tx.turn(id) or { turn = 0, left = 1 }, tx.weight(name_of(id))
     ring[i] = { member = id, turn = turn.turn, left = max(1, min(turn.left, weight)), weight = weight, at = i }
@@ -466,18 +467,21 @@ local function ring_of(ids, name_of)
   return ring
 end
 
-local function advance(ring, served, moved)
+-- Who has had its turn goes to the end; what was moved is answered as turn, member, turn, member…
+local function advance(ring, served)
+  local moves = {}
   for _, place in ipairs(fair.places(ring, served)) do
     local turn = tx.turn(place.member)
     if turn then
-      local at = turn.turn
+      local at, n = turn.turn, #moves
       if place.moves then
         at = tx.next_turn()
-        moved(place.member, at)
+        moves[n + 1], moves[n + 2] = at, place.member
       end
       tx.put_turn(place.member, { turn = at, left = place.left, seats = turn.seats })
     end
   end
+  return moves
 end
 
 -- How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that.
@@ -503,7 +507,14 @@ local function take_from_ring(list, count, prio)
     return tx.weighed ~= false and lanes.group(lanes.get(members[id][1].id)) or ""
   end)
   local given = fair.share(scarce(list, count), ring)
-  local first, served, total, parts, longest = #t.rows, {}, 0, {}, 0
+  local first, served, total, parts, longest, ahead = #t.rows, {}, 0, {}, 0, {}
+  for i, turn in ipairs(ring) do
+    local own = members[turn.member]
+    if given[i] > 0 and #own == 1 and not lanes.get(own[1].id).keyed then
+      ahead[#ahead + 1] = { lane = lanes.get(own[1].id), n = given[i] }
+    end
+  end
+  front.look(ahead)
   for i, turn in ipairs(ring) do
     local before = #t.rows
     served[i] = given[i] > 0 and take(members[turn.member], given[i]) or 0
@@ -526,9 +537,7 @@ local function take_from_ring(list, count, prio)
     end
   end
   if #ring > 1 or t.cut then
-    advance(ring, served, function(member, turn)
-      lanes.move_seats(list[1].ring, prio, member, turn)
-    end)
+    lanes.move_seats(list[1].ring, prio, advance(ring, served))
   end
   return total
 end
@@ -543,7 +552,7 @@ local function take_fairly(list, prio)
     served[i] = given[i] > 0 and take_from_ring(rings[turn.member], given[i], prio) or 0
   end
   if #ring > 1 then
-    advance(ring, served, function() end)
+    advance(ring, served)
   end
 end
 

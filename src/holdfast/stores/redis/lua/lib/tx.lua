@@ -133,19 +133,35 @@ function tx.read_class(kind, raw)
   return class
 end
 
+local function read_turn(raw)
+  if not raw then
+    return false
+  end
+  local at, left, seats = string.match(raw, "^(%d+) (%d+) (%d+)$")
+  return { turn = tonumber(at), left = tonumber(left), seats = tonumber(seats) }
+end
+
 -- Where a member or ring stands: {turn, left, seats}; nil while it has no seat.
 function tx.turn(id)
   local turn = turns[id]
   if turn == nil then
-    local raw = call("HGET", P .. "tn", id)
-    turn = false
-    if raw then
-      local at, left, seats = string.match(raw, "^(%d+) (%d+) (%d+)$")
-      turn = { turn = tonumber(at), left = tonumber(left), seats = tonumber(seats) }
-    end
+    turn = read_turn(call("HGET", P .. "tn", id))
     turns[id] = turn
   end
   return turn or nil
+end
+
+-- Read several turns at once.
+function tx.load_turns(ids)
+  local missing = {}
+  for _, id in ipairs(ids) do
+    if turns[id] == nil then
+      missing[#missing + 1] = id
+    end
+  end
+  for i, raw in ipairs(base.mget(P .. "tn", missing)) do
+    turns[missing[i]] = read_turn(raw)
+  end
 end
 
 function tx.put_turn(id, turn)
@@ -289,16 +305,17 @@ local function settle_gates()
 end
 
 local function write_turns()
+  local sitting, left = {}, {}
   for id, turn in pairs(turns) do
-    if turn and turn.dirty then
-      if turn.seats > 0 then
-        local value = base.text(turn.turn) .. " " .. base.text(turn.left) .. " " .. base.text(turn.seats)
-        call("HSET", P .. "tn", id, value)
-      else
-        call("HDEL", P .. "tn", id)
-      end
+    if turn and turn.dirty and turn.seats > 0 then
+      local n = #sitting
+      sitting[n + 1], sitting[n + 2] = id, string.format("%.0f %.0f %.0f", turn.turn, turn.left, turn.seats)
+    elseif turn and turn.dirty then
+      left[#left + 1] = id
     end
   end
+  base.chunked("HSET", P .. "tn", sitting)
+  base.chunked("HDEL", P .. "tn", left)
 end
 
 -- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
