@@ -74,7 +74,7 @@ if careful then
     if stored[id] ~= nil then
       known[id] = stored[id] and record.state(stored[id]) or DEAD
     elseif gone[id] then
-      known[id] = SUCCEEDED
+      known[id] = gone[id]
     end
     if alias[id] == nil then
       alias[id] = id
@@ -162,7 +162,7 @@ for i, id in ipairs(ids) do
     answers[i] = char(48 + states[i])
   else
     local target = alias[id] or id
-    answers[i] = char(64 + (gone[target] and SUCCEEDED or state_of(target)))
+    answers[i] = char(64 + (gone[target] or state_of(target)))
     if target ~= id then
       others[#others + 1] = i
       others[#others + 1] = target
