@@ -29,7 +29,7 @@ from holdfast.core.view import (
     Standing,
 )
 from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
-from holdfast.stores.redis import check, claim, enqueue, find, gates, operate, sessions, settle, shelf
+from holdfast.stores.redis import check, claim, enqueue, find, gates, operate, overview, sessions, settle, shelf
 from holdfast.stores.redis.ear import Ear
 from holdfast.stores.redis.known import Known
 from holdfast.stores.redis.loops import PerLoop
@@ -177,16 +177,16 @@ class RedisStore:
         return await find.attempts(self._route, self._key, id)
 
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
-        return await find.causes(self._route, self._key, queue, limit)
+        return await overview.causes(self._route, self._key, queue, limit)
 
     async def count(self) -> Counts:
-        return await find.count(self._route, self._key)
+        return await overview.count(self._route, self._key)
 
     async def queues(self) -> list[QueueView]:
-        return await find.queues(self._route, self._key)
+        return await overview.queues(self._route, self._key)
 
     async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
-        return await find.standing(self._route, self._key, self._known, id, now_ms)
+        return await overview.standing(self._route, self._key, self._known, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(self._route, self._key, changes, now_ms)

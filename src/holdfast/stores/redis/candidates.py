@@ -1,0 +1,188 @@
+"""Walks one index of stored jobs in order: (position, id) in batches, from the start or from behind a position.
+
+Positions are opaque bytes that stay where they are while jobs come and go, so that they can be cursors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from holdfast.core.job import LEAST_URGENT
+from holdfast.core.state import FINISHED, State
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.route import Route
+
+BATCH: Final = 512  # candidates per step of a walk
+SLOTS: Final = 64  # ids in one chunk of the ledger
+FEW: Final = 16  # finished jobs that are read of each queue at least
+NOBODY: Final = bytes(16)  # an erased slot
+
+Candidate = tuple[bytes, bytes]
+Batches = AsyncIterator[list[Candidate]]
+
+
+class Walk(Struct, frozen=True):
+    """Which way to go over which store's index, and where to begin."""
+
+    route: Route
+    prefix: bytes
+    newest_first: bool = True
+    after: bytes | None = None
+    batch: int = BATCH
+    verb: str = "find"
+
+    async def call(self, *command: bytes | str | int) -> Any:
+        return await self.route.call(self.verb, *command)
+
+    async def by_lex(self, key: bytes, after: bytes | None, count: int) -> list[bytes]:
+        """Members of a sorted set whose scores are equal, in their byte order, from behind one of them."""
+        if self.newest_first:
+            start: bytes | str = "+" if after is None else b"(" + after
+            found: list[bytes] = await self.call("ZREVRANGEBYLEX", key, start, "-", "LIMIT", 0, count)
+        else:
+            start = "-" if after is None else b"(" + after
+            found = await self.call("ZRANGEBYLEX", key, start, "+", "LIMIT", 0, count)
+        return found
+
+    async def by_score(self, key: bytes, after: int | None, count: int, *, inclusive: bool = False) -> list[Any]:
+        """(member, score) pairs of a sorted set, flat, from behind a score (or from it)."""
+        bound = "" if after is None else f"{'' if inclusive else '('}{after}"
+        command = ("ZREVRANGEBYSCORE", key, bound or "+inf", "-inf")
+        if not self.newest_first:
+            command = ("ZRANGEBYSCORE", key, bound or "-inf", "+inf")
+        found: list[Any] = await self.call(*command, "WITHSCORES", "LIMIT", 0, count)
+        return found
+
+
+def name_of(states: frozenset[State] | None) -> str:
+    """The index that a query for these states follows; a cursor of one is none of another."""
+    if states is not None and len(states) == 1:
+        (state,) = states
+        return "ledger" if state is State.ready else state.value
+    return "ledger"
+
+
+def walk(states: frozenset[State] | None, queue: str | None, way: Walk) -> Batches:
+    """The candidates for these states (and that queue, if the index knows it)."""
+    name = name_of(states)
+    if name == State.scheduled:
+        return _scheduled(way)
+    if name == State.blocked:
+        return _blocked(way)
+    if name == State.running:
+        return _running(way)
+    if name in FINISHED:
+        return _finished(way, State(name), queue)
+    return _ledger(way)
+
+
+# -- by arrival
+
+
+async def _ledger(way: Walk) -> Batches:
+    after = None if way.after is None else int.from_bytes(way.after, "big")
+    batch: list[Candidate] = []
+    async for chunk, blob in chunks(way, None if after is None else after // SLOTS, max(1, way.batch // SLOTS)):
+        for slot, id in slots(blob, newest_first=way.newest_first):
+            seq = chunk * SLOTS + slot
+            if after is None or (seq < after if way.newest_first else seq > after):
+                batch.append((seq.to_bytes(6, "big"), id))
+        if len(batch) >= way.batch:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+async def chunks(way: Walk, first: int | None, count: int) -> AsyncIterator[tuple[int, bytes]]:
+    """(number, ids) of the ledger's chunks, from `first` on, read `count` at a time."""
+    inclusive = True
+    while True:
+        found = await way.by_score(way.prefix + b"XL", first, count, inclusive=inclusive)
+        numbers = [int(number) for number in found[::2]]
+        if not numbers:
+            return
+        blobs: list[Any] = await way.call("MGET", *(way.prefix + b"X:%d" % number for number in numbers))
+        for number, blob in zip(numbers, blobs, strict=True):
+            if blob is not None:
+                yield number, blob
+        first, inclusive = numbers[-1], False
+
+
+def slots(blob: bytes, *, newest_first: bool) -> Iterator[tuple[int, bytes]]:
+    """(place, id) of a string of ids."""
+    places = range(len(blob) // 16)
+    for slot in reversed(places) if newest_first else places:
+        id = blob[slot * 16 : slot * 16 + 16]
+        if id != NOBODY:
+            yield slot, id
+
+
+async def _blocked(way: Walk) -> Batches:
+    after = None if way.after is None else int.from_bytes(way.after, "big")
+    while found := await way.by_score(way.prefix + b"bl", after, way.batch):
+        pairs = [(int(float(score)), id) for id, score in zip(found[::2], found[1::2], strict=True)]
+        yield [(seq.to_bytes(6, "big"), id) for seq, id in pairs]
+        after = pairs[-1][0]
+
+
+# -- by time
+
+
+async def _scheduled(way: Walk) -> Batches:
+    levels: Sequence[int] = range(LEAST_URGENT + 1)
+    after = way.after
+    for level in reversed(levels) if way.newest_first else levels:
+        if after is not None and (level > after[0] if way.newest_first else level < after[0]):
+            continue
+        last = after[1:] if after is not None and level == after[0] else None
+        while items := await way.by_lex(way.prefix + b"Z:%d" % level, last, way.batch):
+            yield [(bytes((level,)) + item, item[12:]) for item in items]
+            last = items[-1]
+
+
+async def _finished(way: Walk, state: State, queue: str | None) -> Batches:
+    """The indexes of all queues as one: what is read of each is good up to where the first of them breaks off."""
+    queues: list[bytes] = [queue.encode()] if queue is not None else await way.call("SMEMBERS", way.prefix + b"qs")
+    keys, after = [way.prefix + b"F:%d" % state.code + queue for queue in queues], way.after
+    while keys:
+        count = max(FEW, 2 * way.batch // len(keys))
+        found = await asyncio.gather(*(way.by_lex(key, after, count) for key in keys))
+        ends = [items[-1] for items in found if len(items) == count]
+        merged = sorted((item for items in found for item in items), reverse=way.newest_first)
+        if ends and way.newest_first:
+            merged = [item for item in merged if item >= max(ends)]
+        elif ends:
+            merged = [item for item in merged if item <= min(ends)]
+        if merged:
+            yield [(item, item[6:]) for item in merged]
+            after = merged[-1]
+        if not ends:
+            return
+        keys = [key for key, items in zip(keys, found, strict=True) if items]
+
+
+# -- by token
+
+
+async def _running(way: Walk) -> Batches:
+    tokens = sorted(map(int, await way.call("HKEYS", way.prefix + b"le")), reverse=way.newest_first)
+    if way.after is not None:
+        last = int.from_bytes(way.after[:7], "big")
+        tokens = [token for token in tokens if (token <= last if way.newest_first else token >= last)]
+    for start in range(0, len(tokens), BATCH):
+        some = tokens[start : start + BATCH]
+        blobs: list[Any] = await way.call("MGET", *(way.prefix + b"b:%d" % token for token in some))
+        batch: list[Candidate] = []
+        for token, blob in zip(some, blobs, strict=True):
+            ids = sorted((id for _, id in slots(blob or b"", newest_first=False)), reverse=way.newest_first)
+            batch += [(token.to_bytes(7, "big") + id, id) for id in ids]
+        if way.after is not None:
+            batch = [each for each in batch if (each[0] < way.after if way.newest_first else each[0] > way.after)]
+        for first in range(0, len(batch), way.batch):
+            yield batch[first : first + way.batch]

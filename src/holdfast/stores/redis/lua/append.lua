@@ -1,0 +1,24 @@
+-- Promise: lines are added to the logs, in order and once however often the call is repeated.
+-- Keys: m lg: once:
+-- Args: now; the call's own name; then log, instant, packed line of each
+-- Inputs: as Args.
+-- Answer: lines added.
+-- Bounds: the lines named; callers send at most 1,000.
+-- Uses: base record tx
+
+local REMEMBER = 60000 -- a call is repeated within seconds, or not at all
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+if not call("SET", P .. "once:" .. ARGV[2], 1, "NX", "PX", REMEMBER) then
+  return 0
+end
+local lines = (#ARGV - 2) / 3
+local last = call("HINCRBY", P .. "m", "log", lines)
+for i = 1, lines do
+  local at = i * 3
+  call("XADD", P .. "lg:" .. ARGV[at], base.text(last - lines + i) .. "-0", "t", ARGV[at + 1], "v", ARGV[at + 2])
+end
+return lines

@@ -1,0 +1,69 @@
+-- Promise: every queue that has lanes or had some, with the instant since which its oldest ready job is ready.
+--          Corrects hd on the way: claims do not, so its numbers are lower bounds.
+-- Keys: m qs hd: L: R: J run ls
+-- Args: now
+-- Inputs: as Args.
+-- Answer: queue, instant (nil when nothing is ready) of each.
+-- Bounds: LANES lanes of a queue, LOOK items of a lane; beyond them the oldest job that was seen is answered.
+-- Uses: base record gate fair signature wake lanes tx
+
+local LANES, PAGE, LOOK = 256, 32, 64
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+
+-- Since when the first job of a lane is ready; nil when none of its first items stands for a ready job.
+local function head(lane)
+  local items = lanes.front(lane, LOOK)
+  local ids = {}
+  for i, item in ipairs(items) do
+    ids[i] = sub(item, 13)
+  end
+  local found = record.load_all(ids)
+  for i, id in ipairs(ids) do
+    local r = found[id]
+    if r and r.state == READY and not r.running and r.lane == lane.id and record.item(r) == items[i] then
+      return r.due
+    end
+  end
+  return nil
+end
+
+-- The oldest ready job of a queue: lanes are looked at in the order of their lower bounds until none can be older.
+local function oldest(queue)
+  local key, best, seen = P .. "hd:" .. queue, nil, {}
+  for _ = 1, LANES / PAGE do
+    local page, fresh = call("ZRANGE", key, 0, PAGE * 2 - 1, "WITHSCORES"), 0
+    for i = 1, #page, 2 do
+      local id, bound = page[i], tonumber(page[i + 1])
+      if best and bound >= best then
+        return best
+      end
+      if not seen[id] and fresh < PAGE then
+        seen[id], fresh = true, fresh + 1
+        local due = head({ id = id })
+        if due then
+          best = min(best or due, due)
+          if due > bound then
+            call("ZADD", key, "XX", due, id)
+          end
+        elseif call("HEXISTS", P .. "ls", id) == 0 then
+          call("ZREM", key, id)
+        end
+      end
+    end
+    if fresh == 0 then
+      return best
+    end
+  end
+  return best
+end
+
+local answer = {}
+for _, queue in ipairs(call("SMEMBERS", P .. "qs")) do
+  answer[#answer + 1] = queue
+  answer[#answer + 1] = oldest(queue) or false
+end
+return answer

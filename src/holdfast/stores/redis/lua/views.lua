@@ -1,0 +1,50 @@
+-- Promise: what is stored about these jobs, at one instant; changes nothing.
+-- Keys: m J run le B res no:
+-- Args: now; what to read beside the records (letters: a large arguments, h holders, r results, n notes); ids
+-- Inputs: as Args.
+-- Answer: record, entry in run, session, large arguments, result, notes (fields and values) of each; nil for what is not there.
+-- Bounds: the ids named; callers name at most 512.
+-- Uses: base record tx
+
+local refused = tx.begin()
+if refused then
+  return refused
+end
+
+local wants = {}
+for letter in string.gmatch(ARGV[2], "%a") do
+  wants[letter] = true
+end
+
+local sessions = {}
+
+-- The session that holds a running job.
+local function holder(running)
+  local token = base.text((record.hold(running)))
+  if sessions[token] == nil then
+    local lease = call("HGET", P .. "le", token)
+    sessions[token] = lease and unpack_(lease)[1] or false
+  end
+  return sessions[token]
+end
+
+local ids, answer = {}, {}
+for i = 3, #ARGV do
+  ids[#ids + 1] = ARGV[i]
+end
+local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
+for i, id in ipairs(ids) do
+  local raw, running = raws[i], runs[i]
+  local session, args, result, notes = false, false, false, false
+  if raw and #raw >= 56 then
+    local flags = struct.unpack(">H", raw, 3)
+    session = wants.h and running and holder(running)
+    args = wants.a and record.has(flags, BODY) and call("HGET", P .. "B", id)
+    result = wants.r and byte(raw, 2) == SUCCEEDED and call("HGET", P .. "res", id)
+    notes = wants.n and record.has(flags, NOTES) and call("HGETALL", P .. "no:" .. id)
+  end
+  for _, value in ipairs({ raw, running, session or false, args or false, result or false, notes or false }) do
+    answer[#answer + 1] = value
+  end
+end
+return answer
