@@ -1,8 +1,8 @@
 """Hears wake-ups: a list on the server belongs to this process, and one connection does nothing but wait on it.
 
-Workers beat in one loop and sleep in another, so the address is the process's, and each loop that sleeps listens for all
-of them. A list keeps what it is told while nobody listens, and what was told to a server that died with it is made up
-for by waking everybody once the connection is back.
+Workers beat in one loop and sleep in another, so the address is the process's, and each loop that sleeps listens for
+all of them. A list keeps what it is told while nobody listens, and what was told to a server that died with it is
+made up for by waking everybody once the connection is back.
 """
 
 from __future__ import annotations
@@ -51,13 +51,12 @@ class Ear:
     def drop(self) -> None:
         """Stop, and let go of the connection."""
         self._running = False
-        if self._later is not None:
-            self._later.cancel()
-        if self._opening is not None:
-            self._opening.cancel()
+        for pending in (self._later, self._opening):
+            if pending is not None:
+                pending.cancel()
         if self._line is not None:
             self._line.close()
-            self._line = None
+        self._later = self._opening = self._line = None
 
     def _open(self) -> None:
         self._later = None
@@ -65,9 +64,9 @@ class Ear:
         self._opening.add_done_callback(self._opened)
 
     def _opened(self, opening: asyncio.Task[Line]) -> None:
-        self._opening = None
         if opening.cancelled():
             return
+        self._opening = None
         error = opening.exception()
         if error is not None:
             self._again(error)

@@ -221,7 +221,8 @@ class Route:
         return line
 
     def _opening_ended(self, opening: asyncio.Task[Line]) -> None:
-        self._opening = None
+        if self._opening is opening:
+            self._opening = None
         if not opening.cancelled():
             opening.exception()  # those who waited have it; who gave up does not want it
 
@@ -247,7 +248,7 @@ class Route:
         for line in (self._line, self._side):
             if line is not None:
                 line.close()
-        self._line = self._side = None
+        self._line = self._side = self._opening = None
         self._cut = False
 
 

@@ -93,7 +93,13 @@ def parse_redis(url: str) -> RedisUrl:
         fields |= _socket(url, hosts, slash + path, tls=fields["tls"])
     else:
         port = SENTINEL_PORT if kind == "sentinel" else PORT
-        fields |= {"topology": kind, "servers": _servers(url, hosts, port), **_path(url, kind, path)}
+        if kind == "one" and "," in hosts:
+            raise UsageError(
+                f"{redacted(url)!r} names several servers, but not how they belong together",
+                fix="write redis+sentinel://host1,host2/mymaster or redis+cluster://host1,host2",
+            )
+        servers = tuple(_server(url, text, port) for text in hosts.split(","))
+        fields |= {"topology": kind, "servers": servers, **_path(url, kind, path)}
     return RedisUrl(**fields | _options(url, kind, query, tls=fields["tls"]))
 
 
@@ -117,14 +123,10 @@ def _socket(url: str, host: str, path: str, *, tls: bool) -> dict[str, Any]:
     return {"topology": "one", "servers": (Where("", 0, unquote(path)),)}
 
 
-def _servers(url: str, hosts: str, port: int) -> tuple[Where, ...]:
-    return tuple(_server(url, text, port) for text in hosts.split(","))
-
-
 def _server(url: str, text: str, port: int) -> Where:
     found = _HOST.fullmatch(text)
     if found is None:
-        fix = "write one after each comma, and special characters of a password as %XX" if text else _EXAMPLE
+        fix = f"{_EXAMPLE}: a host before and after each comma, special characters of a password as %XX"
         raise UsageError(f"{redacted(url)!r} names no host", fix=fix)
     digits = found.group(3)
     if digits is not None and not (digits.isascii() and digits.isdigit() and 0 < int(digits) < 65536):

@@ -1,0 +1,264 @@
+"""One connection: answers in order, deadlines, and what callers hear when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
+from holdfast.stores.redis.loops import PerLoop
+from holdfast.stores.redis.route import Route
+from holdfast.stores.redis.url import Where, parse_redis
+from tests.servers.redis import RedisServer, running, shared
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def at(server: RedisServer) -> Where:
+    return Where("127.0.0.1", server.port)
+
+
+def soon(after_s: float = 5.0) -> float:
+    return asyncio.get_running_loop().time() + after_s
+
+
+@pytest.fixture
+async def line() -> AsyncIterator[Line]:
+    line = await open_line(at(shared("redis-6.2")), Login(), 5)
+    yield line
+    line.close()
+
+
+async def test_answers_are_bytes_whatever_they_hold_and_errors_are_answers(line: Line) -> None:
+    odd = bytes(range(256)) + b"\r\n$3\r\n"
+    assert await line.send(("SET", "line:a", odd), soon()) == b"OK"
+    assert await line.send(("GET", b"line:a"), soon()) == odd
+    assert await line.send(("GET", "line:none"), soon()) is None
+    assert await line.send(("STRLEN", "line:a"), soon()) == len(odd)
+    refusal = await line.send(("LPUSH", "line:a", 1), soon())
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == "WRONGTYPE"
+    assert await line.send(("EVAL", "return {1, {'a', false}, ''}", 0), soon()) == [1, [b"a", None], b""]
+
+
+async def test_many_calls_share_the_line_and_each_gets_its_own_answer(line: Line) -> None:
+    words: list[tuple[Word, ...]] = [("ECHO", f"{number}" * (number % 50 + 1)) for number in range(2_000)]
+    answers = await asyncio.gather(*(line.send(word, soon()) for word in words))
+    assert answers == [str(word[1]).encode() for word in words]
+
+
+async def test_what_is_asked_in_one_turn_leaves_in_one_packet(line: Line) -> None:
+    first = line.send(("PING",), soon())
+    rest = [line.send(("PING",), soon()) for _ in range(50)]
+    assert len(line._unsent) == 50, "the first is on its way at once, the others wait for the end of this turn"
+    assert await first == b"PONG"
+    assert line._unsent == []
+    assert await asyncio.gather(*rest) == [b"PONG"] * 50
+
+
+async def test_large_values_pass_whole(line: Line) -> None:
+    large = os.urandom(8 * 1024 * 1024)
+    small = line.send(("ECHO", "before"), soon())
+    assert await line.send(("ECHO", large), soon(20)) == large
+    assert await small == b"before"
+
+
+async def test_a_caller_that_gives_up_takes_nobody_elses_answer(line: Line) -> None:
+    for _ in range(20):
+        futures = [line.send(("ECHO", str(number)), soon()) for number in range(10)]
+        futures[3].cancel()
+        futures[7].cancel()
+        kept = [future for future in futures if not future.cancelled()]
+        assert await asyncio.gather(*kept) == [b"0", b"1", b"2", b"4", b"5", b"6", b"8", b"9"]
+
+
+async def test_a_silent_server_fails_the_call_at_its_deadline_and_the_line_for_all(tmp_path: Path) -> None:
+    with running(RedisServer("redis-6.2", tmp_path)) as server:
+        line = await open_line(at(server), Login(), 5)
+        server.freeze()
+        start = soon(0)
+        patient = line.send(("GET", "a"), soon(60))
+        hasty = line.send(("GET", "b"), soon(0.2))
+        with pytest.raises(Silent):
+            await hasty
+        with pytest.raises(Lost) as caught:
+            await patient
+        assert caught.value.sent
+        assert 0.2 <= soon(0) - start < 2
+        assert line.closed
+        with pytest.raises(Lost) as caught:
+            await line.send(("GET", "a"), soon())
+        assert not caught.value.sent
+        server.thaw()
+
+
+async def test_a_late_deadline_is_kept_although_an_earlier_one_was_met(line: Line) -> None:
+    """One timer serves all calls: after it rings for a call that was answered, the next one must still be watched."""
+    assert await line.send(("PING",), soon(0.05)) == b"PONG"
+    slow = line.send(("BLPOP", "line:nothing", "30"), soon(0.3))
+    with pytest.raises(Silent):
+        await slow
+
+
+async def test_a_lost_connection_says_what_had_been_sent(tmp_path: Path) -> None:
+    with running(RedisServer("redis-6.2", tmp_path)) as server:
+        line = await open_line(at(server), Login(), 5)
+        server.freeze()
+        first = line.send(("GET", "a"), soon())
+        await asyncio.sleep(0)
+        second, third = (line.send(("GET", "a"), soon()) for _ in range(2))
+        line.drop("as if the network had gone")
+        sent = []
+        for future in (first, second, third):
+            with pytest.raises(Lost) as caught:
+                await future
+            sent.append(caught.value.sent)
+        assert sent == [True, False, False]
+
+
+async def test_a_killed_server_is_heard_of_at_once(tmp_path: Path) -> None:
+    with running(RedisServer("redis-6.2", tmp_path)) as server:
+        line = await open_line(at(server), Login(), 5)
+        waiting = line.send(("BLPOP", "nothing", 0), math.inf)
+        await asyncio.sleep(0)
+        server.kill()
+        with pytest.raises(Lost) as caught:
+            await asyncio.wait_for(waiting, 5)
+        assert caught.value.sent
+        with pytest.raises(OSError, match="Connect call failed"):
+            await open_line(at(server), Login(), 5)
+
+
+async def test_a_line_that_retires_answers_first(line: Line) -> None:
+    answer = line.send(("PING",), soon())
+    line.retire()
+    assert await answer == b"PONG"
+    assert line.closed
+
+
+async def test_a_server_that_accepts_and_says_nothing_is_given_up(tmp_path: Path) -> None:
+    with running(RedisServer("redis-6.2", tmp_path)) as server:
+        server.freeze()
+        with pytest.raises(TimeoutError):
+            await open_line(at(server), Login(), 0.2)
+        server.thaw()
+
+
+async def test_what_is_no_redis_is_named() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(10)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    web = await asyncio.start_server(talk, "127.0.0.1", 0)
+    try:
+        with pytest.raises(Lost, match="does not speak Redis's protocol"):
+            await open_line(Where("127.0.0.1", web.sockets[0].getsockname()[1]), Login(), 5)
+    finally:
+        web.close()
+        await web.wait_closed()
+
+
+async def test_login_database_and_name_are_told_first(tmp_path: Path) -> None:
+    with running(RedisServer("redis-6.2", tmp_path)) as server:
+        where = at(server)
+        server.ask("ACL", "SETUSER", "ada", "on", ">pw", "~*", "+@all")
+        server.ask("CONFIG", "SET", "requirepass", "s3cret")
+        line = await open_line(where, Login(password="s3cret", db=5), 5)
+        await line.send(("SET", "here", 1), soon())
+        told = await line.send(("CLIENT", "LIST"), soon())
+        assert b"name=holdfast" in told
+        assert b"db=5" in told
+        line.close()
+        line = await open_line(where, Login("ada", "pw"), 5)
+        assert await line.send(("GET", "here"), soon()) is None
+        assert await line.send(("ACL", "WHOAMI"), soon()) == b"ada"
+        line.close()
+        for login in (Login(password="wrong"), Login("bob", "pw")):
+            with pytest.raises(Refusal, match="WRONGPASS"):
+                await open_line(where, login, 5)
+        with pytest.raises(Refusal, match="DB index"):
+            await open_line(where, Login(password="s3cret", db=99), 5)
+
+
+async def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
+    path = f"/tmp/hf-{os.getpid()}-{os.urandom(3).hex()}.sock"  # pytest's folders are too long for one
+    with running(RedisServer("redis-6.2", tmp_path, args=["--unixsocket", path])):
+        line = await open_line(Where("", 0, path), Login(), 5)
+        assert await line.send(("PING",), soon()) == b"PONG"
+        line.close()
+
+
+def test_a_loop_that_ends_leaves_nothing_open() -> None:
+    """As every asyncio.run does; warnings are errors here, so an unclosed socket would fail this test."""
+    routes = PerLoop(lambda: Route(parse_redis(shared("redis-6.2").url), "hf:x"))
+
+    async def ping() -> object:
+        return await routes.here().call("ping", "PING")
+
+    before = open_files()
+    for _ in range(5):
+        assert asyncio.run(ping()) == b"PONG"
+        gc.collect()
+    assert open_files() == before
+
+
+def open_files() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+async def test_each_loop_and_each_close_gets_a_connection_of_its_own() -> None:
+    routes = PerLoop(lambda: Route(parse_redis(shared("redis-6.2").url), "hf:x"))
+
+    async def number() -> object:
+        return await routes.here().call("id", "CLIENT", "ID")
+
+    here = await number()
+    assert await number() == here
+    assert await asyncio.to_thread(lambda: asyncio.run(number())) != here
+    await routes.close()
+    assert await number() != here
+    await routes.close()
+    await routes.close()
+
+
+FORK = """
+import asyncio, os, sys
+from holdfast.stores.redis.loops import PerLoop
+from holdfast.stores.redis.route import Route
+from holdfast.stores.redis.url import parse_redis
+
+routes = PerLoop(lambda: Route(parse_redis(sys.argv[1]), "hf:x"))
+
+async def number():
+    return await routes.here().call("id", "CLIENT", "ID")
+
+async def main():
+    mine = await number()
+    child = os.fork()
+    if child == 0:
+        asyncio.events._set_running_loop(None)
+        theirs = asyncio.run(number())
+        os._exit(theirs == mine)
+    _, status = os.waitpid(child, 0)
+    assert status == 0, "the child used its parent's connection"
+    assert await number() == mine, "the parent lost its connection"
+    await routes.close()
+
+asyncio.run(main())
+"""
+
+
+def test_a_fork_connects_anew_and_leaves_its_parent_alone() -> None:
+    command = [sys.executable, "-W", "error", "-c", FORK, shared("redis-6.2").url]
+    answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
+    assert (answer.returncode, answer.stderr) == (0, "")
