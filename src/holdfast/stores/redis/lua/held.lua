@@ -3,7 +3,7 @@
 -- Args: now session
 -- Answer: id, token, lost of each job.
 -- Bounds: what one session holds.
--- Uses: base record gate fair signature wake lanes tx holding
+-- Uses: base record tx holding
 
 local refused = tx.begin()
 if refused then

@@ -3,7 +3,7 @@
 -- Args: now
 -- Answer: name, serves (JSON), info, started, beat, deadline, idle (1|0), running of each.
 -- Bounds: 10,000 sessions, those that live longest first.
--- Uses: base record gate fair signature wake lanes tx holding
+-- Uses: base record tx holding
 
 local MOST = 10000
 

@@ -3,7 +3,7 @@
 -- Args: now id ear
 -- Answer: the job's state code, or nil when it is gone.
 -- Bounds: one job.
--- Uses: base record gate fair signature wake lanes tx
+-- Uses: base record tx
 
 local DAY = 86400000 -- hygiene: whoever waits longer looks by itself now and then
 
@@ -23,5 +23,4 @@ if r.state < SUCCEEDED then
   call("SADD", P .. "wa:" .. r.id, ARGV[3])
   call("PEXPIRE", P .. "wa:" .. r.id, DAY)
 end
-tx.finish()
 return record.state(r)
