@@ -10,7 +10,10 @@ import pytest
 from tests.arch.tree import PACKAGE, named, written_files
 
 STORES = PACKAGE / "stores"
-STATEMENTS = [path for path in written_files(STORES) if path.suffix in {".sql", ".lua"}]
+FILES = [path for path in written_files(STORES) if path.suffix in {".sql", ".lua"}]
+LIBRARIES = [path for path in FILES if path.parent.name == "lib"]  # rooms that scripts share; none runs alone
+STATEMENTS = [path for path in FILES if path not in LIBRARIES]
+SAYS = {".sql": ("promise", "inputs", "answer"), ".lua": ("promise", "keys", "args", "answer", "bounds")}
 NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
@@ -25,7 +28,7 @@ def test_a_statement_file_opens_with_its_promise(path: Path) -> None:
     header = re.match(r"(--.*\n)+", path.read_text())
     assert header is not None, f"{named(path)} opens without a comment"
     words = header.group().lower()
-    assert [word for word in ("promise", "inputs", "answer") if word not in words] == []
+    assert [word for word in SAYS[path.suffix] if f"{word}:" not in words] == []
 
 
 @pytest.mark.parametrize("path", STATEMENTS, ids=named)
@@ -36,3 +39,10 @@ def test_every_statement_is_used_by_its_engine(path: Path) -> None:
         assert re.match(r"schema_\d+$|\d+", path.stem) or path.stem in code, f"nothing runs {named(path)}"
     unused = [name for name in names if not re.search(rf"""["'.]{name}\b""", code)]
     assert unused == []
+
+
+@pytest.mark.parametrize("path", LIBRARIES, ids=named)
+def test_a_library_says_what_it_is_and_some_script_names_it(path: Path) -> None:
+    assert path.read_text().startswith("-- ")
+    scripts = [script.read_text() for script in path.parent.parent.glob("*.lua")]
+    assert any(re.search(rf"^-- Uses:.* {path.stem}( |$)", script, re.MULTILINE) for script in scripts)
