@@ -218,18 +218,19 @@ def claimed_of(
     """
     try:
         version, flags, attempt, lost, held, due_hi, due_lo, enq_hi, enq_lo, lane_id, policy_id = _claim_of(raw)
+        if version != 1 or len(raw) < HEAD_BYTES:
+            return None
         lane, policy = lanes[lane_id], policies[policy_id]
-        if flags & _UNUSUAL:
-            rare, extra, at = parts_of(raw, flags)
-        elif version == 1 and len(raw) >= HEAD_BYTES:
+        if not flags & _UNUSUAL:
             return Claimed(
                 id, token, attempt + 1, lost, lane, policy, raw[HEAD_BYTES:], enq_hi << 32 | enq_lo,
                 due_hi << 32 | due_lo, now_ms, held, None, 1, (), b"", None, probe, NO_INPUTS,
             )  # fmt: skip
+        rare, extra, at = parts_of(raw, flags)
     except (KeyError, *SPOILT):
         return None
     args = beside.args if flags & BODY else raw[at:]
-    if version != 1 or args is None:
+    if args is None:
         return None
     return Claimed(
         id, token, attempt + 1, lost, lane, policy, args, enq_hi << 32 | enq_lo, due_hi << 32 | due_lo, now_ms, held,
