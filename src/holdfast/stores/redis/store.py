@@ -212,7 +212,7 @@ class RedisStore:
         return await shelf.read(self._route, self._key, log, after, limit)
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
-        return await operate.prune(self._route, self._key, retention, limit, now_ms)
+        return await operate.prune(self._route, self._key, retention, limit, self.url.keep, now_ms)
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._route)

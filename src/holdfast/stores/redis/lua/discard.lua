@@ -1,0 +1,17 @@
+-- Promise: dead jobs are removed for good; those who still wait for them are cancelled.
+-- Keys: the namespace's m.
+-- Args: now · ids (16 bytes each)
+-- Answer: how many there were.
+-- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
+-- Uses: base record gate fair signature wake lanes tx unique ledger graph erasing
+local refused = tx.begin()
+if refused then
+  return refused
+end
+tx.insist()
+local gone = 0
+for at = 1, #ARGV[2], 16 do
+  gone = gone + erasing.dead(sub(ARGV[2], at, at + 15))
+end
+tx.finish()
+return gone

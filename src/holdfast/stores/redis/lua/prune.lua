@@ -1,0 +1,97 @@
+-- Promise: removes what has outlived its time, in small steps; changes nothing that anybody still needs.
+-- Keys: the namespace's m.
+-- Args: now · limit · finished jobs to keep per queue · how long succeeded, cancelled and dead jobs stay, in ms
+--   (each "" = for ever) · stage · cursor
+-- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
+-- Bounds: `limit` rows of each sort, about 100 queues or 500 gates looked at, 10,000 sessions, 4,000 dependents.
+-- Uses: base record gate fair signature wake lanes tx unique ledger graph erasing
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local QUEUES, GATES_SEEN, SESSIONS_SEEN = 100, 500, 10000
+local limit, keep, stage, cursor = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[7], ARGV[8]
+local times = { [SUCCEEDED] = tonumber(ARGV[4]), [CANCELLED] = tonumber(ARGV[5]), [DEAD] = tonumber(ARGV[6]) }
+local removed = 0
+
+local function jobs_of(queue)
+  for _, state in ipairs({ SUCCEEDED, CANCELLED, DEAD }) do
+    local old = times[state] and erasing.outlived(queue, state, tx.now - times[state], limit - removed) or {}
+    if state == DEAD then
+      for _, item in ipairs(old) do
+        removed = removed + erasing.dead(sub(item, 7))
+      end
+    else
+      removed = removed + erasing.items(queue, state, old)
+      removed = removed + erasing.trim(queue, state, keep, limit - removed)
+    end
+  end
+end
+
+-- Signatures that no session has.
+local function signatures()
+  local known, used = call("HKEYS", P .. "sd"), {}
+  local sessions = call("ZRANGE", P .. "S!", 0, SESSIONS_SEEN)
+  if #sessions > SESSIONS_SEEN then
+    return
+  end
+  for _, name in ipairs(sessions) do
+    for _, sig in ipairs(call("HMGET", P .. "s:" .. name, "sig", "asked")) do
+      used[sig] = true
+    end
+  end
+  for _, sig in ipairs(known) do
+    if not used[sig] then
+      signature.forget(sig)
+      removed = removed + 1
+    end
+  end
+end
+
+local function unused_lanes()
+  local ids = call("ZRANGE", P .. "lz", 0, limit - 1)
+  lanes.load(ids)
+  for _, id in ipairs(ids) do
+    lanes.forget(id)
+  end
+  removed = removed + #ids
+end
+
+-- Limits and breakers that rule no lane and remember nothing.
+local function gates(found)
+  local keys, bodies = {}, {}
+  for i = 1, #found, 2 do
+    if string.match(found[i], "^limit:") or string.match(found[i], "^breaker:") then
+      keys[#keys + 1], bodies[found[i]] = found[i], found[i + 1]
+    end
+  end
+  for i, count in ipairs(base.mget(P .. "gn", keys)) do
+    local key = keys[i]
+    if not count and bodies[key] and gate.is_blank(gate.decode(bodies[key], key), tx.now) then
+      tx.drop_gate(key)
+      removed, bodies[key] = removed + 1, nil -- a scan may show the same key twice
+    end
+  end
+end
+
+tx.insist()
+if stage == "jobs" then
+  local answer = call("SSCAN", P .. "qs", cursor, "COUNT", QUEUES)
+  cursor = answer[1]
+  for _, queue in ipairs(answer[2]) do
+    jobs_of(queue)
+  end
+  stage = (cursor == "0" and removed < limit) and "rest" or "jobs"
+elseif stage == "rest" then
+  removed = removed + erasing.forget(limit) + unique.forget(limit)
+  signatures()
+  unused_lanes()
+  stage, cursor = "gates", "0"
+else
+  local answer = call("HSCAN", P .. "g", cursor, "COUNT", GATES_SEEN)
+  cursor = answer[1]
+  gates(answer[2])
+  stage = cursor == "0" and "" or "gates"
+end
+tx.finish()
+return { removed, stage, cursor }

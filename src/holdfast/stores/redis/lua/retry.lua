@@ -1,0 +1,69 @@
+-- Promise: dead jobs run again with fresh attempts under their ids, and revive dependents that their death cancelled;
+--   scheduled ones run now (or after the delay).
+-- Keys: the namespace's m.
+-- Args: now · delay_ms · ids (16 bytes each) · new arguments for each of them, or no argument
+-- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
+-- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
+-- Uses: base record gate fair signature wake lanes tx unique graph
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local SMALL = 1024 -- larger arguments lie beside the record
+local delay, ids, args = tonumber(ARGV[2]), ARGV[3], ARGV[4]
+
+local function edit(r)
+  local extra = record.has(r.flags, EXTRA) and sub(r.tail, 1, 4 + struct.unpack(">I4", r.tail)) or ""
+  call("HDEL", P .. "B", r.id)
+  r.flags = record.without(r.flags, BODY)
+  if #args > SMALL then
+    r.tail, r.flags = extra, record.with(r.flags, BODY)
+    call("HSET", P .. "B", r.id, args)
+  else
+    r.tail = extra .. args
+  end
+end
+
+local function again(r, lane)
+  local old, class = r.state, tx.class(lane.kind)
+  if old == DEAD then
+    if not unique.reclaim(r) then
+      return "u"
+    end
+    graph.unbury(r)
+    graph.unfile(r)
+    r.attempt, r.lost, r.held, r.rare, r.flags = 0, 0, 0, {}, record.without(r.flags, CANCELLING)
+  else
+    call("ZREM", P .. "Z:" .. lane.prio, record.item(r))
+  end
+  if args then
+    edit(r)
+  end
+  r.state, r.due = delay > 0 and SCHEDULED or READY, tx.now + delay
+  record.save(r)
+  tx.move(class, old, r.state)
+  if r.state == READY then
+    lanes.add(lane, { record.item(r) })
+  else
+    lanes.schedule(lane, record.item(r))
+  end
+  if old == DEAD and record.has(r.flags, KIDS) then
+    graph.revive_children(r.id)
+  end
+  return "r"
+end
+
+tx.insist()
+local answers = {}
+for at = 1, #ids, 16 do
+  local r = record.load(sub(ids, at, at + 15))
+  if not r then
+    answers[#answers + 1] = "-"
+  elseif r.running or (r.state ~= DEAD and r.state ~= SCHEDULED) then
+    answers[#answers + 1] = "n"
+  else
+    answers[#answers + 1] = again(r, lanes.get(r.lane))
+  end
+end
+tx.finish()
+return table.concat(answers)

@@ -1,0 +1,14 @@
+-- Promise: a note of a running job is written while its token holds.
+-- Keys: the namespace's m.
+-- Args: now · id · token · kind · name · body
+-- Answer: 1, or 0 when the token is stale.
+-- Bounds: one job.
+-- Uses: base record gate fair signature wake lanes tx unique graph settling
+local refused = tx.begin()
+if refused then
+  return refused
+end
+tx.insist()
+local saved = settling.save(ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6])
+tx.finish()
+return saved and 1 or 0

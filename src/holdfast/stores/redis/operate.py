@@ -1,0 +1,68 @@
+"""Turns what people and janitors ask for into arguments of scripts: cancel, retry, discard, prune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from holdfast.core.view import Retention
+from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
+from holdfast.stores.redis import shelf
+from holdfast.stores.redis.scripts import script
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.route import Route
+
+CANCEL_ANSWERS: Final[dict[int, CancelAnswer]] = {
+    ord("c"): "cancelled",
+    ord("a"): "cancelling",
+    ord("f"): "finished",
+    ord("-"): "gone",
+}
+RETRY_ANSWERS: Final[dict[int, RetryAnswer]] = {
+    ord("r"): "retried",
+    ord("u"): "unique_held",
+    ord("n"): "not_dead",
+    ord("-"): "gone",
+}
+
+
+async def cancel(
+    route: Route, key: bytes, ids: Sequence[bytes], reason: str, force: bool, now_ms: int | None
+) -> list[CancelAnswer]:
+    """Cancel each job with its dependents; a running one is asked to stop, or with `force` fenced off."""
+    args = (_now(now_ms), int(force), reason, b"".join(ids))
+    answer: bytes = await route.script("cancel", script("cancel"), key, args)
+    return [CANCEL_ANSWERS[each] for each in answer]
+
+
+async def retry(route: Route, key: bytes, request: RetryRequest, now_ms: int | None) -> list[RetryAnswer]:
+    """Dead jobs run again with fresh attempts; scheduled ones run now."""
+    edited = () if request.args is None else (request.args,)
+    args = (_now(now_ms), request.delay_ms, b"".join(request.ids), *edited)
+    answer: bytes = await route.script("retry", script("retry"), key, args)
+    return [RETRY_ANSWERS[each] for each in answer]
+
+
+async def discard(route: Route, key: bytes, ids: Sequence[bytes], now_ms: int | None) -> int:
+    """Remove dead jobs for good; how many there were."""
+    gone: int = await route.script("discard", script("discard"), key, (_now(now_ms), b"".join(ids)))
+    return gone
+
+
+async def prune(route: Route, key: bytes, retention: Retention, limit: int, keep: int, now_ms: int | None) -> int:
+    """Remove what has outlived its time; how many rows went. Each script looks at a little; 0 = all was looked at."""
+    kept = ["" if each is None else each for each in (retention.succeeded_ms, retention.cancelled_ms, retention.dead_ms)]
+    removed, stage, cursor = 0, b"jobs", b"0"
+    while stage and removed < limit:
+        args = (_now(now_ms), limit - removed, keep, *kept, stage, cursor)
+        answer: list[Any] = await route.script("prune", script("prune"), key, args)
+        went, stage, cursor = answer
+        removed += went
+    if removed < limit:
+        removed += await shelf.prune_logs(route, key, retention, limit - removed, now_ms)
+    return removed
+
+
+def _now(now_ms: int | None) -> int | str:
+    return "" if now_ms is None else now_ms

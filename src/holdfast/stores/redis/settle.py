@@ -1,0 +1,112 @@
+"""Turns transitions and notes into arguments of scripts, and what became of them back into records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.core.lease import Note
+from holdfast.core.state import STATES
+from holdfast.core.transition import (
+    Bury,
+    Drop,
+    Failure,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Settled,
+    Snooze,
+    Succeed,
+    Transition,
+)
+from holdfast.stores.redis.scripts import script
+
+if TYPE_CHECKING:
+    from holdfast.stores.redis.route import Route
+
+_pack = msgspec.msgpack.Encoder().encode
+
+NO_TOKEN: Final = b"\xff" * 7  # no lease has it: tokens are positive and below 2^53
+
+# One character of the script's answer → what it means.
+ANSWERS: Final = {
+    ord("-"): Settled("gone"),
+    **{ord("0") + state.code: Settled("done", state) for state in STATES},
+    **{ord("A") + state.code: Settled("stale", state) for state in STATES},
+}
+
+Encoded = tuple[bytes, bytes | None]  # kind, and the body of those kinds that have one
+
+
+def _failure(failure: Failure) -> tuple[str, ...]:
+    return (failure.kind, failure.type, failure.message, failure.traceback, failure.cause)
+
+
+def _succeed(t: Succeed) -> Encoded:
+    return (b"s", None) if t.result is None or t.result == b"null" else (b"S", t.result)
+
+
+def _retry(t: RetryAfter) -> Encoded:
+    return b"r", _pack((t.delay_ms, _failure(t.failure)))
+
+
+def _bury(t: Bury) -> Encoded:
+    return b"b", _pack((_failure(t.failure),))
+
+
+def _drop(t: Drop) -> Encoded:
+    return b"d", t.reason.encode()
+
+
+def _release(t: Release) -> Encoded:
+    return b"U" if t.started else b"u", None
+
+
+def _snooze(t: Snooze) -> Encoded:
+    return b"z", _pack((t.delay_ms, t.reason))
+
+
+def _hold(t: Hold) -> Encoded:
+    return b"h", _pack((t.gate, t.delay_ms, t.reason))
+
+
+def _lose(t: Lose) -> Encoded:
+    return b"L" if t.proven else b"l", t.reason.encode()
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], Encoded]]] = {
+    Succeed: _succeed,
+    RetryAfter: _retry,
+    Bury: _bury,
+    Drop: _drop,
+    Release: _release,
+    Snooze: _snooze,
+    Hold: _hold,
+    Lose: _lose,
+}
+
+
+async def settle(
+    route: Route, key: bytes, session: str, seq: int, transitions: Sequence[Transition], keep: int, now_ms: int | None
+) -> list[Settled]:
+    """Apply each transition whose token still holds its job; at most `keep` finished jobs stay in a queue."""
+    heads: list[bytes] = []
+    bodies: list[bytes] = []
+    for transition in transitions:
+        kind, body = _ENCODERS[type(transition)](transition)
+        token = transition.token
+        heads += (kind, transition.id, token.to_bytes(7, "big") if 0 < token < 1 << 53 else NO_TOKEN)
+        if body is not None:
+            bodies.append(body)
+    args = ("" if now_ms is None else now_ms, session, seq, keep, b"".join(heads), *bodies)
+    answer: bytes = await route.script("settle", script("settle"), key, args)
+    return [ANSWERS[each] for each in answer]
+
+
+async def save(route: Route, key: bytes, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
+    """Write a note of a running job; False when the token is stale."""
+    args = ("" if now_ms is None else now_ms, id, token, note.kind, note.name, note.body)
+    return bool(await route.script("save", script("save"), key, args))
