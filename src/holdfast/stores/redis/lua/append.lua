@@ -1,7 +1,6 @@
 -- Promise: lines are added to the logs, in order and once however often the call is repeated.
 -- Keys: m lg: once:
 -- Args: now; the call's own name; then log, instant, packed line of each
--- Inputs: as Args.
 -- Answer: lines added.
 -- Bounds: the lines named; callers send at most 1,000.
 -- Uses: base record tx

@@ -1,7 +1,6 @@
 -- Promise: lines that have outlived their time go, and the oldest events beyond their number.
 -- Keys: m lg:
 -- Args: now; lines to remove at most; how long audit lines and event lines stay ("" = for ever); how many events stay
--- Inputs: as Args.
 -- Answer: lines removed; 0 when there is nothing more to do.
 -- Bounds: the number in Args, of each log.
 -- Uses: base record tx

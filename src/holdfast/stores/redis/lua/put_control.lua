@@ -1,7 +1,6 @@
 -- Promise: a named record is written over the version that the caller saw, once however often the call is repeated.
 -- Keys: m ct: wgt once:
 -- Args: now; the call's own name; kind; name; value; the version expected ("" = any, 0 = not there); weight ("" = it is none)
--- Inputs: as Args.
 -- Answer: the new version; nil when another version is there.
 -- Bounds: one record.
 -- Uses: base record tx

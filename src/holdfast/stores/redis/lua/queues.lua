@@ -2,7 +2,6 @@
 --          Corrects hd on the way: claims do not, so its numbers are lower bounds.
 -- Keys: m qs hd: L: R: J run ls
 -- Args: now
--- Inputs: as Args.
 -- Answer: queue, instant (nil when nothing is ready) of each.
 -- Bounds: LANES lanes of a queue, LOOK items of a lane; beyond them the oldest job that was seen is answered.
 -- Uses: base record gate fair signature wake lanes tx

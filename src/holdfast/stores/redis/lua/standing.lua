@@ -1,7 +1,6 @@
 -- Promise: where a job stands: its lane, those ahead of it, the parents it waits for; changes nothing.
 -- Keys: m J run ls L: R: d:
 -- Args: now; id; how far to count those ahead
--- Inputs: as Args.
 -- Answer: nil when the job is gone; else the lane's entry in ls (or nil), jobs ahead, then parent and state code of each
 --         parent that is stored and not satisfied.
 -- Bounds: LOOK items of its lane, and its parents (at most as many as one enqueue may name).

@@ -1,7 +1,6 @@
 -- Promise: what is stored about these jobs, at one instant; changes nothing.
 -- Keys: m J run le B res no:
 -- Args: now; what to read beside the records (letters: a large arguments, h holders, r results, n notes); ids
--- Inputs: as Args.
 -- Answer: record, entry in run, session, large arguments, result, notes (fields and values) of each; nil for what is not there.
 -- Bounds: the ids named; callers name at most 512.
 -- Uses: base record tx
