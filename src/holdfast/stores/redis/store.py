@@ -96,14 +96,14 @@ class RedisStore:
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
-        return await sessions.beat(self._route, self._key, beat, self._ears.here().address, now_ms)
+        return await sessions.beat(self._route, self._key, beat, self._waiters.mailbox, now_ms)
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(self._route, self._key, session, now_ms)
         self._waiters.forget(session.encode())
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        ear = self._ears.here().address
+        ear = self._waiters.mailbox
         answer, spoilt = await claim.claim(self._route, self._key, self._known, request, ear, now_ms)
         if spoilt:
             # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
@@ -143,13 +143,12 @@ class RedisStore:
         return await operate.discard(self._route, self._key, ids, now_ms)
 
     async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        ear = self._ears.here()
-        ear.listen()
+        self._ears.here().listen()
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._waiters.expect(id)
         try:
-            state = await sessions.watch(self._route, self._key, id, ear.address)
+            state = await sessions.watch(self._route, self._key, id, self._waiters.mailbox)
             while state is not None and state not in FINISHED:
                 left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
                 if left <= 0:
