@@ -1,0 +1,230 @@
+"""Pages on Redis: each index in its order, cursors that stay, bounds that are admitted, and lower bounds put right."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.errors import InvalidOption
+from holdfast.core.ids import id_text
+from holdfast.core.state import State
+from holdfast.core.view import Control, Entry, Query, Term
+from holdfast.stores.redis import RedisStore, shelf
+from holdfast.stores.redis.find import CANDIDATES
+from holdfast.testing.bench import Bench
+from tests.contract.harnesses import RedisNamespace
+
+
+@pytest.fixture
+async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
+    harness = RedisNamespace("redis-6.2", tmp_path)
+    yield await Bench.open(harness)
+    await harness.close()
+
+
+async def pages(bench: Bench, query: Query) -> list[bytes]:
+    """All ids that a query finds, page by page."""
+    found: list[bytes] = []
+    for _ in range(1_000):
+        page = await bench.store.find(query, now_ms=bench.clock.now_ms)
+        found += [job.id for job in page.jobs]
+        if page.cursor is None:
+            return found
+        query = Query(query.states, query.terms, query.limit, page.cursor, query.newest_first)
+    raise AssertionError("the pages never end")
+
+
+def one(state: State, *, newest_first: bool, limit: int = 3, terms: tuple[Term, ...] = ()) -> Query:
+    return Query(frozenset({state}), terms, limit=limit, newest_first=newest_first)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("queues", [1, 7])
+async def test_finished_jobs_of_all_queues_come_by_the_time_of_their_end(
+    bench: Bench, queues: int, newest_first: bool
+) -> None:
+    hand, ended = bench.hand(), []
+    for number in range(60):
+        ended.append(await bench.add(queue=f"q{number * number % queues}"))
+        await hand.succeed(await hand.take())
+        bench.clock.advance(number % 3)
+    by_time = sorted(ended, key=lambda id: ended.index(id))
+    views = {view.id: view for view in await bench.store.get(ended) if view is not None}
+    by_time = sorted(ended, key=lambda id: (views[id].finished_at_ms, id), reverse=newest_first)
+    assert await pages(bench, one(State.succeeded, newest_first=newest_first)) == by_time
+    of_one = one(State.succeeded, newest_first=newest_first, terms=(Term("queue", "q0"),))
+    assert await pages(bench, of_one) == [id for id in by_time if views[id].lane.queue == "q0"]
+    assert await pages(bench, one(State.dead, newest_first=newest_first)) == []
+
+
+async def test_many_finished_jobs_in_many_queues_are_all_found_once(bench: Bench) -> None:
+    ids = [id for number in range(40) for id in await bench.add_many(50, queue=f"q{number % 13}")]
+    hand = bench.hand()
+    while jobs := await hand.claim(100):
+        await hand.succeed(*jobs)
+        bench.clock.advance(1)
+    found = await pages(bench, one(State.succeeded, newest_first=True, limit=700))
+    assert sorted(found) == sorted(ids)
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_scheduled_jobs_come_by_level_and_time(bench: Bench, newest_first: bool) -> None:
+    expected = []
+    for number in range(30):
+        priority, delay_ms = number * 7 % 10, 1_000 + number * 11 % 5
+        id = await bench.add(priority=priority, delay_ms=delay_ms)
+        expected.append((priority, delay_ms, number, id))
+    expected.sort(reverse=newest_first)
+    assert await pages(bench, one(State.scheduled, newest_first=newest_first)) == [id for *_, id in expected]
+
+
+async def test_a_job_that_was_moved_is_scheduled_once(bench: Bench) -> None:
+    id = await bench.add(delay_ms=1_000)
+    hand = bench.hand()
+    bench.clock.advance(1_000)
+    await hand.snooze(await hand.take(), 5_000)
+    other = await bench.add(delay_ms=60_000)
+    await bench.retry(other)
+    assert await pages(bench, one(State.scheduled, newest_first=True)) == [id]
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_blocked_and_running_jobs_have_indexes_of_their_own(bench: Bench, newest_first: bool) -> None:
+    ids = await bench.add_many(8)
+    blocked = [await bench.add(after=(ids[0],)) for _ in range(8)]
+    first, second = bench.hand("w1"), bench.hand("w2")
+    running = [job.id for hand in (first, second, first) for job in await hand.claim(2)]
+    await first.succeed(*await first.claim(1))
+    expected = blocked[::-1] if newest_first else blocked
+    assert await pages(bench, one(State.blocked, newest_first=newest_first)) == expected
+    expected = running[::-1] if newest_first else running
+    assert await pages(bench, one(State.running, newest_first=newest_first)) == expected
+
+
+async def test_a_page_says_when_it_has_looked_at_enough(bench: Bench) -> None:
+    old = await bench.add(task="rare")
+    for _ in range(CANDIDATES // 5_000):
+        await bench.add_many(5_000)
+    query = Query(terms=(Term("task", "rare"),))
+    page = await bench.store.find(query, now_ms=bench.clock.now_ms)
+    assert (page.jobs, page.complete) == ((), False)
+    rest = await bench.store.find(Query(terms=query.terms, cursor=page.cursor), now_ms=bench.clock.now_ms)
+    assert ([job.id for job in rest.jobs], rest.complete, rest.cursor) == ([old], True, None)
+    assert await bench.store.resolve(id_text(old)[-20:]) == [old]
+
+
+async def test_a_cursor_of_another_query_or_none_at_all_is_refused(bench: Bench) -> None:
+    await bench.add_many(3)
+    page = await bench.store.find(Query(limit=1), now_ms=bench.clock.now_ms)
+    assert page.cursor is not None
+    for wrong in ("", "garbage", "AAAA", page.cursor[:-4], "kqZsZWRnZXKhYQ=="):
+        with pytest.raises(InvalidOption):
+            await bench.store.find(Query(limit=1, cursor=wrong), now_ms=bench.clock.now_ms)
+    query = Query(frozenset({State.dead}), cursor=page.cursor)
+    with pytest.raises(InvalidOption, match="another query"):
+        await bench.store.find(query, now_ms=bench.clock.now_ms)
+
+
+async def test_large_arguments_are_searched_and_shown(bench: Bench) -> None:
+    large = b'{"pad":"%s","to":"ann"}' % (b"x" * 5_000)
+    id = await bench.add(args=large)
+    await bench.add(args=b'{"to":"bob"}')
+    page = await bench.store.find(Query(terms=(Term("args.to", "ann"),)), now_ms=bench.clock.now_ms)
+    assert [(job.id, job.args) for job in page.jobs] == [(id, large)]
+
+
+async def oldest(bench: Bench, queue: str = "default") -> int | None:
+    views = {view.queue: view for view in await bench.store.queues()}
+    return views[queue].oldest_ready_at_ms
+
+
+async def test_the_oldest_ready_job_is_known_however_lanes_were_worked_off(bench: Bench) -> None:
+    hand, start_ms = bench.hand(), bench.clock.now_ms
+    for _ in range(5):
+        for tenant in range(20):
+            await bench.add(group=f"g{tenant}")
+        bench.clock.advance(100)
+    for number in range(5):
+        assert await oldest(bench) == start_ms + number * 100
+        jobs = await hand.claim(20)
+        assert {job.due_at_ms for job in jobs} == {start_ms + number * 100}
+        await hand.succeed(*jobs)
+    assert await oldest(bench) is None
+    await bench.add(group="g3")
+    assert await oldest(bench) == bench.clock.now_ms
+
+
+async def test_jobs_that_left_their_lane_are_not_the_oldest(bench: Bench) -> None:
+    ids = await bench.add_many(10)
+    bench.clock.advance(500)
+    await bench.add()
+    await bench.cancel(*ids)
+    assert await oldest(bench) == bench.clock.now_ms
+    hand = bench.hand()
+    job = await hand.take()
+    assert await oldest(bench) is None
+    bench.clock.advance(500)
+    await hand.release(job)
+    assert await oldest(bench) == bench.clock.now_ms - 500
+
+
+async def test_those_that_left_are_not_ahead(bench: Bench) -> None:
+    ids = await bench.add_many(600)
+    await bench.cancel(*ids[:300])
+    hand = bench.hand()
+    taken = await hand.claim(100)
+    standing = await bench.store.standing(ids[-1], now_ms=bench.clock.now_ms)
+    assert standing is not None
+    assert standing.ahead == 199
+    await hand.release(*taken)
+    standing = await bench.store.standing(ids[-1], now_ms=bench.clock.now_ms)
+    assert standing is not None
+    assert standing.ahead == 299
+
+
+async def test_more_than_a_thousand_ahead_are_not_counted(bench: Bench) -> None:
+    ids = await bench.add_many(1_500)
+    standing = await bench.store.standing(ids[-1], now_ms=bench.clock.now_ms)
+    assert standing is not None
+    assert (standing.ahead, standing.ahead_capped) == (1_000, True)
+
+
+# -- calls whose answer got lost
+
+
+@pytest.fixture
+def same_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every call is a repetition of the first."""
+    monkeypatch.setattr(shelf, "_call_name", lambda: b"the same call")
+
+
+@pytest.mark.usefixtures("same_name")
+async def test_a_repeated_write_of_a_record_is_one_write(bench: Bench) -> None:
+    first = await bench.store.put_control(Control("tick", "digest", b"1"), expect=0)
+    again = await bench.store.put_control(Control("tick", "digest", b"1"), expect=0)
+    assert first is not None
+    assert first == again
+    assert await bench.store.controls("tick") == [first]
+
+
+@pytest.mark.usefixtures("same_name")
+async def test_a_repeated_line_of_a_log_is_one_line(bench: Bench) -> None:
+    for _ in range(2):
+        await bench.store.append([Entry("audit", bench.clock.now_ms, "retry"), Entry("event", bench.clock.now_ms, "e")])
+    assert len(await bench.store.read("audit")) == len(await bench.store.read("event")) == 1
+
+
+async def test_two_equal_writes_that_expect_the_same_are_not_both_made(bench: Bench) -> None:
+    other = await bench.other()
+    assert await bench.store.put_control(Control("tick", "digest", b"1"), expect=0) is not None
+    assert await other.store.put_control(Control("tick", "digest", b"1"), expect=0) is None
+
+
+async def test_a_weight_is_an_integer_of_at_least_one(bench: Bench) -> None:
+    assert isinstance(bench.store, RedisStore)
+    await bench.store.put_control(Control("weight", "group:a", b"0"))
+    with pytest.raises(ValueError, match="int"):
+        await bench.store.put_control(Control("weight", "group:a", b'"many"'))
+    assert [control.value for control in await bench.store.controls("weight")] == [b"0"]
