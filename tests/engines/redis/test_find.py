@@ -50,7 +50,6 @@ async def test_finished_jobs_of_all_queues_come_by_the_time_of_their_end(
         ended.append(await bench.add(queue=f"q{number * number % queues}"))
         await hand.succeed(await hand.take())
         bench.clock.advance(number % 3)
-    by_time = sorted(ended, key=lambda id: ended.index(id))
     views = {view.id: view for view in await bench.store.get(ended) if view is not None}
     by_time = sorted(ended, key=lambda id: (views[id].finished_at_ms, id), reverse=newest_first)
     assert await pages(bench, one(State.succeeded, newest_first=newest_first)) == by_time
