@@ -13,8 +13,7 @@ end
 local session, ttl, sig, serves, shown, info, ear = unpack(ARGV, 2, 8)
 local key, deadline = P .. "s:" .. session, base.text(tx.now + tonumber(ttl))
 
--- The first write only removes: a server that is out of memory refuses none that comes after it.
-call("HDEL", key, "")
+tx.insist()
 -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
 local fresh = call("EXISTS", key) == 0
 if fresh then

@@ -9,7 +9,7 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-call("HDEL", P .. "g", "") -- the first write removes: a server that is out of memory refuses none after it
+tx.insist()
 local answers = change.apply(unpack_(ARGV[2]))
 tx.finish()
 return answers

@@ -88,7 +88,7 @@ local function drained()
   end
 end
 
-call("HDEL", P .. "m", "") -- the first write removes: a server that is out of memory refuses none after it
+tx.insist()
 local swept, calm = tx.meta("swept"), tx.meta("calm") or 0
 local gap = swept and tx.now - swept or 0
 if gap > GAP then

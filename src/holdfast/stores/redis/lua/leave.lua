@@ -9,7 +9,7 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-call("ZREM", P .. "S!", ARGV[2]) -- the first write removes: a server that is out of memory refuses none after it
+tx.insist()
 local records = holding.records(holding.tokens(ARGV[2]), LOTS)
 settling.release_all(records, ARGV[2])
 holding.forget(ARGV[2])

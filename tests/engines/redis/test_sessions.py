@@ -1,0 +1,178 @@
+"""What sessions and sweeps promise on Redis alone: they leave no trace, nothing stands in their way, memory or not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import count
+
+import msgspec
+import pytest
+
+from holdfast.core.errors import StoreFull
+from holdfast.core.gate import Gate, GateChange, GateRule, Pause
+from holdfast.core.state import State
+from holdfast.core.transition import Release
+from holdfast.stores.open import open_store
+from holdfast.stores.redis.gates import MOST_GATES
+from holdfast.testing.bench import Bench
+from holdfast.testing.harness import Clock
+from tests.servers.redis import RedisServer, shared
+
+_number = count()
+
+
+class Place(Bench):
+    """A bench on a namespace of its own, whose keys can be looked at."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+        self.namespace = f"sessions-{next(_number)}"
+        super().__init__(open_store(server.url, self.namespace), Clock())
+
+    def key(self, name: str) -> str:
+        return f"{{hf:{self.namespace}}}:{name}"
+
+    def names(self) -> set[str]:
+        """The keys that are there, without what all have in common."""
+        found = self.server.ask("KEYS", self.key("*"))
+        return {key.decode(errors="replace").removeprefix(self.key("")) for key in found}
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    place = Place(shared("redis-6.2"))
+    yield place
+    await place.store.close()
+
+
+async def test_a_session_that_leaves_leaves_no_trace(place: Place) -> None:
+    await place.add_many(3)
+    hand = place.hand("gone", tasks=("work",))
+    await hand.claim(2)
+    await hand.succeed(*await hand.claim(1))
+    assert await hand.claim() == []
+    before = place.names()
+    assert {"s:gone", "st:gone", "rc:gone", "S!"} <= before
+    await hand.leave()
+    after = place.names()
+    assert not [key for key in after if "gone" in key or key.startswith(("idle:", "b:", "st:"))]
+    assert after.isdisjoint({"S!", "H", "le", "run"})
+    await place.check_books()
+
+
+async def test_a_session_that_went_silent_leaves_no_trace(place: Place) -> None:
+    id = await place.add()
+    hand = place.hand("gone", tasks=("work",))
+    await hand.take()
+    assert await hand.claim() == []
+    await place.lose(id)
+    assert not [key for key in place.names() if "gone" in key or key.startswith(("idle:", "b:", "st:"))]
+    assert place.names().isdisjoint({"S!", "H", "le", "run"})
+
+
+async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Place) -> None:
+    await place.sweep(2_000)
+    await place.add_many(150)
+    for number in range(150):
+        await place.hand(f"w{number}", ttl_ms=2_000).take()
+    taken = [await place.sweep(1_000) for _ in range(6)]
+    assert sum(taken) == 150
+    assert max(taken) == 64
+    assert await place.store.sessions() == []
+
+
+async def test_a_lease_without_jobs_does_not_stand_before_others(place: Place) -> None:
+    """As after a restored backup: the index of deadlines names leases that are no more."""
+    await place.sweep(2_000)
+    for token in range(300):
+        place.server.ask("ZADD", place.key("H"), 1, token)
+    hand = place.hand()
+    await place.add()
+    await hand.take()
+    await place.sweep(3_000, hand)
+    assert place.server.ask("ZCARD", place.key("H")) == 1
+
+
+async def test_who_was_not_started_in_time_is_cancelled_once_it_is_handed_back(place: Place) -> None:
+    id, hand = await place.add(expires_ms=2_000), place.hand()
+    job = await hand.take()
+    await place.sweep(5_000, hand)
+    assert await place.state(id) is State.running
+    await hand.settle(Release(job.id, job.token))
+    await place.sweep(1_000, hand)
+    view = await place.view(id)
+    assert (view.state, view.reason) == (State.cancelled, "expired")
+    assert "E" not in place.names()
+
+
+@pytest.mark.parametrize("key", ["queue:default", "task:work", "all"])
+async def test_a_place_that_has_drained_ends_paused(place: Place, key: str) -> None:
+    await place.add()
+    await place.add(queue="other", task="else")
+    hand = place.hand(tasks=("work",))
+    job = await hand.take()
+    await place.change(GateChange(key, drain=True), GateChange("limit:k", drain=True))
+    await place.sweep(1_000, hand)
+    assert (await place.store.gates(key))[0].paused is None
+    await hand.succeed(job)
+    await place.hand("w2").drain()
+    await place.sweep(1_000, hand)
+    assert (await place.store.gates(key))[0].paused == Pause("drain", "drained", place.clock.now_ms)
+    assert (await place.store.gates("limit:"))[0].paused is None
+    await place.change(GateChange(key, resume=True))
+    await place.add()
+
+
+async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Place) -> None:
+    hand = place.hand()
+    await hand.claim()
+    ear = place.server.ask("HGET", place.key("s:w1"), "ear")
+    other = open_store(place.server.url, place.namespace)
+    await Bench(other, place.clock).hand("w1").beat()
+    await other.close()
+    assert place.server.ask("HGET", place.key("s:w1"), "ear") == ear != b""
+
+
+async def test_who_watches_is_forgotten_in_time(place: Place) -> None:
+    id = await place.add()
+    with pytest.raises(Exception, match="is ready"):
+        await place.store.watch(id, 1)
+    (key,) = (key for key in place.server.ask("KEYS", place.key("wa:*")))
+    assert 0 < place.server.ask("PTTL", key) <= 86_400_000
+
+
+async def test_gates_are_listed_by_key_and_no_more_than_the_most(place: Place) -> None:
+    body, many = msgspec.msgpack.encode(Gate(GateRule("x"))), MOST_GATES + 5
+    words = [word for number in range(many) for word in (f"limit:{many - number:06}".encode(), body)]
+    place.server.ask("HSET", place.key("g"), *words)
+    place.server.ask("HSET", place.key("g"), "queue:q", b"\xc1")
+    assert len(await place.store.gates()) == MOST_GATES
+    assert [gate.key for gate in await place.store.gates("queue:")] == ["queue:q"]
+    assert (await place.store.gates("queue:"))[0].paused is not None
+    place.server.ask("DEL", place.key("g"))
+
+
+async def test_a_full_server_still_works_off_what_it_has(server: RedisServer) -> None:
+    """Under maxmemory enqueue is refused; whatever makes room, or leads to it, is not."""
+    place = Place(server)
+    ids = await place.add_many(8)
+    hand, silent = place.hand(), place.hand("silent", ttl_ms=2_000)
+    await place.sweep(2_000, hand)
+    jobs = await hand.claim(4)
+    await silent.claim(1)
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(StoreFull):
+        await place.add()
+    assert not (await hand.beat()).fresh
+    assert {each.answer for each in await hand.succeed(*jobs[:2])} == {"done"}
+    assert await place.sweep(5_000, hand) == 1
+    (gate,) = await place.change(GateChange("queue:default", pause=Pause("ada", "full", place.clock.now_ms)))
+    assert gate.paused is not None
+    await place.change(GateChange("queue:default", resume=True))
+    await hand.leave()
+    assert await place.states(ids) == [State.succeeded] * 2 + [State.ready] * 6
+    assert len(await place.hand("w2").drain()) == 6
+    await place.check_books()
+    server.ask("CONFIG", "SET", "maxmemory", 0)
+    await place.add()
+    await place.store.close()
