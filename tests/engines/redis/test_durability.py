@@ -85,7 +85,8 @@ async def test_a_job_that_was_acknowledged_survives_kill_minus_9_of_the_server(
         server.kill()
         ids += rest(producer.stdout)
         assert producer.stderr is not None
-        assert producer.stderr.read() == b"store_unreachable"
+        # Whether the last batch was under way when the server died, nobody can know for sure.
+        assert producer.stderr.read() in (b"store_unreachable", b"store_timeout")
     server.start()
     await all_stored_once(store, ids)
 
@@ -140,12 +141,14 @@ async def test_a_lost_answer_is_given_again_after_a_kill_of_the_server(server: R
     await hand.beat()
     claim_seq, settle_seq = next_seq(), next_seq()
     claimed = await hand.ask(3, seq=claim_seq)
-    ending = Succeed(claimed.jobs[0].id, claimed.jobs[0].token)
-    settled = await hand.settle(ending, seq=settle_seq)
     server.kill()
     server.start()
     again = await hand.ask(3, seq=claim_seq)
     assert [(job.id, job.token) for job in again.jobs] == [(job.id, job.token) for job in claimed.jobs]
+    ending = Succeed(claimed.jobs[0].id, claimed.jobs[0].token)
+    settled = await hand.settle(ending, seq=settle_seq)
+    server.kill()
+    server.start()
     assert await hand.settle(ending, seq=settle_seq) == settled
     assert settled[0].answer == "done"
     counts = await store.count()
