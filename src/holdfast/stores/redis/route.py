@@ -155,6 +155,8 @@ class Route:
         at_once = remedy in ("load", "moved", "ask") and ask.failures == 1
         if remedy == "load":
             ask.load = True
+            if ask.line is not None and ask.line is self._side:
+                ask.detour = ask.line.where  # it is that node which does not know it
         elif remedy in ("moved", "elsewhere"):
             self._leave(ask.line)
             if remedy == "moved" and ask.line is not None:

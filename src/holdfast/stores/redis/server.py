@@ -45,14 +45,23 @@ class Server:
         self.home = None
 
     async def open(self) -> Line:
-        """A connection to the server that holds the namespace and takes changes. Raises one of TROUBLE."""
+        """A connection to the server that holds the namespace and takes changes. Raises one of TROUBLE.
+
+        Whatever was said on the way, nothing that a verb asked for was part of it: no Lost of it counts as sent.
+        """
+        try:
+            return await self._open()
+        except (Lost, Silent) as error:
+            raise Lost(str(error), sent=False) from error
+
+    async def _open(self) -> Line:
         if self.url.topology == "one":
             # A node of a Cluster may have sent us on.
-            return await self.open_at(self.home or self.url.servers[0])
+            return await self._open_at(self.home or self.url.servers[0])
         if self.home is None:
             self.home = await self._ask_around(_master if self.url.topology == "sentinel" else _owner)
         try:
-            line = await self.open_at(self.home)
+            line = await self._open_at(self.home)
             if self.url.topology == "sentinel":
                 await _check_role(line, self._soon())
         except BaseException:
@@ -61,7 +70,13 @@ class Server:
         return line
 
     async def open_at(self, where: Where) -> Line:
-        """A connection to one server, whatever its role."""
+        """A connection to one server, whatever its role. Raises as `open` does."""
+        try:
+            return await self._open_at(where)
+        except (Lost, Silent) as error:
+            raise Lost(str(error), sent=False) from error
+
+    async def _open_at(self, where: Where) -> Line:
         return await open_line(where, self._login, self.url.timeout_s / 2, self._tls)
 
     async def _ask_around(self, question: Callable[[Server, Line], Any]) -> Where:

@@ -29,6 +29,8 @@ REMEDIES: Final[dict[str, Remedy]] = {
 # @user_script: 1: -OOM command not allowed …"); Redis 7 hands it on as it is. Some carry no minus.
 _INNER: Final = re.compile(r"@user_script: ?\d+: -?([A-Z]{3,}) ")
 
+PERMISSIONS: Final = "~{hf:*}* +@all -@dangerous +info +role +config|get"
+
 # code: (error, what is wrong, how to fix it)
 _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "OOM": (StoreFull, "is at its maxmemory and stored nothing", "raise maxmemory, or shorten the retention"),
@@ -36,7 +38,7 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "NOREPLICAS": (StoreUnreachable, "has too few replicas to take changes", "bring the replicas back"),
     "NOAUTH": (StoreError, "asks for a password", "write redis://:password@host or redis://user:password@host"),
     "WRONGPASS": (StoreError, "does not accept this user and password", "correct them in the URL"),
-    "NOPERM": (StoreError, "does not permit what the engine needs", "give the user ~{hf:*}* +@all -@dangerous +info"),
+    "NOPERM": (StoreError, "does not permit what the engine needs", f"give the user {PERMISSIONS}"),
     "HFLAYOUT": (SchemaOutdated, "holds a layout that this release does not know", "upgrade holdfast"),
     "READONLY": (StoreUnreachable, "is a replica and takes no changes", "name the master, or use redis+sentinel://"),
     "LOADING": (StoreUnreachable, "is still loading its data", "wait until it has"),

@@ -1,0 +1,283 @@
+"""What callers hear when the server refuses, and what they never hear because it passes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+
+from holdfast.core.errors import SchemaOutdated, StoreError, StoreFull, StoreTimeout, StoreUnreachable
+from holdfast.stores.redis.line import Refusal
+from holdfast.stores.redis.route import Route
+from holdfast.stores.redis.scripts import Script
+from holdfast.stores.redis.trouble import PERMISSIONS, REMEDIES, code_of, refused
+from holdfast.stores.redis.url import parse_redis
+from tests.servers.flavours import FLAVOURS
+from tests.servers.redis import RedisServer, running
+
+KEY = b"{hf:x}:m"
+
+
+def script_of(text: str) -> Script:
+    return Script("test", text, hashlib.sha1(text.encode()).hexdigest())
+
+
+WRITE = script_of("return redis.call('SET', KEYS[1], ARGV[1])")
+READ = script_of("return redis.call('GET', KEYS[1])")
+
+
+@pytest.fixture(params=FLAVOURS)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
+    with running(RedisServer(request.param, tmp_path)) as server:
+        yield server
+
+
+@pytest.fixture
+async def route(server: RedisServer) -> AsyncIterator[Route]:
+    route = Route(parse_redis(f"{server.url}?timeout=5"), "hf:x")
+    yield route
+    route.drop()
+    await asyncio.sleep(0)
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that happens within ten seconds, while the loop goes on."""
+    for _ in range(1_000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+async def write(route: Route, value: str = "1", **more: Any) -> Any:
+    return await route.script("enqueue", WRITE, KEY, [value], **more)
+
+
+async def refusal(route: Route, error: type[StoreError], deadline_s: float = 0.4) -> StoreError:
+    """The error that a script and a plain command both end in, by their deadline."""
+    start = time.monotonic()
+    with pytest.raises(error) as by_script:
+        await write(route, "refused", deadline_s=deadline_s)
+    with pytest.raises(error) as by_command:
+        await route.call("enqueue", "SET", KEY, "refused", deadline_s=deadline_s)
+    assert time.monotonic() - start < 2 * deadline_s + 0.5
+    assert type(by_script.value) is type(by_command.value) is error
+    assert by_script.value.verb == "enqueue"
+    assert "enqueue" in by_script.value.message
+    assert "127.0.0.1" in by_script.value.message
+    assert by_script.value.fix
+    return by_script.value
+
+
+async def test_a_full_memory_is_a_full_store_and_nothing_else_is_needed_than_space(
+    server: RedisServer, route: Route
+) -> None:
+    await write(route, "before")
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    error = await refusal(route, StoreFull)
+    assert "maxmemory" in str(error)
+    assert error.retryable
+    assert await route.script("get", READ, KEY, []) == b"before", "reading goes on"
+    server.ask("CONFIG", "SET", "maxmemory", 0)
+    await write(route, "after")
+
+
+async def test_a_disk_that_takes_no_snapshot_is_a_full_store(server: RedisServer, route: Route) -> None:
+    await write(route, "before")
+    server.ask("CONFIG", "SET", "save", "3600 1")
+    blocked = server.folder / "dump.rdb"
+    blocked.mkdir()  # a snapshot cannot be renamed over a folder with something in it
+    (blocked / "x").touch()
+    server.ask("BGSAVE")
+    await until(lambda: b"rdb_last_bgsave_status:err" in server.ask("INFO", "persistence"))
+    error = await refusal(route, StoreFull)
+    assert "MISCONF" in str(error)
+    server.ask("CONFIG", "SET", "stop-writes-on-bgsave-error", "no")
+    await write(route, "after")
+
+
+async def test_too_few_replicas_are_an_outage(server: RedisServer, route: Route) -> None:
+    server.ask("CONFIG", "SET", "min-replicas-to-write", 1)
+    await refusal(route, StoreUnreachable)
+    server.ask("CONFIG", "SET", "min-replicas-to-write", 0)
+    await write(route)
+
+
+async def test_a_replica_is_waited_for_until_it_is_a_master(server: RedisServer, route: Route) -> None:
+    await write(route, "before")
+    server.ask("REPLICAOF", "127.0.0.1", 1)
+    error = await refusal(route, StoreUnreachable)
+    assert "is a replica" in str(error)
+    server.ask("CONFIG", "RESETSTAT")
+    waiting = asyncio.create_task(write(route, "after"))
+    await until(lambda: b"errorstat_" in server.ask("INFO", "errorstats"))
+    server.ask("REPLICAOF", "NO", "ONE")
+    assert await waiting == b"OK"
+    assert server.ask("GET", KEY) == b"after"
+
+
+async def test_a_replica_without_its_master_is_waited_for(server: RedisServer, route: Route) -> None:
+    server.ask("CONFIG", "SET", "replica-serve-stale-data", "no")
+    server.ask("REPLICAOF", "127.0.0.1", 1)
+    with pytest.raises(StoreUnreachable, match="has lost its master"):
+        await write(route, deadline_s=0.3)
+    server.ask("CONFIG", "RESETSTAT")
+    waiting = asyncio.create_task(write(route, "after"))
+    await until(lambda: b"errorstat_" in server.ask("INFO", "errorstats"))
+    server.ask("REPLICAOF", "NO", "ONE")
+    assert await waiting == b"OK"
+
+
+async def test_a_script_that_holds_up_the_server_is_waited_for_and_never_killed(
+    server: RedisServer, route: Route
+) -> None:
+    await write(route)
+    server.ask("CONFIG", "SET", "lua-time-limit", 1)
+    stranger = Route(parse_redis(server.url), "hf:y")
+    # Reads only, so that even SCRIPT KILL could end it; it must reach its end by itself.
+    text = """
+      local function now() local t = redis.call('TIME') return t[1] * 1000 + t[2] / 1000 end
+      local stop = now() + tonumber(ARGV[1])
+      while now() < stop do end
+      return 'whole'
+    """
+    await stranger.call("ping", "PING")
+    long = asyncio.create_task(stranger.call("long", "EVAL", "redis.replicate_commands() " + text, 0, 900))
+    await until(lambda: isinstance(peek(server), hiredis.ReplyError))
+    with pytest.raises(StoreUnreachable, match="held up by a script") as caught:
+        await write(route, deadline_s=0.2)
+    assert "SLOWLOG" in caught.value.fix
+    assert await write(route, "after") == b"OK"
+    assert await long == b"whole"
+    stranger.drop()
+
+
+def peek(server: RedisServer) -> object:
+    """What a newcomer is told."""
+    try:
+        return server.ask("PING")
+    except hiredis.ReplyError as error:
+        return error
+
+
+async def test_loading_is_waited_for(tmp_path: Path) -> None:
+    server = RedisServer("redis-6.2", tmp_path, aof="everysec")
+    with running(server):
+        # Each command takes a moment to load (key-load-delay, in µs); every thousand it answers who has asked.
+        server.ask("EVAL", "for i = 1, 12000 do redis.call('SET', 'k' .. i, i) end", 0)
+        server.kill()
+        slow = RedisServer("redis-6.2", tmp_path, aof="everysec", args=["--key-load-delay", "20"], port=server.port)
+        slow.launch()
+        try:
+            route = Route(parse_redis(slow.url), "hf:x")
+            seen = ""
+            while "LOADING" not in seen:
+                with pytest.raises(StoreError) as caught:
+                    await write(route, deadline_s=0.2)
+                assert caught.value.retryable
+                seen = str(caught.value)
+            assert "still loading" in seen
+            assert await write(route) == b"OK"
+            assert slow.ask("GET", "k12000") == b"12000"
+            route.drop()
+        finally:
+            slow.kill()
+
+
+async def test_a_forgotten_script_is_given_to_the_server_again_unseen(server: RedisServer, route: Route) -> None:
+    assert await write(route, "0") == b"OK"
+    for number in range(1, 50):
+        if number % 7 == 0:
+            server.ask("SCRIPT", "FLUSH")
+        answers = await asyncio.gather(*(write(route, str(number)) for _ in range(20)))
+        assert answers == [b"OK"] * 20
+
+
+async def test_a_script_that_does_not_compile_is_named_at_once(route: Route) -> None:
+    start = time.monotonic()
+    with pytest.raises(StoreError, match="Error compiling script") as caught:
+        await route.script("claim", script_of("nonsense("), KEY, [])
+    assert not caught.value.retryable
+    assert time.monotonic() - start < 1
+
+
+async def test_a_layout_of_a_later_release_is_named(route: Route) -> None:
+    with pytest.raises(SchemaOutdated, match="layout 9"):
+        await route.script("claim", script_of("return redis.error_reply('HFLAYOUT layout 9')"), KEY, [])
+
+
+async def test_any_other_refusal_has_verb_and_text(route: Route) -> None:
+    await write(route)
+    with pytest.raises(StoreError, match=r"refused claim.*WRONGTYPE") as caught:
+        await route.call("claim", "LPUSH", KEY, 1)
+    assert type(caught.value) is StoreError
+    assert not caught.value.retryable
+
+
+async def test_logins_that_cannot_work_are_named_at_once_with_a_fix_and_without_the_password(
+    server: RedisServer,
+) -> None:
+    port = server.port
+    server.ask("ACL", "SETUSER", "ada", "on", ">hunter2", *PERMISSIONS.split())
+    server.ask("ACL", "SETUSER", "bob", "on", ">hunter2", "~other:*", "+@all")
+    server.ask("CONFIG", "SET", "requirepass", "hunter2")
+    for login, words in [
+        ("", "asks for a password"),
+        ("ada:hunter3@", "does not accept"),
+        ("bob:hunter2@", "does not permit"),
+    ]:
+        route = Route(parse_redis(f"redis://{login}127.0.0.1:{port}"), "hf:x")
+        start = time.monotonic()
+        with pytest.raises(StoreError, match=words) as caught:
+            await write(route)
+        assert time.monotonic() - start < 1
+        assert not caught.value.retryable
+        assert caught.value.fix
+        assert "hunter" not in str(caught.value)
+        route.drop()
+    for login in ("ada:hunter2@", ":hunter2@"):
+        route = Route(parse_redis(f"redis://{login}127.0.0.1:{port}"), "hf:x")
+        assert await write(route) == b"OK"
+        route.drop()
+
+
+async def test_a_password_for_a_server_without_one_is_named(server: RedisServer) -> None:
+    route = Route(parse_redis(f"redis://ada:hunter2@127.0.0.1:{server.port}"), "hf:x")
+    with pytest.raises(StoreError, match="does not accept this user and password") as caught:
+        await write(route)
+    assert "hunter2" not in str(caught.value)
+    route.drop()
+
+
+async def test_a_frozen_server_is_a_timeout_by_the_deadline_and_forgotten_when_it_thaws(
+    server: RedisServer, route: Route
+) -> None:
+    await write(route)
+    server.freeze()
+    start = time.monotonic()
+    with pytest.raises(StoreTimeout, match="may have happened all the same"):
+        await write(route, "asked", deadline_s=0.3)
+    with pytest.raises(StoreUnreachable, match="nothing was sent"):
+        await write(route, "never sent", deadline_s=0.3)
+    assert 0.6 <= time.monotonic() - start < 1.5
+    server.thaw()
+    assert await write(route, "after") == b"OK"
+
+
+def test_every_code_has_a_reason_and_errors_inside_scripts_are_recognised() -> None:
+    inner = "ERR Error running script (call to f_0): @user_script:9: @user_script: 9: -OOM command not allowed"
+    assert code_of(Refusal(inner)) == "OOM"
+    assert (
+        code_of(Refusal("ERR Error running script (call to f_0): @user_script:9: WRONGTYPE Operation")) == "WRONGTYPE"
+    )
+    assert code_of(Refusal("ERR no such thing")) == "ERR"
+    for code in REMEDIES.keys() - {"NOSCRIPT"}:
+        error = refused(Refusal(f"{code} 1 a:1"), "claim", "h:1")
+        assert isinstance(error, StoreUnreachable), code
+        assert error.fix
