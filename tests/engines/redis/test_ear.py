@@ -1,0 +1,179 @@
+"""Wake-ups reach sleepers in every loop of a process, and a lost connection costs no one more than a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.stores.redis.ear import Ear
+from holdfast.stores.redis.loops import PerLoop
+from holdfast.stores.redis.url import parse_redis
+from holdfast.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
+from tests.servers.redis import RedisServer, running
+
+TAG = "hf:x"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with running(RedisServer("redis-6.2", tmp_path)) as server:
+        yield server
+
+
+class Post:
+    """An ear, who sleeps by it, and the way others tell it something."""
+
+    def __init__(self, server: RedisServer, wait_s: float = 5) -> None:
+        self.server = server
+        self.waiters = Waiters()
+        self.ears = PerLoop(lambda: Ear(parse_redis(server.url), TAG, self.waiters, wait_s=wait_s))
+
+    @property
+    def key(self) -> str:
+        return f"{{{TAG}}}:ear:{self.waiters.mailbox}"
+
+    def tell(self, *messages: bytes) -> None:
+        self.server.ask("RPUSH", self.key, *messages)
+
+    async def sleep(self, name: bytes, timeout_s: float) -> set[bytes]:
+        self.ears.here().listen()
+        return await self.waiters.sleep(name, timeout_s)
+
+    async def heard(self) -> None:
+        """Until somebody waits on the list."""
+        for _ in range(500):
+            if b"cmd=blpop" in self.server.ask("CLIENT", "LIST"):
+                return
+            await asyncio.sleep(0.01)
+        raise AssertionError("nobody listens")
+
+
+@pytest.fixture
+async def post(server: RedisServer) -> AsyncIterator[Post]:
+    post = Post(server)
+    yield post
+    await post.ears.close()
+
+
+async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> None:
+    sleeps = [asyncio.create_task(post.sleep(name, 5)) for name in (b"one", b"two", b"three")]
+    await post.heard()
+    start = time.monotonic()
+    post.tell(URGENT + b"two")
+    assert await sleeps[1] == {URGENT}
+    assert time.monotonic() - start < 1
+    assert not sleeps[0].done()
+    post.tell(WORK + b"one", CANCEL + b"one", WORK + b"three")
+    assert await sleeps[0] >= {WORK}
+    assert await sleeps[2] == {WORK}
+
+
+async def test_what_was_told_before_anybody_listened_is_heard(post: Post) -> None:
+    post.tell(WORK + b"one", *(WORK + b"other %d" % number for number in range(250)))
+    assert await post.sleep(b"one", 5) == {WORK}
+    for number in range(250):
+        assert await post.sleep(b"other %d" % number, 5) == {WORK}
+    assert post.server.ask("EXISTS", post.key) == 0
+
+
+async def test_a_sleep_ends_by_its_own_clock(post: Post) -> None:
+    start = time.monotonic()
+    assert await post.sleep(b"one", 0.1) == set()
+    assert 0.1 <= time.monotonic() - start < 1
+
+
+async def test_after_a_lost_connection_everybody_is_woken_once(server: RedisServer, post: Post) -> None:
+    """What was told to a server that died may be gone with it."""
+    sleeps = [asyncio.create_task(post.sleep(name, 10)) for name in (b"session", b"job")]
+    await post.heard()
+    server.kill()
+    server.start()
+    for sleep in sleeps:
+        assert wake_of(await sleep).work
+    assert await post.sleep(b"session", 0.05) == set(), "once is enough"
+    await post.heard()
+    post.tell(WORK + b"session")
+    assert await post.sleep(b"session", 5) == {WORK}
+
+
+async def test_a_frozen_server_is_noticed(server: RedisServer) -> None:
+    post = Post(server, wait_s=0.2)
+    sleeping = asyncio.create_task(post.sleep(b"one", 20))
+    await post.heard()
+    server.freeze()
+    await asyncio.sleep(0.6)  # three times as long as the server should take to say that there is nothing
+    server.thaw()
+    assert wake_of(await asyncio.wait_for(sleeping, 5)).work, "the connection was given up, and made again"
+    await post.ears.close()
+
+
+async def test_a_quiet_server_is_not_given_up(server: RedisServer) -> None:
+    post = Post(server, wait_s=0.3)
+    sleeping = asyncio.create_task(post.sleep(b"one", 1))
+    await post.heard()
+    assert await sleeping == set(), "three answers that there is nothing, and nobody was woken for them"
+    await post.ears.close()
+
+
+async def test_sleepers_in_other_loops_are_woken_by_the_one_that_listens(post: Post) -> None:
+    """The keeper beats in a loop of its own, under the address that the worker's loop listens on."""
+    assert await asyncio.to_thread(lambda: asyncio.run(address(post))) == post.ears.here().address
+    started = threading.Event()
+    heard: list[set[bytes]] = []
+
+    async def elsewhere() -> None:
+        started.set()
+        heard.append(await post.waiters.sleep(b"two", 10))  # sleeps there; only this test's loop listens
+
+    thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+    thread.start()
+    here = asyncio.create_task(post.sleep(b"one", 10))
+    await post.heard()
+    started.wait()
+    post.tell(WORK + b"two", WORK + b"one")
+    assert await here == {WORK}
+    await asyncio.to_thread(thread.join, 5)
+    assert heard == [{WORK}]
+
+
+async def address(post: Post) -> str:
+    return post.ears.here().address
+
+
+def test_a_loop_that_ends_while_it_listens_leaves_nothing_open(server: RedisServer) -> None:
+    post = Post(server)
+
+    async def some() -> None:
+        sleeping = asyncio.create_task(post.sleep(b"one", 60))
+        await post.heard()
+        sleeping.cancel()
+
+    for _ in range(3):
+        asyncio.run(some())
+        gc.collect()
+    assert b"cmd=blpop" not in server.ask("CLIENT", "LIST")
+
+
+async def test_nothing_is_kept_for_a_job_that_nobody_waits_for(post: Post) -> None:
+    post.waiters.expect(b"expected")
+    post.waiters.deliver(FINISHED, b"gone")
+    post.waiters.deliver(FINISHED, b"expected")
+    assert await post.waiters.sleep(b"expected", 1) == {FINISHED}
+    assert set(post.waiters._waiters) == {b"expected"}
+    post.waiters.forget(b"expected")
+    assert post.waiters._waiters == {}
+
+
+async def test_a_message_is_delivered_to_a_sleeper_of_this_loop_without_a_detour(post: Post) -> None:
+    sleeping = asyncio.create_task(post.waiters.sleep(b"one", 5))
+    await asyncio.sleep(0)
+    post.waiters.deliver(WORK, b"one")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert sleeping.done()

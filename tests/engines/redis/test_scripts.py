@@ -1,0 +1,115 @@
+"""The Lua files: each says what it promises, uses what is there, and runs on the oldest server that we support."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Final
+
+import pytest
+
+from holdfast.stores.redis.scripts import names, script, source, uses
+from tests.arch.tree import PACKAGE
+from tests.servers.flavours import FLAVOURS, Flavour
+from tests.servers.redis import shared
+
+LUA: Final = PACKAGE / "stores" / "redis" / "lua"
+LIBRARIES: Final = sorted(path.stem for path in (LUA / "lib").glob("*.lua"))
+HEADER: Final = ("Promise", "Keys", "Args", "Answer", "Bounds")
+
+# Commands that the scripts may call: all are in Redis 6.2, and none reads a collection or the keyspace as a whole.
+# What takes a count or a range is bounded where it is called.
+CHEAP: Final = frozenset(
+    word
+    for line in (
+        "DEL EXISTS EXPIRE PEXPIRE PERSIST UNLINK TIME",
+        "GET SET SETNX INCR INCRBY APPEND GETRANGE SETRANGE STRLEN MGET MSET",
+        "HDEL HEXISTS HGET HINCRBY HLEN HMGET HMSET HSET HSETNX HSTRLEN",
+        "LINDEX LLEN LMOVE LPOP LPOS LPUSH LRANGE LREM LTRIM RPOP RPUSH",
+        "SADD SCARD SISMEMBER SMISMEMBER SPOP SREM SRANDMEMBER",
+        "ZADD ZCARD ZCOUNT ZINCRBY ZLEXCOUNT ZMSCORE ZPOPMIN ZPOPMAX ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREM",
+        "ZREVRANGE ZREVRANGEBYLEX ZREVRANGEBYSCORE ZSCORE ZREMRANGEBYSCORE ZREMRANGEBYRANK ZREMRANGEBYLEX",
+        "XADD XDEL XLEN XRANGE XREVRANGE XTRIM",
+    )
+    for word in line.split()
+)
+# A whole set or hash at once: only where the file says what bounds it.
+WHOLE: Final = ("SMEMBERS", "HGETALL", "HKEYS", "HVALS")
+# A few of a collection at a time, from where the last call stopped.
+SWEEPS: Final = {"prune.lua": {"SSCAN", "HSCAN"}}
+NEVER: Final = ("KEYS", "SCAN", "SORT", "FLUSHDB", "FLUSHALL", "RANDOMKEY", "EVAL", "WAIT")
+CALL: Final = re.compile(r"""\b(?:redis\.p?call|p?call|try)\s*\(\s*(?:"([A-Za-z]+)"|'([A-Za-z]+)'|(\w+))""")
+COMMENT: Final = re.compile(r"--(?!\[\[).*$", re.MULTILINE)
+
+
+def commands(text: str) -> set[str]:
+    """The names of the commands that a file calls by name."""
+    found = CALL.findall(COMMENT.sub("", text))
+    return {(double or single).upper() for double, single, _ in found if double or single}
+
+
+def files() -> list[str]:
+    return [f"{name}.lua" for name in names()] + [f"lib/{name}.lua" for name in LIBRARIES]
+
+
+def test_the_loader_sees_every_file() -> None:
+    assert [f"{name}.lua" for name in names()] == sorted(path.name for path in LUA.glob("*.lua"))
+    assert names(), "there are scripts"
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_script_says_what_it_promises(name: str) -> None:
+    header = re.match(r"(--.*\n)+", source(f"{name}.lua"))
+    assert header is not None
+    missing = [word for word in HEADER if not re.search(rf"^-- {word}:", header.group(), re.MULTILINE)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_script_uses_libraries_that_exist_each_once(name: str) -> None:
+    used = uses(source(f"{name}.lua"))
+    assert [library for library in used if library not in LIBRARIES] == []
+    assert len(set(used)) == len(used)
+
+
+def test_no_library_lies_unused() -> None:
+    used = {library for name in names() for library in uses(source(f"{name}.lua"))}
+    assert sorted(set(LIBRARIES) - used) == []
+
+
+@pytest.mark.parametrize("path", files())
+def test_only_commands_of_redis_6_2_that_scan_nothing(path: str) -> None:
+    called = commands(source(path))
+    assert sorted(called & set(NEVER)) == []
+    assert sorted(called - CHEAP - set(WHOLE) - SWEEPS.get(path, set())) == []
+
+
+@pytest.mark.parametrize("path", files())
+def test_byte_strings_are_not_compared_by_locale_and_nothing_is_random(path: str) -> None:
+    text = COMMENT.sub("", source(path))
+    assert "math.random" not in text
+    assert "os.time" not in text
+    assert "KEYS *" not in text
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_every_script_loads_on_every_server_under_the_name_that_we_compute(flavour: Flavour) -> None:
+    server = shared(flavour)
+    for name in names():
+        loaded = script(name)
+        assert server.ask("SCRIPT", "LOAD", loaded.text).decode() == loaded.sha, name
+        assert loaded.sha == hashlib.sha1(loaded.text.encode()).hexdigest()
+
+
+def test_a_script_has_its_libraries_in_front_in_the_order_it_names_and_without_their_headers() -> None:
+    for name in names():
+        text, place = script(name).text, 0
+        for library in uses(source(f"{name}.lua")):
+            header = re.match(r"(--.*\n)*", source(f"lib/{library}.lua"))
+            assert header is not None
+            body = source(f"lib/{library}.lua")[header.end() :]
+            assert text.count(body) == 1
+            assert text.index(body) >= place
+            place = text.index(body)
+        assert text.index(source(f"{name}.lua")) >= place
+    assert script(names()[0]) is script(names()[0]), "read once"
