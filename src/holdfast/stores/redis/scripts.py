@@ -26,9 +26,19 @@ class Script(Struct, frozen=True):
 def script(name: str) -> Script:
     """The script of a verb, by the name of its file."""
     verb = source(f"{name}.lua")
-    libraries = [_HEADER.sub("", source(f"lib/{library}.lua")) for library in uses(verb)]
-    text = "\n".join([*libraries, verb])
+    base, *rooms = uses(verb)
+    # From one function further in, what the base names is captured without a search.
+    text = "\n".join([_text(base), "return (function()", *map(_room, rooms), verb, "end)()"])
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _text(library: str) -> str:
+    return _HEADER.sub("", source(f"lib/{library}.lua"))
+
+
+def _room(library: str) -> str:
+    """A library that is run when something in it is first asked for (see lib/base.lua)."""
+    return f"{library} = later(function()\n{_text(library)}\nreturn {library}\nend)"
 
 
 def uses(text: str) -> list[str]:

@@ -103,7 +103,9 @@ if known.ear ~= ear then
 end
 
 local more_due = lanes.open_due()
-more_due = graph.fan_out() or more_due
+if call("EXISTS", P .. "fan") == 1 then
+  more_due = graph.fan_out() or more_due
+end
 local taken = taking.begin(sig, limit, slots, least)
 local again = taking.fill() or (more_due and #taken.rows < limit)
 if #taken.rows == 0 then

@@ -11,8 +11,22 @@ local URGENT = 3 -- critical and high
 local LOTS = 1073741824
 local MANY = 4000 -- values that one variadic call takes
 
-local base = {}
-local signature, wake, lanes, tx, unique, graph, settling, erasing -- rooms that refer to each other
+-- Bits of a record's flags.
+local KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
+local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
+
+-- The rooms, which refer to each other. Each is furnished when something in it is first asked for: most calls enter
+-- few of them, and making all their functions anew for each call would take longer than most calls do.
+local base, record, gate, fair, signature, wake, lanes, tx = {}
+local change, holding, unique, ledger, erasing, graph, settling, front, taking, storing
+
+local function later(furnish)
+  return setmetatable({}, {
+    __index = function(_, name)
+      return furnish()[name]
+    end,
+  })
+end
 
 -- A number below 2^48 as six bytes whose order is the order of the numbers.
 function base.b6(n)

@@ -1,6 +1,6 @@
 -- Operators' words and declarations reach stored gates here; the arithmetic is gate.change.
 
-local change = {}
+change = {}
 
 local RULE = { concurrency = false, interval_us = false, burst = 1, learns = false }
 local BREAKER = {

@@ -2,7 +2,7 @@
 -- Inputs: a ring is an array of {member = any, left = jobs left of its turn, weight = jobs of a whole turn},
 --         least recently served first.
 -- Answer: numbers in ring order; places in the order in which new turns are taken.
-local fair = {}
+fair = {}
 do
   local floor, min = math.floor, math.min
 

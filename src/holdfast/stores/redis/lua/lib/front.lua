@@ -2,7 +2,7 @@
 
 local UNDECODABLE = { "permanent", "holdfast.Undecodable", "the stored record cannot be decoded; its bytes are kept", "", "" }
 
-local front = {}
+front = {}
 
 local ahead = {} -- lane -> rows that were read for it together with others
 

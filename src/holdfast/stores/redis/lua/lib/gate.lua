@@ -2,7 +2,7 @@
 -- Inputs: a gate is the map of core.gate.Gate with its field names (rule nested); a field left out has its default.
 --         A charge is the array {gate, slot, cost, probe}. Verdicts are "ok", "failed", "neutral".
 -- Answer: numbers below 2^53, where doubles are integers and floor(a / b) is exact; whether a gate changed.
-local gate = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52}
+gate = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52}
 do
   local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
   local TWENTY_BITS = 2 ^ 20

@@ -1,6 +1,6 @@
 -- What sessions hold: the jobs of their leases that still run under the lease's own token.
 
-local holding = {}
+holding = {}
 
 -- The tokens of a session's leases, oldest first.
 function holding.tokens(session)

@@ -1,6 +1,6 @@
 -- Remembers every stored job in the order of arrival: chunks of 64 ids, so that a listing can walk all jobs.
 
-local ledger = {}
+ledger = {}
 do
   local SLOTS = 64
   local NOBODY = string.rep("\0", 16)

@@ -1,10 +1,8 @@
 -- Reads and rewrites job records: a head of 56 bytes, then what few jobs have, then the arguments.
 
-local KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
-local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 local HEAD = ">BBHHHHI6I6I6c8c8I6I6"
 
-local record = {}
+record = {}
 
 -- True when `flags` holds the bit `flag`.
 function record.has(flags, flag)

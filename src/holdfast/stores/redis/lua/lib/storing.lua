@@ -2,7 +2,7 @@
 
 local ZEROS = string.rep("\0", 12) -- not yet claimed, not yet finished
 
-local storing = {}
+storing = {}
 local items = {} -- lane -> items that became ready, pushed together at the end
 
 -- When a job of this run may start.

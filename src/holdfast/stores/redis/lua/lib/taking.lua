@@ -5,7 +5,7 @@ local MAX_ROUNDS = 256 -- looks at the active lanes within one claim: then "ask 
 local FIRST_PIECE = 4
 local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforces
 
-local taking = {}
+taking = {}
 local t -- the claim that is being filled
 
 -- Begin: `sig` says what the worker can run, `least` the least urgent priority that it asks for.

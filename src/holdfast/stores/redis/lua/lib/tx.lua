@@ -331,7 +331,9 @@ function tx.finish()
       call("HDEL", P .. "n", field)
     end
   end
-  wake.workers()
+  if next(tx.ready) or next(tx.timers) then
+    wake.workers()
+  end
   write_turns()
   if meta.dirty then
     local values = { "layout", LAYOUT }
