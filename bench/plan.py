@@ -21,6 +21,7 @@ class Measure:
 
 MEASURES: Final = (
     Measure("drain", "drain", {"jobs": 50_000}, {"jobs": 200_000}, {"jobs": 200}),
+    Measure("steady", "steady", {"jobs": 50_000}, {"jobs": 200_000}, {"jobs": 200}),
     Measure(
         "bulk",
         "bulk",

@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from bench.ours.claims import fairness, ineligible
 from bench.ours.place import Place
-from bench.ours.throughput import Figures, bulk, callers, drain, memory, single, waiting
+from bench.ours.throughput import Figures, bulk, callers, drain, memory, single, steady, waiting
 from bench.ours.waits import idle, latency, recovery, urgent
 from holdfast.runtime.child import run_loop
 
 IN_PROCESS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
     "drain": drain,
+    "steady": steady,
     "bulk": bulk,
     "single": single,
     "callers": callers,

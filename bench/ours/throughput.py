@@ -14,6 +14,7 @@ from holdfast.runtime.worker import Worker
 Figures = dict[str, float]
 
 PAYLOAD = "x" * 100
+KEPT = 100
 
 
 async def drain(place: Place, jobs: int) -> Figures:
@@ -24,6 +25,14 @@ async def drain(place: Place, jobs: int) -> Figures:
     took_s, spent_s = time.perf_counter() - at_s, cpu_s(place.url) - before_s
     assert report.succeeded == jobs, f"{report.succeeded} of {jobs} jobs succeeded"
     return {"jobs_per_s": jobs / took_s, "cpu_s_per_10k": spent_s / jobs * 10_000}
+
+
+async def steady(place: Place, jobs: int) -> Figures:
+    """The same where few finished jobs are kept, so that as many are erased as end: a store that has run for long."""
+    await app.close()
+    app.rebind(f"{place.url}?keep={KEPT}")
+    await app.store.open()
+    return await drain(place, jobs)
 
 
 async def bulk(place: Place, jobs: int, per_call: int) -> Figures:

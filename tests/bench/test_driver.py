@@ -14,13 +14,13 @@ from bench.plan import MEASURES
 from bench.targets import ROWS, Engine, rows
 from tests.arch.tree import ROOT
 
-SETTINGS = {"sqlite": ("sync=normal", "sync=full")}
+SETTINGS = {"sqlite": ("sync=normal", "sync=full"), "redis": ("fsync=everysec", "fsync=always")}
 
 
 @pytest.mark.parametrize("engine", SETTINGS)
 def test_the_bench_prints_a_table_and_writes_its_figures(engine: Engine, tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
-    only = {"drain", "latency", "scheduled", "memory"}
+    only = {"drain", "steady", "latency", "scheduled", "memory"}
     done = subprocess.run(
         [sys.executable, *f"-m bench --engine {engine} --size tiny --only {','.join(only)} --json {written}".split()],
         cwd=ROOT,
