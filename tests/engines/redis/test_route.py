@@ -154,12 +154,22 @@ async def test_crash_points_may_stop_a_verb_before_and_after(route: Route) -> No
     assert seen == [("incr", "before"), ("incr", "after")]
 
 
-async def test_closing_tells_those_who_wait_for_a_connection(server: RedisServer, route: Route) -> None:
+async def test_closing_tells_those_who_wait_and_leaves_no_connection(server: RedisServer) -> None:
+    route = Route(parse_redis(server.url), TAG)
     server.freeze()
-    waiting = asyncio.create_task(route.call("get", "GET", KEY, deadline_s=0.5))
+    waiting = asyncio.create_task(route.call("get", "GET", KEY))
     await asyncio.sleep(0.05)
     route.drop()
-    with pytest.raises(StoreError):
+    with pytest.raises(StoreUnreachable, match="closed before it was sent"):
+        await waiting
+    server.thaw()
+    route = Route(parse_redis(server.url), TAG)
+    await route.call("get", "GET", KEY)
+    server.freeze()
+    waiting = asyncio.create_task(route.call("get", "GET", KEY))
+    await asyncio.sleep(0)
+    route.drop()
+    with pytest.raises(StoreUnreachable, match="may have happened"):
         await waiting
     server.thaw()
 
@@ -369,11 +379,17 @@ async def test_a_cluster_that_is_down_is_waited_for_and_then_named(nodes: list[R
     route.drop()
 
 
-async def test_a_server_without_cluster_is_named(server: RedisServer) -> None:
-    route = Route(parse_redis(f"redis+cluster://127.0.0.1:{server.port}?timeout=0.5"), TAG)
-    with pytest.raises(StoreError, match="cluster support disabled"):
-        await route.call("set", "SET", KEY, 1)
-    route.drop()
+async def test_a_server_without_cluster_is_named_at_once(server: RedisServer) -> None:
+    server.ask("CONFIG", "SET", "requirepass", "hunter2")
+    for login, words in ((":hunter2@", "cluster support disabled"), (":hunter3@", "does not accept")):
+        route = Route(parse_redis(f"redis+cluster://{login}127.0.0.1:{server.port}"), TAG)
+        start = time.monotonic()
+        with pytest.raises(StoreError, match=words) as caught:
+            await route.call("set", "SET", KEY, 1)
+        assert time.monotonic() - start < 2
+        assert not caught.value.retryable
+        assert "hunter" not in str(caught.value)
+        route.drop()
 
 
 def test_the_slot_of_a_tag_is_the_servers() -> None:

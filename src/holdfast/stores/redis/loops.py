@@ -60,7 +60,6 @@ class PerLoop(Generic[T]):
         here = asyncio.get_running_loop()
         for loop, (made, ending) in held.items():
             if loop is here:
-                made.drop()
                 await ending.aclose()
             elif not loop.is_closed():
                 loop.call_soon_threadsafe(made.drop)

@@ -70,6 +70,7 @@ class Route:
         self._failures = 0
         self._why: BaseException | None = None  # it cannot be reached
         self._cut = False  # there was a connection, and it was lost
+        self._dropped = False
 
     async def call(self, verb: str, *command: Word, deadline_s: float | None = None, again: bool = True) -> Any:
         """The answer to a command. With `again=False` it is not repeated once it may have happened."""
@@ -185,6 +186,8 @@ class Route:
 
     async def _opened(self, ask: Ask) -> Line:
         """A connection, opened together with everybody who waits for one."""
+        if self._dropped:
+            raise trouble.closed(ask.verb, sent=ask.sent)
         if ask.detour is not None:
             where, ask.detour = ask.detour, None  # if nobody answers there, ask at home again
             line = await self._detour(where)
@@ -217,7 +220,9 @@ class Route:
             raise
         if self._failures or self._cut:
             self.reconnects += self._cut
-            logger.warning("connected to %s%s", self.server, " again" if self._cut else "")
+            # An idle connection that somebody cut is no trouble.
+            level = logging.WARNING if self._failures else logging.INFO
+            logger.log(level, "connected to %s%s", self.server, " again" if self._cut else "")
         self._failures, self._cut, self._why = 0, True, None
         self._line = line
         return line
@@ -244,14 +249,14 @@ class Route:
                 self._line = None
 
     def drop(self) -> None:
-        """Let go of all connections; a later call makes new ones."""
+        """Let go of all connections, for good: who still waits is told."""
+        self._dropped = True
         if self._opening is not None:
             self._opening.cancel()
         for line in (self._line, self._side):
             if line is not None:
                 line.close()
         self._line = self._side = self._opening = None
-        self._cut = False
 
 
 def pause(failures: int) -> float:

@@ -85,6 +85,7 @@ class Server:
         sentinel = url.topology == "sentinel"
         login = Login(url.sentinel_user, url.sentinel_password) if sentinel else self._login
         troubles: list[str] = []
+        refusal: Refusal | None = None
         for where in list(self._asked):
             try:
                 line = await open_line(where, login, self._question_s(), self._tls)
@@ -95,11 +96,14 @@ class Server:
             except TROUBLE as error:
                 if isinstance(error, ssl.SSLCertVerificationError):
                     raise
+                refusal = error if isinstance(error, Refusal) else refusal
                 troubles.append(f"{where}: {str(error) or 'no answer'}")
                 continue
             self._asked.remove(where)
             self._asked.insert(0, where)
             return found
+        if refusal is not None:
+            raise refusal  # a wrong password is no reason to ask again
         raise Nowhere("; ".join(troubles))
 
     def _question_s(self) -> float:

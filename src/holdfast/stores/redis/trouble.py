@@ -89,6 +89,12 @@ def unsure(lost: BaseException, verb: str, where: object) -> StoreError:
     return error
 
 
+def closed(verb: str, *, sent: bool) -> StoreError:
+    """The store was closed while it was under way."""
+    after = "after it was sent, so it may have happened" if sent else "before it was sent"
+    return StoreUnreachable(f"{verb}: the store was closed {after}", verb=verb, fix="close it when nobody waits for it")
+
+
 def silent(cause: BaseException | None, verb: str, where: object, after_s: float) -> StoreError:
     """It was sent, and the time is over."""
     error = StoreTimeout(
