@@ -52,7 +52,9 @@ async def discard(route: Route, key: bytes, ids: Sequence[bytes], now_ms: int | 
 
 async def prune(route: Route, key: bytes, retention: Retention, limit: int, keep: int, now_ms: int | None) -> int:
     """Remove what has outlived its time; how many rows went. Each script looks at a little; 0 = all was looked at."""
-    kept = ["" if each is None else each for each in (retention.succeeded_ms, retention.cancelled_ms, retention.dead_ms)]
+    kept = [
+        "" if each is None else each for each in (retention.succeeded_ms, retention.cancelled_ms, retention.dead_ms)
+    ]
     removed, stage, cursor = 0, b"jobs", b"0"
     while stage and removed < limit:
         args = (_now(now_ms), limit - removed, keep, *kept, stage, cursor)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 _pack = msgspec.msgpack.Encoder().encode
 
 NO_TOKEN: Final = b"\xff" * 7  # no lease has it: tokens are positive and below 2^53
+MOST: Final = 0xFFFF  # what two bytes can count
 
 # One character of the script's answer → what it means.
 ANSWERS: Final = {
@@ -93,15 +94,23 @@ async def settle(
     route: Route, key: bytes, session: str, seq: int, transitions: Sequence[Transition], keep: int, now_ms: int | None
 ) -> list[Settled]:
     """Apply each transition whose token still holds its job; at most `keep` finished jobs stay in a queue."""
-    heads: list[bytes] = []
+    groups: list[bytes] = []
     bodies: list[bytes] = []
+    last, count = b"", 0
     for transition in transitions:
         kind, body = _ENCODERS[type(transition)](transition)
-        token = transition.token
-        heads += (kind, transition.id, token.to_bytes(7, "big") if 0 < token < 1 << 53 else NO_TOKEN)
         if body is not None:
             bodies.append(body)
-    args = ("" if now_ms is None else now_ms, session, seq, keep, b"".join(heads), *bodies)
+        token = transition.token
+        group = kind + (token.to_bytes(7, "big") if 0 < token < 1 << 53 else NO_TOKEN)
+        if group != last or count == MOST:
+            if count:
+                groups += (last, count.to_bytes(2, "big"))
+            last, count = group, 0
+        count += 1
+    groups += (last, count.to_bytes(2, "big")) if count else ()
+    ids = b"".join([transition.id for transition in transitions])
+    args = ("" if now_ms is None else now_ms, session, seq, keep, b"".join(groups), ids, *bodies)
     answer: bytes = await route.script("settle", script("settle"), key, args)
     return [ANSWERS[each] for each in answer]
 

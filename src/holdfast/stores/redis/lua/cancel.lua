@@ -3,7 +3,7 @@
 -- Args: now · force 0|1 · reason · ids (16 bytes each)
 -- Answer: one character per id: c cancelled, a asked to stop, f finished before, "-" no such job.
 -- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
--- Uses: base record gate fair signature wake lanes tx unique graph settling
+-- Uses: base record gate signature wake lanes tx unique ending graph settling
 local refused = tx.begin()
 if refused then
   return refused

@@ -8,7 +8,7 @@
 --   is a flat list of index, id for jobs that another one stands for. {"draining", index, gate} or
 --   {"parent", index, id}: nothing was stored.
 -- Bounds: the 20,000 jobs of a call.
--- Uses: base record gate fair change signature wake lanes tx unique ledger erasing graph storing
+-- Uses: base record gate fair change signature wake lanes tx unique ledger erasing ending graph storing
 local refused = tx.begin()
 if refused then
   return refused

@@ -4,7 +4,7 @@
 -- Args: now limit
 -- Answer: how many jobs were taken back.
 -- Bounds: `limit` jobs taken back, `limit` jobs cancelled, 64 sessions; the gates that drain.
--- Uses: base record gate signature wake lanes tx unique graph settling holding
+-- Uses: base record gate signature wake lanes tx unique ending graph settling holding
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
 local CALM = 15000 -- one lease time

@@ -3,7 +3,7 @@
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.
--- Uses: base record gate signature wake lanes tx unique graph settling holding
+-- Uses: base record gate signature wake lanes tx unique ending graph settling holding
 
 local refused = tx.begin()
 if refused then

@@ -4,7 +4,7 @@
 --   (each "" = for ever) · stage · cursor
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
 -- Bounds: `limit` rows of each sort, about 100 queues or 500 gates looked at, 10,000 sessions, 4,000 dependents.
--- Uses: base record gate fair signature wake lanes tx unique ledger graph erasing
+-- Uses: base record gate signature wake lanes tx unique ledger ending graph erasing
 local refused = tx.begin()
 if refused then
   return refused

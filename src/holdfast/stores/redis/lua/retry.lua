@@ -4,7 +4,7 @@
 -- Args: now · delay_ms · ids (16 bytes each) · new arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
 -- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
--- Uses: base record gate fair signature wake lanes tx unique graph
+-- Uses: base record gate signature wake lanes tx unique ending graph
 local refused = tx.begin()
 if refused then
   return refused
@@ -17,10 +17,10 @@ local function edit(r)
   call("HDEL", P .. "B", r.id)
   r.flags = record.without(r.flags, BODY)
   if #args > SMALL then
-    r.tail, r.flags = extra, record.with(r.flags, BODY)
+    r.tail, r.flags = extra .. sub(r.id, -1), record.with(r.flags, BODY)
     call("HSET", P .. "B", r.id, args)
   else
-    r.tail = extra .. args
+    r.tail = extra .. args .. sub(r.id, -1)
   end
 end
 
@@ -30,8 +30,8 @@ local function again(r, lane)
     if not unique.reclaim(r) then
       return "u"
     end
-    graph.unbury(r)
-    graph.unfile(r)
+    ending.unbury(r)
+    ending.unfile(r)
     r.attempt, r.lost, r.held, r.rare, r.flags = 0, 0, 0, {}, record.without(r.flags, CANCELLING)
   else
     call("ZREM", P .. "Z:" .. lane.prio, record.item(r))

@@ -18,7 +18,7 @@ local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 -- The rooms, which refer to each other. Each is furnished when something in it is first asked for: most calls enter
 -- few of them, and making all their functions anew for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, lanes, tx = {}
-local change, holding, unique, ledger, erasing, graph, settling, front, taking, storing
+local change, holding, unique, ledger, erasing, ending, graph, settling, front, taking, storing
 
 local function later(furnish)
   return setmetatable({}, {

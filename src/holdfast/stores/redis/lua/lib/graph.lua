@@ -2,412 +2,349 @@
 -- A child is in c:<parent> exactly as long as its dependency on that parent is open in d:<child>.
 
 graph = {}
-do
-  local FAN_OUT = 256 -- children that one success releases: the rest follow with the next claims
-  local PIECE = 256 -- children that are looked at together
-  local MAX_CAUSES = 10000
-  local CANCEL_CHILD, RUN_CHILD = "o0", "o1" -- how an open dependency says what a failed parent means; "o2" waits
-  local left = 4000 -- children that one script touches: what is left over goes to `fan`
 
-  local function id_text(id)
-    local hex = string.gsub(id, ".", function(c)
-      return string.format("%02x", byte(c))
-    end)
-    return string.gsub(hex, "^(........)(....)(....)(....)", "%1-%2-%3-%4-")
+local FAN_OUT = 256 -- children that one success releases: the rest follow with the next claims
+local PIECE = 256 -- children that are looked at together
+local CANCEL_CHILD, RUN_CHILD = "o0", "o1" -- how an open dependency says what a failed parent means; "o2" waits
+local left = 4000 -- children that one script touches: what is left over goes to `fan`
+
+-- Texts are the same on every engine: people search for them.
+local function why(parent, word)
+  return "parent " .. ending.name(parent) .. " " .. word
+end
+
+local function expiry(r)
+  return base.b6(r.rare.e) .. r.id
+end
+
+-- -- dependencies of a job that is being enqueued
+
+local flagged = {}
+
+local function flag_kids(parent)
+  local raw = not flagged[parent] and call("HGET", P .. "J", parent)
+  if raw and byte(raw, 4) % 2 == 0 then
+    call("HSET", P .. "J", parent, sub(raw, 1, 3) .. char(byte(raw, 4) + KIDS) .. sub(raw, 5))
   end
+  flagged[parent] = true
+end
 
-  -- Texts are the same on every engine: people search for them.
-  local function why(parent, word)
-    return "parent " .. id_text(parent) .. " " .. word
+-- Remember that `child` depends on `parent`, which is stored: "met", "wait", or "doomed" and why.
+function graph.meet(child, parent, state, mode)
+  local key, open, fate, reason = P .. "d:" .. child, "o" .. mode, "wait", nil
+  if call("HEXISTS", key, parent) == 1 then
+    return sub(call("HGET", key, parent), 1, 1) == "o" and "wait" or "met" -- named twice
   end
-
-  local function class_of(r)
-    return tx.class(lanes.get(r.lane).kind)
+  if state == SUCCEEDED then
+    local result = call("HGET", P .. "res", parent)
+    call("HSET", key, parent, result and "r" .. result or "n")
+    return "met"
   end
-
-  local function expiry(r)
-    return base.b6(r.rare.e) .. r.id
-  end
-
-  -- -- the end of a job
-
-  -- Put a finished job where listings and retention find it.
-  function graph.file(r, state)
-    r.state, r.finished = state, tx.now
-    call("ZADD", P .. "F:" .. state .. class_of(r).queue, 0, base.b6(tx.now) .. r.id)
-  end
-
-  function graph.unfile(r)
-    call("ZREM", P .. "F:" .. r.state .. class_of(r).queue, base.b6(r.finished) .. r.id)
-    r.finished = 0
-  end
-
-  -- One more dead job of its origin; the record says why it died.
-  function graph.bury(r, failure)
-    local class, cause, kind, message = class_of(r), failure[5], failure[2], failure[3]
-    cause = cause ~= "" and cause or kind
-    local suffix = "\0" .. class.queue .. "\0" .. class.task
-    local known = call("HGET", P .. "ca", cause .. suffix)
-    if not known and call("HLEN", P .. "ca") >= MAX_CAUSES then
-      cause = kind -- too many origins to tell apart: the kind of error is still known
-      known = call("HGET", P .. "ca", cause .. suffix)
-    end
-    local entry = known and unpack_(known) or { 0, kind, "", tx.now }
-    local sample = string.gsub(id_text(r.id), "-", "")
-    call("HSET", P .. "ca", cause .. suffix, pack({ entry[1] + 1, entry[2], message, entry[4], tx.now, sample }))
-    r.rare.r, r.rare.c, r.rare.t = message, cause, kind
-  end
-
-  -- One dead job less of this origin.
-  function graph.unbury(r)
-    local class = class_of(r)
-    local field = (r.rare.c or "") .. "\0" .. class.queue .. "\0" .. class.task
-    local known = call("HGET", P .. "ca", field)
-    local entry = known and unpack_(known)
-    if entry and entry[1] > 1 then
-      entry[1] = entry[1] - 1
-      call("HSET", P .. "ca", field, pack(entry))
-    elseif entry then
-      call("HDEL", P .. "ca", field)
-    end
-  end
-
-  -- -- dependencies of a job that is being enqueued
-
-  local flagged = {}
-
-  local function flag_kids(parent)
-    local raw = not flagged[parent] and call("HGET", P .. "J", parent)
-    if raw and byte(raw, 4) % 2 == 0 then
-      call("HSET", P .. "J", parent, sub(raw, 1, 3) .. char(byte(raw, 4) + KIDS) .. sub(raw, 5))
-    end
-    flagged[parent] = true
-  end
-
-  -- Remember that `child` depends on `parent`, which is stored: "met", "wait", or "doomed" and why.
-  function graph.meet(child, parent, state, mode)
-    local key, open, fate, reason = P .. "d:" .. child, "o" .. mode, "wait", nil
-    if call("HEXISTS", key, parent) == 1 then
-      return sub(call("HGET", key, parent), 1, 1) == "o" and "wait" or "met" -- named twice
-    end
-    if state == SUCCEEDED then
-      local result = call("HGET", P .. "res", parent)
-      call("HSET", key, parent, result and "r" .. result or "n")
+  if state == DEAD or state == CANCELLED then
+    reason = why(parent, state == DEAD and "is dead" or "is cancelled")
+    if open == RUN_CHILD then
+      call("HSET", key, parent, "f" .. reason)
       return "met"
     end
-    if state == DEAD or state == CANCELLED then
-      reason = why(parent, state == DEAD and "is dead" or "is cancelled")
-      if open == RUN_CHILD then
-        call("HSET", key, parent, "f" .. reason)
-        return "met"
-      end
-      -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
-      fate = open == CANCEL_CHILD and "doomed" or "wait"
-    end
-    call("HSET", key, parent, open)
-    call("HINCRBY", key, "#", 1)
-    call("ZADD", P .. "c:" .. parent, 0, child)
-    flag_kids(parent)
-    return fate, reason
+    -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
+    fate = open == CANCEL_CHILD and "doomed" or "wait"
   end
+  call("HSET", key, parent, open)
+  call("HINCRBY", key, "#", 1)
+  call("ZADD", P .. "c:" .. parent, 0, child)
+  flag_kids(parent)
+  return fate, reason
+end
 
-  -- -- release
+-- -- release
 
-  -- Children that wait for nobody any more become ready or scheduled.
-  local function release(ids)
-    local by_lane = {}
-    for i, raw in ipairs(base.mget(P .. "J", ids)) do
-      local r = record.open(ids[i], raw)
-      if r and r.state == BLOCKED then
-        local lane = lanes.get(r.lane)
-        r.state = r.due > tx.now and SCHEDULED or READY
-        record.save(r)
-        call("ZREM", P .. "bl", r.id)
-        tx.move(class_of(r), BLOCKED, r.state)
-        if r.state == SCHEDULED then
-          lanes.schedule(lane, record.item(r))
-        else
-          local heap = by_lane[r.lane] or {}
-          heap[#heap + 1], by_lane[r.lane] = record.item(r), heap
-        end
-      end
-    end
-    for lane_id, heap in pairs(by_lane) do
-      table.sort(heap, base.before)
-      lanes.add(lanes.get(lane_id), heap)
-    end
-  end
-
-  -- These dependencies on `parent` are settled; children that wait for nobody else are released.
-  local function close(parent, children, value)
-    local free = {}
-    base.chunked("ZREM", P .. "c:" .. parent, children)
-    for _, child in ipairs(children) do
-      local key = P .. "d:" .. child
-      call("HSET", key, parent, value)
-      if call("HINCRBY", key, "#", -1) <= 0 then
-        free[#free + 1] = child
-      end
-    end
-    release(free)
-  end
-
-  -- Hand the result of a parent that succeeded on to the next of its children.
-  local function release_some(parent, result)
-    local key, count = P .. "c:" .. parent, min(FAN_OUT, left)
-    if count > 0 then
-      local children = call("ZRANGE", key, 0, count - 1)
-      left = left - #children
-      close(parent, children, result and "r" .. result or "n")
-    end
-    if call("EXISTS", key) == 1 then
-      call("SADD", P .. "fan", pack({ "succeeded", parent }))
-    end
-  end
-
-  -- -- cancelling
-
-  -- Take a waiting job off the lists that say where it waits. Its item may stay in its lane: claim drops it.
-  local function unlist(r)
-    if r.state == BLOCKED then
+-- Children that wait for nobody any more become ready or scheduled.
+local function release(ids)
+  local by_lane = {}
+  for i, raw in ipairs(base.mget(P .. "J", ids)) do
+    local r = record.open(ids[i], raw)
+    if r and r.state == BLOCKED then
+      local lane = lanes.get(r.lane)
+      r.state = r.due > tx.now and SCHEDULED or READY
+      record.save(r)
       call("ZREM", P .. "bl", r.id)
-    elseif r.state == SCHEDULED then
-      call("ZREM", P .. "Z:" .. lanes.get(r.lane).prio, record.item(r))
-    else
-      call("ZREM", P .. "R:" .. r.lane, record.item(r))
-    end
-    if r.rare.e then
-      call("ZREM", P .. "E", expiry(r))
-    end
-  end
-
-  local function cancel_one(r, reason, by_parent)
-    unlist(r)
-    tx.move(class_of(r), r.state, CANCELLED)
-    graph.file(r, CANCELLED)
-    r.rare.r = reason
-    if by_parent then
-      r.flags = record.with(r.flags, BY_PARENT)
-    end
-    record.save(r)
-    if record.has(r.flags, WATCHED) then
-      tx.tell_finished(r.id)
-    end
-  end
-
-  -- -- walking down the graph: each task is {what happened, parent, last child seen, text, revivable}
-
-  local handle = {}
-
-  -- Do the tasks of a stack, and those that they lead to, as far as this script may go.
-  local function walk(stack)
-    while #stack > 0 do
-      local task = stack[#stack]
-      stack[#stack] = nil
-      if left <= 0 then
-        call("SADD", P .. "fan", pack(task))
+      tx.move(ending.class(r), BLOCKED, r.state)
+      if r.state == SCHEDULED then
+        lanes.schedule(lane, record.item(r))
       else
-        local from, size = task[3] == "" and "-" or "(" .. task[3], min(PIECE, left)
-        local children = call("ZRANGEBYLEX", P .. "c:" .. task[2], from, "+", "LIMIT", 0, size)
-        left = left - max(1, #children)
-        if #children == size then
-          stack[#stack + 1] = { task[1], task[2], children[size], task[4], task[5] }
-        end
-        handle[task[1]](task, children, stack)
+        local heap = by_lane[r.lane] or {}
+        heap[#heap + 1], by_lane[r.lane] = record.item(r), heap
       end
     end
   end
+  for lane_id, heap in pairs(by_lane) do
+    table.sort(heap, base.before)
+    lanes.add(lanes.get(lane_id), heap)
+  end
+end
 
-  -- Cancel those of `children` that still wait, and what depends on them.
-  local function cancel_all(children, reason, revivable, stack)
-    for i, raw in ipairs(base.mget(P .. "J", children)) do
-      local r = record.open(children[i], raw)
-      if r and r.state == BLOCKED then -- whose dependency is open has never been ready
-        cancel_one(r, reason, revivable)
-        if record.has(r.flags, KIDS) then
-          stack[#stack + 1] = { "failed", r.id, "", "is cancelled", revivable }
-        end
+-- These dependencies on `parent` are settled; children that wait for nobody else are released.
+local function close(parent, children, value)
+  local free = {}
+  base.chunked("ZREM", P .. "c:" .. parent, children)
+  for _, child in ipairs(children) do
+    local key = P .. "d:" .. child
+    call("HSET", key, parent, value)
+    if call("HINCRBY", key, "#", -1) <= 0 then
+      free[#free + 1] = child
+    end
+  end
+  release(free)
+end
+
+-- Hand the result of a parent that succeeded on to the next of its children.
+local function release_some(parent, result)
+  local key, count = P .. "c:" .. parent, min(FAN_OUT, left)
+  if count > 0 then
+    local children = call("ZRANGE", key, 0, count - 1)
+    left = left - #children
+    close(parent, children, result and "r" .. result or "n")
+  end
+  if call("EXISTS", key) == 1 then
+    call("SADD", P .. "fan", pack({ "succeeded", parent }))
+  end
+end
+
+-- -- cancelling
+
+-- Take a waiting job off the lists that say where it waits. Its item may stay in its lane: claim drops it.
+local function unlist(r)
+  if r.state == BLOCKED then
+    call("ZREM", P .. "bl", r.id)
+  elseif r.state == SCHEDULED then
+    call("ZREM", P .. "Z:" .. lanes.get(r.lane).prio, record.item(r))
+  else
+    call("ZREM", P .. "R:" .. r.lane, record.item(r))
+  end
+  if r.rare.e then
+    call("ZREM", P .. "E", expiry(r))
+  end
+end
+
+local function cancel_one(r, reason, by_parent)
+  unlist(r)
+  tx.move(ending.class(r), r.state, CANCELLED)
+  ending.file(r, CANCELLED)
+  r.rare.r = reason
+  if by_parent then
+    r.flags = record.with(r.flags, BY_PARENT)
+  end
+  record.save(r)
+  if record.has(r.flags, WATCHED) then
+    tx.tell_finished(r.id)
+  end
+end
+
+-- -- walking down the graph: each task is {what happened, parent, last child seen, text, revivable}
+
+local handle = {}
+
+-- Do the tasks of a stack, and those that they lead to, as far as this script may go.
+local function walk(stack)
+  while #stack > 0 do
+    local task = stack[#stack]
+    stack[#stack] = nil
+    if left <= 0 then
+      call("SADD", P .. "fan", pack(task))
+    else
+      local from, size = task[3] == "" and "-" or "(" .. task[3], min(PIECE, left)
+      local children = call("ZRANGEBYLEX", P .. "c:" .. task[2], from, "+", "LIMIT", 0, size)
+      left = left - max(1, #children)
+      if #children == size then
+        stack[#stack + 1] = { task[1], task[2], children[size], task[4], task[5] }
+      end
+      handle[task[1]](task, children, stack)
+    end
+  end
+end
+
+-- Cancel those of `children` that still wait, and what depends on them.
+local function cancel_all(children, reason, revivable, stack)
+  for i, raw in ipairs(base.mget(P .. "J", children)) do
+    local r = record.open(children[i], raw)
+    if r and r.state == BLOCKED then -- whose dependency is open has never been ready
+      cancel_one(r, reason, revivable)
+      if record.has(r.flags, KIDS) then
+        stack[#stack + 1] = { "failed", r.id, "", "is cancelled", revivable }
       end
     end
   end
+end
 
-  -- Those of `children` whose dependency on `parent` is open in this way.
-  local function of_mode(parent, children, mode)
-    local found = {}
-    for _, child in ipairs(children) do
-      if call("HGET", P .. "d:" .. child, parent) == mode then
-        found[#found + 1] = child
-      end
-    end
-    return found
-  end
-
-  -- The parent is dead or cancelled: each child goes by its own mode, and so on down the graph.
-  function handle.failed(task, children, stack)
-    local parent, reason = task[2], why(task[2], task[4])
-    cancel_all(of_mode(parent, children, CANCEL_CHILD), reason, task[5], stack)
-    close(parent, of_mode(parent, children, RUN_CHILD), "f" .. reason)
-  end
-
-  -- The parent was asked to stop: dependents that would not run without it are cancelled for the same reason.
-  function handle.unwanted(task, children, stack)
-    cancel_all(of_mode(task[2], children, CANCEL_CHILD), task[4], false, stack)
-  end
-
-  -- The parent is removed for good: children that still wait for it never could run.
-  function handle.removed(task, children, stack)
-    base.chunked("ZREM", P .. "c:" .. task[2], children)
-    cancel_all(children, why(task[2], "was removed"), false, stack)
-  end
-
-  -- True when every parent that the child still waits for is alive.
-  local function may_wait_again(child)
-    local all, open = call("HGETALL", P .. "d:" .. child), {}
-    for i = 1, #all, 2 do
-      if sub(all[i + 1], 1, 1) == "o" then
-        open[#open + 1] = all[i]
-      end
-    end
-    left = left - #open
-    for _, raw in ipairs(base.mget(P .. "J", open)) do
-      if not raw or byte(raw, 2) >= SUCCEEDED then
-        return false
-      end
-    end
-    return true
-  end
-
-  -- The parent is tried again: dependents that its death cancelled wait for it again.
-  function handle.revived(_, children, stack)
-    for i, raw in ipairs(base.mget(P .. "J", children)) do
-      local r = record.open(children[i], raw)
-      -- One with another parent that is dead or gone would wait for ever; one whose key is taken stays cancelled.
-      if r and r.state == CANCELLED and record.has(r.flags, BY_PARENT) and may_wait_again(r.id) and unique.reclaim(r) then
-        graph.unfile(r)
-        tx.move(class_of(r), CANCELLED, BLOCKED)
-        tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
-        r.state, r.flags, r.rare.r = BLOCKED, record.without(r.flags, BY_PARENT), nil
-        record.save(r)
-        call("ZADD", P .. "bl", base.text(r.seq), r.id)
-        if r.rare.e then
-          call("ZADD", P .. "E", 0, expiry(r))
-        end
-        stack[#stack + 1] = { "revived", r.id, "", "", false }
-      end
+-- Those of `children` whose dependency on `parent` is open in this way.
+local function of_mode(parent, children, mode)
+  local found = {}
+  for _, child in ipairs(children) do
+    if call("HGET", P .. "d:" .. child, parent) == mode then
+      found[#found + 1] = child
     end
   end
+  return found
+end
 
-  -- -- what other rooms ask for
+-- The parent is dead or cancelled: each child goes by its own mode, and so on down the graph.
+function handle.failed(task, children, stack)
+  local parent, reason = task[2], why(task[2], task[4])
+  cancel_all(of_mode(parent, children, CANCEL_CHILD), reason, task[5], stack)
+  close(parent, of_mode(parent, children, RUN_CHILD), "f" .. reason)
+end
 
-  -- Cancel a waiting job and, level by level, all that depend on it; false when it does not wait.
-  function graph.cancel_waiting(id, reason, by_parent)
-    local r = record.load(id)
-    if not r or r.running or r.state > READY then
+-- The parent was asked to stop: dependents that would not run without it are cancelled for the same reason.
+function handle.unwanted(task, children, stack)
+  cancel_all(of_mode(task[2], children, CANCEL_CHILD), task[4], false, stack)
+end
+
+-- The parent is removed for good: children that still wait for it never could run.
+function handle.removed(task, children, stack)
+  base.chunked("ZREM", P .. "c:" .. task[2], children)
+  cancel_all(children, why(task[2], "was removed"), false, stack)
+end
+
+-- True when every parent that the child still waits for is alive.
+local function may_wait_again(child)
+  local all, open = call("HGETALL", P .. "d:" .. child), {}
+  for i = 1, #all, 2 do
+    if sub(all[i + 1], 1, 1) == "o" then
+      open[#open + 1] = all[i]
+    end
+  end
+  left = left - #open
+  for _, raw in ipairs(base.mget(P .. "J", open)) do
+    if not raw or byte(raw, 2) >= SUCCEEDED then
       return false
     end
-    cancel_one(r, reason, by_parent)
-    if record.has(r.flags, KIDS) then
-      walk({ { "failed", id, "", "is cancelled", false } })
-    end
-    return true
   end
+  return true
+end
 
-  -- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it.
-  function graph.doom(child, reason)
-    graph.cancel_waiting(child, reason, sub(reason, -5) == " dead")
-  end
-
-  -- Cancel the dependents of a job that was asked to stop, in the same step as the request.
-  function graph.cancel_children(parent, reason)
-    walk({ { "unwanted", parent, "", reason, false } })
-  end
-
-  function graph.revive_children(parent)
-    walk({ { "revived", parent, "", "", false } })
-  end
-
-  -- What everyone who waits for this job must hear.
-  function graph.after_end(r, state, result)
-    if record.has(r.flags, KIDS) then
-      if state == SUCCEEDED then
-        release_some(r.id, result)
-      else
-        walk({ { "failed", r.id, "", state == DEAD and "is dead" or "is cancelled", state == DEAD } })
+-- The parent is tried again: dependents that its death cancelled wait for it again.
+function handle.revived(_, children, stack)
+  for i, raw in ipairs(base.mget(P .. "J", children)) do
+    local r = record.open(children[i], raw)
+    -- One with another parent that is dead or gone would wait for ever; one whose key is taken stays cancelled.
+    if r and r.state == CANCELLED and record.has(r.flags, BY_PARENT) and may_wait_again(r.id) and unique.reclaim(r) then
+      ending.unfile(r)
+      tx.move(ending.class(r), CANCELLED, BLOCKED)
+      tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
+      r.state, r.flags, r.rare.r = BLOCKED, record.without(r.flags, BY_PARENT), nil
+      record.save(r)
+      call("ZADD", P .. "bl", base.text(r.seq), r.id)
+      if r.rare.e then
+        call("ZADD", P .. "E", 0, expiry(r))
       end
-    end
-    if record.has(r.flags, WATCHED) then
-      tx.tell_finished(r.id)
+      stack[#stack + 1] = { "revived", r.id, "", "", false }
     end
   end
+end
 
-  -- A parent is about to be erased. False when it must stay for now: it has more results to hand on than one step takes.
-  function graph.orphan(r)
-    if r.state ~= SUCCEEDED then
-      walk({ { "removed", r.id, "", "", false } })
-      return true
-    end
-    local result = call("HGET", P .. "res", r.id)
-    while left > 0 and call("EXISTS", P .. "c:" .. r.id) == 1 do
+-- -- what other rooms ask for
+
+-- Cancel a waiting job and, level by level, all that depend on it; false when it does not wait.
+function graph.cancel_waiting(id, reason, by_parent)
+  local r = record.load(id)
+  if not r or r.running or r.state > READY then
+    return false
+  end
+  cancel_one(r, reason, by_parent)
+  if record.has(r.flags, KIDS) then
+    walk({ { "failed", id, "", "is cancelled", false } })
+  end
+  return true
+end
+
+-- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it.
+function graph.doom(child, reason)
+  graph.cancel_waiting(child, reason, sub(reason, -5) == " dead")
+end
+
+-- Cancel the dependents of a job that was asked to stop, in the same step as the request.
+function graph.cancel_children(parent, reason)
+  walk({ { "unwanted", parent, "", reason, false } })
+end
+
+function graph.revive_children(parent)
+  walk({ { "revived", parent, "", "", false } })
+end
+
+-- What everyone who waits for this job must hear.
+function graph.after_end(r, state, result)
+  if record.has(r.flags, KIDS) then
+    if state == SUCCEEDED then
       release_some(r.id, result)
-    end
-    return call("EXISTS", P .. "c:" .. r.id) == 0
-  end
-
-  -- Do what one step had left over for a parent with very many children; true when there may be more.
-  function graph.fan_out()
-    local packed = call("SPOP", P .. "fan")
-    if not packed then
-      return false
-    end
-    local task = unpack_(packed)
-    local what, r = task[1], record.load(task[2])
-    if what == "succeeded" then
-      if r and r.state == SUCCEEDED then -- one that is tried again meanwhile releases them when it succeeds
-        release_some(r.id, call("HGET", P .. "res", r.id))
-      end
-    elseif what == "failed" and not (r and r.state >= DEAD) then
-      return true -- it was brought back, or its children were told that it is gone
-    elseif what == "revived" and not (r and r.state < SUCCEEDED) then
-      return true
     else
-      walk({ task })
+      walk({ { "failed", r.id, "", state == DEAD and "is dead" or "is cancelled", state == DEAD } })
     end
+  end
+  if record.has(r.flags, WATCHED) then
+    tx.tell_finished(r.id)
+  end
+end
+
+-- A parent is about to be erased. False when it must stay for now: it has more results to hand on than one step takes.
+function graph.orphan(r)
+  if r.state ~= SUCCEEDED then
+    walk({ { "removed", r.id, "", "", false } })
     return true
   end
+  local result = call("HGET", P .. "res", r.id)
+  while left > 0 and call("EXISTS", P .. "c:" .. r.id) == 1 do
+    release_some(r.id, result)
+  end
+  return call("EXISTS", P .. "c:" .. r.id) == 0
+end
 
-  -- A record whose head is spoilt becomes one that can be listed: its bytes are kept as arguments.
-  local function salvage(id, item, lane_id)
-    local raw = call("HGET", P .. "J", id)
-    if not raw or not item or call("HEXISTS", P .. "run", id) == 1 then
-      return nil
+-- Do what one step had left over for a parent with very many children; true when there may be more.
+function graph.fan_out()
+  local packed = call("SPOP", P .. "fan")
+  if not packed then
+    return false
+  end
+  local task = unpack_(packed)
+  local what, r = task[1], record.load(task[2])
+  if what == "succeeded" then
+    if r and r.state == SUCCEEDED then -- one that is tried again meanwhile releases them when it succeeds
+      release_some(r.id, call("HGET", P .. "res", r.id))
     end
-    local due, seq = struct.unpack(">I6I6", item)
-    return {
-      id = id, state = READY, flags = 0, attempt = 0, lost = 0, held = 0, seq = seq, due = due, enq = due,
-      lane = lane_id, policy = string.rep("\0", 8), claimed = 0, finished = 0, rare = {}, tail = raw,
-    }
+  elseif what == "failed" and not (r and r.state >= DEAD) then
+    return true -- it was brought back, or its children were told that it is gone
+  elseif what == "revived" and not (r and r.state < SUCCEEDED) then
+    return true
+  else
+    walk({ task })
   end
+  return true
+end
 
-  -- A stored record that cannot be read goes to the dead letters with its bytes. `item` and `lane_id` say where it stood.
-  function graph.bury_waiting(id, failure, item, lane_id)
-    local r = record.load(id) or salvage(id, item, lane_id)
-    if not r or r.running or r.state > READY then
-      return
-    end
-    unlist(r)
-    tx.move(class_of(r), r.state, DEAD)
-    graph.bury(r, failure)
-    graph.file(r, DEAD)
-    r.flags = record.with(r.flags, ATTEMPTS)
-    record.save(r)
-    call("RPUSH", P .. "at:" .. id, graph.attempt(r, 0, "dead", "", failure))
-    graph.after_end(r, DEAD)
+-- A record whose head is spoilt becomes one that can be listed: its bytes are kept as arguments.
+local function salvage(id, item, lane_id)
+  local raw = call("HGET", P .. "J", id)
+  if not raw or not item or call("HEXISTS", P .. "run", id) == 1 then
+    return nil
   end
+  local due, seq = struct.unpack(">I6I6", item)
+  return {
+    id = id, state = READY, flags = 0, attempt = 0, lost = 0, held = 0, seq = seq, due = due, enq = due,
+    lane = lane_id, policy = string.rep("\0", 8), claimed = 0, finished = 0, rare = {}, tail = raw .. sub(id, -1),
+  }
+end
 
-  -- One run of a job as it is kept for people.
-  function graph.attempt(r, number, outcome, session, failure, message)
-    local started = number > 0 and r.claimed or tx.now
-    local kind, name, text, trace, cause = unpack(failure or { "", "", message or "", "", "" })
-    return pack({ number, outcome, started, tx.now, session, kind, name, text, trace, cause ~= "" and cause or name })
+-- A stored record that cannot be read goes to the dead letters with its bytes. `item` and `lane_id` say where it stood.
+function graph.bury_waiting(id, failure, item, lane_id)
+  local r = record.load(id) or salvage(id, item, lane_id)
+  if not r or r.running or r.state > READY then
+    return
   end
+  unlist(r)
+  tx.move(ending.class(r), r.state, DEAD)
+  ending.bury(r, failure)
+  ending.file(r, DEAD)
+  r.flags = record.with(r.flags, ATTEMPTS)
+  record.save(r)
+  call("RPUSH", P .. "at:" .. id, ending.attempt(r, 0, "dead", "", failure))
+  graph.after_end(r, DEAD)
 end

@@ -1,67 +1,66 @@
 -- Remembers every stored job in the order of arrival: chunks of 64 ids, so that a listing can walk all jobs.
 
 ledger = {}
-do
-  local SLOTS = 64
-  local NOBODY = string.rep("\0", 16)
 
-  -- Write new ids from arrival number `first` on; one that was not stored (no `stored[i]`) leaves its slot empty.
-  function ledger.write(first, ids, stored)
-    local at, count = 1, #ids
-    while at <= count do
-      local seq = first + at - 1
-      local slot = seq % SLOTS
-      local size, live, parts = min(SLOTS - slot, count - at + 1), 0, {}
-      for i = 1, size do
-        if stored[at + i - 1] then
-          parts[i], live = ids[at + i - 1], live + 1
-        else
-          parts[i] = NOBODY
-        end
-      end
-      if live > 0 then
-        local chunk = base.text(floor(seq / SLOTS))
-        call("SETRANGE", P .. "X:" .. chunk, slot * 16, table.concat(parts))
-        if call("HINCRBY", P .. "XN", chunk, live) == live then
-          call("ZADD", P .. "XL", chunk, chunk)
-        end
-      end
-      at = at + size
-    end
-  end
+local SLOTS = 64
+local NOBODY = string.rep("\0", 16)
 
-  local function wipe_slots(key, slots)
-    table.sort(slots)
-    local from = 1
-    for i = 1, #slots do
-      if slots[i + 1] ~= slots[i] + 1 then -- the end of a run of neighbours
-        call("SETRANGE", key, slots[from] * 16, string.rep(NOBODY, i - from + 1))
-        from = i + 1
-      end
-    end
-  end
-
-  -- Jobs with these arrival numbers are erased; a chunk goes with the last of its jobs.
-  function ledger.wipe(seqs)
-    local chunks = {}
-    for _, seq in ipairs(seqs) do
-      local number = floor(seq / SLOTS)
-      local slots = chunks[number]
-      if not slots then
-        slots = {}
-        chunks[number] = slots
-      end
-      slots[#slots + 1] = seq % SLOTS
-    end
-    for number, slots in pairs(chunks) do
-      local chunk = base.text(number)
-      if call("HINCRBY", P .. "XN", chunk, -#slots) > 0 then
-        wipe_slots(P .. "X:" .. chunk, slots)
+-- Write new ids from arrival number `first` on; one that was not stored (no `stored[i]`) leaves its slot empty.
+function ledger.write(first, ids, stored)
+  local at, count = 1, #ids
+  while at <= count do
+    local seq = first + at - 1
+    local slot = seq % SLOTS
+    local size, live, parts = min(SLOTS - slot, count - at + 1), 0, {}
+    for i = 1, size do
+      if stored[at + i - 1] then
+        parts[i], live = ids[at + i - 1], live + 1
       else
-        call("DEL", P .. "X:" .. chunk)
-        call("HDEL", P .. "XN", chunk)
-        call("ZREM", P .. "XL", chunk)
+        parts[i] = NOBODY
       end
+    end
+    if live > 0 then
+      local chunk = base.text(floor(seq / SLOTS))
+      call("SETRANGE", P .. "X:" .. chunk, slot * 16, table.concat(parts))
+      if call("HINCRBY", P .. "XN", chunk, live) == live then
+        call("ZADD", P .. "XL", chunk, chunk)
+      end
+    end
+    at = at + size
+  end
+end
+
+local function wipe_slots(key, slots)
+  table.sort(slots)
+  local from = 1
+  for i = 1, #slots do
+    if slots[i + 1] ~= slots[i] + 1 then -- the end of a run of neighbours
+      call("SETRANGE", key, slots[from] * 16, string.rep(NOBODY, i - from + 1))
+      from = i + 1
+    end
+  end
+end
+
+-- Jobs with these arrival numbers are erased; a chunk goes with the last of its jobs.
+function ledger.wipe(seqs)
+  local chunks = {}
+  for _, seq in ipairs(seqs) do
+    local number = floor(seq / SLOTS)
+    local slots = chunks[number]
+    if not slots then
+      slots = {}
+      chunks[number] = slots
+    end
+    slots[#slots + 1] = seq % SLOTS
+  end
+  for number, slots in pairs(chunks) do
+    local chunk = base.text(number)
+    if call("HINCRBY", P .. "XN", chunk, -#slots) > 0 then
+      wipe_slots(P .. "X:" .. chunk, slots)
+    else
+      call("DEL", P .. "X:" .. chunk)
+      call("HDEL", P .. "XN", chunk)
+      call("ZREM", P .. "XL", chunk)
     end
   end
 end

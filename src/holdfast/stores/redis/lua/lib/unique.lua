@@ -2,90 +2,89 @@
 -- A key is task \0 key; its entry is id(16) states(1, one bit each) end of its window(6, 0 = none).
 
 unique = {}
-do
-  local ENTRY = ">c16BI6"
 
-  local function entry(key)
-    local raw = call("HGET", P .. "U", key)
-    if raw then
-      return struct.unpack(ENTRY, raw)
-    end
+local ENTRY = ">c16BI6"
+
+local function entry(key)
+  local raw = call("HGET", P .. "U", key)
+  if raw then
+    return struct.unpack(ENTRY, raw)
   end
+end
 
-  local function put(key, id, states, over)
-    call("HSET", P .. "U", key, struct.pack(ENTRY, id, states, over))
+local function put(key, id, states, over)
+  call("HSET", P .. "U", key, struct.pack(ENTRY, id, states, over))
+end
+
+-- The key that a job was enqueued with, or nil, and the states in which it is held.
+local function key_of(r)
+  local extra = record.extra(r)
+  if extra[5] then
+    return tx.class(lanes.get(r.lane).kind).task .. "\0" .. extra[5], extra[8] or 0
   end
+end
 
-  -- The key that a job was enqueued with, or nil, and the states in which it is held.
-  local function key_of(r)
-    local extra = record.extra(r)
-    if extra[5] then
-      return tx.class(lanes.get(r.lane).kind).task .. "\0" .. extra[5], extra[8] or 0
-    end
-  end
+-- The key is this job's from now on; a window of -1 is none.
+function unique.hold(key, id, states, window)
+  put(key, id, states, window >= 0 and tx.now + window or 0)
+  call("ZREM", P .. "UO", key) -- the window of a job that is gone, and over by now
+end
 
-  -- The key is this job's from now on; a window of -1 is none.
-  function unique.hold(key, id, states, window)
-    put(key, id, states, window >= 0 and tx.now + window or 0)
-    call("ZREM", P .. "UO", key) -- the window of a job that is gone, and over by now
-  end
-
-  -- The job that holds a key now: it is in one of the key's states, or its window is not over.
-  function unique.holder(key)
-    local id, states, over = entry(key)
-    if not id then
-      return nil
-    end
-    local r = record.load(id)
-    if r == nil then -- erased: only the window can hold
-      return over > tx.now and id or nil
-    end
-    local state = r and record.state(r) or DEAD
-    if record.has(states, 2 ^ state) or (over > tx.now and state ~= DEAD and state ~= CANCELLED) then
-      return id
-    end
+-- The job that holds a key now: it is in one of the key's states, or its window is not over.
+function unique.holder(key)
+  local id, states, over = entry(key)
+  if not id then
     return nil
   end
+  local r = record.load(id)
+  if r == nil then -- erased: only the window can hold
+    return over > tx.now and id or nil
+  end
+  local state = r and record.state(r) or DEAD
+  if record.has(states, 2 ^ state) or (over > tx.now and state ~= DEAD and state ~= CANCELLED) then
+    return id
+  end
+  return nil
+end
 
-  -- A finished job is to live again: its key is its own again; false when another job holds it by now.
-  function unique.reclaim(r)
-    local key, states = key_of(r)
-    if not key then
-      return true
-    end
-    local holder = unique.holder(key)
-    if holder and holder ~= r.id then
-      return false
-    end
-    if entry(key) ~= r.id then -- another job had it in between: its states and window are not this one's
-      unique.hold(key, r.id, states, -1)
-    end
+-- A finished job is to live again: its key is its own again; false when another job holds it by now.
+function unique.reclaim(r)
+  local key, states = key_of(r)
+  if not key then
     return true
   end
-
-  -- A job is erased: its key goes with it, once its window is over.
-  function unique.let_go(r)
-    local key = key_of(r)
-    if not key then
-      return
-    end
-    local id, _, over = entry(key)
-    if id ~= r.id then
-      return
-    end
-    if over > tx.now then
-      put(key, id, 0, over)
-      call("ZADD", P .. "UO", base.text(over), key)
-    else
-      call("HDEL", P .. "U", key)
-    end
+  local holder = unique.holder(key)
+  if holder and holder ~= r.id then
+    return false
   end
-
-  -- Forget at most `limit` keys whose window outlived their job and is over now; how many.
-  function unique.forget(limit)
-    local keys = call("ZRANGEBYSCORE", P .. "UO", "-inf", base.text(tx.now), "LIMIT", 0, limit)
-    base.chunked("HDEL", P .. "U", keys)
-    base.chunked("ZREM", P .. "UO", keys)
-    return #keys
+  if entry(key) ~= r.id then -- another job had it in between: its states and window are not this one's
+    unique.hold(key, r.id, states, -1)
   end
+  return true
+end
+
+-- A job is erased: its key goes with it, once its window is over.
+function unique.let_go(r)
+  local key = key_of(r)
+  if not key then
+    return
+  end
+  local id, _, over = entry(key)
+  if id ~= r.id then
+    return
+  end
+  if over > tx.now then
+    put(key, id, 0, over)
+    call("ZADD", P .. "UO", base.text(over), key)
+  else
+    call("HDEL", P .. "U", key)
+  end
+end
+
+-- Forget at most `limit` keys whose window outlived their job and is over now; how many.
+function unique.forget(limit)
+  local keys = call("ZRANGEBYSCORE", P .. "UO", "-inf", base.text(tx.now), "LIMIT", 0, limit)
+  base.chunked("HDEL", P .. "U", keys)
+  base.chunked("ZREM", P .. "UO", keys)
+  return #keys
 end

@@ -1,0 +1,65 @@
+-- The end of a job: where it is filed, what is written about its runs, and how dead ones are counted by their origin.
+
+ending = {}
+
+local MAX_CAUSES = 10000
+
+-- The public form of an id.
+function ending.name(id)
+  local hex = string.gsub(id, ".", function(c)
+    return string.format("%02x", byte(c))
+  end)
+  return (string.gsub(hex, "^(........)(....)(....)(....)", "%1-%2-%3-%4-"))
+end
+
+function ending.class(r)
+  return tx.class(lanes.get(r.lane).kind)
+end
+
+-- Put a finished job where listings and retention find it.
+function ending.file(r, state)
+  r.state, r.finished = state, tx.now
+  call("ZADD", P .. "F:" .. state .. ending.class(r).queue, 0, base.b6(tx.now) .. r.id)
+end
+
+function ending.unfile(r)
+  call("ZREM", P .. "F:" .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
+  r.finished = 0
+end
+
+-- One more dead job of its origin; the record says why it died.
+function ending.bury(r, failure)
+  local class, cause, kind, message = ending.class(r), failure[5], failure[2], failure[3]
+  cause = cause ~= "" and cause or kind
+  local suffix = "\0" .. class.queue .. "\0" .. class.task
+  local known = call("HGET", P .. "ca", cause .. suffix)
+  if not known and call("HLEN", P .. "ca") >= MAX_CAUSES then
+    cause = kind -- too many origins to tell apart: the kind of error is still known
+    known = call("HGET", P .. "ca", cause .. suffix)
+  end
+  local entry = known and unpack_(known) or { 0, kind, "", tx.now }
+  local sample = string.gsub(ending.name(r.id), "%-", "")
+  call("HSET", P .. "ca", cause .. suffix, pack({ entry[1] + 1, entry[2], message, entry[4], tx.now, sample }))
+  r.rare.r, r.rare.c, r.rare.t = message, cause, kind
+end
+
+-- One dead job less of this origin.
+function ending.unbury(r)
+  local class = ending.class(r)
+  local field = (r.rare.c or "") .. "\0" .. class.queue .. "\0" .. class.task
+  local known = call("HGET", P .. "ca", field)
+  local entry = known and unpack_(known)
+  if entry and entry[1] > 1 then
+    entry[1] = entry[1] - 1
+    call("HSET", P .. "ca", field, pack(entry))
+  elseif entry then
+    call("HDEL", P .. "ca", field)
+  end
+end
+
+-- One run of a job as it is kept for people.
+function ending.attempt(r, number, outcome, session, failure, message)
+  local started = number > 0 and r.claimed or tx.now
+  local kind, name, text, trace, cause = unpack(failure or { "", "", message or "", "", "" })
+  return pack({ number, outcome, started, tx.now, session, kind, name, text, trace, cause ~= "" and cause or name })
+end

@@ -1,0 +1,63 @@
+"""Every list, index and counter says what the records say, after any history."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+from holdfast.testing.stroll import STEPS, Stroll
+from holdfast.testing.walk import StoreWalk
+from tests.engines.redis.audit import faults
+from tests.servers.redis import RedisServer, shared
+
+
+@pytest.fixture(scope="module")
+def ground() -> RedisServer:
+    return shared("redis-6.2")
+
+
+class Namespace:
+    """A namespace of the test's own on the shared server."""
+
+    name = "redis-6.2"
+
+    def __init__(self, server: RedisServer, namespace: str) -> None:
+        self.server = server
+        self.namespace = namespace
+        self._opened: list[Store] = []
+
+    async def open(self) -> Store:
+        store = open_store(self.server.url, self.namespace)
+        self._opened.append(store)
+        return store
+
+    async def reopen(self, store: Store) -> Store:
+        return await self.open()
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+        self._opened.clear()
+
+
+@pytest.mark.parametrize("seed", range(100, 106))
+def test_the_indexes_follow_the_records_on_a_long_way(ground: RedisServer, seed: int) -> None:
+    namespace = f"audit{seed}"
+    walk, rng = StoreWalk(Namespace(ground, namespace)), Random(seed)
+    went = Stroll(walk, rng)
+    kinds, weights = list(STEPS), list(STEPS.values())
+    walk.begin(went.picks(12))
+    try:
+        for number in range(250):
+            step = rng.choices(kinds, weights)[0]
+            step(went)
+            found = faults(ground, namespace)
+            assert not found, f"after step {number} ({step.__name__}): {found}"
+    except BaseException:
+        walk.abandon()
+        raise
+    walk.teardown()
+    assert not faults(ground, namespace)
