@@ -107,14 +107,18 @@ def _joined(halves: list[int]) -> list[int]:
 
 
 def tail_of(job: Job) -> tuple[int, bytes]:
-    """(flags, what follows the head of a new record). With BODY the arguments go beside it."""
+    """(flags, what follows the head of a new record). With BODY the arguments go beside it.
+
+    The last byte, the last of the id, is there for Lua: it hashes long strings by some of their bytes, always by the
+    last, and records that differ in none of those would be searched for one by one.
+    """
     flags, tail = 0, b""
     if job.cost != 1 or job.tags or job.meta or job.flow is not None or job.unique is not None or job.after:
         packed = _pack_extra(job)
         flags, tail = EXTRA, _LENGTH.pack(len(packed)) + packed
     if len(job.args) > SMALL:
-        return flags | BODY, tail
-    return flags, tail + job.args
+        return flags | BODY, tail + job.id[-1:]
+    return flags, tail + job.args + job.id[-1:]
 
 
 def _pack_extra(job: Job) -> bytes:
@@ -223,13 +227,13 @@ def claimed_of(
         lane, policy = lanes[lane_id], policies[policy_id]
         if not flags & _UNUSUAL:
             return Claimed(
-                id, token, attempt + 1, lost, lane, policy, raw[HEAD_BYTES:], enq_hi << 32 | enq_lo,
+                id, token, attempt + 1, lost, lane, policy, raw[HEAD_BYTES:-1], enq_hi << 32 | enq_lo,
                 due_hi << 32 | due_lo, now_ms, held, None, 1, (), b"", None, probe, NO_INPUTS,
             )  # fmt: skip
         rare, extra, at = parts_of(raw, flags)
     except (KeyError, *SPOILT):
         return None
-    args = beside.args if flags & BODY else raw[at:]
+    args = beside.args if flags & BODY else raw[at:-1]
     if args is None:
         return None
     return Claimed(

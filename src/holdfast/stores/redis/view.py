@@ -66,7 +66,7 @@ def view_of(id: bytes, parts: Parts, lanes: Lanes, policies: Policies) -> JobVie
         state=state,
         lane=lanes.get(head.lane, NOWHERE),
         policy=policies.get(head.policy) or Policy(),
-        args=(parts.args or b"") if head.flags & BODY else parts.raw[at:],
+        args=(parts.args or b"") if head.flags & BODY else parts.raw[at:-1],
         attempt=attempt,
         lost=head.lost,
         enqueued_at_ms=head.enqueued_ms,

@@ -24,16 +24,18 @@ local function belongs(raw, item, lane)
   return byte(raw, 2) == READY and sub(raw, 29, 36) == lane.id and sub(raw, 17, 22) == sub(item, 1, 6)
 end
 
+-- Eight fields from the start: a table that grows is made anew.
 local function row_of(item, id, raw, running, lane, aside)
-  local row = { item = item, id = id, aside = aside }
   -- Cancelled, replaced, moved or already running: the item has outlived its job's stay in this lane.
-  if raw and not running and belongs(raw, item, lane) then
-    row.raw = raw
-    if #raw >= 56 then
-      row.flags, row.lost = byte(raw, 3) * 256 + byte(raw, 4), byte(raw, 7) * 256 + byte(raw, 8)
-    end
+  if not raw or running or not belongs(raw, item, lane) then
+    return { item = item, id = id, aside = aside }
   end
-  return row
+  local flags, lost = nil, 0
+  if #raw >= 56 then
+    local high, low, _, _, lost_high, lost_low = byte(raw, 3, 8)
+    flags, lost = high * 256 + low, lost_high * 256 + lost_low
+  end
+  return { item = item, id = id, aside = aside, raw = raw, flags = flags, lost = lost, lease = false, stays = false }
 end
 
 -- Read the fronts of several lanes ({lane, n} each) with one look at their records.
@@ -74,9 +76,9 @@ function front.seen(lane, n)
 end
 
 -- A row that cannot run leaves its job's record as it should be: expired ones are cancelled, unreadable ones are buried.
-function front.leaves(row)
+function front.leaves(row, lane)
   if row.flags == nil or byte(row.raw, 1) ~= 1 then
-    graph.bury_waiting(row.id, UNDECODABLE)
+    graph.bury_waiting(row.id, UNDECODABLE, row.item, lane.id)
     return true
   end
   if record.has(row.flags, RARE) then

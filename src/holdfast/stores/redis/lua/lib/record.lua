@@ -27,7 +27,7 @@ function record.open(id, raw)
     end
     at = at + 4 + n
   end
-  r.tail = sub(raw, at) -- extra and arguments, as they are
+  r.tail = sub(raw, at) -- extra, arguments and one byte of the id (see record.py), as they are
   return r
 end
 

@@ -115,7 +115,7 @@ function storing.other(run, id, seq, tail, meta, parents)
   return state
 end
 
--- The arguments of a tail, without the part before them.
+-- The arguments of a tail (and its last byte), without the part before them.
 local function arguments(flags, tail)
   return record.has(flags, EXTRA) and sub(tail, 5 + struct.unpack(">I4", tail)) or tail
 end

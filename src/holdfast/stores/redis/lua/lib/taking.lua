@@ -244,6 +244,9 @@ end
 
 local function costs_of(rows, gates)
   local rated, costs = false, {}
+  if #gates == 0 then
+    return costs
+  end
   for _, each in ipairs(gates) do
     rated = rated or each.rule.interval_us ~= nil
   end
@@ -278,7 +281,7 @@ local function start(lane, rows)
   local class, usable, slots = tx.class(lane.kind), {}, t.slots
   for _, row in ipairs(rows) do
     if row.raw then
-      local leaves = front.leaves(row)
+      local leaves = front.leaves(row, lane)
       if not leaves and row.lost > 0 and slots <= 0 then
         row.stays = true -- a suspect is started at once or not taken at all
         skip_lane(lane.id)
@@ -301,7 +304,7 @@ local function start(lane, rows)
       skip_lane(lane.id)
     end
     for i = admitted + 1, #usable do
-      usable[i].stays, usable[i], costs[i] = true, nil, nil
+      usable[i].stays, costs[i], usable[i] = true, nil, nil
     end
   end
   front.remove(lane, rows)
@@ -313,9 +316,10 @@ local function start(lane, rows)
     cover(row)
     suspects = suspects + (row.lost > 0 and 1 or 0)
   end
-  local probe = charge(usable, gates, costs)
+  if charge(usable, gates, costs) then
+    usable[1].probe = true -- a half-open breaker lets one job through
+  end
   for _, row in ipairs(usable) do
-    row.probe = probe
     t.rows[#t.rows + 1] = row
   end
   t.left = t.left - admitted

@@ -2,6 +2,9 @@
 -- Every script begins with tx.begin() and ends, if it wrote anything, with tx.finish().
 
 local LAYOUT = 1
+-- Hashes that are asked by field, many times per call. Small ones are packed and searched from end to end, unless they
+-- hold one long value: so each gets one, under an empty name, when the store is first written to.
+local UNPACKED = { "run", "tn", "ls", "sl", "lj", "ln" }
 
 tx = {
   now = 0,
@@ -335,8 +338,14 @@ function tx.finish()
     wake.workers()
   end
   write_turns()
+  if not meta.layout then
+    for _, name in ipairs(UNPACKED) do
+      call("HSET", P .. name, "", string.rep("-", 65))
+    end
+    tx.set_meta("layout", LAYOUT)
+  end
   if meta.dirty then
-    local values = { "layout", LAYOUT }
+    local values = {}
     for name in pairs(meta.dirty) do
       values[#values + 1] = name
       values[#values + 1] = base.text(meta[name])
