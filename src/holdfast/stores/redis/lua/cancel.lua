@@ -3,7 +3,7 @@
 -- Args: now · force 0|1 · reason · ids (16 bytes each)
 -- Answer: one character per id: c cancelled, a asked to stop, f finished before, "-" no such job.
 -- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
--- Uses: base record gate signature wake lanes tx unique ending graph settling
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph outcome settling
 local refused = tx.begin()
 if refused then
   return refused
@@ -17,7 +17,7 @@ local function stop(r)
     tx.tell_cancel(unpack_(lease)[1])
   end
   if force then
-    settling.revoke(r, reason)
+    outcome.revoke(r, reason)
     return "c"
   end
   r.flags, r.rare.r = record.with(r.flags, CANCELLING), reason

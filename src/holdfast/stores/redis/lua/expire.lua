@@ -4,7 +4,7 @@
 -- Args: now limit
 -- Answer: how many jobs were taken back.
 -- Bounds: `limit` jobs taken back, `limit` jobs cancelled, 64 sessions; the gates that drain.
--- Uses: base record gate signature wake lanes tx unique ending graph settling holding
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph outcome settling holding
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
 local CALM = 15000 -- one lease time
@@ -22,7 +22,7 @@ local function silent(since)
   local taken = 0
   for _, session in ipairs(call("ZRANGEBYSCORE", P .. "S!", "-inf", base.text(since), "LIMIT", 0, SESSIONS)) do
     local records = holding.records(holding.tokens(session), limit - taken)
-    settling.take_back(records, session, "session " .. session .. " went silent")
+    outcome.take_back(records, session, "session " .. session .. " went silent")
     taken = taken + #records
     if taken >= limit then
       return taken
@@ -40,7 +40,7 @@ local function overdue(most)
   local by = base.text(tx.now - (tx.meta("shift") or 0))
   local tokens = call("ZRANGEBYSCORE", P .. "H", "-inf", by, "LIMIT", 0, most)
   local records = holding.records(tokens, most)
-  settling.take_back(records, "", "the lease passed its hard deadline")
+  outcome.take_back(records, "", "the lease passed its hard deadline")
   if #records == 0 and #tokens > 0 then
     base.chunked("ZREM", P .. "H", tokens) -- leases without jobs must not stand before others
   end
@@ -73,9 +73,9 @@ end
 -- A draining queue, task or store with nothing left ends paused.
 local function drained()
   local keys, open = call("SMEMBERS", P .. "dr"), {}
-  tx.load_gates(keys)
+  gating.load(keys)
   for _, key in ipairs(keys) do
-    local kind, found = string.match(key, "^(%a+):?"), tx.gate(key)
+    local kind, found = string.match(key, "^(%a+):?"), gating.get(key)
     if found and found.draining and not found.paused and (key == "all" or kind == "queue" or kind == "task") then
       open[#open + 1] = key
     end
@@ -83,7 +83,7 @@ local function drained()
   local counts = #open > 0 and alive()
   for _, key in ipairs(open) do
     if (counts[key] or 0) == 0 then
-      tx.edit(key).paused = { by = "drain", reason = "drained", at_ms = tx.now }
+      gating.edit(key).paused = { by = "drain", reason = "drained", at_ms = tx.now }
     end
   end
 end

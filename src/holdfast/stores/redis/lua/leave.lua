@@ -3,7 +3,7 @@
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.
--- Uses: base record gate signature wake lanes tx unique ending graph settling holding
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph outcome settling holding
 
 local refused = tx.begin()
 if refused then
@@ -11,7 +11,7 @@ if refused then
 end
 tx.insist()
 local records = holding.records(holding.tokens(ARGV[2]), LOTS)
-settling.release_all(records, ARGV[2])
+outcome.release_all(records, ARGV[2])
 holding.forget(ARGV[2])
 tx.finish()
 return #records

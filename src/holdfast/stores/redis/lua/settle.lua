@@ -9,7 +9,7 @@
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 -- Bounds: the transitions given; 256 released children per parent and 4,000 dependents in all (the rest in fan), and
 --   twice as many old jobs as were settled, erased.
--- Uses: base record gate signature wake lanes tx unique ledger ending graph erasing settling
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing outcome settling
 local refused = tx.begin()
 if refused then
   return refused
@@ -77,7 +77,7 @@ for at = 1, #groups, 10 do
       local r = record.open(id, raw)
       if r then
         r.running = running
-        now_in[id] = settling.one(s, r, read(kind))
+        now_in[id] = outcome.one(s, r, read(kind))
       end
       answers[i] = r and char(48 + now_in[id]) or "-"
     end
@@ -91,7 +91,7 @@ local answer = table.concat(answers)
 tx.insist()
 settling.write(s)
 for _, each in pairs(s.queues) do
-  if each[1] ~= DEAD then
+  if each[1] ~= DEAD and call("ZCARD", P .. "F:" .. each[1] .. each[2]) > keep then
     erasing.trim(each[2], each[1], keep, 2 * #ids)
   end
 end
