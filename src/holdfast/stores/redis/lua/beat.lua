@@ -4,7 +4,7 @@
 --       then id token kind name body of each note
 -- Answer: fresh(1|0), then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
--- Uses: base record gate signature wake lanes tx settling holding
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar settling holding
 
 local refused = tx.begin()
 if refused then

@@ -6,7 +6,7 @@
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them.
 -- Bounds: 1,024 jobs, 256 looks at the active lanes, 64 due gates, 512 due jobs, 256 released children.
--- Uses: base record gate fair signature wake lanes tx unique ledger erasing ending graph front taking
+-- Uses: base record gate fair signature wake tx gating seats lanes waiting calendar unique ledger erasing ending graph front taking sharing merging
 local refused = tx.begin()
 if refused then
   return refused
@@ -102,14 +102,14 @@ if known.ear ~= ear then
   call("HSET", P .. "s:" .. session, "ear", ear)
 end
 
-local more_due = lanes.open_due()
+local more_due = calendar.open_due()
 if call("EXISTS", P .. "fan") == 1 then
   more_due = graph.fan_out() or more_due
 end
 local taken = taking.begin(sig, limit, slots, least)
 local again = taking.fill() or (more_due and #taken.rows < limit)
 if #taken.rows == 0 then
-  local instant = lanes.next_instant()
+  local instant = calendar.next_instant()
   if taken.reopening then
     instant = min(instant or taken.reopening, taken.reopening)
   end

@@ -8,7 +8,7 @@
 --   is a flat list of index, id for jobs that another one stands for. {"draining", index, gate} or
 --   {"parent", index, id}: nothing was stored.
 -- Bounds: the 20,000 jobs of a call.
--- Uses: base record gate fair change signature wake lanes tx unique ledger erasing ending graph storing
+-- Uses: base record gate fair change signature wake tx gating seats lanes waiting calendar unique ledger erasing ending graph storing
 local refused = tx.begin()
 if refused then
   return refused
@@ -54,15 +54,15 @@ for _, def in ipairs(defs) do
     places[#places + 1] = class.gates[i]
   end
 end
-tx.load_gates(places)
+gating.load(places)
 for _, key in ipairs(places) do
-  local found = tx.gate(key)
+  local found = gating.get(key)
   if found and found.draining then
     draining[key], careful = true, true
   end
 end
 
-local gone = erasing.remembered(ids)
+local gone = call("EXISTS", P .. "GL") == 1 and erasing.remembered(ids) or {}
 local known, alias, taken, replaces, new = {}, {}, {}, {}, {} -- by id, but for `taken` (by key) and `replaces` (by index)
 
 local NO_META = { parents = {} }

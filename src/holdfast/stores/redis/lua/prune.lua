@@ -4,7 +4,7 @@
 --   (each "" = for ever) · stage · cursor
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
 -- Bounds: `limit` rows of each sort, about 100 queues or 500 gates looked at, 10,000 sessions, 4,000 dependents.
--- Uses: base record gate signature wake lanes tx unique ledger ending graph erasing
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing
 local refused = tx.begin()
 if refused then
   return refused
@@ -68,7 +68,7 @@ local function gates(found)
   for i, count in ipairs(base.mget(P .. "gn", keys)) do
     local key = keys[i]
     if not count and bodies[key] and gate.is_blank(gate.decode(bodies[key], key), tx.now) then
-      tx.drop_gate(key)
+      gating.drop(key)
       removed, bodies[key] = removed + 1, nil -- a scan may show the same key twice
     end
   end

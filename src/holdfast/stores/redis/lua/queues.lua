@@ -4,7 +4,7 @@
 -- Args: now
 -- Answer: queue, instant (nil when nothing is ready) of each.
 -- Bounds: LANES lanes of a queue, LOOK items of a lane; beyond them the oldest job that was seen is answered.
--- Uses: base record gate fair signature wake lanes tx
+-- Uses: base record tx front
 
 local LANES, PAGE, LOOK = 256, 32, 64
 
@@ -15,16 +15,9 @@ end
 
 -- Since when the first job of a lane is ready; nil when none of its first items stands for a ready job.
 local function head(lane)
-  local items = lanes.front(lane, LOOK)
-  local ids = {}
-  for i, item in ipairs(items) do
-    ids[i] = sub(item, 13)
-  end
-  local found = record.load_all(ids)
-  for i, id in ipairs(ids) do
-    local r = found[id]
-    if r and r.state == READY and not r.running and r.lane == lane.id and record.item(r) == items[i] then
-      return r.due
+  for _, row in ipairs(front.read(lane, LOOK)) do
+    if row.raw then
+      return base.n6(row.item, 1)
     end
   end
   return nil

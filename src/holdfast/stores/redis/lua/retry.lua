@@ -4,7 +4,7 @@
 -- Args: now · delay_ms · ids (16 bytes each) · new arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
 -- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
--- Uses: base record gate signature wake lanes tx unique ending graph
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph
 local refused = tx.begin()
 if refused then
   return refused
@@ -45,7 +45,7 @@ local function again(r, lane)
   if r.state == READY then
     lanes.add(lane, { record.item(r) })
   else
-    lanes.schedule(lane, record.item(r))
+    calendar.schedule(lane, record.item(r))
   end
   if old == DEAD and record.has(r.flags, KIDS) then
     graph.revive_children(r.id)

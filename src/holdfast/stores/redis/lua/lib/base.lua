@@ -17,15 +17,17 @@ local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 
 -- The rooms, which refer to each other. Each is furnished when something in it is first asked for: most calls enter
 -- few of them, and making all their functions anew for each call would take longer than most calls do.
-local base, record, gate, fair, signature, wake, lanes, tx = {}
-local change, holding, unique, ledger, erasing, ending, graph, settling, front, taking, storing
+local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
+local change, holding, unique, ledger, erasing, ending, graph, outcome, settling, front, taking, sharing, merging, storing
+
+local unfurnished = {
+  __index = function(room, name)
+    return room[1]()[name]
+  end,
+}
 
 local function later(furnish)
-  return setmetatable({}, {
-    __index = function(_, name)
-      return furnish()[name]
-    end,
-  })
+  return setmetatable({ furnish }, unfurnished)
 end
 
 -- A number below 2^48 as six bytes whose order is the order of the numbers.

@@ -28,15 +28,15 @@ end
 function change.apply(changes)
   local answers = {}
   for i, each in ipairs(changes) do
-    answers[i] = gate.encode(gate.change(tx.edit(each.key), each, tx.now))
+    answers[i] = gate.encode(gate.change(gating.edit(each.key), each, tx.now))
   end
   return answers
 end
 
 -- Make a limit or breaker that jobs name known (a core.gate.GateRule map); an operator's rule stays.
 function change.declare(rule)
-  local known = tx.gate(rule.key)
+  local known = gating.get(rule.key)
   if not known or (known.declared ~= false and not same_rule(known.rule, rule)) then
-    gate.change(tx.edit(rule.key), { key = rule.key, rule = rule, declared = true }, tx.now)
+    gate.change(gating.edit(rule.key), { key = rule.key, rule = rule, declared = true }, tx.now)
   end
 end

@@ -81,7 +81,7 @@ function front.leaves(row, lane)
     graph.bury_waiting(row.id, UNDECODABLE, row.item, lane.id)
     return true
   end
-  if record.has(row.flags, RARE) then
+  if row.flags % (2 * RARE) >= RARE then
     local expires = record.open(row.id, row.raw).rare.e
     if expires and expires <= tx.now then
       graph.cancel_waiting(row.id, "expired")

@@ -70,7 +70,7 @@ local function release(ids)
       call("ZREM", P .. "bl", r.id)
       tx.move(ending.class(r), BLOCKED, r.state)
       if r.state == SCHEDULED then
-        lanes.schedule(lane, record.item(r))
+        calendar.schedule(lane, record.item(r))
       else
         local heap = by_lane[r.lane] or {}
         heap[#heap + 1], by_lane[r.lane] = record.item(r), heap

@@ -68,7 +68,7 @@ function storing.plain(run, id, seq, tail)
   if run.state == READY then
     wait_ready(lane, base.b6(run.due) .. seq6 .. id)
   else
-    lanes.schedule(lane, base.b6(run.due) .. seq6 .. id)
+    calendar.schedule(lane, base.b6(run.due) .. seq6 .. id)
   end
   index_expiry(run, id)
   return true
@@ -110,7 +110,7 @@ function storing.other(run, id, seq, tail, meta, parents)
   elseif state == READY then
     wait_ready(lane, item)
   elseif state == SCHEDULED then
-    lanes.schedule(lane, item)
+    calendar.schedule(lane, item)
   end
   return state
 end
@@ -158,7 +158,7 @@ function storing.replace(target, run, tail, meta)
   tx.count_lane(old.id, -1)
   tx.count_lane(lane.id, 1)
   if state == SCHEDULED then
-    lanes.schedule(lane, record.item(r))
+    calendar.schedule(lane, record.item(r))
   elseif state == READY and not stays then
     wait_ready(lane, record.item(r))
   end

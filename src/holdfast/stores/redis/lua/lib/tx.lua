@@ -13,9 +13,10 @@ tx = {
   counts = {},
   lane_jobs = {},
   tells = {}, -- ear -> messages
-  told = false,
+  gated = false, -- gates were looked at
+  seated = false, -- turns were looked at
 }
-local meta, turns, gates, changed, touched, shut, classes = {}, {}, {}, {}, {}, {}, {}
+local meta, classes = {}, {}
 
 -- -- the clock
 
@@ -136,100 +137,6 @@ function tx.read_class(kind, raw)
   return class
 end
 
-local function read_turn(raw)
-  if not raw then
-    return false
-  end
-  local at, left, seats = string.match(raw, "^(%d+) (%d+) (%d+)$")
-  return { turn = tonumber(at), left = tonumber(left), seats = tonumber(seats) }
-end
-
--- Where a member or ring stands: {turn, left, seats}; nil while it has no seat.
-function tx.turn(id)
-  local turn = turns[id]
-  if turn == nil then
-    turn = read_turn(call("HGET", P .. "tn", id))
-    turns[id] = turn
-  end
-  return turn or nil
-end
-
--- Read several turns at once.
-function tx.load_turns(ids)
-  local missing = {}
-  for _, id in ipairs(ids) do
-    if turns[id] == nil then
-      missing[#missing + 1] = id
-    end
-  end
-  for i, raw in ipairs(base.mget(P .. "tn", missing)) do
-    turns[missing[i]] = read_turn(raw)
-  end
-end
-
-function tx.put_turn(id, turn)
-  turn.dirty = true
-  turns[id] = turn
-end
-
--- How many jobs a turn of this queue or group is worth.
-function tx.weight(name)
-  if tx.weighed == nil then
-    tx.weighed = call("EXISTS", P .. "wgt") == 1
-  end
-  return tx.weighed and tonumber(call("HGET", P .. "wgt", name) or 1) or 1
-end
-
--- Read several gates at once.
-function tx.load_gates(keys)
-  local missing = {}
-  for _, key in ipairs(keys) do
-    if gates[key] == nil then
-      missing[#missing + 1] = key
-      gates[key] = false
-    end
-  end
-  for i, raw in ipairs(base.mget(P .. "g", missing)) do
-    if raw then
-      gates[missing[i]] = gate.decode(raw, missing[i])
-    end
-  end
-end
-
--- The gate of that key, or nil.
-function tx.gate(key)
-  if gates[key] == nil then
-    tx.load_gates({ key })
-  end
-  return gates[key] or nil
-end
-
--- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.
-function tx.edit(key)
-  local found = tx.gate(key)
-  if found and not changed[key] and gate.room(found, tx.now) <= 0 then
-    shut[key] = true
-  end
-  if not found then
-    found = { rule = { key = key } }
-    gates[key] = found
-  end
-  changed[key], touched[key] = true, true
-  return found
-end
-
--- Look again at the end whether those who wait at this gate can go on.
-function tx.touch(key)
-  touched[key] = true
-end
-
--- Forget a gate.
-function tx.drop_gate(key)
-  gates[key], changed[key], touched[key] = false, nil, nil
-  call("HDEL", P .. "g", key)
-  call("ZREM", P .. "T", "g" .. key)
-end
-
 -- -- telling
 
 -- Leave a message for an ear; it is sent when the script ends.
@@ -269,61 +176,11 @@ end
 
 -- -- the end
 
--- Say when time alone may open a gate that lanes wait at; nil takes it off the list.
-function tx.arm(key, opens)
-  if opens then
-    call("ZADD", P .. "T", opens, "g" .. key)
-  else
-    call("ZREM", P .. "T", "g" .. key)
-  end
-end
-
-local function settle_gates()
-  local opened = {}
-  for key in pairs(shut) do
-    local free = gate.room(gates[key], tx.now)
-    if free > 0 then
-      opened[key] = min(free, 64)
-      opened[1] = true
-    end
-  end
-  if opened[1] then
-    lanes.wake_classes(opened)
-  end
-  local keys = {}
-  for key in pairs(touched) do
-    keys[#keys + 1] = key
-  end
-  table.sort(keys)
-  for _, key in ipairs(keys) do
-    if sub(key, 1, 6) == "limit:" then
-      tx.arm(key, lanes.wake(key))
-    end
-    if changed[key] then
-      local body = gates[key]
-      call("HSET", P .. "g", key, gate.encode(body))
-      call(body.draining and "SADD" or "SREM", P .. "dr", key)
-    end
-  end
-end
-
-local function write_turns()
-  local sitting, left = {}, {}
-  for id, turn in pairs(turns) do
-    if turn and turn.dirty and turn.seats > 0 then
-      local n = #sitting
-      sitting[n + 1], sitting[n + 2] = id, string.format("%.0f %.0f %.0f", turn.turn, turn.left, turn.seats)
-    elseif turn and turn.dirty then
-      left[#left + 1] = id
-    end
-  end
-  base.chunked("HSET", P .. "tn", sitting)
-  base.chunked("HDEL", P .. "tn", left)
-end
-
 -- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
 function tx.finish()
-  settle_gates()
+  if tx.gated then
+    gating.settle()
+  end
   for lane_id, count in pairs(tx.lane_jobs) do
     if count ~= 0 then
       lanes.count(lane_id, count)
@@ -337,7 +194,9 @@ function tx.finish()
   if next(tx.ready) or next(tx.timers) then
     wake.workers()
   end
-  write_turns()
+  if tx.seated then
+    seats.write()
+  end
   if not meta.layout then
     for _, name in ipairs(UNPACKED) do
       call("HSET", P .. name, "", string.rep("-", 65))

@@ -1,0 +1,78 @@
+-- What time alone brings: scheduled jobs that become due, and gates that open.
+
+local GATES = 64 -- due gates and levels that one step opens
+local PROMOTE = 512 -- due jobs that one step makes ready
+
+calendar = {}
+
+-- Put a job on the schedule.
+function calendar.schedule(lane, item)
+  local due = base.n6(item, 1)
+  call("ZADD", P .. "Z:" .. lane.prio, 0, item)
+  call("ZADD", P .. "T", "LT", due, "z" .. lane.prio)
+  tx.note_timer(lane.id, due)
+end
+
+-- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first. True when more is due.
+function calendar.open_due()
+  local due = call("ZRANGEBYSCORE", P .. "T", "-inf", base.text(tx.now), "LIMIT", 0, GATES)
+  local levels, keys = {}, {}
+  for _, name in ipairs(due) do
+    if sub(name, 1, 1) == "z" then
+      levels[#levels + 1] = tonumber(sub(name, 2))
+    else
+      keys[#keys + 1] = sub(name, 2)
+    end
+  end
+  if #keys > 0 then
+    gating.load(keys)
+    waiting.wake_now(keys)
+  end
+  table.sort(levels)
+  local left = PROMOTE
+  for _, level in ipairs(levels) do
+    left = left - calendar.promote(level, left)
+  end
+  return #due == GATES or left <= 0
+end
+
+-- Make at most `limit` due jobs of one level ready; how many it looked at.
+function calendar.promote(level, limit)
+  if limit <= 0 then
+    return 0
+  end
+  local key = P .. "Z:" .. level
+  local items = call("ZRANGEBYLEX", key, "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
+  local ids, by_lane = {}, {}
+  for i, item in ipairs(items) do
+    ids[i] = sub(item, 13)
+  end
+  base.chunked("ZREM", key, items)
+  local found = record.load_all(ids)
+  for i, id in ipairs(ids) do
+    local r = found[id]
+    if r and r.state == SCHEDULED and not r.running and r.due == base.n6(items[i], 1) then
+      r.state = READY
+      record.save(r)
+      local heap = by_lane[r.lane] or {}
+      heap[#heap + 1], by_lane[r.lane] = items[i], heap
+    end
+  end
+  for lane_id, heap in pairs(by_lane) do
+    local lane = lanes.get(lane_id)
+    tx.move(tx.class(lane.kind), SCHEDULED, READY, #heap)
+    lanes.add(lane, heap)
+  end
+  local first = call("ZRANGE", key, 0, 0)[1]
+  if first then
+    call("ZADD", P .. "T", base.n6(first, 1), "z" .. level)
+  else
+    call("ZREM", P .. "T", "z" .. level)
+  end
+  return #items
+end
+
+-- The earliest instant at which time alone makes something runnable; nil when there is none.
+function calendar.next_instant()
+  return tonumber(call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2])
+end

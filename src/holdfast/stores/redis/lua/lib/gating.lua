@@ -1,0 +1,94 @@
+-- The gates that one verb reads and changes, each read once; what waits at them is looked at when the verb ends.
+
+gating = {}
+tx.gated = true -- tx.finish settles the gates
+local gates, changed, touched, shut = {}, {}, {}, {}
+
+-- Read several gates at once.
+function gating.load(keys)
+  local missing = {}
+  for _, key in ipairs(keys) do
+    if gates[key] == nil then
+      missing[#missing + 1] = key
+      gates[key] = false
+    end
+  end
+  for i, raw in ipairs(base.mget(P .. "g", missing)) do
+    if raw then
+      gates[missing[i]] = gate.decode(raw, missing[i])
+    end
+  end
+end
+
+-- The gate of that key, or nil.
+function gating.get(key)
+  if gates[key] == nil then
+    gating.load({ key })
+  end
+  return gates[key] or nil
+end
+
+-- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.
+function gating.edit(key)
+  local found = gating.get(key)
+  if found and not changed[key] and gate.room(found, tx.now) <= 0 then
+    shut[key] = true
+  end
+  if not found then
+    found = { rule = { key = key } }
+    gates[key] = found
+  end
+  changed[key], touched[key] = true, true
+  return found
+end
+
+-- Look again at the end whether those who wait at this gate can go on.
+function gating.touch(key)
+  touched[key] = true
+end
+
+-- Forget a gate.
+function gating.drop(key)
+  gates[key], changed[key], touched[key] = false, nil, nil
+  call("HDEL", P .. "g", key)
+  call("ZREM", P .. "T", "g" .. key)
+end
+
+-- Say when time alone may open a gate that lanes wait at; nil takes it off the list.
+function gating.arm(key, opens)
+  if opens then
+    call("ZADD", P .. "T", opens, "g" .. key)
+  else
+    call("ZREM", P .. "T", "g" .. key)
+  end
+end
+
+-- Write the gates that changed; whoever can go on because of them is woken, and who cannot is timed.
+function gating.settle()
+  local opened = {}
+  for key in pairs(shut) do
+    local free = gate.room(gates[key], tx.now)
+    if free > 0 then
+      opened[key] = min(free, 64)
+      opened[1] = true
+    end
+  end
+  if opened[1] then
+    waiting.wake_classes(opened)
+  end
+  local keys = {}
+  for key in pairs(touched) do
+    keys[#keys + 1] = key
+  end
+  table.sort(keys)
+  for _, key in ipairs(keys) do
+    if sub(key, 1, 6) == "limit:" then
+      gating.arm(key, waiting.wake(key))
+    end
+    if changed[key] then
+      local body = gates[key]
+      call("HSET", P .. "g", key, gate.encode(body))
+      call(body.draining and "SADD" or "SREM", P .. "dr", key)
+    end
+  end
+end

@@ -1,0 +1,102 @@
+-- The jobs of a member with several lanes, in order of (due, arrival) across them: a merge that reads as little as it can.
+
+local FIRST_PIECE = 4
+
+merging = {}
+
+-- A stream gives the rows of one lane in order, read in growing pieces: with many lanes most need only their first.
+local function refill(stream)
+  local size = min(stream.size, stream.most)
+  local rows, all = front.read(stream.lane, size)
+  stream.rows, stream.all, stream.size = rows, all, stream.size * 4
+end
+
+local function head(stream)
+  local row = stream.rows[stream.at]
+  if not row and not stream.all and #stream.rows < stream.most then
+    refill(stream)
+    row = stream.rows[stream.at]
+  end
+  if not row then
+    return false
+  end
+  stream.due, stream.seq = struct.unpack(">I6I6", row.item)
+  return true
+end
+
+local function sooner(a, b)
+  return a.due < b.due or (a.due == b.due and a.seq < b.seq)
+end
+
+-- Keep the heap in order after its first element has changed.
+local function sift(heap)
+  local at, size = 1, #heap
+  while true do
+    local least = at
+    for child = 2 * at, min(2 * at + 1, size) do
+      if sooner(heap[child], heap[least]) then
+        least = child
+      end
+    end
+    if least == at then
+      return
+    end
+    heap[at], heap[least], at = heap[least], heap[at], least
+  end
+end
+
+-- Take up to `count` jobs of a member that has several lanes; how many it was.
+function merging.take(members_lanes, count)
+  local t = taking.claim
+  local heap, streams = {}, {}
+  for _, each in ipairs(members_lanes) do
+    local lane = lanes.get(each.id)
+    local most = taking.allowance(lane, count)
+    if most > 0 then
+      local stream = { lane = lane, most = most, size = FIRST_PIECE, at = 1, rows = {}, chosen = 0 }
+      streams[#streams + 1] = stream
+      if head(stream) then
+        heap[#heap + 1] = stream
+      end
+    end
+  end
+  table.sort(heap, sooner)
+  for _ = 1, count do
+    local stream = heap[1]
+    if not stream then
+      break
+    end
+    stream.chosen, stream.at = stream.chosen + 1, stream.at + 1
+    if not head(stream) then
+      heap[1] = heap[#heap]
+      heap[#heap] = nil
+    end
+    sift(heap)
+  end
+  local first, taken = #t.rows + 1, 0
+  for _, stream in ipairs(streams) do
+    local chosen = {}
+    for i = 1, stream.chosen do
+      chosen[i] = stream.rows[i]
+    end
+    local given = #chosen > 0 and taking.start(stream.lane, chosen) or 0
+    if given > 0 and stream.lane.multi then
+      call("ZADD", P .. "A:" .. stream.lane.kind .. stream.lane.member, "XX", tx.now, stream.lane.id)
+    end
+    if stream.all and lanes.empty(stream.lane) then
+      taking.rest(stream.lane)
+    end
+    taken = taken + given
+  end
+  local mine = {}
+  for i = first, #t.rows do
+    mine[#mine + 1] = t.rows[i]
+  end
+  table.sort(mine, function(a, b)
+    return base.before(a.item, b.item)
+  end)
+  for i, row in ipairs(mine) do
+    t.rows[first + i - 1] = row
+  end
+  return taken
+end

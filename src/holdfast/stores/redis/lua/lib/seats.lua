@@ -1,0 +1,168 @@
+-- Who takes turns: a member (a group, or all ungrouped jobs) has a seat in the line of each class that it has active
+-- lanes of. However many lanes a member has, its turn moves with a few seats.
+
+seats = {}
+tx.seated = true -- tx.finish writes the turns
+local turns, weighed = {}, nil
+
+local function read_turn(raw)
+  if not raw then
+    return false
+  end
+  local at, left, seats = string.match(raw, "^(%d+) (%d+) (%d+)$")
+  return { turn = tonumber(at), left = tonumber(left), seats = tonumber(seats) }
+end
+
+-- Where a member or ring stands: {turn, left, seats}; nil while it has no seat.
+function seats.turn(id)
+  local turn = turns[id]
+  if turn == nil then
+    turn = read_turn(call("HGET", P .. "tn", id))
+    turns[id] = turn
+  end
+  return turn or nil
+end
+
+-- Read several turns at once.
+function seats.load_turns(ids)
+  local missing = {}
+  for _, id in ipairs(ids) do
+    if turns[id] == nil then
+      missing[#missing + 1] = id
+    end
+  end
+  for i, raw in ipairs(base.mget(P .. "tn", missing)) do
+    turns[missing[i]] = read_turn(raw)
+  end
+end
+
+function seats.put_turn(id, turn)
+  turn.dirty = true
+  turns[id] = turn
+end
+
+-- True when some queue or group has a weight of its own.
+function seats.weighed()
+  if weighed == nil then
+    weighed = call("EXISTS", P .. "wgt") == 1
+  end
+  return weighed
+end
+
+-- How many jobs a turn of this queue or group is worth.
+function seats.weight(name)
+  return seats.weighed() and tonumber(call("HGET", P .. "wgt", name) or 1) or 1
+end
+
+-- -- seats
+
+local function seats_key(lane)
+  return P .. "S:" .. lane.kind .. char(lane.prio)
+end
+
+local function add_seats(id, count)
+  local turn = seats.turn(id)
+  turn.seats = turn.seats + count
+  seats.put_turn(id, turn)
+end
+
+-- The lane is active: its member has a place in the line of its class.
+local function take(lane, turn)
+  if lane.multi then
+    call("ZADD", P .. "A:" .. lane.kind .. lane.member, tx.now, lane.id)
+  end
+  if call("ZADD", seats_key(lane), "NX", turn, lane.member) == 1 then
+    if not lane.multi then
+      call("HSET", P .. "sl", lane.kind .. lane.member, lane.id)
+    end
+    call("ZADD", P .. "act", 0, char(lane.prio) .. lane.ring .. lane.kind)
+    add_seats(lane.member, 1)
+    add_seats(lane.ring, 1)
+  end
+end
+
+-- With the last active lane of its kind a member gives up its place.
+function seats.leave(lane)
+  if lane.multi then
+    local key = P .. "A:" .. lane.kind .. lane.member
+    call("ZREM", key, lane.id)
+    if call("EXISTS", key) == 1 then
+      return
+    end
+  end
+  local key = seats_key(lane)
+  if call("ZREM", key, lane.member) == 1 then
+    call("HDEL", P .. "sl", lane.kind .. lane.member)
+    add_seats(lane.member, -1)
+    add_seats(lane.ring, -1)
+    if call("EXISTS", key) == 0 then
+      call("ZREM", P .. "act", char(lane.prio) .. lane.ring .. lane.kind)
+    end
+  end
+end
+
+-- Lanes of a class at one priority, least recently served member first: {id, member, turn}; and the last turn in view
+-- when there are more than `n` members, whose lanes may be seen in part.
+function seats.line(kind, prio, n)
+  local seats, fields, out = call("ZRANGE", P .. "S:" .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
+  for i = 1, #seats, 2 do
+    fields[#fields + 1] = kind .. seats[i]
+  end
+  for i, id in ipairs(base.mget(P .. "sl", fields)) do
+    local member, turn = seats[2 * i - 1], tonumber(seats[2 * i])
+    if id then
+      out[#out + 1] = { id = id, member = member, turn = turn, kind = kind }
+    else
+      for _, one in ipairs(call("ZRANGE", P .. "A:" .. kind .. member, 0, n - 1)) do
+        out[#out + 1] = { id = one, member = member, turn = turn, kind = kind }
+      end
+    end
+  end
+  return out, #fields == n and tonumber(seats[#seats]) or nil
+end
+
+-- Members whose turn is over go to the end of every line that they stand in; `moves` is turn, member, turn, member…
+function seats.move(ring, prio, moves)
+  if #moves == 0 then
+    return
+  end
+  for _, entry in ipairs(call("ZRANGEBYLEX", P .. "act", "[" .. char(prio) .. ring, "(" .. char(prio + 1))) do
+    if sub(entry, 2, 9) ~= ring then
+      return
+    end
+    local key = P .. "S:" .. sub(entry, 10, 17) .. char(prio)
+    for i = 1, #moves, MANY do
+      call("ZADD", key, "XX", unpack(moves, i, min(i + MANY - 1, #moves)))
+    end
+  end
+end
+
+-- What has no seat enters at the end of the round, or where `turn` says.
+function seats.enter(lane, turn)
+  local member, ring = seats.turn(lane.member), seats.turn(lane.ring)
+  local sits = member and member.seats > 0
+  if not sits then
+    turn = turn or tx.next_turn()
+    seats.put_turn(lane.member, { turn = turn, left = seats.weight(lanes.group(lane)), seats = 0 })
+  end
+  if not ring or ring.seats == 0 then
+    local weight = seats.weight("queue:" .. tx.class(lane.kind).queue)
+    seats.put_turn(lane.ring, { turn = turn or tx.next_turn(), left = weight, seats = 0 })
+  end
+  take(lane, seats.turn(lane.member).turn)
+end
+
+-- Write the turns that changed.
+function seats.write()
+  local sitting, left = {}, {}
+  for id, turn in pairs(turns) do
+    if turn and turn.dirty and turn.seats > 0 then
+      local n = #sitting
+      sitting[n + 1], sitting[n + 2] = id, string.format("%.0f %.0f %.0f", turn.turn, turn.left, turn.seats)
+    elseif turn and turn.dirty then
+      left[#left + 1] = id
+    end
+  end
+  base.chunked("HSET", P .. "tn", sitting)
+  base.chunked("HDEL", P .. "tn", left)
+end

@@ -1,0 +1,131 @@
+-- Shares a claim between queues and, within one, between its members: each has its turn.
+
+sharing = {}
+
+local function take(members_lanes, count)
+  if #members_lanes == 1 then
+    return taking.lane(lanes.get(members_lanes[1].id), count)
+  end
+  return merging.take(members_lanes, count)
+end
+
+local function by(list, field)
+  local groups, order = {}, {}
+  for _, each in ipairs(list) do
+    local key = each[field]
+    if not groups[key] then
+      groups[key] = {}
+      order[#order + 1] = key
+    end
+    local group = groups[key]
+    group[#group + 1] = each
+  end
+  return groups, order
+end
+
+-- Members or rings in the order of their turns, with what their turns are worth.
+local function ring_of(ids, name_of)
+  local ring = {}
+  seats.load_turns(ids)
+  for i, id in ipairs(ids) do
+    local turn, weight = seats.turn(id) or { turn = 0, left = 1 }, seats.weight(name_of(id))
+    ring[i] = { member = id, turn = turn.turn, left = max(1, min(turn.left, weight)), weight = weight, at = i }
+  end
+  table.sort(ring, function(a, b)
+    return a.turn < b.turn or (a.turn == b.turn and a.at < b.at)
+  end)
+  return ring
+end
+
+-- Who has had its turn goes to the end; what was moved is answered as turn, member, turn, member…
+local function advance(ring, served)
+  local moves = {}
+  for _, place in ipairs(fair.places(ring, served)) do
+    local turn = seats.turn(place.member)
+    if turn then
+      local at, n = turn.turn, #moves
+      if place.moves then
+        at = tx.next_turn()
+        moves[n + 1], moves[n + 2] = at, place.member
+      end
+      seats.put_turn(place.member, { turn = at, left = place.left, seats = turn.seats })
+    end
+  end
+  return moves
+end
+
+-- How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that.
+local function scarce(list, count)
+  local t = taking.claim
+  local most, least, seen = 0, count, {}
+  for _, each in ipairs(list) do
+    if not seen[each.kind] then
+      seen[each.kind] = true
+      local class = tx.class(each.kind)
+      local free = taking.room(taking.class_gates(class))
+      if taking.must_start(class) then
+        free = min(free, t.slots)
+      end
+      most, least = max(most, free), min(least, free)
+    end
+  end
+  return most < count and max(1, least) or count
+end
+
+local function take_from_ring(list, count, prio)
+  local t = taking.claim
+  local members, ids = by(list, "member")
+  local ring = ring_of(ids, function(id)
+    return seats.weighed() and lanes.group(lanes.get(members[id][1].id)) or ""
+  end)
+  local given = fair.share(scarce(list, count), ring)
+  local first, served, total, parts, longest, ahead = #t.rows, {}, 0, {}, 0, {}
+  for i, turn in ipairs(ring) do
+    local own = members[turn.member]
+    if given[i] > 0 and #own == 1 and not lanes.get(own[1].id).keyed then
+      ahead[#ahead + 1] = { lane = lanes.get(own[1].id), n = given[i] }
+    end
+  end
+  front.look(ahead)
+  for i, turn in ipairs(ring) do
+    local before = #t.rows
+    served[i] = given[i] > 0 and take(members[turn.member], given[i]) or 0
+    total = total + served[i]
+    parts[i] = { at = before, size = #t.rows - before }
+    longest = max(longest, parts[i].size)
+  end
+  if #ring > 1 then
+    -- One of each in turn, so that nobody's jobs wait behind a whole share of another's.
+    local mixed = {}
+    for n = 1, longest do
+      for _, part in ipairs(parts) do
+        if n <= part.size then
+          mixed[#mixed + 1] = t.rows[part.at + n]
+        end
+      end
+    end
+    for i, row in ipairs(mixed) do
+      t.rows[first + i] = row
+    end
+  end
+  if #ring > 1 or t.cut then
+    seats.move(list[1].ring, prio, advance(ring, served))
+  end
+  return total
+end
+
+-- Share the rest of the claim between queues, then between the members of each.
+function sharing.fairly(list, prio)
+  local t = taking.claim
+  local rings, ids = by(list, "ring")
+  local ring = ring_of(ids, function(id)
+    return "queue:" .. tx.class(rings[id][1].kind).queue
+  end)
+  local given, served = fair.share(scarce(list, t.left), ring), {}
+  for i, turn in ipairs(ring) do
+    served[i] = given[i] > 0 and take_from_ring(rings[turn.member], given[i], prio) or 0
+  end
+  if #ring > 1 then
+    advance(ring, served)
+  end
+end
