@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.field import Field
-from tests.servers.redis import RedisServer, running
+from tests.servers.redis import RedisServer, own
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
+def server() -> Iterator[RedisServer]:
     """A Redis as people run it, on disk and flushed every second."""
-    with running(RedisServer("redis-7", tmp_path / "redis", aof="everysec")) as server:
+    with own("redis-7", aof="everysec") as server:
         yield server
 
 

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from holdfast.core.state import State
 from tests.chaos.field import Field, WorkerProcess, starts_per_job
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisServer, own
 
 JOBS = 600
 # The outages: three seconds under the default lease, and one that outlives the leases of everybody (D6).
 WEATHER = [(3.0, 15_000), (7.0, 5_000)]
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """Flushed always, so that a kill costs nothing but time; what it costs otherwise is in test_rewind.py."""
+    with own("redis-7", aof="always") as server:
+        yield server
 
 
 @pytest.fixture

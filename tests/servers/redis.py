@@ -53,7 +53,7 @@ class RedisServer:
         self.folder = folder
         self.port = port or free_port()
         self._chosen = port is not None
-        self._aof = aof
+        self.aof = aof
         self._args = tuple(args)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -106,8 +106,8 @@ class RedisServer:
         """The options of its command line."""
         words = ["--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder), "--save", ""]
         words += ["--logfile", str(self.folder / "server.log")]
-        if self._aof:
-            words += ["--appendonly", "yes", "--appendfsync", self._aof]
+        if self.aof:
+            words += ["--appendonly", "yes", "--appendfsync", self.aof]
         return words + list(self._args)
 
     def stop(self) -> None:
@@ -122,6 +122,18 @@ class RedisServer:
         """Start it on the same port and data; one that still runs is ended in good order first."""
         self.stop()
         return self.start()
+
+    def kill_when_written(self) -> None:
+        """Kill it when its log holds all that it acknowledged.
+
+        A log that is flushed every second is not even written while a flush of the disk is under way (for up to two
+        seconds): a kill at that moment costs what was acknowledged since, and that is Redis, not us.
+        """
+        deadline_s = time.monotonic() + START_S
+        while b"aof_buffer_length:0\r\n" not in self.ask("INFO", "persistence"):
+            assert time.monotonic() < deadline_s, "the log is never written"
+            time.sleep(0.005)
+        self.kill()
 
     def freeze(self) -> None:
         """Stop it in its tracks: the kernel still accepts connections, and nobody answers them."""
@@ -217,18 +229,24 @@ def _stop_all() -> None:
         server.kill()
 
 
-# -- one per process, for tests that only care what a server means
+# -- for tests: one that all share, and one for each that wants to kill it
 
 
 @cache
 def shared(flavour: Flavour) -> RedisServer:
     """The server of this flavour that all tests of a process share, each in a namespace of its own.
 
-    Without a log on disk and in memory where there is some: meaning is tested on it, not durability.
+    Without a log: meaning is tested on it, not durability.
     """
+    return RedisServer(flavour, _folder()).start()
+
+
+def _folder() -> Path:
+    """A fresh folder, in memory where there is some: a kill of a process shows there what it shows on a disk, and no
+    other program's flushes stand in the way. It goes when this process ends."""
     folder = Path(mkdtemp(prefix="hf-redis-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return RedisServer(flavour, folder).start()
+    return folder
 
 
 @contextlib.contextmanager
@@ -238,3 +256,11 @@ def running(server: RedisServer) -> Iterator[RedisServer]:
         yield server.start()
     finally:
         server.kill()
+
+
+@contextlib.contextmanager
+def own(flavour: Flavour, *, aof: Aof | None = None, args: Sequence[str] = ()) -> Iterator[RedisServer]:
+    """A server for one test alone, in memory, to be killed and started again."""
+    with running(RedisServer(flavour, _folder(), aof=aof, args=args)) as server:
+        yield server
+    shutil.rmtree(server.folder, ignore_errors=True)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
-from tests.servers.redis import RedisServer, running
+from tests.servers.redis import RedisServer, own
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[RedisServer]:
+def server() -> Iterator[RedisServer]:
     """A server as people run it, on disk and flushed every second; for this test alone, which may kill it."""
-    with running(RedisServer("redis-7", tmp_path / "redis", aof="everysec")) as server:
+    with own("redis-7", aof="everysec") as server:
         yield server
 
 

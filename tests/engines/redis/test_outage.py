@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
@@ -20,13 +20,20 @@ from holdfast.core.state import State
 from holdfast.core.transition import Succeed
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
-from tests.servers.redis import RedisServer
+from tests.servers.redis import RedisServer, own
 
 T = TypeVar("T")
 
 LANE, SERVES = Lane("default", "work"), Serves()
 AT_MOST_S = 5.0  # promised for an enqueue, whatever the server does
 SLACK_S = 0.5  # of a busy machine
+
+
+@pytest.fixture
+def server() -> Iterator[RedisServer]:
+    """Flushed always, so that a kill costs nothing but time; what it costs otherwise is in test_rewind.py."""
+    with own("redis-7", aof="always") as server:
+        yield server
 
 
 def jobs(count: int, first: int = 1) -> list[Job]:
