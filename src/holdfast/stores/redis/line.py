@@ -26,7 +26,6 @@ Word = bytes | str | int
 KEEPALIVE_S: Final = 30
 KEEPALIVE_AGAIN_S: Final = 5
 KEEPALIVE_TIMES: Final = 3
-STALL_S: Final = 0.05  # a timer that rings later than this says nothing about the server
 
 
 class Refusal(Exception):
@@ -175,12 +174,8 @@ class Line(asyncio.Protocol):
         self._alarm = self._loop.call_at(at, self._ring)
 
     def _ring(self) -> None:
-        now, due = self._loop.time(), self._alarm_at
         self._alarm, self._alarm_at = None, math.inf
-        if now - due > STALL_S:
-            # It was this loop that stood still: the answer may lie in the socket, and uvloop looks at timers first.
-            self._set_alarm(now + STALL_S)
-            return
+        now = self._loop.time()
         late = [future for future, deadline in self._asked if deadline <= now]
         if not late:
             if self._asked:
