@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from itertools import count
 
@@ -10,10 +11,12 @@ import pytest
 
 from holdfast.core.errors import StoreFull
 from holdfast.core.gate import Gate, GateChange, GateRule, Pause
+from holdfast.core.job import Policy
 from holdfast.core.state import State
 from holdfast.core.transition import Release
 from holdfast.stores.open import open_store
 from holdfast.stores.redis.gates import MOST_GATES
+from holdfast.stores.redis.store import WATCH_S
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
 from tests.servers.redis import RedisServer, shared
@@ -56,7 +59,8 @@ async def test_a_session_that_leaves_leaves_no_trace(place: Place) -> None:
     await hand.leave()
     after = place.names()
     assert not [key for key in after if "gone" in key or key.startswith(("idle:", "b:", "st:"))]
-    assert after.isdisjoint({"S!", "H", "le", "run"})
+    assert after.isdisjoint({"S!", "H", "le"})
+    assert place.server.ask("HKEYS", place.key("run")) == [b""]
     await place.check_books()
 
 
@@ -67,7 +71,8 @@ async def test_a_session_that_went_silent_leaves_no_trace(place: Place) -> None:
     assert await hand.claim() == []
     await place.lose(id)
     assert not [key for key in place.names() if "gone" in key or key.startswith(("idle:", "b:", "st:"))]
-    assert place.names().isdisjoint({"S!", "H", "le", "run"})
+    assert place.names().isdisjoint({"S!", "H", "le"})
+    assert place.server.ask("HKEYS", place.key("run")) == [b""]
 
 
 async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Place) -> None:
@@ -79,6 +84,66 @@ async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Pl
     assert sum(taken) == 150
     assert max(taken) == 64
     assert await place.store.sessions() == []
+
+
+async def test_rare_sweeps_take_back_from_those_who_were_silent_at_the_last_one(place: Place) -> None:
+    """Agents only and no worker: nobody sweeps every second, and yet nothing is held for ever."""
+    assert await place.store.expire(now_ms=place.clock.now_ms) == 0
+    await place.add()
+    await place.hand().take()
+    taken = [await place.store.expire(now_ms=place.clock.advance(60_000)) for _ in range(2)]
+    assert taken == [0, 1]
+
+
+async def test_one_limit_holds_for_silent_sessions_and_overdue_leases_together(place: Place) -> None:
+    await place.add_many(2, policy=Policy(timeout_ms=5_000, hard_timeout_ms=10_000))
+    beating, silent = place.hand("beating"), place.hand("silent", ttl_ms=1_000)
+    await place.sweep(1_000, beating)
+    await beating.take()
+    await place.sweep(39_000, beating)
+    await silent.take()
+    place.clock.advance(2_000)
+    taken = [await place.store.expire(1, now_ms=place.clock.now_ms) for _ in range(3)]
+    assert taken == [1, 1, 0]
+
+
+async def test_a_job_that_went_on_to_another_session_is_no_longer_held(place: Place) -> None:
+    await place.add_many(2)
+    first, second = place.hand("first"), place.hand("second")
+    one, two = await first.claim(2)
+    assert one.token == two.token
+    await first.fail(one)
+    again = await second.take()
+    assert again.id == one.id
+    assert [each.id for each in await place.store.held("first")] == [two.id]
+    await first.leave()
+    assert [(each.id, each.token) for each in await place.store.held("second")] == [(again.id, again.token)]
+    await place.check_books()
+
+
+async def test_a_beat_names_only_those_that_shall_stop(place: Place) -> None:
+    await place.add_many(3)
+    hand = place.hand()
+    jobs = await hand.claim(3)
+    await place.cancel(jobs[1].id)
+    assert (await hand.beat()).cancels == ((jobs[1].id, jobs[1].token),)
+
+
+async def test_a_worker_that_has_only_beaten_hears_of_urgent_jobs(place: Place) -> None:
+    hand = place.hand(tasks=("rush", "work"))
+    await hand.beat()
+    await place.hand("other", tasks=("work",)).claim()
+    await place.add(task="rush", priority=0)
+    assert (await hand.wait(5_000)).urgent
+
+
+async def test_a_session_past_its_deadline_is_not_listed(place: Place) -> None:
+    place.clock.advance(-60_000)
+    await place.hand("late").beat()
+    place.clock.advance(60_000)
+    await place.hand("b").beat()
+    await place.hand("a").beat()
+    assert [view.session for view in await place.store.sessions()] == ["a", "b"]
 
 
 async def test_a_lease_without_jobs_does_not_stand_before_others(place: Place) -> None:
@@ -105,6 +170,26 @@ async def test_who_was_not_started_in_time_is_cancelled_once_it_is_handed_back(p
     assert "E" not in place.names()
 
 
+async def test_the_time_to_start_is_over_at_its_very_instant(place: Place) -> None:
+    id = await place.add(expires_ms=2_000)
+    await place.store.expire(now_ms=place.clock.advance(1_999))
+    assert await place.state(id) is State.ready
+    await place.store.expire(now_ms=place.clock.advance(1))
+    assert await place.state(id) is State.cancelled
+
+
+async def test_running_jobs_do_not_stand_before_those_that_expire(place: Place) -> None:
+    await place.add(expires_ms=1_000)
+    hand = place.hand()
+    job = await hand.take()
+    waiting = await place.add(expires_ms=2_000)
+    place.clock.advance(3_000)
+    for _ in range(2):
+        await place.store.expire(1, now_ms=place.clock.now_ms)
+    assert await place.state(waiting) is State.cancelled
+    await hand.succeed(job)
+
+
 @pytest.mark.parametrize("key", ["queue:default", "task:work", "all"])
 async def test_a_place_that_has_drained_ends_paused(place: Place, key: str) -> None:
     await place.add()
@@ -123,6 +208,13 @@ async def test_a_place_that_has_drained_ends_paused(place: Place, key: str) -> N
     await place.add()
 
 
+async def test_a_pause_of_a_draining_place_stays_as_it_was_said(place: Place) -> None:
+    pause = Pause("ada", "maintenance", place.clock.now_ms)
+    await place.change(GateChange("queue:default", drain=True, pause=pause))
+    await place.sweep(2_000)
+    assert (await place.store.gates("queue:"))[0].paused == pause
+
+
 async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Place) -> None:
     hand = place.hand()
     await hand.claim()
@@ -131,6 +223,16 @@ async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Place) -
     await Bench(other, place.clock).hand("w1").beat()
     await other.close()
     assert place.server.ask("HGET", place.key("s:w1"), "ear") == ear != b""
+
+
+async def test_a_watcher_is_told_and_does_not_have_to_look(place: Place) -> None:
+    id, loop = await place.add(), asyncio.get_running_loop()
+    watching = asyncio.ensure_future(place.store.watch(id, 20_000))
+    await asyncio.sleep(0)  # it is sent before the cancel, over the same connection
+    started = loop.time()
+    await place.cancel(id)
+    await watching
+    assert loop.time() - started < WATCH_S / 2
 
 
 async def test_who_watches_is_forgotten_in_time(place: Place) -> None:
