@@ -172,18 +172,18 @@ async def test_loading_is_waited_for(tmp_path: Path) -> None:
         # Each command takes a moment to load (key-load-delay, in µs); every thousand it answers who has asked.
         server.ask("EVAL", "for i = 1, 12000 do redis.call('SET', 'k' .. i, i) end", 0)
         server.kill()
-        slow = RedisServer("redis-6.2", tmp_path, aof="everysec", args=["--key-load-delay", "20"], port=server.port)
+        slow = RedisServer("redis-6.2", tmp_path, aof="everysec", args=["--key-load-delay", "100"], port=server.port)
         slow.launch()
         try:
             route = Route(parse_redis(slow.url), "hf:x")
             seen = ""
             while "LOADING" not in seen:
                 with pytest.raises(StoreError) as caught:
-                    await write(route, deadline_s=0.2)
+                    await write(route, deadline_s=0.5)
                 assert caught.value.retryable
                 seen = str(caught.value)
             assert "still loading" in seen
-            assert await write(route) == b"OK"
+            assert await write(route, deadline_s=30) == b"OK"
             assert slow.ask("GET", "k12000") == b"12000"
             route.drop()
         finally:
