@@ -148,7 +148,12 @@ class Audit:
         for id, head in self.of_state(SUCCEEDED, DEAD, CANCELLED).items():
             name = f"{head.state}{self.queue_task(head)[0]}".encode()
             expected[name].add(head.finished_ms.to_bytes(6, "big") + id)
-        self.same("finished", {name: set(entries) for name, entries in self.named(b"F:").items()}, expected)
+        found: dict[bytes, set[bytes]] = defaultdict(set)
+        for name, members in self.named(b"F:").items():
+            found[name] = {m[:6] + m[at : at + 16] for m in members for at in range(6, len(m), 16)}
+        self.same("finished", found, expected)
+        counts = {name[1:]: len(entries) for name, entries in expected.items() if name[:1] == b"4"}
+        self.same("succeeded jobs kept", {queue: int(n) for queue, n in self.hash(b"fc").items()}, counts)
         for id, head in self.jobs.items():
             self.same(f"end of {id.hex()}", head.finished_ms > 0, self.state(id) >= SUCCEEDED)
 

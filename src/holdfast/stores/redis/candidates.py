@@ -151,20 +151,37 @@ async def _finished(way: Walk, state: State, queue: str | None) -> Batches:
     queues: list[bytes] = [queue.encode()] if queue is not None else await way.call("SMEMBERS", way.prefix + b"qs")
     keys, after = [way.prefix + b"F:%d" % state.code + queue for queue in queues], way.after
     while keys:
-        count = max(FEW, 2 * way.batch // len(keys))
-        found = await asyncio.gather(*(way.by_lex(key, after, count) for key in keys))
-        ends = [items[-1] for items in found if len(items) == count]
-        merged = sorted((item for items in found for item in items), reverse=way.newest_first)
-        if ends and way.newest_first:
-            merged = [item for item in merged if item >= max(ends)]
-        elif ends:
-            merged = [item for item in merged if item <= min(ends)]
+        count = max(FEW, (2 if state is not State.succeeded else 1) * way.batch // len(keys))
+        found = await asyncio.gather(*(way.by_lex(key, _around(way, after), count) for key in keys))
+        ends = [_entries(members[-1])[0][0] for members in found if len(members) == count]
+        if not way.newest_first:
+            ends = [_entries(members[-1])[-1][0] for members in found if len(members) == count]
+        merged = sorted(each for members in found for member in members for each in _entries(member))
+        if way.newest_first:
+            merged = [each for each in reversed(merged) if after is None or each[0] < after]
+            merged = [each for each in merged if not ends or each[0] >= max(ends)]
+        else:
+            merged = [each for each in merged if after is None or each[0] > after]
+            merged = [each for each in merged if not ends or each[0] <= min(ends)]
         if merged:
-            yield [(item, item[6:]) for item in merged]
-            after = merged[-1]
+            yield merged
+            after = merged[-1][0]
         if not ends:
             return
-        keys = [key for key, items in zip(keys, found, strict=True) if items]
+        keys = [key for key, members in zip(keys, found, strict=True) if members]
+
+
+def _entries(member: bytes) -> list[Candidate]:
+    """The jobs of one member of an index of finished ones: those that succeeded together share it."""
+    name = member[:22]
+    return [(name + at.to_bytes(2, "big"), member[at : at + 16]) for at in range(6, len(member), 16)]
+
+
+def _around(way: Walk, after: bytes | None) -> bytes | None:
+    """Where to begin to read, so that the member which holds the position `after` is read again."""
+    if after is None:
+        return None
+    return after[:22] + b"\xff" * 16 if way.newest_first else after[:21]
 
 
 # -- by token

@@ -164,5 +164,5 @@ _POSITIONS: Final = {
     State.blocked.value: 6,
     State.scheduled.value: 29,
     State.running.value: 23,
-    **{state.value: 22 for state in STATES[4:]},
+    **{state.value: 24 for state in STATES[4:]},
 }

@@ -22,7 +22,7 @@ local function jobs_of(queue)
         removed = removed + erasing.dead(sub(item, 7))
       end
     else
-      removed = removed + erasing.items(queue, state, old)
+      removed = removed + erasing.members(queue, state, old, limit - removed)
       removed = removed + erasing.trim(queue, state, keep, limit - removed)
     end
   end

@@ -8,7 +8,7 @@
 --   h hold: msgpack [gate, delay, reason] · l lose: reason, L lose proven: reason
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 -- Bounds: the transitions given; 256 released children per parent and 4,000 dependents in all (the rest in fan), and
---   twice as many old jobs as were settled, erased.
+--   twice as many old jobs as were settled (and at most 64 more), erased.
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing outcome settling
 local refused = tx.begin()
 if refused then
@@ -20,18 +20,15 @@ if receipt and sub(receipt, 1, #seq + 1) == seq .. " " then
   return sub(receipt, #seq + 2)
 end
 
-local BARE = { s = "succeed", u = "release", U = "release" } -- kinds without a body
+local BARE = { s = true, u = true, U = true } -- kinds without a body
 local next_body = 6
 
--- The next transition of a kind.
-local function read(kind)
-  if BARE[kind] then
-    return { kind = BARE[kind], started = kind == "U" }
-  end
-  next_body = next_body + 1
-  local body = ARGV[next_body]
-  if kind == "S" then
+-- A transition from its kind and body.
+local function read(kind, body)
+  if kind == "s" or kind == "S" then
     return { kind = "succeed", result = body }
+  elseif kind == "u" or kind == "U" then
+    return { kind = "release", started = kind == "U" }
   elseif kind == "d" then
     return { kind = "drop", reason = body }
   elseif kind == "l" or kind == "L" then
@@ -58,31 +55,33 @@ local last, fits, i = nil, false, 0
 
 for at = 1, #groups, 10 do
   local kind, token, count = struct.unpack(">c1c7H", groups, at)
+  local bare, succeeds = BARE[kind], kind == "s" or kind == "S"
   last = nil
   for _ = 1, count do
     i = i + 1
-    local id, running, raw = ids[i], runs[i], raws[i]
-    local ended = now_in[id] -- named before in this call
+    local id, running, raw, body = ids[i], runs[i], raws[i], nil
+    if not bare then
+      next_body = next_body + 1
+      body = ARGV[next_body]
+    end
     if running ~= last then -- jobs of one claim have equal entries
       last, fits = running, running and sub(running, 1, 7) == token
     end
+    local ended = now_in[id] -- named before in this call
     if not raw or #raw < 56 then -- of a job whose record is spoilt nothing can be said
       answers[i] = "-"
     elseif ended or not fits then
       tx.tally(STALE)
       answers[i] = char(65 + (ended or running and RUNNING or byte(raw, 2)))
-    elseif kind == "s" and settling.clean(s, id, running, raw) then
+    elseif succeeds and settling.clean(s, id, running, raw, body) then
       now_in[id], answers[i] = SUCCEEDED, "4"
     else
       local r = record.open(id, raw)
       if r then
         r.running = running
-        now_in[id] = outcome.one(s, r, read(kind))
+        now_in[id] = outcome.one(s, r, read(kind, body))
       end
       answers[i] = r and char(48 + now_in[id]) or "-"
-    end
-    if kind ~= "s" and not BARE[kind] and (answers[i] == "-" or byte(answers[i]) >= 65) then
-      next_body = next_body + 1 -- nobody wants it
     end
   end
 end
@@ -90,9 +89,9 @@ end
 local answer = table.concat(answers)
 tx.insist()
 settling.write(s)
-for _, each in pairs(s.queues) do
-  if each[1] ~= DEAD and call("ZCARD", P .. "F:" .. each[1] .. each[2]) > keep then
-    erasing.trim(each[2], each[1], keep, 2 * #ids)
+for queue, count in pairs(s.kept) do
+  if count > keep then
+    erasing.trim(queue, SUCCEEDED, keep, 2 * #ids)
   end
 end
 call("HSET", P .. "rc:" .. session, "settle", seq .. " " .. answer)

@@ -16,7 +16,7 @@ function ending.class(r)
   return tx.class(lanes.get(r.lane).kind)
 end
 
--- Put a finished job where listings and retention find it.
+-- Put a dead or cancelled job where listings and retention find it.
 function ending.file(r, state)
   r.state, r.finished = state, tx.now
   call("ZADD", P .. "F:" .. state .. ending.class(r).queue, 0, base.b6(tx.now) .. r.id)

@@ -1,18 +1,14 @@
 -- Removes finished jobs, every trace of them but their ids: an enqueue repeated soon after is still the same job.
+-- The index of finished jobs has members of finished(6) ids(16 each): those that succeeded together share one.
 
 erasing = {}
 
 local REMEMBER = 600000 -- ms
-local SPAN = 64 -- ms of ids that share a bucket
 local ENTRY = 17 -- id and state
 local MOST_IDS, MOST_BUCKETS = 4194304, 131072 -- about 100 MB: beyond it the oldest are forgotten early
-local STEP = 64 -- buckets that one step forgets
+local STEP = 64 -- buckets that one step forgets, members that it reads
 
--- -- the memory of ids
-
-local function bucket_of(id)
-  return base.text(floor(base.n6(id, 1) / SPAN))
-end
+-- -- the memory of ids: buckets of those that were made within 256 ms, which their first five bytes tell
 
 local function find_each(bucket, ids, found)
   for _, id in ipairs(ids) do
@@ -46,7 +42,7 @@ function erasing.remembered(ids)
     return found
   end
   for _, id in ipairs(ids) do
-    local name = bucket_of(id)
+    local name = sub(id, 1, 5)
     local heap = buckets[name] or {}
     heap[#heap + 1], buckets[name] = id, heap
   end
@@ -66,7 +62,7 @@ local function forget_bucket(name)
   call("HINCRBY", P .. "GN", "#", -count)
 end
 
--- Remember ids, by bucket, until `over`.
+-- Remember ids, by bucket (id and state in turn), until `over`.
 local function remember(buckets, over)
   local all = 0
   for name, entries in pairs(buckets) do
@@ -74,11 +70,11 @@ local function remember(buckets, over)
     call("APPEND", key, table.concat(entries))
     call("PEXPIRE", key, REMEMBER + 60000) -- hygiene: GL says when they may go
     call("ZADD", P .. "GL", "GT", base.text(over), name)
-    call("HINCRBY", P .. "GN", name, #entries)
-    all = call("HINCRBY", P .. "GN", "#", #entries)
+    call("HINCRBY", P .. "GN", name, #entries / 2)
+    all = call("HINCRBY", P .. "GN", "#", #entries / 2)
   end
   for _ = 1, STEP do
-    if all <= MOST_IDS and call("ZCARD", P .. "GL") <= MOST_BUCKETS then
+    if all <= MOST_IDS and (all == 0 or call("ZCARD", P .. "GL") <= MOST_BUCKETS) then
       return
     end
     forget_bucket(call("ZPOPMIN", P .. "GL")[1])
@@ -138,42 +134,80 @@ local function remove_beside(r)
   return true
 end
 
--- Erase jobs of one queue that ended in `state`, named by their entries in its index; how many.
--- Their ids are remembered from `since` on, or from when each of them ended.
-function erasing.items(queue, state, items, since)
-  local ids, gone, entries, seqs, lane_jobs = {}, {}, {}, {}, {}
-  local buckets, over = {}, 0
-  for i, item in ipairs(items) do
-    ids[i] = sub(item, 7)
+local function append(lists, name, value)
+  local list = lists[name]
+  if not list then
+    list = {}
+    lists[name] = list
   end
-  for i, raw in ipairs(base.mget(P .. "J", ids)) do
-    local id = ids[i]
-    local readable = raw and #raw >= 56 and byte(raw, 2) == state
-    local plain = readable and byte(raw, 3) == 0 and byte(raw, 4) == 0
-    if not readable then
-      entries[#entries + 1] = items[i] -- nothing stands behind it
-    elseif plain or remove_beside(record.open(id, raw)) then
-      gone[#gone + 1], entries[#entries + 1] = id, items[i]
-      seqs[#seqs + 1] = base.n6(raw, 11)
-      local lane_id, ended = sub(raw, 29, 36), since or base.n6(raw, 51)
-      lane_jobs[lane_id] = (lane_jobs[lane_id] or 0) + 1
-      if ended + REMEMBER > tx.now then
-        local name = bucket_of(id)
-        local heap = buckets[name] or {}
-        heap[#heap + 1], buckets[name] = id .. char(state), heap
-        over = max(over, ended + REMEMBER)
-      end
-    end
+  list[#list + 1] = value
+end
+
+-- Write what was erased: {ids, buckets, over, seqs, lane -> jobs}.
+local function write(e, queue, state)
+  base.chunked("HDEL", P .. "J", e.ids)
+  ledger.wipe(e.seqs)
+  remember(e.buckets, e.over)
+  local lane_ids = {}
+  for lane_id in pairs(e.lanes) do
+    lane_ids[#lane_ids + 1] = lane_id
   end
-  base.chunked("HDEL", P .. "J", gone)
-  base.chunked("ZREM", P .. "F:" .. state .. queue, entries)
-  ledger.wipe(seqs)
-  remember(buckets, over)
-  for lane_id, count in pairs(lane_jobs) do
+  lanes.load(lane_ids)
+  for lane_id, count in pairs(e.lanes) do
     tx.count_lane(lane_id, -count)
     tx.move(tx.class(lanes.get(lane_id).kind), state, nil, count)
   end
-  return #entries
+  if state == SUCCEEDED and call("HINCRBY", P .. "fc", queue, -e.went) <= 0 then
+    call("HDEL", P .. "fc", queue)
+  end
+end
+
+-- Erase the first `most` jobs of these members of the index of a queue's jobs that ended in `state`; how many went.
+-- Their ids are remembered from `since` on, or from when each of them ended.
+function erasing.members(queue, state, members, most, since)
+  local key = P .. "F:" .. state .. queue
+  local e = { ids = {}, buckets = {}, over = 0, seqs = {}, lanes = {}, went = 0 }
+  local mark = char(state)
+  for _, member in ipairs(members) do
+    if e.went >= most then
+      break
+    end
+    local ids, kept = {}, {}
+    for at = 7, #member, 16 do
+      ids[#ids + 1] = sub(member, at, at + 15)
+    end
+    local ended = (since or base.n6(member, 1)) + REMEMBER
+    for i, raw in ipairs(base.mget(P .. "J", ids)) do
+      local id, stored, high, low = ids[i], byte(raw or "", 2, 4)
+      local plain = stored == state and high == 0 and low == 0
+      if e.went >= most or (not plain and stored == state and not remove_beside(record.open(id, raw))) then
+        kept[#kept + 1] = id
+      else
+        e.went = e.went + 1
+        if stored == state then -- else nothing stands behind the entry
+          e.ids[#e.ids + 1], e.seqs[#e.seqs + 1] = id, base.n6(raw, 11)
+          local lane_id = sub(raw, 29, 36)
+          e.lanes[lane_id] = (e.lanes[lane_id] or 0) + 1
+          if ended > tx.now then
+            local name = sub(id, 1, 5)
+            append(e.buckets, name, id)
+            append(e.buckets, name, mark)
+            e.over = max(e.over, ended)
+          end
+        end
+      end
+    end
+    if #kept < #ids then
+      call("ZREM", key, member)
+      if #kept > 0 then
+        call("ZADD", key, "0", sub(member, 1, 6) .. table.concat(kept))
+      end
+    end
+  end
+  if e.went > 0 then
+    write(e, queue, state)
+  end
+  return e.went
 end
 
 -- Remove a dead job for good; how many went (1 or 0).
@@ -182,24 +216,35 @@ function erasing.dead(id)
   if not r or r.state ~= DEAD then
     return 0
   end
-  local item = base.b6(r.finished) .. id
   ending.unbury(r)
   tx.tally(DISCARDED)
-  return erasing.items(tx.class(lanes.get(r.lane).kind).queue, DEAD, { item }, tx.now)
+  return erasing.members(ending.class(r).queue, DEAD, { base.b6(r.finished) .. id }, 1, tx.now)
 end
 
--- Keep no more than `keep` jobs of a queue that ended in `state`; at most `most` go now.
+-- Keep no more than `keep` jobs of a queue that ended in `state`, or a few that ended together more; about `most` go now.
 function erasing.trim(queue, state, keep, most)
   local key = P .. "F:" .. state .. queue
-  local surplus = min(call("ZCARD", key) - keep, most)
-  return surplus > 0 and erasing.items(queue, state, call("ZRANGE", key, 0, surplus - 1)) or 0
+  local surplus = (state == SUCCEEDED and tonumber(call("HGET", P .. "fc", queue) or 0) or call("ZCARD", key)) - keep
+  if surplus <= 0 then
+    return 0
+  end
+  local members, count = {}, 0
+  for _, member in ipairs(call("ZRANGE", key, 0, min(surplus, most, STEP) - 1)) do
+    count = count + (#member - 6) / 16
+    if count > surplus or (count > most and #members > 0) then
+      break
+    end
+    members[#members + 1] = member
+  end
+  return erasing.members(queue, state, members, LOTS)
 end
 
--- Entries of at most `most` jobs of a queue that ended in `state` at `until_ms` or before.
+-- Members of a queue's index of jobs that ended in `state` at `until_ms` or before, enough for `most` jobs or STEP.
 function erasing.outlived(queue, state, until_ms, most)
   if until_ms < 0 or most <= 0 then
     return {}
   end
   local key = P .. "F:" .. state .. queue
-  return call("ZRANGEBYLEX", key, "-", "(" .. base.b6(until_ms + 1), "LIMIT", 0, most)
+  local count = state == SUCCEEDED and min(most, STEP) or most
+  return call("ZRANGEBYLEX", key, "-", "(" .. base.b6(until_ms + 1), "LIMIT", 0, count)
 end

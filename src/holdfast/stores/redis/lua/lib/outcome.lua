@@ -15,12 +15,16 @@ local function note(s, r, outcome, failure, message)
 end
 
 local function finish(s, r, state)
-  local queue = tx.class(lanes.get(r.lane).kind).queue
+  local queue = ending.class(r).queue
   r.state, r.finished = state, tx.now
-  local entries = settling.heap(s.filed, state .. queue)
-  entries[#entries + 1] = "0"
-  entries[#entries + 1] = s.instant .. r.id
-  s.queues[state .. queue] = { state, queue }
+  if state == SUCCEEDED then
+    local ids = settling.heap(s.succeeded, queue)
+    ids[#ids + 1] = r.id
+  else
+    local entries = settling.heap(s.filed, state .. queue)
+    entries[#entries + 1] = "0"
+    entries[#entries + 1] = s.instant .. r.id
+  end
   return state
 end
 
@@ -223,7 +227,6 @@ function outcome.write(s)
     end
   end
   base.chunked("HSET", P .. "J", stored)
-  base.chunked("HSET", P .. "res", s.results)
   for _, each in ipairs(s.attempts) do
     call("RPUSH", P .. "at:" .. each[1], each[2])
   end

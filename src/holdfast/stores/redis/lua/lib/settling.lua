@@ -3,17 +3,21 @@
 
 settling = {}
 
+local TOGETHER = 64 -- ids in one entry of the finished index
+
 -- What one settlement has gathered.
 function settling.new(session)
   return {
     session = session, instant = base.b6(tx.now),
     leases = {}, -- token (7 bytes) -> {n = jobs that left it}
-    -- First tries that simply worked: ids, new records, entries of the finished index by lane, what many have in common.
+    -- First tries that simply worked: ids, new records, ids by lane, and what many of them have in common.
     count = 0, ids = {}, stored = {}, clean = {}, starts = {}, running = "", times = "", lease = false, lane = "",
-    entries = false,
+    of_lane = false,
     -- All others, see outcome.
-    records = {}, filed = {}, ready = {}, scheduled = {}, results = {}, attempts = {}, buried = {}, ended = {},
-    queues = {}, -- state .. queue -> {state, queue}: indexes that grew
+    records = {}, filed = {}, ready = {}, scheduled = {}, attempts = {}, buried = {}, ended = {},
+    results = {}, -- id and result in turn
+    succeeded = {}, -- queue -> ids
+    kept = {}, -- queue -> succeeded jobs that it keeps now
   }
 end
 
@@ -36,12 +40,17 @@ end
 
 -- A first try that simply worked: no more than a few bytes of its record change. False when there is more to do: it
 -- failed or was lost before, is limited, watched, waited for, or has something to forget.
-function settling.clean(s, id, running, raw)
-  local _, _, high, low, tried, tried_, lost, lost_ = byte(raw, 1, 8)
+function settling.clean(s, id, running, raw, result)
+  local high, low, tried, tried_, lost, lost_ = byte(raw, 3, 8)
   if #running > 13 or tried + tried_ + lost + lost_ > 0 or low % 8 > 0 or low % 128 >= RARE then
     return false
   end
   local flags, n = high * 256 + low, s.count
+  if result then
+    flags = record.with(flags, RESULT)
+    s.results[#s.results + 1] = id
+    s.results[#s.results + 1] = result
+  end
   if running ~= s.running then
     s.running, s.times, s.lease = running, sub(running, 8, 13) .. s.instant, settling.leave(s, running)
   else
@@ -49,16 +58,15 @@ function settling.clean(s, id, running, raw)
   end
   local start = s.starts[flags]
   if not start then
-    start = "\1\4" .. char(high, low) .. "\0\1"
+    start = struct.pack(">BBHH", 1, SUCCEEDED, flags, 1)
     s.starts[flags] = start
   end
   local lane = sub(raw, 29, 36)
   if lane ~= s.lane then
-    s.lane, s.entries = lane, settling.heap(s.clean, lane)
+    s.lane, s.of_lane = lane, settling.heap(s.clean, lane)
   end
-  local entries = s.entries
-  local size = (entries.n or 0) + 2
-  entries[size - 1], entries[size], entries.n = "0", s.instant .. id, size
+  local of_lane = s.of_lane
+  of_lane[#of_lane + 1] = id
   s.count = n + 1
   s.ids[n + 1] = id
   s.stored[2 * n + 1], s.stored[2 * n + 2] = id, start .. sub(raw, 7, 44) .. s.times .. sub(raw, 57)
@@ -70,11 +78,33 @@ end
 local function write_clean(s)
   base.chunked("HDEL", P .. "run", s.ids)
   base.chunked("HSET", P .. "J", s.stored)
-  for lane_id, entries in pairs(s.clean) do
+  local lane_ids = {}
+  for lane_id in pairs(s.clean) do
+    lane_ids[#lane_ids + 1] = lane_id
+  end
+  lanes.load(lane_ids)
+  for lane_id, ids in pairs(s.clean) do
     local class = tx.class(lanes.get(lane_id).kind)
-    base.chunked("ZADD", P .. "F:" .. SUCCEEDED .. class.queue, entries)
-    tx.move(class, RUNNING, SUCCEEDED, #entries / 2)
-    s.queues[SUCCEEDED .. class.queue] = { SUCCEEDED, class.queue }
+    local list = s.succeeded[class.queue]
+    tx.move(class, RUNNING, SUCCEEDED, #ids)
+    if list then
+      for _, id in ipairs(ids) do
+        list[#list + 1] = id
+      end
+    else
+      s.succeeded[class.queue] = ids
+    end
+  end
+end
+
+-- Jobs that succeeded together share entries of the finished index: one for each would cost more than all the rest.
+local function write_index(s)
+  for queue, ids in pairs(s.succeeded) do
+    for at = 1, #ids, TOGETHER do
+      local member = s.instant .. table.concat(ids, "", at, min(at + TOGETHER - 1, #ids))
+      call("ZADD", P .. "F:" .. SUCCEEDED .. queue, "0", member)
+    end
+    s.kept[queue] = call("HINCRBY", P .. "fc", queue, #ids)
   end
 end
 
@@ -103,6 +133,8 @@ function settling.write(s)
   if #s.records > 0 then
     outcome.write(s)
   end
+  base.chunked("HSET", P .. "res", s.results)
+  write_index(s)
   write_leases(s)
 end
 
