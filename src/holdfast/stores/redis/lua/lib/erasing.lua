@@ -62,16 +62,16 @@ local function forget_bucket(name)
   call("HINCRBY", P .. "GN", "#", -count)
 end
 
--- Remember ids, by bucket (id and state in turn), until `over`.
-local function remember(buckets, over)
-  local all = 0
-  for name, entries in pairs(buckets) do
+-- Remember ids of jobs that ended in `state`, by bucket, until `over`.
+local function remember(buckets, state, over)
+  local all, mark = 0, char(state)
+  for name, ids in pairs(buckets) do
     local key = P .. "G:" .. name
-    call("APPEND", key, table.concat(entries))
+    call("APPEND", key, table.concat(ids, mark) .. mark)
     call("PEXPIRE", key, REMEMBER + 60000) -- hygiene: GL says when they may go
     call("ZADD", P .. "GL", "GT", base.text(over), name)
-    call("HINCRBY", P .. "GN", name, #entries / 2)
-    all = call("HINCRBY", P .. "GN", "#", #entries / 2)
+    call("HINCRBY", P .. "GN", name, #ids)
+    all = call("HINCRBY", P .. "GN", "#", #ids)
   end
   for _ = 1, STEP do
     if all <= MOST_IDS and (all == 0 or call("ZCARD", P .. "GL") <= MOST_BUCKETS) then
@@ -134,28 +134,51 @@ local function remove_beside(r)
   return true
 end
 
-local function append(lists, name, value)
+local function list_of(lists, name)
   local list = lists[name]
   if not list then
     list = {}
     lists[name] = list
   end
-  list[#list + 1] = value
+  return list
 end
 
--- Write what was erased: {ids, buckets, over, seqs, lane -> jobs}.
+-- Note what becomes of jobs that are erased: their ids are remembered until `over`.
+local function note(e, ids, raws, over)
+  local unpack6, seqs, lane_id, of_lane, name, bucket = struct.unpack, e.seqs, nil, nil, nil, nil
+  for i, id in ipairs(ids) do
+    local raw = raws[i]
+    e.count = e.count + 1
+    e.ids[e.count], seqs[e.count] = id, unpack6(">I6", raw, 11)
+    if sub(raw, 29, 36) ~= lane_id then
+      lane_id = sub(raw, 29, 36)
+      of_lane = list_of(e.lanes, lane_id)
+    end
+    of_lane.jobs = (of_lane.jobs or 0) + 1
+    if over > tx.now then
+      if sub(id, 1, 5) ~= name then
+        name = sub(id, 1, 5)
+        bucket = list_of(e.buckets, name)
+      end
+      bucket[#bucket + 1] = id
+    end
+  end
+  e.over = max(e.over, over)
+end
+
+-- Write what was noted.
 local function write(e, queue, state)
   base.chunked("HDEL", P .. "J", e.ids)
   ledger.wipe(e.seqs)
-  remember(e.buckets, e.over)
+  remember(e.buckets, state, e.over)
   local lane_ids = {}
   for lane_id in pairs(e.lanes) do
     lane_ids[#lane_ids + 1] = lane_id
   end
   lanes.load(lane_ids)
-  for lane_id, count in pairs(e.lanes) do
-    tx.count_lane(lane_id, -count)
-    tx.move(tx.class(lanes.get(lane_id).kind), state, nil, count)
+  for lane_id, of_lane in pairs(e.lanes) do
+    tx.count_lane(lane_id, -of_lane.jobs)
+    tx.move(tx.class(lanes.get(lane_id).kind), state, nil, of_lane.jobs)
   end
   if state == SUCCEEDED and call("HINCRBY", P .. "fc", queue, -e.went) <= 0 then
     call("HDEL", P .. "fc", queue)
@@ -166,17 +189,15 @@ end
 -- Their ids are remembered from `since` on, or from when each of them ended.
 function erasing.members(queue, state, members, most, since)
   local key = P .. "F:" .. state .. queue
-  local e = { ids = {}, buckets = {}, over = 0, seqs = {}, lanes = {}, went = 0 }
-  local mark = char(state)
+  local e = { ids = {}, count = 0, seqs = {}, buckets = {}, over = 0, lanes = {}, went = 0 }
   for _, member in ipairs(members) do
     if e.went >= most then
       break
     end
-    local ids, kept = {}, {}
+    local ids, gone, raws, kept = {}, {}, {}, {}
     for at = 7, #member, 16 do
-      ids[#ids + 1] = sub(member, at, at + 15)
+      ids[(at + 9) / 16] = sub(member, at, at + 15)
     end
-    local ended = (since or base.n6(member, 1)) + REMEMBER
     for i, raw in ipairs(base.mget(P .. "J", ids)) do
       local id, stored, high, low = ids[i], byte(raw or "", 2, 4)
       local plain = stored == state and high == 0 and low == 0
@@ -185,18 +206,11 @@ function erasing.members(queue, state, members, most, since)
       else
         e.went = e.went + 1
         if stored == state then -- else nothing stands behind the entry
-          e.ids[#e.ids + 1], e.seqs[#e.seqs + 1] = id, base.n6(raw, 11)
-          local lane_id = sub(raw, 29, 36)
-          e.lanes[lane_id] = (e.lanes[lane_id] or 0) + 1
-          if ended > tx.now then
-            local name = sub(id, 1, 5)
-            append(e.buckets, name, id)
-            append(e.buckets, name, mark)
-            e.over = max(e.over, ended)
-          end
+          gone[#gone + 1], raws[#gone + 1] = id, raw
         end
       end
     end
+    note(e, gone, raws, (since or base.n6(member, 1)) + REMEMBER)
     if #kept < #ids then
       call("ZREM", key, member)
       if #kept > 0 then
