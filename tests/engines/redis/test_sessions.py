@@ -75,6 +75,17 @@ async def test_a_session_that_went_silent_leaves_no_trace(place: Place) -> None:
     assert place.server.ask("HKEYS", place.key("run")) == [b""]
 
 
+@pytest.mark.parametrize("how", ["leaves", "goes silent"])
+async def test_what_a_sleeper_held_wakes_another_and_not_the_one_that_is_gone(place: Place, how: str) -> None:
+    id = await place.add()
+    gone, other = place.hand("a"), place.hand("b")
+    await gone.take()
+    assert await gone.claim() == []
+    assert await other.claim() == []
+    await (gone.leave() if how == "leaves" else place.lose(id, other))
+    assert (await other.wait(5_000)).work
+
+
 async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Place) -> None:
     await place.sweep(2_000)
     await place.add_many(150)
@@ -227,6 +238,7 @@ async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Place) -
 
 async def test_a_watcher_is_told_and_does_not_have_to_look(place: Place) -> None:
     id, loop = await place.add(), asyncio.get_running_loop()
+    assert await place.store.watch(place.id(), 0) is None  # the server knows the script now
     watching = asyncio.ensure_future(place.store.watch(id, 20_000))
     await asyncio.sleep(0)  # it is sent before the cancel, over the same connection
     started = loop.time()
