@@ -39,6 +39,7 @@ async def test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds
     workers = [field.start(ttl_ms=lease_ms, beat_ms=lease_ms // 5, sweep_ms=500, concurrency=4) for _ in range(3)]
     await field.until("every worker works", lambda: len({line[4] for line in field.trace("end")}) == 3)
     before = [worker.tree() for worker in workers]
+    await asyncio.sleep(1)  # a store that was never swept does not know how long it was away
 
     server.kill()
     await asyncio.sleep(outage_s)

@@ -96,6 +96,7 @@ class Crew:
 
     async def work(self, sessions: int) -> None:
         names = [f"s{number}" for number in range(sessions)]
+        await self.store.expire()  # a store that was never swept does not know how long it was away
         for name in names:
             await self.store.beat(Beat(name, self.ttl_ms, SERVES))
         async with asyncio.TaskGroup() as group:
