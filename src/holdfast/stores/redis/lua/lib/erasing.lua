@@ -171,14 +171,14 @@ local function write(e, queue, state)
   base.chunked("HDEL", P .. "J", e.ids)
   ledger.wipe(e.seqs)
   remember(e.buckets, state, e.over)
-  local lane_ids = {}
-  for lane_id in pairs(e.lanes) do
-    lane_ids[#lane_ids + 1] = lane_id
+  local counts = {}
+  for lane_id, class in pairs(tx.classes(e.lanes)) do
+    local jobs = e.lanes[lane_id].jobs
+    tx.count_lane(lane_id, -jobs)
+    counts[class] = (counts[class] or 0) + jobs
   end
-  lanes.load(lane_ids)
-  for lane_id, of_lane in pairs(e.lanes) do
-    tx.count_lane(lane_id, -of_lane.jobs)
-    tx.move(tx.class(lanes.get(lane_id).kind), state, nil, of_lane.jobs)
+  for class, count in pairs(counts) do
+    tx.move(class, state, nil, count)
   end
   if state == SUCCEEDED and call("HINCRBY", P .. "fc", queue, -e.went) <= 0 then
     call("HDEL", P .. "fc", queue)

@@ -78,22 +78,22 @@ end
 local function write_clean(s)
   base.chunked("HDEL", P .. "run", s.ids)
   base.chunked("HSET", P .. "J", s.stored)
-  local lane_ids = {}
-  for lane_id in pairs(s.clean) do
-    lane_ids[#lane_ids + 1] = lane_id
-  end
-  lanes.load(lane_ids)
-  for lane_id, ids in pairs(s.clean) do
-    local class = tx.class(lanes.get(lane_id).kind)
-    local list = s.succeeded[class.queue]
-    tx.move(class, RUNNING, SUCCEEDED, #ids)
+  local counts, succeeded = {}, s.succeeded
+  for lane_id, class in pairs(tx.classes(s.clean)) do
+    local ids, queue = s.clean[lane_id], class.queue
+    local list = succeeded[queue]
+    counts[class] = (counts[class] or 0) + #ids
     if list then
-      for _, id in ipairs(ids) do
-        list[#list + 1] = id
+      local size = #list
+      for i, id in ipairs(ids) do
+        list[size + i] = id
       end
     else
-      s.succeeded[class.queue] = ids
+      succeeded[queue] = ids
     end
+  end
+  for class, count in pairs(counts) do
+    tx.move(class, RUNNING, SUCCEEDED, count)
   end
 end
 

@@ -119,6 +119,19 @@ function tx.class(kind)
   return class
 end
 
+-- The classes of lanes that are the keys of `of`: {lane -> class}.
+function tx.classes(of)
+  local ids, found = {}, {}
+  for id in pairs(of) do
+    ids[#ids + 1] = id
+  end
+  for i, raw in ipairs(base.mget(P .. "ln", ids)) do
+    local kind = sub(raw, 1, 8)
+    found[ids[i]] = classes[kind] or tx.class(kind)
+  end
+  return found
+end
+
 function tx.read_class(kind, raw)
   local body = unpack_(raw)
   local queue, task, limits, breaker = body[1], body[2], body[4], body[5]
