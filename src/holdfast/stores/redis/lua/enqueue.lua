@@ -46,12 +46,12 @@ for i = 1, count do
 end
 
 -- Places that take no new jobs, of those that these jobs would go to.
-local places, draining = {}, {}
-for _, def in ipairs(defs) do
-  local class = tx.read_class(sub(def[2], 1, 8), def[3])
-  def.class = class
-  for i = 1, 3 do
-    places[#places + 1] = class.gates[i]
+local places, draining, lane_ids = {}, {}, {}
+for i, def in ipairs(defs) do
+  lane_ids[i] = def[1]
+  def.class = tx.class(sub(def[2], 1, 8), def[3])
+  for place = 1, 3 do
+    places[#places + 1] = def.class.gates[place]
   end
 end
 gating.load(places)
@@ -107,6 +107,7 @@ if careful then
   end
 end
 
+lanes.load(lane_ids)
 local first, states, seen, stored = tx.next_seq(count), {}, {}, {}
 
 local function state_of(id)

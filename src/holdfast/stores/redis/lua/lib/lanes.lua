@@ -90,9 +90,10 @@ end
 
 -- The lane has more or fewer stored jobs; one without any may be forgotten.
 function lanes.count(id, count)
-  if call("HINCRBY", P .. "lj", id, count) <= 0 then
+  local stored = call("HINCRBY", P .. "lj", id, count)
+  if stored <= 0 then
     call("ZADD", P .. "lz", 0, id)
-  elseif count > 0 then
+  elseif stored <= count then -- it had none
     call("ZREM", P .. "lz", id)
   end
 end

@@ -9,8 +9,8 @@ local function read_turn(raw)
   if not raw then
     return false
   end
-  local at, left, seats = string.match(raw, "^(%d+) (%d+) (%d+)$")
-  return { turn = tonumber(at), left = tonumber(left), seats = tonumber(seats) }
+  local at, left, count = struct.unpack(">I6I4I4", raw)
+  return { turn = at, left = left, seats = count }
 end
 
 -- Where a member or ring stands: {turn, left, seats}; nil while it has no seat.
@@ -158,7 +158,7 @@ function seats.write()
   for id, turn in pairs(turns) do
     if turn and turn.dirty and turn.seats > 0 then
       local n = #sitting
-      sitting[n + 1], sitting[n + 2] = id, string.format("%.0f %.0f %.0f", turn.turn, turn.left, turn.seats)
+      sitting[n + 1], sitting[n + 2] = id, struct.pack(">I6I4I4", turn.turn, turn.left, turn.seats)
     elseif turn and turn.dirty then
       left[#left + 1] = id
     end

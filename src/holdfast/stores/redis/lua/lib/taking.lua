@@ -11,7 +11,7 @@ local t -- the claim that is being filled
 function taking.begin(sig, limit, slots, least)
   t = {
     sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least,
-    rows = {}, leases = {}, tokens = {}, charges = {}, hard = {},
+    rows = {}, leases = {}, tokens = {}, charges = {}, hard = {}, moved = {},
     reopening = nil, -- the earliest instant at which a shut class may go on
     skipped = {}, -- classes that give nothing to this claim
     skipped_lanes = {}, skipped_count = 0,
@@ -324,7 +324,7 @@ function taking.start(lane, rows)
   end
   t.left = t.left - admitted
   t.slots = t.slots - (taking.must_start(class) and admitted or suspects)
-  tx.move(class, READY, RUNNING, admitted)
+  t.moved[class] = (t.moved[class] or 0) + admitted
   return admitted
 end
 
@@ -371,6 +371,9 @@ end
 -- Write the leases that cover all that was taken.
 function taking.lease(session)
   local running = {}
+  for class, count in pairs(t.moved) do
+    tx.move(class, READY, RUNNING, count)
+  end
   for _, row in ipairs(t.rows) do
     local charges = t.charges[row.id]
     local n = #running

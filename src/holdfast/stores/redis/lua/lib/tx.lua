@@ -106,33 +106,7 @@ end
 
 -- -- classes, turns and gates, each read once
 
--- What all lanes of a class have in common; nil when it is not stored.
-function tx.class(kind)
-  local class = classes[kind]
-  if class == nil then
-    local raw = call("HGET", P .. "cl", kind)
-    if not raw then
-      return nil
-    end
-    class = tx.read_class(kind, raw)
-  end
-  return class
-end
-
--- The classes of lanes that are the keys of `of`: {lane -> class}.
-function tx.classes(of)
-  local ids, found = {}, {}
-  for id in pairs(of) do
-    ids[#ids + 1] = id
-  end
-  for i, raw in ipairs(base.mget(P .. "ln", ids)) do
-    local kind = sub(raw, 1, 8)
-    found[ids[i]] = classes[kind] or tx.class(kind)
-  end
-  return found
-end
-
-function tx.read_class(kind, raw)
+local function read_class(kind, raw)
   local body = unpack_(raw)
   local queue, task, limits, breaker = body[1], body[2], body[4], body[5]
   local keys = { "all", "queue:" .. queue, "task:" .. task }
@@ -148,6 +122,32 @@ function tx.read_class(kind, raw)
   }
   classes[kind] = class
   return class
+end
+
+-- What all lanes of a class have in common; nil when it is not stored and its definition is not given.
+function tx.class(kind, definition)
+  local class = classes[kind]
+  if class == nil then
+    local raw = definition or call("HGET", P .. "cl", kind)
+    if not raw then
+      return nil
+    end
+    class = read_class(kind, raw)
+  end
+  return class
+end
+
+-- The classes of lanes that are the keys of `of`: {lane -> class}.
+function tx.classes(of)
+  local ids, found = {}, {}
+  for id in pairs(of) do
+    ids[#ids + 1] = id
+  end
+  for i, raw in ipairs(base.mget(P .. "ln", ids)) do
+    local kind = sub(raw, 1, 8)
+    found[ids[i]] = classes[kind] or tx.class(kind)
+  end
+  return found
 end
 
 -- -- telling
