@@ -3,7 +3,7 @@
 -- Keys: m S! s: st: rc: idle: H le b: run J E dr g n, and those of settling and graph
 -- Args: now limit
 -- Answer: how many jobs were taken back.
--- Bounds: `limit` jobs taken back, `limit` jobs cancelled, 64 sessions; the gates that drain.
+-- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 4,000 dependents, 64 sessions; the gates that drain.
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph outcome settling holding
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
@@ -109,6 +109,7 @@ elseif gap >= CALM then
   taken = silent(swept)
 end
 unstarted()
+graph.fan_out() -- what a step left over for a parent with very many children, should nobody claim
 drained()
 tx.finish()
 return taken

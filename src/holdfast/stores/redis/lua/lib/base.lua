@@ -44,6 +44,16 @@ function base.text(n)
   return string.format("%.0f", n)
 end
 
+-- The list under a name, made when it is missing.
+function base.heap(lists, name)
+  local list = lists[name]
+  if not list then
+    list = {}
+    lists[name] = list
+  end
+  return list
+end
+
 -- A variadic command in parts of at most MANY values (an even number, so pairs stay together).
 function base.chunked(command, key, values)
   for i = 1, #values, MANY do

@@ -63,3 +63,35 @@ function ending.attempt(r, number, outcome, session, failure, message)
   local kind, name, text, trace, cause = unpack(failure or { "", "", message or "", "", "" })
   return pack({ number, outcome, started, tx.now, session, kind, name, text, trace, cause ~= "" and cause or name })
 end
+
+-- A record whose head is spoilt becomes one that can be listed: its bytes are kept as arguments.
+local function salvage(id, item, lane_id)
+  local raw = call("HGET", P .. "J", id)
+  if not raw or not item or call("HEXISTS", P .. "run", id) == 1 then
+    return nil
+  end
+  local due, seq = struct.unpack(">I6I6", item)
+  return {
+    id = id, state = READY, flags = 0, attempt = 0, lost = 0, held = 0, seq = seq, due = due, enq = due,
+    lane = lane_id, policy = string.rep("\0", 8), claimed = 0, finished = 0, rare = {}, tail = raw .. sub(id, -1),
+  }
+end
+
+-- The record of a ready job that cannot be read goes to the dead letters with its bytes. `item` and `lane_id` say where it stood.
+function ending.bury_waiting(id, failure, item, lane_id)
+  local r = record.load(id) or salvage(id, item, lane_id)
+  if not r or r.running or r.state ~= READY then
+    return
+  end
+  call("ZREM", P .. "R:" .. r.lane, record.item(r))
+  if r.rare.e then
+    call("ZREM", P .. "E", base.b6(r.rare.e) .. id)
+  end
+  tx.move(ending.class(r), r.state, DEAD)
+  ending.bury(r, failure)
+  ending.file(r, DEAD)
+  r.flags = record.with(r.flags, ATTEMPTS)
+  record.save(r)
+  call("RPUSH", P .. "at:" .. id, ending.attempt(r, 0, "dead", "", failure))
+  graph.after_end(r, DEAD)
+end

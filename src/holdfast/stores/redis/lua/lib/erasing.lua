@@ -134,15 +134,6 @@ local function remove_beside(r)
   return true
 end
 
-local function list_of(lists, name)
-  local list = lists[name]
-  if not list then
-    list = {}
-    lists[name] = list
-  end
-  return list
-end
-
 -- Note what becomes of jobs that are erased: their ids are remembered until `over`.
 local function note(e, ids, raws, over)
   local unpack6, seqs, lane_id, of_lane, name, bucket = struct.unpack, e.seqs, nil, nil, nil, nil
@@ -152,13 +143,13 @@ local function note(e, ids, raws, over)
     e.ids[e.count], seqs[e.count] = id, unpack6(">I6", raw, 11)
     if sub(raw, 29, 36) ~= lane_id then
       lane_id = sub(raw, 29, 36)
-      of_lane = list_of(e.lanes, lane_id)
+      of_lane = base.heap(e.lanes, lane_id)
     end
     of_lane.jobs = (of_lane.jobs or 0) + 1
     if over > tx.now then
       if sub(id, 1, 5) ~= name then
         name = sub(id, 1, 5)
-        bucket = list_of(e.buckets, name)
+        bucket = base.heap(e.buckets, name)
       end
       bucket[#bucket + 1] = id
     end

@@ -78,7 +78,7 @@ end
 -- A row that cannot run leaves its job's record as it should be: expired ones are cancelled, unreadable ones are buried.
 function front.leaves(row, lane)
   if row.flags == nil or byte(row.raw, 1) ~= 1 then
-    graph.bury_waiting(row.id, UNDECODABLE, row.item, lane.id)
+    ending.bury_waiting(row.id, UNDECODABLE, row.item, lane.id)
     return true
   end
   if row.flags % (2 * RARE) >= RARE then

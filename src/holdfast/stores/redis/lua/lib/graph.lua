@@ -5,7 +5,7 @@ graph = {}
 
 local FAN_OUT = 256 -- children that one success releases: the rest follow with the next claims
 local PIECE = 256 -- children that are looked at together
-local CANCEL_CHILD, RUN_CHILD = "o0", "o1" -- how an open dependency says what a failed parent means; "o2" waits
+local CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = "o0", "o1", "o2" -- an open dependency, and what a failed parent means to it
 local left = 4000 -- children that one script touches: what is left over goes to `fan`
 
 -- Texts are the same on every engine: people search for them.
@@ -60,26 +60,32 @@ end
 
 -- Children that wait for nobody any more become ready or scheduled.
 local function release(ids)
-  local by_lane = {}
+  local stored, listed, ready, scheduled = {}, {}, {}, {} -- the last two by lane
   for i, raw in ipairs(base.mget(P .. "J", ids)) do
-    local r = record.open(ids[i], raw)
-    if r and r.state == BLOCKED then
-      local lane = lanes.get(r.lane)
-      r.state = r.due > tx.now and SCHEDULED or READY
-      record.save(r)
-      call("ZREM", P .. "bl", r.id)
-      tx.move(ending.class(r), BLOCKED, r.state)
-      if r.state == SCHEDULED then
-        calendar.schedule(lane, record.item(r))
-      else
-        local heap = by_lane[r.lane] or {}
-        heap[#heap + 1], by_lane[r.lane] = record.item(r), heap
-      end
+    if raw and byte(raw, 2) == BLOCKED then
+      local id, lane_id, due = ids[i], sub(raw, 29, 36), sub(raw, 17, 22)
+      local later_on = base.n6(due, 1) > tx.now
+      listed[#listed + 1] = id
+      stored[#stored + 1] = id
+      stored[#stored + 1] = sub(raw, 1, 1) .. char(later_on and SCHEDULED or READY) .. sub(raw, 3)
+      local heap = base.heap(later_on and scheduled or ready, lane_id)
+      heap[#heap + 1] = due .. sub(raw, 11, 16) .. id
     end
   end
-  for lane_id, heap in pairs(by_lane) do
+  base.chunked("HSET", P .. "J", stored)
+  base.chunked("ZREM", P .. "bl", listed)
+  for lane_id, heap in pairs(scheduled) do
+    local lane = lanes.get(lane_id)
+    tx.move(tx.class(lane.kind), BLOCKED, SCHEDULED, #heap)
+    for _, item in ipairs(heap) do
+      calendar.schedule(lane, item)
+    end
+  end
+  for lane_id, heap in pairs(ready) do
+    local lane = lanes.get(lane_id)
+    tx.move(tx.class(lane.kind), BLOCKED, READY, #heap)
     table.sort(heap, base.before)
-    lanes.add(lanes.get(lane_id), heap)
+    lanes.add(lane, heap)
   end
 end
 
@@ -112,31 +118,47 @@ end
 
 -- -- cancelling
 
--- Take a waiting job off the lists that say where it waits. Its item may stay in its lane: claim drops it.
+-- Take a job that is scheduled or ready off the lists. Its item may stay in its lane: claim drops it.
 local function unlist(r)
-  if r.state == BLOCKED then
-    call("ZREM", P .. "bl", r.id)
-  elseif r.state == SCHEDULED then
+  if r.state == SCHEDULED then
     call("ZREM", P .. "Z:" .. lanes.get(r.lane).prio, record.item(r))
   else
     call("ZREM", P .. "R:" .. r.lane, record.item(r))
   end
-  if r.rare.e then
-    call("ZREM", P .. "E", expiry(r))
-  end
 end
 
-local function cancel_one(r, reason, by_parent)
-  unlist(r)
-  tx.move(ending.class(r), r.state, CANCELLED)
-  ending.file(r, CANCELLED)
-  r.rare.r = reason
-  if by_parent then
-    r.flags = record.with(r.flags, BY_PARENT)
+-- Waiting jobs end as cancelled.
+local function cancel_records(records, reason, by_parent)
+  local stored, blocked, expiring, filed, instant = {}, {}, {}, {}, base.b6(tx.now)
+  for _, r in ipairs(records) do
+    local class = ending.class(r)
+    local entries = base.heap(filed, class.queue)
+    entries[#entries + 1] = "0"
+    entries[#entries + 1] = instant .. r.id
+    if r.rare.e then
+      expiring[#expiring + 1] = expiry(r)
+    end
+    if r.state == BLOCKED then
+      blocked[#blocked + 1] = r.id
+    else
+      unlist(r)
+    end
+    tx.move(class, r.state, CANCELLED)
+    r.state, r.finished, r.rare.r = CANCELLED, tx.now, reason
+    if by_parent then
+      r.flags = record.with(r.flags, BY_PARENT)
+    end
+    stored[#stored + 1] = r.id
+    stored[#stored + 1] = record.close(r)
+    if record.has(r.flags, WATCHED) then
+      tx.tell_finished(r.id)
+    end
   end
-  record.save(r)
-  if record.has(r.flags, WATCHED) then
-    tx.tell_finished(r.id)
+  base.chunked("ZREM", P .. "bl", blocked)
+  base.chunked("ZREM", P .. "E", expiring)
+  base.chunked("HSET", P .. "J", stored)
+  for queue, entries in pairs(filed) do
+    base.chunked("ZADD", P .. "F:" .. CANCELLED .. queue, entries)
   end
 end
 
@@ -165,23 +187,26 @@ end
 
 -- Cancel those of `children` that still wait, and what depends on them.
 local function cancel_all(children, reason, revivable, stack)
+  local records = {}
   for i, raw in ipairs(base.mget(P .. "J", children)) do
-    local r = record.open(children[i], raw)
-    if r and r.state == BLOCKED then -- whose dependency is open has never been ready
-      cancel_one(r, reason, revivable)
+    local r = raw and byte(raw, 2) == BLOCKED and record.open(children[i], raw)
+    if r then -- whose dependency is open has never been ready
+      records[#records + 1] = r
       if record.has(r.flags, KIDS) then
         stack[#stack + 1] = { "failed", r.id, "", "is cancelled", revivable }
       end
     end
   end
+  cancel_records(records, reason, revivable)
 end
 
--- Those of `children` whose dependency on `parent` is open in this way.
-local function of_mode(parent, children, mode)
-  local found = {}
+-- Children whose dependency on `parent` is open, by what its failure means to them.
+local function by_mode(parent, children)
+  local found = { [CANCEL_CHILD] = {}, [RUN_CHILD] = {}, [WAIT_CHILD] = {} }
   for _, child in ipairs(children) do
-    if call("HGET", P .. "d:" .. child, parent) == mode then
-      found[#found + 1] = child
+    local mode = found[call("HGET", P .. "d:" .. child, parent)]
+    if mode then
+      mode[#mode + 1] = child
     end
   end
   return found
@@ -189,14 +214,14 @@ end
 
 -- The parent is dead or cancelled: each child goes by its own mode, and so on down the graph.
 function handle.failed(task, children, stack)
-  local parent, reason = task[2], why(task[2], task[4])
-  cancel_all(of_mode(parent, children, CANCEL_CHILD), reason, task[5], stack)
-  close(parent, of_mode(parent, children, RUN_CHILD), "f" .. reason)
+  local parent, reason, modes = task[2], why(task[2], task[4]), by_mode(task[2], children)
+  cancel_all(modes[CANCEL_CHILD], reason, task[5], stack)
+  close(parent, modes[RUN_CHILD], "f" .. reason)
 end
 
 -- The parent was asked to stop: dependents that would not run without it are cancelled for the same reason.
 function handle.unwanted(task, children, stack)
-  cancel_all(of_mode(task[2], children, CANCEL_CHILD), task[4], false, stack)
+  cancel_all(by_mode(task[2], children)[CANCEL_CHILD], task[4], false, stack)
 end
 
 -- The parent is removed for good: children that still wait for it never could run.
@@ -205,8 +230,11 @@ function handle.removed(task, children, stack)
   cancel_all(children, why(task[2], "was removed"), false, stack)
 end
 
--- True when every parent that the child still waits for is alive.
+-- True when every parent that the child still waits for is alive; one of them is.
 local function may_wait_again(child)
+  if call("HGET", P .. "d:" .. child, "#") == "1" then
+    return true
+  end
   local all, open = call("HGETALL", P .. "d:" .. child), {}
   for i = 1, #all, 2 do
     if sub(all[i + 1], 1, 1) == "o" then
@@ -237,7 +265,9 @@ function handle.revived(_, children, stack)
       if r.rare.e then
         call("ZADD", P .. "E", 0, expiry(r))
       end
-      stack[#stack + 1] = { "revived", r.id, "", "", false }
+      if record.has(r.flags, KIDS) then
+        stack[#stack + 1] = { "revived", r.id, "", "", false }
+      end
     end
   end
 end
@@ -250,7 +280,7 @@ function graph.cancel_waiting(id, reason, by_parent)
   if not r or r.running or r.state > READY then
     return false
   end
-  cancel_one(r, reason, by_parent)
+  cancel_records({ r }, reason, by_parent)
   if record.has(r.flags, KIDS) then
     walk({ { "failed", id, "", "is cancelled", false } })
   end
@@ -267,7 +297,9 @@ function graph.cancel_children(parent, reason)
   walk({ { "unwanted", parent, "", reason, false } })
 end
 
+-- The parent is tried again, and may succeed before the next step: as many as one call can enqueue are revived in this.
 function graph.revive_children(parent)
+  left = max(left, 20000)
   walk({ { "revived", parent, "", "", false } })
 end
 
@@ -318,33 +350,4 @@ function graph.fan_out()
     walk({ task })
   end
   return true
-end
-
--- A record whose head is spoilt becomes one that can be listed: its bytes are kept as arguments.
-local function salvage(id, item, lane_id)
-  local raw = call("HGET", P .. "J", id)
-  if not raw or not item or call("HEXISTS", P .. "run", id) == 1 then
-    return nil
-  end
-  local due, seq = struct.unpack(">I6I6", item)
-  return {
-    id = id, state = READY, flags = 0, attempt = 0, lost = 0, held = 0, seq = seq, due = due, enq = due,
-    lane = lane_id, policy = string.rep("\0", 8), claimed = 0, finished = 0, rare = {}, tail = raw .. sub(id, -1),
-  }
-end
-
--- A stored record that cannot be read goes to the dead letters with its bytes. `item` and `lane_id` say where it stood.
-function graph.bury_waiting(id, failure, item, lane_id)
-  local r = record.load(id) or salvage(id, item, lane_id)
-  if not r or r.running or r.state > READY then
-    return
-  end
-  unlist(r)
-  tx.move(ending.class(r), r.state, DEAD)
-  ending.bury(r, failure)
-  ending.file(r, DEAD)
-  r.flags = record.with(r.flags, ATTEMPTS)
-  record.save(r)
-  call("RPUSH", P .. "at:" .. id, ending.attempt(r, 0, "dead", "", failure))
-  graph.after_end(r, DEAD)
 end

@@ -18,10 +18,10 @@ local function finish(s, r, state)
   local queue = ending.class(r).queue
   r.state, r.finished = state, tx.now
   if state == SUCCEEDED then
-    local ids = settling.heap(s.succeeded, queue)
+    local ids = base.heap(s.succeeded, queue)
     ids[#ids + 1] = r.id
   else
-    local entries = settling.heap(s.filed, state .. queue)
+    local entries = base.heap(s.filed, state .. queue)
     entries[#entries + 1] = "0"
     entries[#entries + 1] = s.instant .. r.id
   end
@@ -32,7 +32,7 @@ end
 local function wait_on(s, r, state)
   r.state, r.rare.e = state, nil
   if state == READY then
-    local items = settling.heap(s.ready, r.lane)
+    local items = base.heap(s.ready, r.lane)
     items[#items + 1] = record.item(r)
   else
     s.scheduled[#s.scheduled + 1] = r

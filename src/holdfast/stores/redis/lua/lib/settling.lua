@@ -21,19 +21,9 @@ function settling.new(session)
   }
 end
 
--- The list under that name, made when it is missing.
-function settling.heap(of, key)
-  local found = of[key]
-  if not found then
-    found = {}
-    of[key] = found
-  end
-  return found
-end
-
 -- One job more has left its lease.
 function settling.leave(s, running)
-  local lease = settling.heap(s.leases, sub(running, 1, 7))
+  local lease = base.heap(s.leases, sub(running, 1, 7))
   lease.n = (lease.n or 0) + 1
   return lease
 end
@@ -63,7 +53,7 @@ function settling.clean(s, id, running, raw, result)
   end
   local lane = sub(raw, 29, 36)
   if lane ~= s.lane then
-    s.lane, s.of_lane = lane, settling.heap(s.clean, lane)
+    s.lane, s.of_lane = lane, base.heap(s.clean, lane)
   end
   local of_lane = s.of_lane
   of_lane[#of_lane + 1] = id

@@ -144,8 +144,10 @@ function tx.classes(of)
     ids[#ids + 1] = id
   end
   for i, raw in ipairs(base.mget(P .. "ln", ids)) do
-    local kind = sub(raw, 1, 8)
-    found[ids[i]] = classes[kind] or tx.class(kind)
+    if raw then
+      local kind = sub(raw, 1, 8)
+      found[ids[i]] = classes[kind] or tx.class(kind)
+    end
   end
   return found
 end
