@@ -17,7 +17,8 @@ import re
 import signal
 import subprocess
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\S+)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
@@ -59,10 +60,14 @@ def says(expected: str, said: str) -> bool:
 
 
 class Reader:
-    """Follows one page. `bin` is the folder whose `python` and `holdfast` the reader has on the path."""
+    """Follows one page. `bin` is the folder whose `python` and `holdfast` the reader has on the path.
 
-    def __init__(self, folder: Path, bin: Path) -> None:
+    `servers` says what stands for the addresses that pages call the reader's own.
+    """
+
+    def __init__(self, folder: Path, bin: Path, servers: Mapping[str, str] | None = None) -> None:
         self.folder = folder
+        self._servers = servers or {}
         ours = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
         # Unbuffered, as on a terminal: otherwise what goes to stdout would come after all that went to stderr.
         self._env = {**ours, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
@@ -74,11 +79,17 @@ class Reader:
         ran = 0
         try:
             for number, block in enumerate(blocks_of(page)):
-                ran += self._do(block, number)
+                ran += self._do(self._own(block), number)
         finally:
             codes = self._end_background()
         assert set(codes.values()) <= {0}, codes
         return ran
+
+    def _own(self, block: Block) -> Block:
+        text = block.text
+        for address, server in self._servers.items():
+            text = text.replace(address, server)
+        return replace(block, text=text)
 
     def _do(self, block: Block, number: int) -> int:
         if block.file is not None:
