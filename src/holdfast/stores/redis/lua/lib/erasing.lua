@@ -13,10 +13,7 @@ local STEP = 64 -- buckets that one step forgets, members that it reads
 local function find_each(bucket, ids, found)
   for _, id in ipairs(ids) do
     local at = string.find(bucket, id, 1, true)
-    while at and at % ENTRY ~= 1 do
-      at = string.find(bucket, id, at + 1, true)
-    end
-    if at then
+    if at and at % ENTRY == 1 then
       found[id] = byte(bucket, at + 16)
     end
   end

@@ -1,0 +1,343 @@
+"""How jobs end on Redis: in bounded steps, however many depend on one; few are kept, and no id is forgotten too soon."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import count
+from typing import Unpack
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.errors import StoreFull
+from holdfast.core.gate import GateRule
+from holdfast.core.job import Unique
+from holdfast.core.lease import Note
+from holdfast.core.state import State
+from holdfast.core.transition import Bury, Release, Succeed
+from holdfast.core.view import Retention
+from holdfast.stores.open import open_store
+from holdfast.testing.bench import Bench
+from holdfast.testing.hand import failure
+from holdfast.testing.harness import Clock
+from holdfast.testing.making import JobOptions
+from tests.engines.redis.audit import faults
+from tests.servers.redis import RedisServer, shared
+
+MANY = 4_700  # dependents: more than one step touches
+ALL = Retention(succeeded_ms=0, cancelled_ms=0, dead_ms=0)
+
+_number = count()
+
+
+class Place(Bench):
+    """A bench on a namespace of its own, in which no two places may disagree."""
+
+    def __init__(self, server: RedisServer, options: str = "") -> None:
+        self.server = server
+        self.namespace = f"ends-{next(_number)}"
+        super().__init__(open_store(server.url + options, self.namespace), Clock())
+
+    def key(self, name: str) -> str:
+        return f"{{hf:{self.namespace}}}:{name}"
+
+    def sound(self) -> bool:
+        found = faults(self.server, self.namespace)
+        assert not found, found[:5]
+        return True
+
+    async def prune(self, retention: Retention = ALL, limit: int = 1_000) -> int:
+        return await self.store.prune(retention, limit, now_ms=self.clock.now_ms)
+
+    async def add_children(self, parent: bytes, count: int = MANY, **options: Unpack[JobOptions]) -> list[bytes]:
+        ids: list[bytes] = []
+        while len(ids) < count:
+            ids += await self.add_many(min(1_000, count - len(ids)), **{**options, "after": (parent,)})
+        return ids
+
+    async def total(self, state: State) -> int:
+        return (await self.store.count()).total(state)
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    place = Place(shared("redis-6.2"))
+    yield place
+    await place.store.close()
+
+
+# -- very many dependents
+
+
+async def test_a_success_releases_very_many_by_and_by(place: Place) -> None:
+    parent = await place.add(priority=0)
+    children = await place.add_children(parent, 1_000)
+    hand = place.hand()
+    await hand.succeed(await hand.take(), result=b"42")
+    assert await place.total(State.ready) == 256
+    assert place.sound()
+    jobs = await hand.claim(1_000)
+    assert [job.id for job in jobs] == children
+    assert {job.inputs[parent].result for job in jobs} == {b"42"}
+    assert place.sound()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "dead", "asked to stop"])
+async def test_a_cascade_through_more_than_one_step_is_finished_by_the_next(place: Place, how: str) -> None:
+    parent = await place.add(priority=0)
+    children = await place.add_children(parent)
+    last = await place.add(after=(children[-1],))
+    hand = place.hand()
+    if how == "cancelled":
+        await place.cancel(parent)
+    else:
+        job = await hand.take()
+        await (hand.bury(job) if how == "dead" else place.cancel(parent))
+    assert 0 < await place.total(State.blocked) < len(children)
+    assert place.sound()
+    if how == "cancelled":
+        await place.store.expire(now_ms=place.clock.now_ms)  # with nobody to claim, the sweep goes on
+    else:
+        assert await hand.claim() == []
+    assert await place.total(State.blocked) == 0
+    assert await place.total(State.cancelled) == len(children) + 1 + (how == "cancelled")
+    assert await place.state(last) is State.cancelled
+    assert place.sound()
+
+
+async def test_a_cascade_stops_when_its_parent_is_brought_back_meanwhile(place: Place) -> None:
+    parent = await place.add(priority=0)
+    children = await place.add_children(parent)
+    hand = place.hand()
+    await hand.bury(await hand.take())
+    assert await place.total(State.cancelled) < len(children)
+    await place.retry(parent)
+    assert await place.total(State.blocked) == len(children)
+    again = await hand.take()
+    assert again.id == parent
+    assert await place.total(State.blocked) == len(children)
+    await hand.succeed(again)
+    assert sorted(await hand.drain(1_000)) == children
+    assert place.sound()
+
+
+async def test_very_many_that_run_anyway_are_each_released_once(place: Place) -> None:
+    parent = await place.add(priority=0)
+    children = await place.add_children(parent, if_parent_fails="run")
+    hand = place.hand()
+    await hand.bury(await hand.take())
+    assert sorted(await hand.drain(1_000)) == children
+    assert place.sound()
+
+
+async def test_a_parent_is_not_erased_before_its_result_is_handed_on(place: Place) -> None:
+    parent = await place.add(priority=0)
+    await place.add_children(parent)
+    hand = place.hand()
+    await hand.succeed(await hand.take(), result=b'"kept"')
+    place.clock.advance(1)
+    await place.prune()
+    assert await place.states([parent]) == [State.succeeded]
+    assert place.sound()
+    while await place.prune():
+        pass
+    assert await place.states([parent]) == [None]
+    assert await place.total(State.ready) == MANY
+    jobs = await hand.claim(1_000)
+    assert {job.inputs[parent].result for job in jobs} == {b'"kept"'}
+    assert place.sound()
+
+
+async def test_those_who_wait_for_a_discarded_parent_are_all_cancelled(place: Place) -> None:
+    parent = await place.add(priority=0)
+    await place.add_children(parent, if_parent_fails="wait")
+    hand = place.hand()
+    await hand.bury(await hand.take())
+    assert await place.total(State.blocked) == MANY
+    assert await place.store.discard([parent], now_ms=place.clock.now_ms) == 1
+    assert 0 < await place.total(State.blocked) < MANY
+    assert await hand.claim() == []
+    assert await place.total(State.cancelled) == MANY
+    assert place.sound()
+
+
+# -- what is kept
+
+
+@pytest.mark.parametrize("batch", [1, 7, 200])
+async def test_no_more_succeeded_jobs_are_kept_than_asked_for(batch: int) -> None:
+    place = Place(shared("redis-6.2"), "?keep=50")
+    ids = await place.add_many(400)
+    hand = place.hand()
+    while jobs := await hand.claim(batch):
+        await hand.succeed(*jobs, result=b"1" if jobs[0].id < ids[200] else None)
+        assert place.sound()
+    assert 50 <= await place.total(State.succeeded) < 50 + 64
+    states = await place.states(ids)
+    assert states == sorted(states, key=lambda state: state is not None), "the oldest go first"
+    answers = await place.put(*(place.job(id=id) for id in ids))
+    assert all(answer.existing for answer in answers)
+    assert await hand.claim() == []
+    counts = await place.store.count()
+    assert (counts.enqueued, counts.succeeded) == (400, 400)
+    await place.store.close()
+
+
+async def test_dead_jobs_are_kept_all_and_cancelled_ones_are_pruned_to_the_number() -> None:
+    place = Place(shared("redis-6.2"), "?keep=5")
+    hand = place.hand()
+    await place.add_many(20)
+    jobs = await hand.claim(20)
+    await hand.settle(*(Bury(job.id, job.token, failure()) for job in jobs))
+    await place.cancel(*await place.add_many(20))
+    forever = Retention(succeeded_ms=None, cancelled_ms=None)
+    while await place.prune(forever):
+        assert place.sound()
+    assert (await place.total(State.dead), await place.total(State.cancelled)) == (20, 5)
+    await place.store.close()
+
+
+@pytest.mark.parametrize("count", [1, 30])
+async def test_an_erased_id_is_known_among_many_of_the_same_moment(place: Place, count: int) -> None:
+    ids = await place.add_many(100)
+    await place.hand().drain(100)
+    place.clock.advance(1)
+    while await place.prune():
+        pass
+    assert await place.states(ids) == [None] * 100
+    new = [place.job() for _ in range(count)]
+    old = [place.job(id=id) for id in ids[:count]]
+    answers = await place.put(*(job for pair in zip(old, new, strict=True) for job in pair))
+    assert [answer.existing for answer in answers] == [True, False] * count
+    assert place.sound()
+
+
+async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Place) -> None:
+    await place.add_many(10, unique=None, keys=("k",), group="g")
+    parent = await place.add(unique=Unique("u", for_ms=60_000))
+    await place.add(after=(parent,))
+    hand = place.hand()
+    for job in await hand.claim(20):
+        await hand.save(job, Note("progress", "", b"1"))
+        await hand.succeed(job, result=b"1")
+    await hand.drain()
+    await hand.leave()
+    place.clock.advance(3_600_000)
+    while await place.prune():
+        assert place.sound()
+    names = {key.removeprefix(place.key("").encode()) for key in place.server.ask("KEYS", place.key("*"))}
+    stays = {b"m", b"n", b"qs", b"cl", b"po", b"pm", *(b"run tn ls sl lj ln".split())}
+    assert {name for name in names if not name.startswith((b"ear:", b"cs:"))} <= stays, names - stays
+    for name in ("run", "tn", "ls", "sl", "lj", "ln"):
+        assert place.server.ask("HKEYS", place.key(name)) in ([b""], [])
+
+
+# -- leases and receipts
+
+
+async def test_a_lease_ends_with_its_last_job(place: Place) -> None:
+    await place.add_many(3)
+    hand = place.hand()
+    one, two, three = await hand.claim(3)
+    for job in (one, two):
+        await hand.succeed(job)
+        assert place.sound()
+        assert place.server.ask("EXISTS", place.key(f"b:{one.token}")) == 1
+    await hand.release(three)
+    assert place.sound()
+    assert place.server.ask("EXISTS", place.key(f"b:{one.token}"), place.key("le"), place.key("H")) == 0
+
+
+async def test_a_settlement_of_many_kinds_and_tokens_answers_in_order(place: Place) -> None:
+    ids = await place.add_many(6)
+    hand = place.hand()
+    first, second = await hand.claim(3), await hand.claim(3)
+    answers = await hand.settle(
+        Succeed(first[0].id, first[0].token, b"1"),
+        Succeed(second[0].id, first[0].token),  # another lease's token
+        Bury(second[1].id, second[1].token, failure()),
+        Bury(first[0].id, first[0].token, failure("permanent", "late")),  # already settled: its body is skipped
+        Release(first[1].id, first[1].token, started=True),
+        Succeed(second[0].id, second[0].token, b"2"),
+        Bury(place.id(), first[0].token, failure("permanent", "nobody")),
+        Bury(first[2].id, first[2].token, failure("permanent", "last")),
+    )
+    assert [(answer.answer, answer.state) for answer in answers] == [
+        ("done", State.succeeded),
+        ("stale", State.running),
+        ("done", State.dead),
+        ("stale", State.succeeded),
+        ("done", State.ready),
+        ("done", State.succeeded),
+        ("gone", None),
+        ("done", State.dead),
+    ]
+    assert [view.result for view in await place.store.get([ids[0], ids[3]]) if view] == [b"1", b"2"]
+    assert (await place.view(ids[2])).reason == "last"
+    assert place.sound()
+
+
+async def test_a_receipt_is_that_of_its_own_number(place: Place) -> None:
+    one, two = await place.add_many(2)
+    hand = place.hand()
+    first, second = await hand.claim(2)
+    await hand.settle(Succeed(first.id, first.token), seq=1)
+    answers = await hand.settle(Succeed(second.id, second.token), seq=11)
+    assert answers[0].answer == "done"
+    assert await place.states([one, two]) == [State.succeeded] * 2
+
+
+# -- causes
+
+
+async def test_when_there_are_too_many_origins_the_kind_of_error_is_still_told(place: Place) -> None:
+    body = msgspec.msgpack.encode([1, "T", "m", 1, 1, "00" * 16])
+    words = [word for n in range(10_000) for word in (f"cause{n}\0default\0work".encode(), body)]
+    place.server.ask("HSET", place.key("ca"), *words)
+    hand = place.hand()
+    await place.add()
+    await hand.bury(await hand.take(), cause="one more")
+    await place.add()
+    await hand.bury(await hand.take(), cause="cause7")
+    causes = {cause.cause: cause.count for cause in await place.store.causes(limit=20_000)}
+    assert (len(causes), causes["builtins.RuntimeError"], causes["cause7"]) == (10_001, 1, 2)
+    assert "one more" not in causes
+
+
+# -- a full server
+
+
+async def test_a_full_server_lets_jobs_end_and_go(server: RedisServer) -> None:
+    """Under maxmemory whatever finishes or removes a job is done; what adds one is refused."""
+    place = Place(server, "?keep=2")
+    rule = GateRule("limit:x", concurrency=9)
+    await place.put(*(place.job(limits=("x",)) for _ in range(9)), rules=[rule])
+    parent = await place.add(task="parent")
+    child = await place.add(after=(parent,))
+    hand = place.hand()
+    jobs = await hand.claim(8)
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    with pytest.raises(StoreFull):
+        await place.add()
+    assert await hand.save(jobs[0], Note("step", "one", b"1"))
+    assert not await hand.save(replace(jobs[0], token=1), Note("step", "one", b"2"))
+    assert (await hand.succeed(jobs[0], result=b"1"))[0].answer == "done"
+    assert (await hand.succeed(jobs[0]))[0].answer == "stale"
+    assert (await hand.fail(jobs[1])).answer == "done"
+    assert (await hand.snooze(jobs[2], 1_000)).answer == "done"
+    assert (await hand.bury(jobs[3])).answer == "done"
+    assert (await hand.bury(jobs[4])).answer == "done"
+    assert await place.cancel(jobs[5].id, jobs[6].id, parent, force=True) == ["cancelled"] * 3
+    assert await place.state(child) is State.cancelled
+    assert await place.retry(jobs[3].id) == ["retried"]
+    assert await place.store.discard([jobs[4].id], now_ms=place.clock.now_ms) == 1
+    assert (await hand.release(jobs[7]))[0].answer == "done"
+    place.clock.advance(1)
+    while await place.prune():
+        pass
+    assert await place.total(State.cancelled) == 0
+    assert place.sound()
+    server.ask("CONFIG", "SET", "maxmemory", 0)
+    await place.add()
+    await place.store.close()
