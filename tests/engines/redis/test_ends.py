@@ -1,10 +1,9 @@
-"""How jobs end on Redis: in bounded steps, however many depend on one; few are kept, and no id is forgotten too soon."""
+"""How jobs end on Redis: in bounded steps, however many depend on one; few are kept, and no id is forgotten early."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from itertools import count
-from typing import Unpack
 
 import msgspec
 import pytest
@@ -12,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import StoreFull
 from holdfast.core.gate import GateRule
-from holdfast.core.job import Unique
+from holdfast.core.job import IfParentFails, Unique
 from holdfast.core.lease import Note
 from holdfast.core.state import State
 from holdfast.core.transition import Bury, Release, Succeed
@@ -21,7 +20,6 @@ from holdfast.stores.open import open_store
 from holdfast.testing.bench import Bench
 from holdfast.testing.hand import failure
 from holdfast.testing.harness import Clock
-from holdfast.testing.making import JobOptions
 from tests.engines.redis.audit import faults
 from tests.servers.redis import RedisServer, shared
 
@@ -50,10 +48,10 @@ class Place(Bench):
     async def prune(self, retention: Retention = ALL, limit: int = 1_000) -> int:
         return await self.store.prune(retention, limit, now_ms=self.clock.now_ms)
 
-    async def add_children(self, parent: bytes, count: int = MANY, **options: Unpack[JobOptions]) -> list[bytes]:
+    async def add_children(self, parent: bytes, count: int = MANY, mode: IfParentFails = "cancel") -> list[bytes]:
         ids: list[bytes] = []
         while len(ids) < count:
-            ids += await self.add_many(min(1_000, count - len(ids)), **{**options, "after": (parent,)})
+            ids += await self.add_many(min(1_000, count - len(ids)), after=(parent,), if_parent_fails=mode)
         return ids
 
     async def total(self, state: State) -> int:
@@ -124,7 +122,7 @@ async def test_a_cascade_stops_when_its_parent_is_brought_back_meanwhile(place: 
 
 async def test_very_many_that_run_anyway_are_each_released_once(place: Place) -> None:
     parent = await place.add(priority=0)
-    children = await place.add_children(parent, if_parent_fails="run")
+    children = await place.add_children(parent, mode="run")
     hand = place.hand()
     await hand.bury(await hand.take())
     assert sorted(await hand.drain(1_000)) == children
@@ -151,7 +149,7 @@ async def test_a_parent_is_not_erased_before_its_result_is_handed_on(place: Plac
 
 async def test_those_who_wait_for_a_discarded_parent_are_all_cancelled(place: Place) -> None:
     parent = await place.add(priority=0)
-    await place.add_children(parent, if_parent_fails="wait")
+    await place.add_children(parent, mode="wait")
     hand = place.hand()
     await hand.bury(await hand.take())
     assert await place.total(State.blocked) == MANY
