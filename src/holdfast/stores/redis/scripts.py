@@ -11,6 +11,7 @@ from typing import Final
 from msgspec import Struct
 
 _USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
+_SHORT: Final = re.compile(r"^-- Short way: (\w+)$", re.MULTILINE)
 _HEADER: Final = re.compile(r"\A(?:--.*\n)+")
 
 
@@ -27,8 +28,10 @@ def script(name: str) -> Script:
     """The script of a verb, by the name of its file."""
     verb = source(f"{name}.lua")
     base, *rooms = uses(verb)
+    doors = ["local function rooms()", *map(_room, rooms), "end"]
+    short = [_text(path) for path in _SHORT.findall(verb)]
     # From one function further in, what the base names is captured without a search.
-    text = "\n".join([_text(base), "return (function()", *map(_room, rooms), verb, "end)()"])
+    text = "\n".join([_text(base), "return (function()", *doors, *short, "rooms()", verb, "end)()"])
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 

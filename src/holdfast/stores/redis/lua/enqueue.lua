@@ -8,6 +8,7 @@
 --   is a flat list of index, id for jobs that another one stands for. {"draining", index, gate} or
 --   {"parent", index, id}: nothing was stored.
 -- Bounds: the 20,000 jobs of a call.
+-- Short way: short_enqueue
 -- Uses: base record gate fair change signature wake tx gating seats lanes waiting calendar unique ledger erasing ending graph storing
 local refused = tx.begin()
 if refused then

@@ -9,6 +9,7 @@
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 -- Bounds: the transitions given; 256 released children per parent and 4,000 dependents in all (the rest in fan), and
 --   twice as many old jobs as were settled (and at most 64 more), erased.
+-- Short way: short_settle
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing outcome settling
 local refused = tx.begin()
 if refused then

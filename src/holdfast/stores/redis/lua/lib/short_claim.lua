@@ -1,0 +1,174 @@
+-- The short way of claim, without a room: nothing is due, and of what the worker can run there is nothing, or one lane
+-- that no gate rules and whose first jobs are plain. It does all of the verb or nothing, and then the long way follows.
+-- Whoever changes lanes, seats, the lease or the sleep of a session changes this too.
+
+local ENTRIES = 16 -- active classes that the short way looks at
+
+-- A seat less for a member or ring.
+local function stand(id)
+  local turn, left, count = struct.unpack(">I6I4I4", call("HGET", P .. "tn", id))
+  if count > 1 then
+    call("HSET", P .. "tn", id, struct.pack(">I6I4I4", turn, left, count - 1))
+  else
+    call("HDEL", P .. "tn", id)
+  end
+end
+
+-- The one entry of the active classes that this worker can run; nil when there are several, false when there is none.
+local function only_class(sig, least)
+  local entries, found = call("ZRANGE", P .. "act", 0, ENTRIES - 1), false
+  if #entries == 0 then
+    return false
+  elseif #entries == ENTRIES then
+    return nil
+  end
+  local kinds = {}
+  for i, entry in ipairs(entries) do
+    kinds[i] = sub(entry, 10, 17)
+  end
+  for i, yes in ipairs(call("SMISMEMBER", P .. "sv:" .. sig, unpack(kinds))) do
+    if yes == 1 and byte(entries[i], 1) <= least then
+      if found then
+        return nil
+      end
+      found = entries[i]
+    end
+  end
+  return found
+end
+
+-- The records of the first jobs of a lane, when each is plain, ready, in its place and of one policy.
+local function plain_front(lane, items, ids)
+  local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
+  local policy = raws[1] and sub(raws[1], 37, 44)
+  for i, raw in ipairs(raws) do
+    if not raw or runs[i] or #raw < 56 then
+      return nil
+    end
+    local version, state, high, low, _, _, lost, lost_ = byte(raw, 1, 8)
+    if
+      version ~= 1 or state ~= READY or high % 2 == 1 or low % 32 >= NOTES or low % 128 >= RARE or lost + lost_ > 0
+      or sub(raw, 29, 44) ~= lane .. policy or sub(raw, 17, 22) ~= sub(items[i], 1, 6)
+    then
+      return nil
+    end
+  end
+  return raws, policy
+end
+
+local function short()
+  local session, sig, limit, slots, seq = ARGV[2], ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
+  local claimer, least, ear, s = ARGV[8], tonumber(ARGV[9]), ARGV[10], P .. "s:" .. ARGV[2]
+  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "shift")
+  local now = tonumber(ARGV[1])
+  if not now then
+    local time = call("TIME")
+    local real = time[1] * 1000 + floor(time[2] / 1000)
+    now = max(real, floor(tonumber(meta[2] or 0) / 2048), tonumber(meta[3] or 0))
+  end
+  local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", P .. "rc:" .. session, claimer)
+  local timer = call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2]
+  if
+    meta[1] ~= "1" or limit < 1 or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
+    or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", P .. "fan") == 1
+    or call("HEXISTS", P .. "sd", sig) == 0
+  then
+    return nil
+  end
+  local entry = only_class(sig, least)
+  if entry == nil then
+    return nil
+  end
+  local instant = base.text(now)
+  if not entry then
+    call("ZREM", P .. "T", "") -- see tx.insist
+    if least == 9 then
+      if known[2] and known[3] ~= sig then
+        call("ZREM", P .. "idle:" .. known[3], session)
+      end
+      call("HSET", s, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
+      call("ZADD", P .. "idle:" .. sig, slots > 0 and 0 or 1, session)
+      if timer then
+        call("HSET", P .. "nx", sig, timer)
+      else
+        call("HDEL", P .. "nx", sig)
+      end
+    elseif known[4] ~= ear then
+      call("HSET", s, "ear", ear)
+    end
+    return { instant, timer or "", 0, {} }
+  end
+
+  local kind, prio = sub(entry, 10, 17), sub(entry, 1, 1)
+  local line = P .. "S:" .. kind .. prio
+  local members = call("ZRANGE", line, 0, 1)
+  local lane = not members[2] and call("HGET", P .. "sl", kind .. members[1])
+  local definition = lane and call("HGET", P .. "ln", lane)
+  if not definition or byte(definition, 26) ~= 0 or call("EXISTS", P .. "R:" .. lane) == 1 then
+    return nil
+  end
+  local class, list = unpack_(call("HGET", P .. "cl", kind)), P .. "L:" .. lane
+  local gates = call("HMGET", P .. "g", "all", "queue:" .. class[1], "task:" .. class[2])
+  limit = min(limit, 1024)
+  local items = call("LRANGE", list, 0, limit - 1)
+  if gates[1] or gates[2] or gates[3] or #items == 0 then
+    return nil
+  end
+  local ids = {}
+  for i, item in ipairs(items) do
+    ids[i] = sub(item, 13)
+  end
+  local raws, policy = plain_front(lane, items, ids)
+  if not raws then
+    return nil
+  end
+
+  local count = #items
+  call("LTRIM", list, count, -1)
+  if count < limit or call("EXISTS", list) == 0 then
+    call("HDEL", P .. "ls", lane)
+    call("ZREM", P .. "hd:" .. class[1], lane)
+    call("ZREM", line, members[1])
+    call("HDEL", P .. "sl", kind .. members[1])
+    call("ZREM", P .. "act", entry)
+    stand(members[1])
+    stand(sub(entry, 2, 9))
+  end
+  local token = max(tonumber(meta[2] or 0) + 1, now * 2048)
+  local text, holds = base.text(token), struct.pack(">I7I6", token, now)
+  local running, rows = {}, {}
+  for i, id in ipairs(ids) do
+    running[2 * i - 1], running[2 * i] = id, holds
+    local n = 4 * i
+    rows[n - 3], rows[n - 2], rows[n - 1], rows[n] = raws[i], id, text, ""
+  end
+  base.chunked("HSET", P .. "run", running)
+  call("HSET", P .. "le", text, pack({ session, count }))
+  call("SET", P .. "b:" .. text, table.concat(ids))
+  call("SADD", P .. "st:" .. session, text)
+  local hard = tonumber(string.match(call("HGET", P .. "pm", policy) or "0 -", " (.+)$"))
+  if hard then
+    call("ZADD", P .. "H", base.text(now + hard + 30000 - tonumber(meta[4] or 0)), text)
+  end
+  local field = class[1] .. "\0" .. class[2] .. "\0"
+  if call("HINCRBY", P .. "n", field .. READY, -count) == 0 then
+    call("HDEL", P .. "n", field .. READY)
+  end
+  call("HINCRBY", P .. "n", field .. RUNNING, count)
+  call("HSET", P .. "rc:" .. session, claimer, seq .. " " .. text)
+  call("PEXPIRE", P .. "rc:" .. session, 3600000)
+  if known[2] and least == 9 then
+    call("ZREM", P .. "idle:" .. known[3], session)
+    call("HDEL", s, "idle")
+  end
+  if known[4] ~= ear then
+    call("HSET", s, "ear", ear)
+  end
+  call("HSET", P .. "m", "token", text)
+  return { instant, "", 0, rows }
+end
+
+local answer = short()
+if answer then
+  return answer
+end

@@ -1,0 +1,143 @@
+-- The short way of enqueue, without a room: plain jobs that may run at once, all of one lane that is known. It does all
+-- of the verb or nothing, and then the long way follows. Whoever changes lanes, seats, ledger or wake changes this too.
+
+local function wake_for(kind, prio, limited, count, now)
+  local sigs, woken = call("SMEMBERS", P .. "cs:" .. kind), {}
+  local function tell(name, ear, message)
+    if ear and ear ~= "" then
+      call("RPUSH", P .. "ear:" .. ear, message .. name)
+      call("PEXPIRE", P .. "ear:" .. ear, 60000)
+    end
+  end
+  for _, sig in ipairs(sigs) do
+    local idle = P .. "idle:" .. sig
+    local row = call("ZRANGEBYSCORE", idle, 0, limited and 0 or 1, "LIMIT", 0, min(count, 256))
+    for _, name in ipairs(row) do
+      if count <= 0 then
+        return
+      end
+      woken[name], count = true, count - 1
+      call("ZREM", idle, name)
+      tell(name, call("HGET", P .. "s:" .. name, "ear"), "w")
+      call("HDEL", P .. "s:" .. name, "idle")
+    end
+  end
+  if count <= 0 or prio > URGENT then
+    return
+  end
+  for _, name in ipairs(call("ZRANGEBYSCORE", P .. "S!", "(" .. base.text(now), "+inf", "LIMIT", 0, 256)) do
+    local found = count > 0 and not woken[name] and call("HMGET", P .. "s:" .. name, "sig", "ear")
+    if found and found[1] and call("SISMEMBER", P .. "cs:" .. kind, found[1]) == 1 then
+      tell(name, found[2], "u")
+      count = count - 1
+    end
+  end
+end
+
+-- One more seat for a member or ring; what has none yet stands where `turn` says.
+local function sit(id, turn)
+  local raw, left, count = call("HGET", P .. "tn", id), 1, 0
+  if raw then
+    turn, left, count = struct.unpack(">I6I4I4", raw)
+  end
+  call("HSET", P .. "tn", id, struct.pack(">I6I4I4", turn, left, count + 1))
+  return turn
+end
+
+local function short()
+  local head, count = unpack_(ARGV[2]), (#ARGV - 8) / 3
+  local run = head.runs[1]
+  if
+    head.lanes > 1 or head.policies > 1 or head.runs[2] or head.rules[1] or head.order
+    or run[4] > 0 or run[5] >= 0 or run[6] >= 0 or byte(ARGV[4], 26) >= 4
+  then
+    return nil
+  end
+  for i = 1, count do
+    if ARGV[8 + 3 * i] ~= "" then
+      return nil
+    end
+  end
+  local lane, policy, list = ARGV[3], ARGV[6], P .. "L:" .. ARGV[3]
+  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn")
+  if
+    meta[1] ~= "1" or call("EXISTS", P .. "dr", P .. "wgt") > 0 or call("HEXISTS", P .. "ln", lane) == 0
+    or call("HEXISTS", P .. "po", policy) == 0
+  then
+    return nil
+  end
+  local now = tonumber(ARGV[1])
+  if not now then
+    local time = call("TIME")
+    local real = time[1] * 1000 + floor(time[2] / 1000)
+    now = max(real, floor(tonumber(meta[2] or 0) / 2048), tonumber(meta[3] or 0))
+  end
+  local tail = call("LINDEX", list, -1)
+  if tail and base.n6(tail, 1) > now then
+    return nil
+  end
+  if call("EXISTS", P .. "GL") == 1 then
+    local seen
+    for i = 1, count do
+      local name = sub(ARGV[6 + 3 * i], 1, 5)
+      if name ~= seen and call("EXISTS", P .. "G:" .. name) == 1 then
+        return nil
+      end
+      seen = name
+    end
+  end
+
+  local seq, at = tonumber(meta[4] or 0), base.b6(now)
+  local first = struct.pack(">BBHHHH", 1, READY, run[3], 0, 0, 0)
+  local middle = at .. at .. lane .. policy .. "\0\0\0\0\0\0\0\0\0\0\0\0"
+  local items, ids, stored, answers, jobs = {}, {}, {}, {}, P .. "J"
+  for i = 1, count do
+    local id, number = ARGV[6 + 3 * i], base.b6(seq + i)
+    ids[i] = id
+    if call("HSETNX", jobs, id, first .. number .. middle .. ARGV[7 + 3 * i]) == 1 then
+      items[#items + 1], stored[i], answers[i] = at .. number .. id, true, "2"
+    else
+      local running, raw = call("HEXISTS", P .. "run", id) == 1, call("HGET", jobs, id)
+      answers[i] = char(64 + (running and RUNNING or #raw < 56 and DEAD or byte(raw, 2)))
+    end
+  end
+  local answer, new = { "ok", table.concat(answers), {} }, #items
+  if new == 0 then
+    return answer
+  end
+  base.chunked("RPUSH", list, items)
+  if count == 1 then
+    local chunk = base.text(floor((seq + 1) / 64))
+    call("SETRANGE", P .. "X:" .. chunk, (seq + 1) % 64 * 16, ids[1])
+    if call("HINCRBY", P .. "XN", chunk, 1) == 1 then
+      call("ZADD", P .. "XL", chunk, chunk)
+    end
+  else
+    rooms()
+    ledger.write(seq + 1, ids, stored)
+  end
+  local class, turn = unpack_(ARGV[5]), tonumber(meta[5] or 0)
+  local kind, member, ring, prio, flags = struct.unpack(">c8c8c8BB", ARGV[4])
+  if call("HSETNX", P .. "ls", lane, "a") == 1 then
+    turn = turn + 1
+    call("ZADD", P .. "hd:" .. class[1], "LT", base.text(now), lane)
+    local stands = sit(member, turn)
+    sit(ring, turn)
+    call("ZADD", P .. "S:" .. kind .. char(prio), "NX", base.text(stands), member)
+    call("HSET", P .. "sl", kind .. member, lane)
+    call("ZADD", P .. "act", 0, char(prio) .. ring .. kind)
+  end
+  if call("HINCRBY", P .. "lj", lane, new) <= new then
+    call("ZREM", P .. "lz", lane)
+  end
+  call("HINCRBY", P .. "n", class[1] .. "\0" .. class[2] .. "\0" .. READY, new)
+  call("HINCRBY", P .. "n", "\0\0" .. ENQUEUED, new)
+  call("HSET", P .. "m", "seq", base.text(seq + count), "turn", base.text(turn))
+  wake_for(kind, prio, flags >= 2, new, now)
+  return answer
+end
+
+local answer = short()
+if answer then
+  return answer
+end
