@@ -71,7 +71,7 @@ def server() -> RedisServer:
 
 
 def lua(name: str) -> str:
-    return (LIB / f"{name}.lua").read_text()
+    return f"local {name}\n" + (LIB / f"{name}.lua").read_text()
 
 
 def run_steps(server: RedisServer, stored: bytes, steps: list[Any]) -> list[tuple[Any, Gate]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,6 +11,7 @@ from holdfast.core.state import STATES, State
 from holdfast.stores.redis.scripts import script
 
 if TYPE_CHECKING:
+    from holdfast.stores.redis.line import Word
     from holdfast.stores.redis.route import Route
 
 _pack = msgspec.msgpack.Encoder().encode
@@ -32,8 +32,7 @@ def packed_serves(serves: Serves) -> bytes:
 async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | None) -> Pulse:
     """Open or keep a session and take its notes."""
     serves = beat.serves
-    notes = ((id, token, note.kind, note.name, note.body) for id, token, note in beat.notes)
-    args = (
+    args: list[Word] = [
         _now(now_ms),
         beat.session,
         beat.ttl_ms,
@@ -42,8 +41,9 @@ async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | Non
         _json(serves),
         beat.info,
         ear,
-        *chain.from_iterable(notes),
-    )
+    ]
+    for id, token, note in beat.notes:
+        args += (id, token, note.kind, note.name, note.body)
     fresh, *cancels = await route.script("beat", script("beat"), key, args)
     return Pulse(bool(fresh), tuple((id, int(token)) for id, token in zip(cancels[::2], cancels[1::2], strict=True)))
 
