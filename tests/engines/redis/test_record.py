@@ -45,7 +45,8 @@ end
 local plain, extra = record.close(r), record.extra(r)
 r.rare.e, r.rare.hs, r.rare.r, r.rare.c, r.rare.t = 1700000000001, 1700000000002, "it broke", "cause", "Oops"
 r.attempt, r.lost, r.held, r.claimed, r.finished, r.state = 2, 1, 3, 1700000000003, 1700000000004, 5
-return {plain, record.close(r), r.flags, r.seq, r.due, r.enq, r.lane, r.policy, extra[1] or 1, extra[5] or "", extra[8] or 0}
+local cost, key, states = extra[1] or 1, extra[5] or "", extra[8] or 0
+return {plain, record.close(r), r.flags, r.seq, r.due, r.enq, r.lane, r.policy, cost, key, states}
 """
 
 

@@ -24,12 +24,12 @@ class Script(Struct, frozen=True):
 
 
 @cache
-def script(name: str) -> Script:
-    """The script of a verb, by the name of its file."""
+def script(name: str, *, short_way: bool = True) -> Script:
+    """The script of a verb, by the name of its file. Without its short way it does the same, more slowly."""
     verb = source(f"{name}.lua")
     base, *rooms = uses(verb)
     doors = ["local function rooms()", *map(_room, rooms), "end"]
-    short = [_text(path) for path in _SHORT.findall(verb)]
+    short = [_text(path) for path in _SHORT.findall(verb) if short_way]
     # From one function further in, what the base names is captured without a search.
     text = "\n".join([_text(base), "return (function()", *doors, *short, "rooms()", verb, "end)()"])
     return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

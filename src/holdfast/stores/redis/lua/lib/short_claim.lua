@@ -125,7 +125,7 @@ local function short()
 
   local count = #items
   call("LTRIM", list, count, -1)
-  if count < limit or call("EXISTS", list) == 0 then
+  if count < limit then -- that was all: the lane rests
     call("HDEL", P .. "ls", lane)
     call("ZREM", P .. "hd:" .. class[1], lane)
     call("ZREM", line, members[1])

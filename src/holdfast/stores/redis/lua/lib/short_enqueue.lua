@@ -103,6 +103,7 @@ local function short()
   end
   local answer, new = { "ok", table.concat(answers), {} }, #items
   if new == 0 then
+    call("HSET", P .. "m", "seq", base.text(seq + count))
     return answer
   end
   base.chunked("RPUSH", list, items)
@@ -119,9 +120,9 @@ local function short()
   local class, turn = unpack_(ARGV[5]), tonumber(meta[5] or 0)
   local kind, member, ring, prio, flags = struct.unpack(">c8c8c8BB", ARGV[4])
   if call("HSETNX", P .. "ls", lane, "a") == 1 then
-    turn = turn + 1
     call("ZADD", P .. "hd:" .. class[1], "LT", base.text(now), lane)
-    local stands = sit(member, turn)
+    local stands = sit(member, turn + 1)
+    turn = max(turn, stands) -- a member that sits already keeps its turn
     sit(ring, turn)
     call("ZADD", P .. "S:" .. kind .. char(prio), "NX", base.text(stands), member)
     call("HSET", P .. "sl", kind .. member, lane)

@@ -1,0 +1,143 @@
+"""A short way leaves the store exactly as the long way does: every key, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.core.gate import GateChange, GateRule
+from holdfast.core.job import Job
+from holdfast.core.transition import Succeed
+from holdfast.stores.open import open_store
+from holdfast.stores.redis import claim, enqueue, settle
+from holdfast.stores.redis.scripts import script, source
+from holdfast.testing.bench import Bench
+from holdfast.testing.hand import ENDINGS, Hand
+from holdfast.testing.harness import Clock
+from holdfast.testing.making import JobOptions
+from tests.engines.redis.audit import everything
+from tests.servers.redis import RedisServer, shared
+
+T0 = 1_900_000_000_000
+LANES: list[JobOptions] = [
+    {},
+    {},
+    {"task": "other"},
+    {"priority": 0},
+    {"group": "acme"},
+    {"limits": ("smtp",)},
+    {"args": b'{"x":"' + b"x" * 2_000 + b'"}'},
+    {"delay_ms": 3_000},
+    {"expires_ms": 4_000, "tags": ("tagged",)},
+]
+
+
+class Walk:
+    """The same steps for the same seed, whatever the scripts."""
+
+    def __init__(self, server: RedisServer, namespace: str, seed: int) -> None:
+        self.rng = Random(seed)
+        self.bench = Bench(open_store(f"{server.url}?keep=20", namespace), Clock(T0))
+        self.bench.ids = Numbers()  # type: ignore[assignment]  # ids that are the same in both walks
+        self.hands = [self.bench.hand("one"), self.bench.hand("two", tasks=("work",)), self.bench.hand("three")]
+        self.seq = 0
+        self.said: list[Any] = []
+        self.stored: list[Job] = []
+
+    async def go(self, steps: int) -> None:
+        for hand in self.hands:
+            await hand.beat()
+        for _ in range(steps):
+            await self.rng.choice([self.put, self.put, self.take, self.take, self.take, self.rest])()
+        await self.bench.check_books()
+        await self.bench.store.close()
+
+    async def put(self) -> None:
+        lane = self.rng.choice(LANES)
+        jobs = [self.bench.job(**lane) for _ in range(self.rng.choice([1, 1, 1, 3, 70]))]
+        if self.stored and self.rng.random() < 0.2:
+            jobs.append(self.rng.choice(self.stored))
+        self.stored += jobs
+        self.said.append(await self.bench.put(*jobs))
+
+    async def take(self) -> None:
+        hand = self.rng.choice(self.hands)
+        self.seq += 1
+        jobs = (
+            await hand.ask(self.rng.choice([1, 2, 8, 100]), least_urgent=self.rng.choice([9, 9, 3]), seq=self.seq)
+        ).jobs
+        self.said.append(jobs)
+        if jobs:
+            await self.end(hand, list(jobs))
+
+    async def end(self, hand: Hand, jobs: list[Any]) -> None:
+        result = self.rng.choice([None, None, b"7"])
+        part = jobs[: self.rng.randint(1, len(jobs))]
+        self.seq += 1
+        how = self.rng.random()
+        if how < 0.7:
+            self.said.append(await hand.settle(*(Succeed(job.id, job.token, result) for job in part), seq=self.seq))
+        else:
+            ending = ENDINGS["release" if how < 0.85 else "fail"]
+            self.said.append(await hand.settle(*map(ending, part), seq=self.seq))
+
+    async def rest(self) -> None:
+        self.bench.clock.advance(self.rng.choice([0, 1, 700, 4_000]))
+        for hand in self.hands:
+            await hand.beat()
+        if self.rng.random() < 0.3:
+            paused = GateChange("task:other", rule=GateRule("task:other", concurrency=self.rng.choice([None, 1])))
+            await self.bench.change(paused)
+
+
+class Numbers:
+    """Ids that count."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def make(self, now_ms: int) -> bytes:
+        self.last += 1
+        return now_ms.to_bytes(6, "big") + self.last.to_bytes(10, "big")
+
+
+def long_way(name: str) -> Any:
+    return script(name, short_way=False)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_short_ways_leave_what_the_long_ways_leave(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = shared("redis-7")
+    ways: dict[str, Callable[[str], Any]] = {"short": script, "long": long_way}
+    left, said = [], []
+    for name, chosen in ways.items():
+        for room in (claim, enqueue, settle):
+            monkeypatch.setattr(room, "script", chosen)
+        walk = Walk(server, f"{name}-{seed}", seed)
+        await walk.go(150)
+        found = everything(server, f"{name}-{seed}")
+        left.append({key: value for key, value in found.items() if not key.startswith(b"ear:")})
+        said.append(walk.said)
+    assert said[0] == said[1]
+    assert left[0].keys() == left[1].keys()
+    short, long = ({key: comparable(value) for key, value in each.items()} for each in left)
+    assert {key: (short[key], long[key]) for key in short if short[key] != long[key]} == {}
+
+
+def comparable(value: Any) -> Any:
+    """Sets come in any order; the process that listens is another one."""
+    if isinstance(value, list):
+        return sorted(value)
+    if isinstance(value, dict):
+        return {name: content for name, content in value.items() if name != b"ear"}
+    return value
+
+
+@pytest.mark.parametrize("verb", ["enqueue", "claim", "settle"])
+def test_each_short_way_is_taken_by_its_verb(verb: str) -> None:
+    text = source(f"lib/short_{verb}.lua").splitlines()[-4]
+    assert text in script(verb).text
+    assert text not in long_way(verb).text
