@@ -73,11 +73,18 @@ def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
     os.close(write)
 
 
-def test_a_forked_child_starts_from_the_clock_not_from_its_parents_last_id(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_child_starts_from_the_clock_not_from_its_parents_last_id() -> None:
     maker = IdMaker()
     maker.make(NOW_MS + 60_000)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    assert maker.make(NOW_MS)[:6] == NOW_MS.to_bytes(6, "big")
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, maker.make(NOW_MS))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(read, 16)[:6] == NOW_MS.to_bytes(6, "big")
+    os.close(read)
+    os.close(write)
 
 
 @given(st.binary(min_size=16, max_size=16))
