@@ -45,4 +45,4 @@ def test_every_statement_is_used_by_its_engine(path: Path) -> None:
 def test_a_library_says_what_it_is_and_some_script_names_it(path: Path) -> None:
     assert path.read_text().startswith("-- ")
     scripts = [script.read_text() for script in path.parent.parent.glob("*.lua")]
-    assert any(re.search(rf"^-- Uses:.* {path.stem}( |$)", script, re.MULTILINE) for script in scripts)
+    assert any(re.search(rf"^-- (Uses|Short way):.* {path.stem}( |$)", script, re.MULTILINE) for script in scripts)
