@@ -8,6 +8,7 @@ from holdfast.core.errors import UnknownParent
 from holdfast.core.job import IfParentFails, Unique
 from holdfast.core.lease import Input
 from holdfast.core.state import State
+from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 
@@ -103,6 +104,20 @@ class TestDependencies:
         await end(bench, parent, "dead")
         await bench.store.discard([parent], now_ms=bench.clock.now_ms)
         assert (await bench.put(child))[0].existing
+
+    async def test_a_child_of_a_repeated_parent_that_is_gone_goes_by_how_that_one_ended(self, bench: Bench) -> None:
+        parents = {how: bench.job(priority=n) for n, how in enumerate(["succeeded", "dead"])}
+        await bench.put(*parents.values())
+        for how, parent in parents.items():
+            await end(bench, parent.id, how)
+        await bench.store.discard([parents["dead"].id], now_ms=bench.clock.now_ms)
+        await bench.store.prune(Retention(succeeded_ms=0), now_ms=bench.clock.now_ms)
+        states = []
+        for parent in parents.values():
+            again, child = await bench.put(parent, bench.job(after=(parent.id,)))
+            assert again.existing
+            states.append(child.state)
+        assert states == [State.ready, State.cancelled]
 
     async def test_a_parent_named_by_the_id_of_a_duplicate_is_the_job_that_is_there(self, bench: Bench) -> None:
         key = Unique("fetch")

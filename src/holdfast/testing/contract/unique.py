@@ -10,6 +10,7 @@ from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.housekeeping import prune
 from holdfast.testing.contract.marks import asynchronous
+from holdfast.testing.making import JobOptions, make_job
 
 KEY = Unique("welcome:42")
 DAY_MS = 86_400_000
@@ -173,6 +174,24 @@ class TestReplace:
         assert (await bench.view(first)).due_at_ms == sooner
         bench.clock.advance(1_000)
         assert await bench.hand().ids(5) == [first]
+
+    @pytest.mark.parametrize("away", ["later", "more urgent", "another task's queue"])
+    async def test_a_job_replaced_there_and_back_is_handed_out_once(self, bench: Bench, away: str) -> None:
+        before, first = await bench.add(), await bench.add(unique=self.REPLACE)
+        elsewhere: dict[str, JobOptions] = {
+            "later": {"delay_ms": 60_000},
+            "more urgent": {"priority": 3},
+            "another task's queue": {"queue": "other"},
+        }
+        for options in (elsewhere[away], JobOptions(), elsewhere[away], JobOptions()):
+            await bench.put(make_job(bench.id(), {**options, "unique": self.REPLACE}))
+        hand = bench.hand()
+        jobs = await hand.claim(10)
+        assert [job.id for job in jobs] == [before, first]
+        await bench.check_books()
+        await hand.succeed(*jobs)
+        await bench.check_books()
+        assert await hand.claim(10) == []
 
     async def test_replace_within_one_batch_leaves_one_job_with_the_last_arguments(self, bench: Bench) -> None:
         jobs = [bench.job(unique=self.REPLACE, args=b'{"n":%d}' % n) for n in range(3)]

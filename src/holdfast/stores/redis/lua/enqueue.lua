@@ -132,7 +132,7 @@ local function store(i)
   local parents = {}
   for _, parent in ipairs(meta.parents) do
     local target = alias[parent] or parent
-    parents[#parents + 1] = { target, state_of(target) }
+    parents[#parents + 1] = { target, gone[target] or state_of(target) }
   end
   states[i] = storing.other(run_of[i], id, first + i - 1, tail, meta, parents)
   stored[i] = true

@@ -84,19 +84,3 @@ function base.before(a, b)
   end
   return seq_a < seq_b
 end
-
--- The first `n` of two lists of items that are each in order.
-function base.merge(a, b, n)
-  if #b == 0 and #a <= n then
-    return a
-  end
-  local out, i, j = {}, 1, 1
-  while #out < n and (a[i] or b[j]) do
-    if b[j] == nil or (a[i] and base.before(a[i], b[j])) then
-      out[#out + 1], i = a[i], i + 1
-    else
-      out[#out + 1], j = b[j], j + 1
-    end
-  end
-  return out
-end

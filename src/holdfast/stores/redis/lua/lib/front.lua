@@ -6,14 +6,27 @@ front = {}
 
 local ahead = {} -- lane -> rows that were read for it together with others
 
--- The first items of a lane, at most `n`, and which of them lie aside.
+local LISTED, ASIDE, BOTH = 1, 2, 3 -- where an item lies
+
+-- The first items of a lane, at most `n`, and where each of them lies. A job that was moved and came back to its old
+-- place may have left an item there: the two are one.
 local function items_of(lane, n)
   local listed, aside = call("LRANGE", P .. "L:" .. lane.id, 0, n - 1), call("ZRANGE", P .. "R:" .. lane.id, 0, n - 1)
-  local is_aside = {}
-  for _, item in ipairs(aside) do
-    is_aside[item] = true
+  local items, where, i, j = listed, {}, 1, 1
+  if #aside > 0 then
+    items = {}
+    while #items < n and (listed[i] or aside[j]) do
+      local one, other = listed[i], aside[j]
+      if one == other then
+        items[#items + 1], where[#items + 1], i, j = one, BOTH, i + 1, j + 1
+      elseif not other or (one and base.before(one, other)) then
+        items[#items + 1], where[#items + 1], i = one, LISTED, i + 1
+      else
+        items[#items + 1], where[#items + 1], j = other, ASIDE, j + 1
+      end
+    end
   end
-  return base.merge(listed, aside, n), is_aside
+  return items, where
 end
 
 -- True when the record is that of a job that waits in this lane at this place. One that cannot be read counts too.
@@ -25,24 +38,24 @@ local function belongs(raw, item, lane)
 end
 
 -- Eight fields from the start: a table that grows is made anew.
-local function row_of(item, id, raw, running, lane, aside)
+local function row_of(item, id, raw, running, lane, where)
   -- Cancelled, replaced, moved or already running: the item has outlived its job's stay in this lane.
   if not raw or running or not belongs(raw, item, lane) then
-    return { item = item, id = id, aside = aside }
+    return { item = item, id = id, where = where }
   end
   local flags, lost = nil, 0
   if #raw >= 56 then
     local high, low, _, _, lost_high, lost_low = byte(raw, 3, 8)
     flags, lost = high * 256 + low, lost_high * 256 + lost_low
   end
-  return { item = item, id = id, aside = aside, raw = raw, flags = flags, lost = lost, lease = false, stays = false }
+  return { item = item, id = id, where = where, raw = raw, flags = flags, lost = lost, lease = false, stays = false }
 end
 
 -- Read the fronts of several lanes ({lane, n} each) with one look at their records.
 function front.look(wanted)
   local ids = {}
   for _, each in ipairs(wanted) do
-    each.items, each.aside = items_of(each.lane, each.n)
+    each.items, each.where = items_of(each.lane, each.n)
     for _, item in ipairs(each.items) do
       ids[#ids + 1] = sub(item, 13)
     end
@@ -52,13 +65,13 @@ function front.look(wanted)
     local rows = {}
     for i, item in ipairs(each.items) do
       at = at + 1
-      rows[i] = row_of(item, ids[at], raws[at], runs[at], each.lane, each.aside[item])
+      rows[i] = row_of(item, ids[at], raws[at], runs[at], each.lane, each.where[i] or LISTED)
     end
     ahead[each.lane.id] = { rows = rows, n = each.n }
   end
 end
 
--- Read up to `n` rows of a lane: {item, id, raw, flags, lost, aside}; one without `raw` is to be dropped. The second
+-- Read up to `n` rows of a lane: {item, id, raw, flags, lost, where}; one without `raw` is to be dropped. The second
 -- answer is true when these are all.
 function front.read(lane, n)
   front.look({ { lane = lane, n = n } })
@@ -99,13 +112,14 @@ function front.remove(lane, rows)
   end
   for i = 1, last do
     local row = rows[i]
-    if not row.aside then
+    if row.where ~= ASIDE then
       listed = listed + 1
-      if row.stays then
+      if row.stays and row.where == LISTED then
         kept[#kept + 1] = 0
         kept[#kept + 1] = row.item
       end
-    elseif not row.stays then
+    end
+    if row.where ~= LISTED and not row.stays then
       aside[#aside + 1] = row.item
     end
   end

@@ -4,9 +4,9 @@
 
 local ENTRIES = 16 -- active classes that the short way looks at
 
--- A seat less for a member or ring.
-local function stand(id)
-  local turn, left, count = struct.unpack(">I6I4I4", call("HGET", P .. "tn", id))
+-- A seat less for a member or ring, whose turn is `raw`.
+local function stand(id, raw)
+  local turn, left, count = struct.unpack(">I6I4I4", raw)
   if count > 1 then
     call("HSET", P .. "tn", id, struct.pack(">I6I4I4", turn, left, count - 1))
   else
@@ -119,7 +119,8 @@ local function short()
     ids[i] = sub(item, 13)
   end
   local raws, policy = plain_front(lane, items, ids)
-  if not raws then
+  local turns = call("HMGET", P .. "tn", members[1], sub(entry, 2, 9))
+  if not raws or not turns[1] or not turns[2] then
     return nil
   end
 
@@ -131,8 +132,8 @@ local function short()
     call("ZREM", line, members[1])
     call("HDEL", P .. "sl", kind .. members[1])
     call("ZREM", P .. "act", entry)
-    stand(members[1])
-    stand(sub(entry, 2, 9))
+    stand(members[1], turns[1])
+    stand(sub(entry, 2, 9), turns[2])
   end
   local token = max(tonumber(meta[2] or 0) + 1, now * 2048)
   local text, holds = base.text(token), struct.pack(">I7I6", token, now)

@@ -1,25 +1,35 @@
 -- The short way of enqueue, without a room: plain jobs that may run at once, all of one lane that is known. It does all
 -- of the verb or nothing, and then the long way follows. Whoever changes lanes, seats, ledger or wake changes this too.
 
-local function wake_for(kind, prio, limited, count, now)
-  local sigs, woken = call("SMEMBERS", P .. "cs:" .. kind), {}
-  local function tell(name, ear, message)
-    if ear and ear ~= "" then
-      call("RPUSH", P .. "ear:" .. ear, message .. name)
-      call("PEXPIRE", P .. "ear:" .. ear, 60000)
-    end
+local function tell(ear, message)
+  if ear and ear ~= "" then
+    call("RPUSH", P .. "ear:" .. ear, message)
+    call("PEXPIRE", P .. "ear:" .. ear, 60000)
   end
-  for _, sig in ipairs(sigs) do
-    local idle = P .. "idle:" .. sig
-    local row = call("ZRANGEBYSCORE", idle, 0, limited and 0 or 1, "LIMIT", 0, min(count, 256))
+end
+
+-- Wake up to `count` sleepers that have (score 0) or have not (1) a free slot; how many are still wanted.
+local function rouse(sigs, score, count, woken)
+  for i = #sigs, 1, -1 do -- from the end, as wake does
+    local idle = P .. "idle:" .. sigs[i]
+    local row = count > 0 and call("ZREVRANGEBYSCORE", idle, score, score, "LIMIT", 0, min(count, 256)) or {}
     for _, name in ipairs(row) do
-      if count <= 0 then
-        return
-      end
       woken[name], count = true, count - 1
       call("ZREM", idle, name)
-      tell(name, call("HGET", P .. "s:" .. name, "ear"), "w")
+      tell(call("HGET", P .. "s:" .. name, "ear"), "w" .. name)
       call("HDEL", P .. "s:" .. name, "idle")
+    end
+  end
+  return count
+end
+
+local function wake_for(kind, class, prio, limited, count, now)
+  local sigs, woken = call("SMEMBERS", P .. "cs:" .. kind), {}
+  count = rouse(sigs, 0, count, woken)
+  if count > 0 and not limited then
+    local gates = call("HMGET", P .. "g", "all", "queue:" .. class[1], "task:" .. class[2])
+    if not (gates[1] or gates[2] or gates[3]) then
+      count = rouse(sigs, 1, count, woken)
     end
   end
   if count <= 0 or prio > URGENT then
@@ -28,7 +38,7 @@ local function wake_for(kind, prio, limited, count, now)
   for _, name in ipairs(call("ZRANGEBYSCORE", P .. "S!", "(" .. base.text(now), "+inf", "LIMIT", 0, 256)) do
     local found = count > 0 and not woken[name] and call("HMGET", P .. "s:" .. name, "sig", "ear")
     if found and found[1] and call("SISMEMBER", P .. "cs:" .. kind, found[1]) == 1 then
-      tell(name, found[2], "u")
+      tell(found[2], "u" .. name)
       count = count - 1
     end
   end
@@ -134,7 +144,7 @@ local function short()
   call("HINCRBY", P .. "n", class[1] .. "\0" .. class[2] .. "\0" .. READY, new)
   call("HINCRBY", P .. "n", "\0\0" .. ENQUEUED, new)
   call("HSET", P .. "m", "seq", base.text(seq + count), "turn", base.text(turn))
-  wake_for(kind, prio, flags >= 2, new, now)
+  wake_for(kind, class, prio, flags >= 2, new, now)
   return answer
 end
 

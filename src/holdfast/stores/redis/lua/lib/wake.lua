@@ -1,52 +1,78 @@
 -- Wakes sleeping workers: as many as there is work that they can do, and no more.
 
-local SLEEPERS = 256 -- sessions that one step looks at
+local SLEEPERS = 256 -- sessions of a signature that one step looks at, and busy ones
 
 wake = {}
+local woken, busy = {}, nil
 
 -- Idle sessions that can run jobs of a class, those with free slots first.
 local function sleepers_of(kind)
-  local found = {}
+  local free, full = {}, {}
   for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
     local row = call("ZRANGE", P .. "idle:" .. sig, 0, SLEEPERS - 1, "WITHSCORES")
     for i = 1, #row, 2 do
-      found[#found + 1] = { name = row[i], sig = sig, slots = row[i + 1] == "0" }
+      local list = row[i + 1] == "0" and free or full
+      list[#list + 1] = { name = row[i], sig = sig }
     end
   end
-  return found
+  return { free = free, full = full }
 end
 
-local function rouse(sleeper, woken)
-  local key = P .. "s:" .. sleeper.name
-  woken[sleeper.name] = true
-  call("ZREM", P .. "idle:" .. sleeper.sig, sleeper.name)
-  tx.tell(call("HGET", key, "ear"), "w", sleeper.name)
-  call("HDEL", key, "idle")
+-- True when a job of the class must start at once, so that a worker without a free slot could not take it.
+local function needs_slot(kind, limited)
+  local starts = limited
+  for _, key in ipairs(starts and {} or tx.class(kind).gates) do
+    local found = gating.get(key)
+    starts = starts or (found and (found.rule.concurrency or found.rule.interval_us)) ~= nil
+  end
+  return starts
 end
 
--- Nobody sleeps: an urgent job is announced to workers that are busy but may have a slot kept for it.
-local function rouse_busy(lane, count, woken)
+-- Wake up to `count` of a list, from its end; how many are still wanted.
+local function rouse(list, count)
+  while count > 0 and #list > 0 do
+    local sleeper = list[#list]
+    list[#list] = nil
+    if not woken[sleeper.name] then
+      local key = P .. "s:" .. sleeper.name
+      woken[sleeper.name] = true
+      call("ZREM", P .. "idle:" .. sleeper.sig, sleeper.name)
+      tx.tell(call("HGET", key, "ear"), "w", sleeper.name)
+      call("HDEL", key, "idle")
+      count = count - 1
+    end
+  end
+  return count
+end
+
+-- Nobody sleeps: an urgent job is announced to workers that are busy but may have a slot kept for it, each once.
+local function rouse_busy(kind, count)
+  if not busy then
+    busy = {}
+    for _, name in ipairs(call("ZRANGEBYSCORE", P .. "S!", "(" .. base.text(tx.now), "+inf", "LIMIT", 0, SLEEPERS)) do
+      local found = call("HMGET", P .. "s:" .. name, "sig", "ear")
+      busy[#busy + 1] = { name = name, sig = found[1], ear = found[2] }
+    end
+  end
   local able = {}
-  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. lane.kind)) do
+  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
     able[sig] = true
   end
-  for _, name in ipairs(call("ZRANGEBYSCORE", P .. "S!", "(" .. base.text(tx.now), "+inf", "LIMIT", 0, SLEEPERS)) do
+  for _, each in ipairs(busy) do
     if count <= 0 then
       return
     end
-    if not woken[name] then
-      local found = call("HMGET", P .. "s:" .. name, "sig", "ear")
-      if able[found[1]] then
-        tx.tell(found[2], "u", name)
-        count = count - 1
-      end
+    if not woken[each.name] and able[each.sig] then
+      woken[each.name] = true
+      tx.tell(each.ear, "u", each.name)
+      count = count - 1
     end
   end
 end
 
 -- A worker that sleeps until a later instant must hear of an earlier one; one of them is enough.
-local function rouse_for(lane, due)
-  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. lane.kind)) do
+local function rouse_for(kind, due)
+  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
     local name = call("ZRANGE", P .. "idle:" .. sig, 0, 0)[1]
     if name then
       local known = tonumber(call("HGET", P .. "nx", sig) or nil)
@@ -60,38 +86,51 @@ local function rouse_for(lane, due)
   end
 end
 
--- Rouse for every lane that gained ready jobs, the most urgent first, and for new instants.
-function wake.workers()
-  local gained, by_kind, woken = {}, {}, {}
+-- What became ready, summed up by class and priority, the most urgent first.
+local function gained()
+  local by, list, ids = {}, {}, {}
+  for lane_id in pairs(tx.ready) do
+    ids[#ids + 1] = lane_id
+  end
+  lanes.load(ids)
   for lane_id, count in pairs(tx.ready) do
     local lane = lanes.get(lane_id)
     if lane then
-      gained[#gained + 1] = { lane = lane, count = count }
+      local key = char(lane.prio) .. lane.kind
+      if not by[key] then
+        by[key] = { kind = lane.kind, prio = lane.prio, limited = lane.limited, count = 0 }
+        list[#list + 1] = by[key]
+      end
+      by[key].count = by[key].count + count
     end
   end
-  table.sort(gained, function(a, b)
-    return a.lane.prio < b.lane.prio
+  table.sort(list, function(a, b)
+    return a.prio < b.prio
   end)
-  for _, each in ipairs(gained) do
-    local lane, count = each.lane, each.count
-    by_kind[lane.kind] = by_kind[lane.kind] or sleepers_of(lane.kind)
-    for _, sleeper in ipairs(by_kind[lane.kind]) do
-      if count <= 0 then
-        break
-      end
-      if not woken[sleeper.name] and (sleeper.slots or not lane.limited) then
-        rouse(sleeper, woken)
-        count = count - 1
-      end
+  return list
+end
+
+-- Rouse for every class that gained ready jobs, and for new instants.
+function wake.workers()
+  local sleepers, soonest = {}, {}
+  for _, each in ipairs(gained()) do
+    sleepers[each.kind] = sleepers[each.kind] or sleepers_of(each.kind)
+    local of, left = sleepers[each.kind], each.count
+    left = rouse(of.free, left)
+    if left > 0 and #of.full > 0 and not needs_slot(each.kind, each.limited) then
+      left = rouse(of.full, left)
     end
-    if count > 0 and lane.prio <= URGENT then
-      rouse_busy(lane, count, woken)
+    if left > 0 and each.prio <= URGENT then
+      rouse_busy(each.kind, left)
     end
   end
   for lane_id, due in pairs(tx.timers) do
     local lane = lanes.get(lane_id)
     if lane then
-      rouse_for(lane, due)
+      soonest[lane.kind] = min(soonest[lane.kind] or due, due)
     end
+  end
+  for kind, due in pairs(soonest) do
+    rouse_for(kind, due)
   end
 end
