@@ -18,7 +18,7 @@ from holdfast.core.transition import Bury, Release, Succeed
 from holdfast.core.view import Retention
 from holdfast.stores.open import open_store
 from holdfast.testing.bench import Bench
-from holdfast.testing.hand import failure
+from holdfast.testing.hand import ENDINGS, failure
 from holdfast.testing.harness import Clock
 from tests.engines.redis.audit import faults
 from tests.servers.redis import RedisServer, shared
@@ -276,14 +276,15 @@ async def test_a_settlement_of_many_kinds_and_tokens_answers_in_order(place: Pla
     assert place.sound()
 
 
-async def test_a_receipt_is_that_of_its_own_number(place: Place) -> None:
-    one, two = await place.add_many(2)
+@pytest.mark.parametrize("ending", ["succeed", "release"])
+async def test_a_receipt_is_that_of_its_own_number(place: Place, ending: str) -> None:
+    await place.add_many(2)
     hand = place.hand()
     first, second = await hand.claim(2)
-    await hand.settle(Succeed(first.id, first.token), seq=1)
-    answers = await hand.settle(Succeed(second.id, second.token), seq=11)
-    assert answers[0].answer == "done"
-    assert await place.states([one, two]) == [State.succeeded] * 2
+    await hand.settle(ENDINGS[ending](first), seq=11)
+    (answer,) = await hand.settle(ENDINGS[ending](second), seq=1)
+    assert answer.answer == "done"
+    assert await place.total(State.running) == 0
 
 
 # -- causes

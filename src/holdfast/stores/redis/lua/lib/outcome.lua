@@ -9,9 +9,9 @@ local function spend(r)
   r.attempt = min(r.attempt + 1, MOST)
 end
 
-local function note(s, r, outcome, failure, message)
+local function note(s, r, how, failure, message)
   r.flags = record.with(r.flags, ATTEMPTS)
-  s.attempts[#s.attempts + 1] = { r.id, ending.attempt(r, r.number, outcome, s.session, failure, message) }
+  s.attempts[#s.attempts + 1] = { r.id, ending.attempt(r, r.number, how, s.session, failure, message) }
 end
 
 local function finish(s, r, state)
@@ -60,14 +60,14 @@ local function lose(s, r, reason, proven)
   return wait_on(s, r, READY)
 end
 
-local function hold_back(s, r, outcome, reason)
-  note(s, r, outcome, nil, reason)
+local function hold_back(s, r, how, reason)
+  note(s, r, how, nil, reason)
   r.held, r.rare.r = min(r.held + 1, MOST), reason
   r.rare.hs = r.rare.hs or tx.now
 end
 
-local function put_off(s, r, outcome, t)
-  hold_back(s, r, outcome, t.reason)
+local function put_off(s, r, how, t)
+  hold_back(s, r, how, t.reason)
   r.due = tx.now + t.delay_ms
   return wait_on(s, r, SCHEDULED)
 end
