@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from struct import Struct
+from typing import ClassVar
 from uuid import UUID
 
 from holdfast.core.errors import InvalidOption
@@ -17,6 +18,8 @@ class IdMaker:
     within a lane the order is (due, id), and ids made on two machines should interleave by time.
     """
 
+    life: ClassVar[int] = 1  # grows in a forked child: asking the system for its pid would be a fifth of an enqueue
+
     def __init__(self) -> None:
         self._life = 0
         self._last = 0
@@ -24,9 +27,9 @@ class IdMaker:
 
     def make(self, now_ms: int) -> bytes:
         """One new id, larger than any this maker has made."""
-        if self._life != _lives[-1]:
+        if self._life != IdMaker.life:
             # A forked child shares our memory: without fresh randomness it would repeat our ids.
-            self._life, self._last, self._noise = _lives[-1], 0, iter(())
+            self._life, self._last, self._noise = IdMaker.life, 0, iter(())
         noise = next(self._noise, None)
         if noise is None:
             self._noise = iter(_unpack(os.urandom(_NOISE_BYTES)))
@@ -41,9 +44,11 @@ class IdMaker:
         return [self.make(now_ms) for _ in range(count)]
 
 
-# Grows in a forked child; asking the system for the process's number each time would be a fifth of an enqueue.
-_lives = [1]
-os.register_at_fork(after_in_child=lambda: _lives.append(len(_lives) + 1))
+def _forked() -> None:
+    IdMaker.life += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 # Ids made within one millisecond grow by a step instead of fresh randomness, so they keep their order.
 _STEP = (1 << 32) - 1

@@ -96,7 +96,7 @@ def _flush(fsync: str | None) -> Finding:
     if fsync == "always":
         return Finding("ok", "sync", "every change reaches the disk before it is acknowledged (appendfsync always)")
     if fsync == "everysec":
-        text = "appendfsync everysec: kill -9 of the server loses nothing, a power cut up to a second of changes"
+        text = "appendfsync everysec: a crash of the server loses the last moments, two seconds at most"
         return Finding("ok", "sync", text)
     if fsync is None:
         text = "how often the server flushes its AOF cannot be seen, because CONFIG GET is forbidden"

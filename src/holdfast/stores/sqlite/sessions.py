@@ -57,7 +57,9 @@ def expire(tx: Tx, limit: int) -> int:
     """Take back what silent sessions hold, unless the sweeps themselves had been away."""
     now_ms = tx.now_ms
     swept_at_ms, calm_until_ms = tx.row("sweep_state")
-    if swept_at_ms is not None and now_ms - swept_at_ms > GAP_MS:
+    if swept_at_ms is None:
+        calm_until_ms = now_ms + CALM_MS  # nobody knows for how long nobody swept
+    elif now_ms - swept_at_ms > GAP_MS:
         calm_until_ms = now_ms + CALM_MS
         # Nobody's time went by while everything stood still: a suspended machine must not make all jobs overdue.
         tx.run("leases_later", (now_ms - swept_at_ms,))

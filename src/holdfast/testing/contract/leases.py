@@ -108,6 +108,15 @@ class TestBeats:
         assert (await hand.succeed(job))[0].answer == "done"
         assert await bench.state(id) is State.succeeded
 
+    async def test_the_very_first_sweep_takes_nobody_by_surprise(self, bench: Bench) -> None:
+        await bench.add()
+        hand = bench.hand(ttl_ms=5_000)
+        job = await hand.take()
+        bench.clock.advance(7_000)  # the store was away, and so was whoever would have swept
+        assert await bench.store.expire(now_ms=bench.clock.now_ms) == 0
+        assert not (await hand.beat()).fresh
+        assert (await hand.succeed(job))[0].answer == "done"
+
     async def test_after_a_gap_those_who_stay_silent_are_taken_in_the_end(self, bench: Bench) -> None:
         await bench.add()
         await bench.sweep(60_000)

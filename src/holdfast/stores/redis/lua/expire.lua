@@ -91,7 +91,9 @@ end
 tx.insist()
 local swept, calm = tx.meta("swept"), tx.meta("calm") or 0
 local gap = swept and tx.now - swept or 0
-if gap > GAP then
+if not swept then
+  calm = tx.now + CALM -- nobody knows for how long nobody swept
+elseif gap > GAP then
   calm = tx.now + CALM
   -- Nobody's time went by while everything stood still: a suspended machine must not make all jobs overdue.
   tx.set_meta("shift", (tx.meta("shift") or 0) + gap)
