@@ -1,24 +1,49 @@
-"""Finds out which running jobs were taken away from this worker, and stops them: nothing they do counts any more."""
+"""Finds out where this worker and the store disagree: jobs taken away from it, and jobs it holds and knows nothing of."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from holdfast.core.errors import StoreError
+from holdfast.core.ids import id_text
+from holdfast.core.transition import Release
 from holdfast.runtime.crew import Crew
-from holdfast.runtime.log import job_log
+from holdfast.runtime.log import job_log, worker_log
+from holdfast.runtime.settler import Settler
 from holdfast.stores.base import Store
 
 
-class Audit:
-    """Compares what runs here with what the store says this session holds. A forced cancel shows only there."""
+SELDOM = 6  # beats between two looks while nothing runs here
 
-    def __init__(self, store: Store, session: str, crew: Crew, every_s: float) -> None:
+Key = tuple[bytes, int]  # job id and token
+
+
+class Audit:
+    """Compares what runs here with what the store says this session holds.
+
+    A job that the store no longer counts as held is stopped: a forced cancel shows only there. One that it counts as
+    held and that nobody here knows, on two looks a beat apart, is handed back: a store that came back in an older state
+    (a failover, a log without its last second) would otherwise leave it with this worker for ever.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        session: str,
+        crew: Crew,
+        every_s: float,
+        known: Callable[[], set[Key]],
+        settler: Settler,
+    ) -> None:
         self._store = store
         self._session = session
         self._crew = crew
         self._every_s = every_s
+        self._known = known
+        self._settler = settler
+        self._unknown: set[Key] = set()  # at the last look
         self._loop = asyncio.get_running_loop()
         self._asked_at_s = self._loop.time()
         self._task: asyncio.Task[None] | None = None
@@ -26,11 +51,12 @@ class Audit:
 
     def look(self, *, now: bool = False) -> None:
         """Look if the last time is long ago, or at once: someone has cancelled a job of this worker."""
-        if not now and self._loop.time() - self._asked_at_s < self._every_s:
+        pause_s = self._every_s if self._crew.running or self._unknown else SELDOM * self._every_s
+        if not now and self._loop.time() - self._asked_at_s < pause_s:
             return
         if self._task is not None:
             self._again = self._again or now
-        elif self._crew.running:
+        else:
             self._asked_at_s = self._loop.time()
             self._task = asyncio.create_task(self._compare(), name="holdfast-audit")
             self._task.add_done_callback(self._looked)
@@ -50,7 +76,7 @@ class Audit:
 
     async def _compare(self) -> None:
         # Those that start while the store is asked are newer than its answer, so they are left out.
-        running = list(self._crew.running.values())
+        running, before = list(self._crew.running.values()), self._known()
         try:
             held = {(one.id, one.token) for one in await self._store.held(self._session)}
         except StoreError:
@@ -59,3 +85,10 @@ class Audit:
             if (attempt.job.id, attempt.job.token) not in held and not attempt.over:
                 job_log(logging.WARNING, "job was taken away", attempt.job)
                 attempt.stop("lost", "the job was taken away")
+        self._hand_back(held - before - self._known())
+
+    def _hand_back(self, unknown: set[Key]) -> None:
+        for id, token in unknown & self._unknown:
+            worker_log(logging.WARNING, "a job held for nobody is handed back", job_id=id_text(id))
+            self._settler.put(Release(id, token, started=True))
+        self._unknown = unknown - self._unknown

@@ -91,7 +91,7 @@ class Life:
         self._crew = Crew(
             tasks, self.rack, self._settler, self._pace, self._desk, plan.roster, settings.cleanup_ms / 1000
         )
-        self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000)
+        self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000, self._known, self._settler)
         self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes)
         shared = Claiming(
             store=store,
@@ -242,6 +242,10 @@ class Life:
             # What just settled may have released dependents: the answer counts only if asked after that.
             self._asked_after = self._plan.report.claimed
             self._fetcher.news()
+
+    def _known(self) -> set[tuple[bytes, int]]:
+        """Every job that this worker has: waiting to start, running, or with an end that is not written yet."""
+        return self._crew.running.keys() | self.rack.keys() | self._settler.keys()
 
     def _turn(self) -> None:
         """Tell the supervisor that this loop turns, whatever the store does."""

@@ -93,6 +93,10 @@ class Rack:
         if places is not None:
             places.busy -= 1
 
+    def keys(self) -> set[tuple[bytes, int]]:
+        """Id and token of every held job."""
+        return {(job.id, job.token) for heap in self._heaps.values() for _, _, job in heap}
+
     def remove(self, id: bytes, token: int) -> bool:
         """Take out a held job; False when it is not here."""
         return self._filter(lambda job: (job.id, job.token) != (id, token)) > 0

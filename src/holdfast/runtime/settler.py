@@ -49,6 +49,7 @@ class Settler(Part):
         self._roster = roster
         self._waiting: list[Transition] = []
         self._writing = 0
+        self._under_way: list[Transition] = []
         self._seq = 0
         self._closing = False
         self._news = asyncio.Event()
@@ -58,6 +59,10 @@ class Settler(Part):
     def unsettled(self) -> int:
         """Transitions that the store has not confirmed."""
         return len(self._waiting) + self._writing
+
+    def keys(self) -> set[tuple[bytes, int]]:
+        """Id and token of every job whose end is not written yet."""
+        return {(each.id, each.token) for each in (*self._waiting, *self._under_way)}
 
     def put(self, transition: Transition) -> None:
         """Settle this with the next write."""
@@ -89,7 +94,7 @@ class Settler(Part):
 
     async def _write(self, batch: list[Transition]) -> None:
         del self._waiting[: len(batch)]
-        self._writing = len(batch)
+        self._writing, self._under_way = len(batch), batch
         try:
             answers = await self._settle(batch)
         except StoreError:
@@ -100,6 +105,7 @@ class Settler(Part):
             await self._write_apart(batch)
         else:
             self._count(batch, answers)
+        self._under_way = []
 
     async def _settle(self, batch: list[Transition]) -> Sequence[Settled]:
         self._seq += 1
