@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,60 @@ async def test_what_is_no_redis_is_named() -> None:
     finally:
         web.close()
         await web.wait_closed()
+
+
+@asynccontextmanager
+async def stranger(*answers: bytes) -> AsyncIterator[Where]:
+    """A server that says one thing at once and the next after each packet, and then waits until we hang up."""
+    guests = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        guests.append(asyncio.current_task())
+        for answer in answers:
+            writer.write(answer)
+            await reader.read(100)
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+
+    door = await asyncio.start_server(talk, "127.0.0.1", 0)
+    try:
+        yield Where("127.0.0.1", door.sockets[0].getsockname()[1])
+    finally:
+        door.close()
+        await asyncio.gather(*(guest for guest in guests if guest is not None))
+
+
+async def test_a_refusal_before_anything_was_asked_is_the_answer_to_what_is_asked() -> None:
+    async with stranger(b"-ERR max number of clients reached\r\n") as where:
+        loop = asyncio.get_running_loop()
+        line = Line(where, loop)
+        await loop.create_connection(lambda: line, where.host, where.port)
+        for _ in range(500):
+            await asyncio.sleep(0 if line.closed else 0.01)
+        answer = await line.send(("PING",), soon())
+    assert isinstance(answer, Refusal)
+    assert answer.code == "MAXCLIENTS"
+
+
+@pytest.mark.parametrize(
+    ("answer", "opens"),
+    [
+        ("NOPERM this user has no permissions to run the 'client|setname' command", True),
+        ("ERR unknown command 'CLIENT'", True),
+        ("NOAUTH Authentication required.", False),
+        ("ERR max number of clients reached", False),
+        ("DENIED Redis is running in protected mode", False),
+    ],
+)
+async def test_who_may_not_have_a_name_works_without_and_who_is_refused_hears_it(answer: str, opens: bool) -> None:
+    async with stranger(b"", f"-{answer}\r\n".encode()) as where:
+        if opens:
+            (await open_line(where, Login(), 5)).close()
+        else:
+            with pytest.raises(Refusal) as caught:
+                await open_line(where, Login(), 5)
+            assert caught.value.text == answer
 
 
 async def test_login_database_and_name_are_told_first(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
+import socket
 import ssl
 import subprocess
 import time
@@ -18,7 +20,7 @@ from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.server import slot_of
 from holdfast.stores.redis.url import parse_redis
 from tests.servers.fleet import Sentinel, cluster, replica, sentinel, until
-from tests.servers.redis import RedisServer, free_port, running
+from tests.servers.redis import RedisServer, exchange, free_port, running
 
 TAG = "hf:x"
 KEY = b"{hf:x}:m"
@@ -89,6 +91,58 @@ async def test_while_the_server_is_away_nobody_hammers_it(server: RedisServer) -
     assert 3 <= knocks <= 10
     door.close()
     await door.wait_closed()
+    route.drop()
+
+
+async def test_a_server_that_hangs_up_after_the_greeting_is_not_hammered() -> None:
+    greeted = 0
+
+    async def greet(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal greeted
+        greeted += 1
+        await reader.read(65536)
+        writer.write(b"+OK\r\n")
+        await reader.read(65536)
+        writer.close()
+
+    door = await asyncio.start_server(greet, "127.0.0.1", 0)
+    route = Route(parse_redis(f"redis://127.0.0.1:{door.sockets[0].getsockname()[1]}"), TAG)
+    calls = [route.call("get", "GET", KEY, deadline_s=1.0) for _ in range(20)]
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert all(isinstance(answer, StoreTimeout) for answer in answers), "it was sent, and nobody can know more"
+    assert 3 <= greeted <= 10
+    assert route.reconnects == 0, "none of them was a connection"
+    door.close()
+    await door.wait_closed()
+    route.drop()
+
+
+@pytest.mark.parametrize("password", ["", "s3cret"])
+async def test_a_server_without_a_connection_to_spare_is_waited_for_and_not_hammered(
+    server: RedisServer, password: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.port)) as last:
+        if password:
+            exchange(last, ["CONFIG", "SET", "requirepass", password])
+            exchange(last, ["AUTH", password])
+        exchange(last, ["CONFIG", "SET", "maxclients", 1])
+        login = f":{password}@" if password else ""
+        route = Route(parse_redis(f"redis://{login}127.0.0.1:{server.port}"), TAG)
+        with pytest.raises(StoreUnreachable, match="has no connection left for us") as caught:
+            await route.call("enqueue", "SET", KEY, 1, deadline_s=1.0)
+        assert "may have happened" not in str(caught.value)
+        assert "maxclients" in caught.value.fix
+        found = re.search(rb"rejected_connections:(\d+)", exchange(last, ["INFO", "stats"]))
+        assert found is not None
+        assert 3 <= int(found.group(1)) <= 10
+        waiting = asyncio.create_task(route.call("enqueue", "SET", KEY, 1))
+        await asyncio.sleep(0.2)
+        exchange(last, ["CONFIG", "SET", "maxclients", 100])
+        assert await waiting == b"OK", "it is there as soon as there is room"
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "cannot reach redis",
+        "connected to redis",
+    ]
     route.drop()
 
 

@@ -31,7 +31,8 @@ KEEPALIVE_TIMES: Final = 3
 class Refusal(Exception):
     """The server's answer is an error: returned like any other answer, and raised only where nobody can go on.
 
-    `code` is its first word, which is stable; the rest is for people.
+    `code` is its first word, which is stable; the rest is for people. One refusal has no word of its own, and is known
+    by its text: it is all that a server without a connection to spare says before it hangs up.
     """
 
     def __init__(self, text: str) -> None:
@@ -40,6 +41,8 @@ class Refusal(Exception):
 
     @property
     def code(self) -> str:
+        if self.text.startswith("ERR max number of clients"):
+            return "MAXCLIENTS"
         return self.text.partition(" ")[0]
 
 
@@ -80,6 +83,7 @@ class Line(asyncio.Protocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
         self._retired = False
+        self._farewell: Refusal | None = None  # why the server hung up before it was asked anything
 
     def send(self, command: tuple[Word, ...], deadline: float) -> asyncio.Future[Any]:
         """Ask; the answer is there by `deadline` (loop time), or the whole connection is given up.
@@ -88,6 +92,9 @@ class Line(asyncio.Protocol):
         A caller that stops waiting costs nothing: the answer is dropped when it comes.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
+        if self._farewell is not None:
+            future.set_result(self._farewell)
+            return future
         if self.closed or self._transport is None:
             _fail(future, Lost("the connection is closed", sent=False))
             return future
@@ -122,7 +129,11 @@ class Line(asyncio.Protocol):
         try:
             while (answer := reader.gets()) is not False:
                 if not asked:
-                    raise HiredisError("an answer that nobody asked for")
+                    if not isinstance(answer, Refusal):
+                        raise HiredisError("an answer that nobody asked for")
+                    self._farewell = answer
+                    self.drop(f"the server hung up: {answer.text}")
+                    return
                 future, _ = asked.popleft()
                 if not future.done():
                     future.set_result(answer)
@@ -218,12 +229,14 @@ async def _greet(line: Line, login: Login) -> None:
     if login.db:
         must.append(("SELECT", login.db))
     answers = [line.send(command, math.inf) for command in must]
-    # The name is for those who read CLIENT LIST. Who may not set one works without; the answer shows that it lives.
+    # The name is for those who read CLIENT LIST. The answer shows that the server lives and takes us.
     named = line.send(("CLIENT", "SETNAME", "holdfast"), math.inf)
     for answer in answers:
         if isinstance(refusal := await answer, Refusal):
             raise refusal
-    await named
+    # Who may not set a name works without, and so does a proxy that does not know the command.
+    if isinstance(refusal := await named, Refusal) and refusal.code not in ("NOPERM", "ERR"):
+        raise refusal
 
 
 def _keep_alive(sock: socket.socket | None) -> None:

@@ -69,6 +69,7 @@ class Route:
         self._not_before = 0.0
         self._failures = 0
         self._why: BaseException | None = None  # it cannot be reached
+        self._unproven: Line | None = None  # it is open, and has answered nothing yet
         self._cut = False  # there was a connection, and it was lost
         self._dropped = False
 
@@ -106,6 +107,8 @@ class Route:
             if isinstance(answer, Refusal):
                 await self._mend(ask, answer)
                 continue
+            if self._unproven is not None and ask.line is self._unproven:
+                self._proven()
             if self.intercept is not None:
                 self.intercept(verb, "after")
             return answer
@@ -132,6 +135,8 @@ class Route:
 
     async def _mend(self, ask: Ask, error: BaseException) -> None:
         """Make it worth asking again, or raise."""
+        if self._unproven is not None and ask.line is self._unproven:
+            self._why = error
         if isinstance(error, Refusal):
             await self._mend_refusal(ask, error)
         elif isinstance(error, Silent):
@@ -154,6 +159,8 @@ class Route:
         ask.failures += 1
         # Once at once: a script is loaded, a slot has moved. What comes again may be a circle.
         at_once = remedy in ("load", "moved", "ask") and ask.failures == 1
+        if at_once and self._unproven is not None and ask.line is self._unproven:
+            self._proven()
         if remedy == "load":
             ask.load = True
             if ask.line is not None and ask.line is self._side:
@@ -207,25 +214,36 @@ class Route:
             raise
 
     async def _open(self) -> Line:
+        if self._unproven is not None:
+            # Whoever hangs up after the greeting is no better than one who does not answer the door.
+            self._unproven = None
+            self._failed(self._why or Lost("the server hung up before it answered anything", sent=False))
         await asyncio.sleep(self._not_before - self._loop.time())
         try:
             line = await self.server.open()
         except BaseException as error:
             self.server.doubt()
-            self._not_before = self._loop.time() + pause(self._failures)
-            self._failures += 1
-            self._why = error
-            if self._failures == 1 and not isinstance(error, asyncio.CancelledError):
-                logger.warning("cannot reach %s: %s", self.server, trouble.said(error))
+            self._failed(error)
             raise
+        self._line = self._unproven = line
+        return line
+
+    def _failed(self, why: BaseException) -> None:
+        """No connection, or none of use: the next one is made after a while."""
+        self._not_before = self._loop.time() + pause(self._failures)
+        self._failures += 1
+        self._why = why
+        if self._failures == 1 and not isinstance(why, asyncio.CancelledError):
+            logger.warning("cannot reach %s: %s", self.server, trouble.said(why))
+
+    def _proven(self) -> None:
+        """The connection has answered: whatever went wrong before is over."""
         if self._failures or self._cut:
             self.reconnects += self._cut
             # An idle connection that somebody cut is no trouble.
             level = logging.WARNING if self._failures else logging.INFO
             logger.log(level, "connected to %s%s", self.server, " again" if self._cut else "")
-        self._failures, self._cut, self._why = 0, True, None
-        self._line = line
-        return line
+        self._failures, self._cut, self._why, self._unproven = 0, True, None, None
 
     def _opening_ended(self, opening: asyncio.Task[Line]) -> None:
         if self._opening is opening:

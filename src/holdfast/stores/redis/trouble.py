@@ -19,6 +19,7 @@ REMEDIES: Final[dict[str, Remedy]] = {
     "TRYAGAIN": "wait",
     "CLUSTERDOWN": "wait",
     "MASTERDOWN": "wait",
+    "MAXCLIENTS": "wait",
     "READONLY": "elsewhere",
     "MOVED": "moved",
     "ASK": "ask",
@@ -46,6 +47,8 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "TRYAGAIN": (StoreUnreachable, "is handing these keys to another node", "wait until the slot has moved"),
     "CLUSTERDOWN": (StoreUnreachable, "says that its Cluster is down", "see CLUSTER INFO"),
     "MASTERDOWN": (StoreUnreachable, "has lost its master", "bring the master back"),
+    "MAXCLIENTS": (StoreUnreachable, "has no connection left for us", "raise its maxclients, or see CLIENT LIST"),
+    "DENIED": (StoreError, "is in protected mode and talks to its own machine alone", "give it a password"),
     "MOVED": (StoreUnreachable, "sends us in a circle", "see whether all nodes agree on CLUSTER SLOTS"),
     "ASK": (StoreUnreachable, "sends us in a circle", "see whether all nodes agree on CLUSTER SLOTS"),
 }
