@@ -1,4 +1,4 @@
-"""Finds out where this worker and the store disagree: jobs taken away from it, and jobs it holds and knows nothing of."""
+"""Finds out where this worker and the store disagree: jobs taken away from it, and jobs held for nobody."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from holdfast.runtime.crew import Crew
 from holdfast.runtime.log import job_log, worker_log
 from holdfast.runtime.settler import Settler
 from holdfast.stores.base import Store
-
 
 SELDOM = 6  # beats between two looks while nothing runs here
 

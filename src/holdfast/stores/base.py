@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from msgspec import Struct
 
+from holdfast.core.errors import BatchTooLarge
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.job import Enqueued, Job
 from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
@@ -51,6 +52,20 @@ class RetryRequest(Struct, frozen=True):
     args: bytes | None = None  # edited arguments, for every id named
     actor: str = ""
     reason: str = ""
+
+
+def check_size(jobs: Sequence[Job]) -> None:
+    """Refuse a batch that no engine takes in one step."""
+    if len(jobs) > MAX_BATCH_JOBS:
+        raise BatchTooLarge(
+            f"{len(jobs):,} jobs in one batch; the limit is {MAX_BATCH_JOBS:,}", fix="pass atomic=False to chunk it"
+        )
+    size = sum(len(job.args) + len(job.meta) for job in jobs)
+    if size > MAX_BATCH_BYTES:
+        raise BatchTooLarge(
+            f"{size:,} bytes of arguments in one batch; the limit is {MAX_BATCH_BYTES:,}",
+            fix="pass atomic=False to chunk it",
+        )
 
 
 class Store(Protocol):

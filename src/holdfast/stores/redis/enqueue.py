@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.errors import BatchTooLarge, QueueDraining, UnknownParent
+from holdfast.core.errors import QueueDraining, UnknownParent
 from holdfast.core.flow import order
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.state import STATES
-from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
+from holdfast.stores.base import check_size
 from holdfast.stores.redis.known import class_value, lane_value
 from holdfast.stores.redis.record import BODY, id8, tail_of
 from holdfast.stores.redis.scripts import script
@@ -54,20 +54,6 @@ async def enqueue(
         else:
             answers[positions[at]] = Enqueued(targets.get(at + 1, job.id), True, STATES[code - THERE])
     return [each for each in answers if each is not None]
-
-
-def check_size(jobs: Sequence[Job]) -> None:
-    """Refuse a batch that no engine takes in one step."""
-    if len(jobs) > MAX_BATCH_JOBS:
-        raise BatchTooLarge(
-            f"{len(jobs):,} jobs in one batch; the limit is {MAX_BATCH_JOBS:,}", fix="pass atomic=False to chunk it"
-        )
-    size = sum(len(job.args) + len(job.meta) for job in jobs)
-    if size > MAX_BATCH_BYTES:
-        raise BatchTooLarge(
-            f"{size:,} bytes of arguments in one batch; the limit is {MAX_BATCH_BYTES:,}",
-            fix="pass atomic=False to chunk it",
-        )
 
 
 def _refusal(answer: list[Any], positions: list[int]) -> UnknownParent | QueueDraining:

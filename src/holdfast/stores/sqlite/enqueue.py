@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.errors import BatchTooLarge, QueueDraining, UnknownParent
+from holdfast.core.errors import QueueDraining, UnknownParent
 from holdfast.core.flow import order
 from holdfast.core.gate import GateChange, GateRule, apply_change
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.state import STATES, State
-from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
+from holdfast.stores.base import check_size
 from holdfast.stores.packed import Extra, encode_extra
 from holdfast.stores.sqlite import graph, lanes, unique
 from holdfast.stores.sqlite.library import library
@@ -37,20 +37,6 @@ def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqu
             return answers
         known = _stored(tx, [job.id for job in jobs])
     return _insert_checked(tx, jobs, rules, known, draining)
-
-
-def check_size(jobs: Sequence[Job]) -> None:
-    """Refuse a batch that no engine takes in one step."""
-    if len(jobs) > MAX_BATCH_JOBS:
-        raise BatchTooLarge(
-            f"{len(jobs):,} jobs in one batch; the limit is {MAX_BATCH_JOBS:,}", fix="pass atomic=False to chunk it"
-        )
-    size = sum(len(job.args) + len(job.meta) for job in jobs)
-    if size > MAX_BATCH_BYTES:
-        raise BatchTooLarge(
-            f"{size:,} bytes of arguments in one batch; the limit is {MAX_BATCH_BYTES:,}",
-            fix="pass atomic=False to chunk it",
-        )
 
 
 def declare(tx: Tx, rules: Sequence[GateRule]) -> None:

@@ -54,6 +54,18 @@ function base.heap(lists, name)
   return list
 end
 
+-- The instant of this call: the one that was given, or the server's. Clocks jump back after a failover: nobody is behind
+-- the last claim (its token) or sweep.
+function base.now(token, swept)
+  local given = tonumber(ARGV[1])
+  if given then
+    return given
+  end
+  local time = call("TIME")
+  local real = time[1] * 1000 + floor(time[2] / 1000)
+  return max(real, floor(tonumber(token or 0) / 2048), tonumber(swept or 0))
+end
+
 -- A variadic command in parts of at most MANY values (an even number, so pairs stay together).
 function base.chunked(command, key, values)
   for i = 1, #values, MANY do

@@ -60,12 +60,7 @@ local function short()
   local session, sig, limit, slots, seq = ARGV[2], ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
   local claimer, least, ear, s = ARGV[8], tonumber(ARGV[9]), ARGV[10], P .. "s:" .. ARGV[2]
   local meta = call("HMGET", P .. "m", "layout", "token", "swept", "shift")
-  local now = tonumber(ARGV[1])
-  if not now then
-    local time = call("TIME")
-    local real = time[1] * 1000 + floor(time[2] / 1000)
-    now = max(real, floor(tonumber(meta[2] or 0) / 2048), tonumber(meta[3] or 0))
-  end
+  local now = base.now(meta[2], meta[3])
   local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", P .. "rc:" .. session, claimer)
   local timer = call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2]
   if

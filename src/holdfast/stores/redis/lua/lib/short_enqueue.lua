@@ -76,12 +76,7 @@ local function short()
   then
     return nil
   end
-  local now = tonumber(ARGV[1])
-  if not now then
-    local time = call("TIME")
-    local real = time[1] * 1000 + floor(time[2] / 1000)
-    now = max(real, floor(tonumber(meta[2] or 0) / 2048), tonumber(meta[3] or 0))
-  end
+  local now = base.now(meta[2], meta[3])
   local tail = call("LINDEX", list, -1)
   if tail and base.n6(tail, 1) > now then
     return nil

@@ -12,12 +12,7 @@ local function short()
   if (kind ~= "s" and kind ~= "S") or meta[1] ~= "1" or (receipt and sub(receipt, 1, #seq + 1) == seq .. " ") then
     return nil
   end
-  local now = tonumber(ARGV[1])
-  if not now then
-    local time = call("TIME")
-    local real = time[1] * 1000 + floor(time[2] / 1000)
-    now = max(real, floor(tonumber(meta[2] or 0) / 2048), tonumber(meta[3] or 0))
-  end
+  local now = base.now(meta[2], meta[3])
   local ids, seen = {}, {}
   for i = 1, count do
     local id = sub(packed, 16 * i - 15, 16 * i)

@@ -31,14 +31,7 @@ function tx.begin()
   if meta.layout and meta.layout ~= LAYOUT then
     return redis.error_reply("HFLAYOUT " .. meta.layout)
   end
-  if ARGV[1] ~= "" then
-    tx.now = tonumber(ARGV[1])
-  else
-    local time = call("TIME")
-    local real = time[1] * 1000 + floor(time[2] / 1000)
-    -- Clocks jump back after a failover: nobody is behind the last claim or sweep.
-    tx.now = max(real, floor((meta.token or 0) / 2048), meta.swept or 0)
-  end
+  tx.now = base.now(meta.token, meta.swept)
 end
 
 -- What frees memory must go through when memory is full: a script whose first write needs none may write the rest too.
