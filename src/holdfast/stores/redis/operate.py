@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from holdfast.core.state import State
 from holdfast.core.view import Retention
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
 from holdfast.stores.redis import shelf
@@ -13,10 +14,13 @@ from holdfast.stores.redis.scripts import script
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
 
+AT_ONCE: Final = 500  # ids that one script is given
+CANCELLED_BEFORE: Final = ord("x")
 CANCEL_ANSWERS: Final[dict[int, CancelAnswer]] = {
     ord("c"): "cancelled",
     ord("a"): "cancelling",
     ord("f"): "finished",
+    ord("x"): "finished",
     ord("-"): "gone",
 }
 RETRY_ANSWERS: Final[dict[int, RetryAnswer]] = {
@@ -28,25 +32,45 @@ RETRY_ANSWERS: Final[dict[int, RetryAnswer]] = {
 
 
 async def cancel(
-    route: Route, key: bytes, ids: Sequence[bytes], reason: str, force: bool, now_ms: int | None
+    route: Route, key: bytes, ids: Sequence[bytes], reason: str, force: bool, keep: int, now_ms: int | None
 ) -> list[CancelAnswer]:
     """Cancel each job with its dependents; a running one is asked to stop, or with `force` fenced off."""
-    args = (_now(now_ms), int(force), reason, b"".join(ids))
-    answer: bytes = await route.script("cancel", script("cancel"), key, args)
-    return [CANCEL_ANSWERS[each] for each in answer]
+    found: list[CancelAnswer] = []
+    alive = await _unfinished(route, key, ids) if len(ids) > AT_ONCE else ()
+    for part in _parts(ids):
+        args = (_now(now_ms), int(force), reason, b"".join(part), keep)
+        answer: bytes = await route.script("cancel", script("cancel"), key, args)
+        for id, each in zip(part, answer, strict=True):
+            # One that an earlier part took down with its parent was not finished before this call.
+            found.append("cancelled" if each == CANCELLED_BEFORE and id in alive else CANCEL_ANSWERS[each])
+    return found
+
+
+async def _unfinished(route: Route, key: bytes, ids: Sequence[bytes]) -> set[bytes]:
+    """Those of `ids` that are jobs and not finished."""
+    alive: set[bytes] = set()
+    for part in _parts(ids):
+        raws: list[bytes | None] = await route.call("cancel", "HMGET", key[:-1] + b"J", *part)
+        alive.update(id for id, raw in zip(part, raws, strict=True) if raw and raw[1] < State.succeeded.code)
+    return alive
 
 
 async def retry(route: Route, key: bytes, request: RetryRequest, now_ms: int | None) -> list[RetryAnswer]:
     """Dead jobs run again with fresh attempts; scheduled ones run now."""
     edited = () if request.args is None else (request.args,)
-    args = (_now(now_ms), request.delay_ms, b"".join(request.ids), *edited)
-    answer: bytes = await route.script("retry", script("retry"), key, args)
-    return [RETRY_ANSWERS[each] for each in answer]
+    found: list[RetryAnswer] = []
+    for part in _parts(request.ids):
+        args = (_now(now_ms), request.delay_ms, b"".join(part), *edited)
+        answer: bytes = await route.script("retry", script("retry"), key, args)
+        found += [RETRY_ANSWERS[each] for each in answer]
+    return found
 
 
 async def discard(route: Route, key: bytes, ids: Sequence[bytes], now_ms: int | None) -> int:
     """Remove dead jobs for good; how many there were."""
-    gone: int = await route.script("discard", script("discard"), key, (_now(now_ms), b"".join(ids)))
+    gone = 0
+    for part in _parts(ids):
+        gone += await route.script("discard", script("discard"), key, (_now(now_ms), b"".join(part)))
     return gone
 
 
@@ -64,6 +88,11 @@ async def prune(route: Route, key: bytes, retention: Retention, limit: int, keep
     if removed < limit:
         removed += await shelf.prune_logs(route, key, retention, limit - removed, now_ms)
     return removed
+
+
+def _parts(ids: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    """So many ids as one script takes, again and again."""
+    return (ids[at : at + AT_ONCE] for at in range(0, len(ids), AT_ONCE))
 
 
 def _now(now_ms: int | None) -> int | str:

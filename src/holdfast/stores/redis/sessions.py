@@ -59,9 +59,9 @@ async def held(route: Route, key: bytes, session: str) -> list[Held]:
     return [Held(id, int(token), lost) for id, token, lost in _rows(answer, 3)]
 
 
-async def expire(route: Route, key: bytes, limit: int, now_ms: int | None) -> int:
+async def expire(route: Route, key: bytes, limit: int, keep: int, now_ms: int | None) -> int:
     """Take back what silent sessions hold; how many jobs."""
-    taken: int = await route.script("expire", script("expire"), key, (_now(now_ms), limit))
+    taken: int = await route.script("expire", script("expire"), key, (_now(now_ms), limit, keep))
     return taken
 
 

@@ -123,7 +123,7 @@ class RedisStore:
         return await sessions.held(self._route, self._key, session)
 
     async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
-        return await sessions.expire(self._route, self._key, limit, now_ms)
+        return await sessions.expire(self._route, self._key, limit, self.url.keep, now_ms)
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         self._ears.here().listen()
@@ -134,7 +134,7 @@ class RedisStore:
     async def cancel(
         self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
     ) -> list[CancelAnswer]:
-        return await operate.cancel(self._route, self._key, ids, reason, force, now_ms)
+        return await operate.cancel(self._route, self._key, ids, reason, force, self.url.keep, now_ms)
 
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await operate.retry(self._route, self._key, request, now_ms)

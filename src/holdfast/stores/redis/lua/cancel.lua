@@ -1,9 +1,11 @@
 -- Promise: waiting jobs are cancelled with their dependents; running ones are asked to stop, or with force fenced off.
 -- Keys: the namespace's m.
--- Args: now · force 0|1 · reason · ids (16 bytes each)
--- Answer: one character per id: c cancelled, a asked to stop, f finished before, "-" no such job.
--- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph outcome settling
+-- Args: now · force 0|1 · reason · ids (16 bytes each) · finished jobs to keep per queue
+-- Answer: one character per id: c cancelled, a asked to stop, x cancelled before, f otherwise finished before, "-" no
+--   such job.
+-- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in fan), and of each queue's cancelled jobs
+--   at most two for each new one, and 1,000, erased.
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing outcome settling
 local refused = tx.begin()
 if refused then
   return refused
@@ -18,6 +20,7 @@ local function stop(r)
   end
   if force then
     outcome.revoke(r, reason)
+    ending.note_cancelled(ending.class(r).queue, 1)
     return "c"
   end
   r.flags, r.rare.r = record.with(r.flags, CANCELLING), reason
@@ -48,8 +51,10 @@ for at = 1, #ids, 16 do
   elseif graph.cancel_waiting(id, reason) then
     answers[#answers + 1] = "c"
   else
-    answers[#answers + 1] = before[id] >= SUCCEEDED and "f" or "c"
+    local old = before[id]
+    answers[#answers + 1] = old == CANCELLED and "x" or old >= SUCCEEDED and "f" or "c"
   end
 end
+erasing.trim_cancelled(tonumber(ARGV[5]))
 tx.finish()
 return table.concat(answers)

@@ -2,7 +2,7 @@
 -- Keys: the namespace's m.
 -- Args: now · ids (16 bytes each)
 -- Answer: how many there were.
--- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
+-- Bounds: the ids given (500 per call), and 1,000 dependents in all (the rest in fan).
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing
 local refused = tx.begin()
 if refused then

@@ -1,10 +1,11 @@
 -- Promise: takes back what silent sessions and leases past their hard deadline hold, unless the sweeps themselves had
 --          been away (D6); cancels waiting jobs that were not started in time; a place that has drained ends paused.
 -- Keys: m S! s: st: rc: idle: H le b: run J E dr g n, and those of settling and graph
--- Args: now limit
+-- Args: now limit · finished jobs to keep per queue
 -- Answer: how many jobs were taken back.
--- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 4,000 dependents, 64 sessions; the gates that drain.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph outcome settling holding
+-- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 1,000 dependents, 64 sessions, the gates that drain; while a
+--         place drains, the counts of every queue and task; 1,000 old cancelled jobs of each queue that got new ones.
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing outcome settling holding
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
 local CALM = 15000 -- one lease time
@@ -113,5 +114,6 @@ end
 unstarted()
 graph.fan_out() -- what a step left over for a parent with very many children, should nobody claim
 drained()
+erasing.trim_cancelled(tonumber(ARGV[3]))
 tx.finish()
 return taken

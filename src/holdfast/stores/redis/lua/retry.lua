@@ -3,7 +3,7 @@
 -- Keys: the namespace's m.
 -- Args: now · delay_ms · ids (16 bytes each) · new arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
--- Bounds: the ids given, and 4,000 dependents in all (the rest in fan).
+-- Bounds: the ids given (500 per call), and 1,000 dependents in all (the rest in fan).
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph
 local refused = tx.begin()
 if refused then

@@ -7,8 +7,8 @@
 --   d drop: reason · u release unstarted, U release started · z snooze: msgpack [delay, reason] ·
 --   h hold: msgpack [gate, delay, reason] · l lose: reason, L lose proven: reason
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
--- Bounds: the transitions given; 256 released children per parent and 4,000 dependents in all (the rest in fan), and
---   twice as many old jobs as were settled (and at most 64 more), erased.
+-- Bounds: the transitions given; 256 released children per parent and 1,000 dependents in all (the rest in fan), and
+--   twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
 -- Short way: short_settle
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing outcome settling
 local refused = tx.begin()
@@ -95,6 +95,12 @@ for queue, count in pairs(s.kept) do
     erasing.trim(queue, SUCCEEDED, keep, 2 * #ids)
   end
 end
+for name, entries in pairs(s.filed) do
+  if tonumber(sub(name, 1, 1)) == CANCELLED then
+    ending.note_cancelled(sub(name, 2), #entries / 2)
+  end
+end
+erasing.trim_cancelled(keep)
 call("HSET", P .. "rc:" .. session, "settle", seq .. " " .. answer)
 call("PEXPIRE", P .. "rc:" .. session, "3600000")
 tx.finish()

@@ -1,6 +1,8 @@
 -- The end of a job: where it is filed, what is written about its runs, and how dead ones are counted by their origin.
 
-ending = {}
+ending = {
+  cancelled = {}, -- queue -> jobs that were filed as cancelled
+}
 
 local MAX_CAUSES = 10000
 
@@ -20,6 +22,11 @@ end
 function ending.file(r, state)
   r.state, r.finished = state, tx.now
   call("ZADD", P .. "F:" .. state .. ending.class(r).queue, 0, base.b6(tx.now) .. r.id)
+end
+
+-- So many jobs of a queue were filed as cancelled.
+function ending.note_cancelled(queue, count)
+  ending.cancelled[queue] = (ending.cancelled[queue] or 0) + count
 end
 
 function ending.unfile(r)

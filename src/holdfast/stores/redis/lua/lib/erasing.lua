@@ -6,7 +6,8 @@ erasing = {}
 local REMEMBER = 600000 -- ms
 local ENTRY = 17 -- id and state
 local MOST_IDS, MOST_BUCKETS = 4194304, 131072 -- about 100 MB: beyond it the oldest are forgotten early
-local STEP = 64 -- buckets that one step forgets, members that it reads
+local STEP = 64 -- buckets that one step forgets, members of up to 64 jobs each that it reads
+local SINGLES = 1000 -- members of one job each that it reads
 
 -- -- the memory of ids: buckets of those that were made within 256 ms, which their first five bytes tell
 
@@ -227,11 +228,11 @@ end
 function erasing.trim(queue, state, keep, most)
   local key = P .. "F:" .. state .. queue
   local surplus = (state == SUCCEEDED and tonumber(call("HGET", P .. "fc", queue) or 0) or call("ZCARD", key)) - keep
-  if surplus <= 0 then
+  if surplus <= 0 or most <= 0 then
     return 0
   end
   local members, count = {}, 0
-  for _, member in ipairs(call("ZRANGE", key, 0, min(surplus, most, STEP) - 1)) do
+  for _, member in ipairs(call("ZRANGE", key, 0, min(surplus, most, state == SUCCEEDED and STEP or SINGLES) - 1)) do
     count = count + (#member - 6) / 16
     if count > surplus or (count > most and #members > 0) then
       break
@@ -239,6 +240,13 @@ function erasing.trim(queue, state, keep, most)
     members[#members + 1] = member
   end
   return erasing.members(queue, state, members, LOTS)
+end
+
+-- The same for the jobs that this script has cancelled: two go for each that came.
+function erasing.trim_cancelled(keep)
+  for queue, count in pairs(ending.cancelled) do
+    erasing.trim(queue, CANCELLED, keep, 2 * count)
+  end
 end
 
 -- Members of a queue's index of jobs that ended in `state` at `until_ms` or before, enough for `most` jobs or STEP.

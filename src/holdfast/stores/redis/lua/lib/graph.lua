@@ -1,12 +1,13 @@
 -- Remembers who waits for whom: releases dependents, cancels them with their parent, revives them with it.
--- A child is in c:<parent> exactly as long as its dependency on that parent is open in d:<child>.
+-- A child is in c:<parent> exactly as long as its dependency on that parent is open in d:<child>. While a parent is in
+-- `rv`, not all its children are revived yet: it hands nothing on before they are.
 
 graph = {}
 
 local FAN_OUT = 256 -- children that one success releases: the rest follow with the next claims
 local PIECE = 256 -- children that are looked at together
 local CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = "o0", "o1", "o2" -- an open dependency, and what a failed parent means to it
-local left = 4000 -- children that one script touches: what is left over goes to `fan`
+local left = 1000 -- children that one script touches: what is left over goes to `fan`
 
 -- Texts are the same on every engine: people search for them.
 local function why(parent, word)
@@ -159,6 +160,7 @@ local function cancel_records(records, reason, by_parent)
   base.chunked("HSET", P .. "J", stored)
   for queue, entries in pairs(filed) do
     base.chunked("ZADD", P .. "F:" .. CANCELLED .. queue, entries)
+    ending.note_cancelled(queue, #entries / 2)
   end
 end
 
@@ -172,7 +174,9 @@ local function walk(stack)
     local task = stack[#stack]
     stack[#stack] = nil
     if left <= 0 then
-      call("SADD", P .. "fan", pack(task))
+      if call("SADD", P .. "fan", pack(task)) == 1 and task[1] == "revived" then
+        call("HINCRBY", P .. "rv", task[2], 1)
+      end
     else
       local from, size = task[3] == "" and "-" or "(" .. task[3], min(PIECE, left)
       local children = call("ZRANGEBYLEX", P .. "c:" .. task[2], from, "+", "LIMIT", 0, size)
@@ -180,7 +184,7 @@ local function walk(stack)
       if #children == size then
         stack[#stack + 1] = { task[1], task[2], children[size], task[4], task[5] }
       end
-      handle[task[1]](task, children, stack)
+      handle[task[1]](task, children, stack, #children < size)
     end
   end
 end
@@ -230,14 +234,14 @@ function handle.removed(task, children, stack)
   cancel_all(children, why(task[2], "was removed"), false, stack)
 end
 
--- True when every parent that the child still waits for is alive; one of them is.
-local function may_wait_again(child)
+-- True when every parent that the child still waits for is alive; `parent` is.
+local function may_wait_again(child, parent)
   if call("HGET", P .. "d:" .. child, "#") == "1" then
     return true
   end
   local all, open = call("HGETALL", P .. "d:" .. child), {}
   for i = 1, #all, 2 do
-    if sub(all[i + 1], 1, 1) == "o" then
+    if sub(all[i + 1], 1, 1) == "o" and all[i] ~= parent then
       open[#open + 1] = all[i]
     end
   end
@@ -250,12 +254,12 @@ local function may_wait_again(child)
   return true
 end
 
--- The parent is tried again: dependents that its death cancelled wait for it again.
-function handle.revived(_, children, stack)
+-- The parent is tried again: dependents that its death cancelled wait for it again. It may have worked meanwhile.
+function handle.revived(task, children, stack, last)
   for i, raw in ipairs(base.mget(P .. "J", children)) do
     local r = record.open(children[i], raw)
     -- One with another parent that is dead or gone would wait for ever; one whose key is taken stays cancelled.
-    if r and r.state == CANCELLED and record.has(r.flags, BY_PARENT) and may_wait_again(r.id) and unique.reclaim(r) then
+    if r and r.state == CANCELLED and record.has(r.flags, BY_PARENT) and may_wait_again(r.id, task[2]) and unique.reclaim(r) then
       ending.unfile(r)
       tx.move(ending.class(r), CANCELLED, BLOCKED)
       tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
@@ -269,6 +273,10 @@ function handle.revived(_, children, stack)
         stack[#stack + 1] = { "revived", r.id, "", "", false }
       end
     end
+  end
+  local raw = last and call("HEXISTS", P .. "rv", task[2]) == 0 and call("HGET", P .. "J", task[2])
+  if raw and byte(raw, 2) == SUCCEEDED then
+    release_some(task[2], call("HGET", P .. "res", task[2]))
   end
 end
 
@@ -297,9 +305,8 @@ function graph.cancel_children(parent, reason)
   walk({ { "unwanted", parent, "", reason, false } })
 end
 
--- The parent is tried again, and may succeed before the next step: as many as one call can enqueue are revived in this.
+-- The parent is tried again, and so are dependents that its death cancelled.
 function graph.revive_children(parent)
-  left = max(left, 20000)
   walk({ { "revived", parent, "", "", false } })
 end
 
@@ -307,7 +314,9 @@ end
 function graph.after_end(r, state, result)
   if record.has(r.flags, KIDS) then
     if state == SUCCEEDED then
-      release_some(r.id, result)
+      if call("HEXISTS", P .. "rv", r.id) == 0 then -- else its revival goes on, and ends with this
+        release_some(r.id, result)
+      end
     else
       walk({ { "failed", r.id, "", state == DEAD and "is dead" or "is cancelled", state == DEAD } })
     end
@@ -317,11 +326,15 @@ function graph.after_end(r, state, result)
   end
 end
 
--- A parent is about to be erased. False when it must stay for now: it has more results to hand on than one step takes.
+-- A parent is about to be erased. False when it must stay for now: it has more results to hand on than one
+-- step takes.
 function graph.orphan(r)
   if r.state ~= SUCCEEDED then
     walk({ { "removed", r.id, "", "", false } })
     return true
+  end
+  if call("HEXISTS", P .. "rv", r.id) == 1 then
+    return false
   end
   local result = call("HGET", P .. "res", r.id)
   while left > 0 and call("EXISTS", P .. "c:" .. r.id) == 1 do
@@ -330,24 +343,36 @@ function graph.orphan(r)
   return call("EXISTS", P .. "c:" .. r.id) == 0
 end
 
--- Do what one step had left over for a parent with very many children; true when there may be more.
-function graph.fan_out()
-  local packed = call("SPOP", P .. "fan")
-  if not packed then
-    return false
-  end
-  local task = unpack_(packed)
+-- One task that was left over.
+local function go_on(task)
   local what, r = task[1], record.load(task[2])
   if what == "succeeded" then
     if r and r.state == SUCCEEDED then -- one that is tried again meanwhile releases them when it succeeds
       release_some(r.id, call("HGET", P .. "res", r.id))
     end
+    return
   elseif what == "failed" and not (r and r.state >= DEAD) then
-    return true -- it was brought back, or its children were told that it is gone
-  elseif what == "revived" and not (r and r.state < SUCCEEDED) then
-    return true
-  else
-    walk({ task })
+    return -- it was brought back, or its children were told that it is gone
+  elseif what == "revived" then
+    if call("HINCRBY", P .. "rv", task[2], -1) <= 0 then
+      call("HDEL", P .. "rv", task[2])
+    end
+    if not r or r.state > SUCCEEDED then
+      return
+    end
   end
-  return true
+  walk({ task })
+end
+
+-- Do what earlier steps had left over for parents with very many children; true when there is more.
+function graph.fan_out()
+  while left > 0 do
+    local packed = call("SPOP", P .. "fan")
+    if not packed then
+      return false
+    end
+    left = left - 1
+    go_on(unpack_(packed))
+  end
+  return call("EXISTS", P .. "fan") == 1
 end
