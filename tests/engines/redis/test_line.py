@@ -191,7 +191,7 @@ async def stranger(*answers: bytes) -> AsyncIterator[Where]:
     guests = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        guests.append(asyncio.current_task())
+        guests.append((asyncio.current_task(), writer.transport))
         for answer in answers:
             writer.write(answer)
             await reader.read(100)
@@ -204,7 +204,9 @@ async def stranger(*answers: bytes) -> AsyncIterator[Where]:
         yield Where("127.0.0.1", door.sockets[0].getsockname()[1])
     finally:
         door.close()
-        await asyncio.gather(*(guest for guest in guests if guest is not None))
+        for _, transport in guests:
+            transport.abort()  # of a test that failed; the others hung up
+        await asyncio.gather(*(guest for guest, _ in guests if guest is not None), return_exceptions=True)
 
 
 async def test_a_refusal_before_anything_was_asked_is_the_answer_to_what_is_asked() -> None:
