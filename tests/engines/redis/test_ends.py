@@ -394,6 +394,19 @@ async def test_a_receipt_is_that_of_its_own_number(place: Place, ending: str) ->
     assert await place.total(State.running) == 0
 
 
+async def test_a_job_that_is_replaced_starts_its_attempts_anew(place: Place) -> None:
+    key = Unique("report", on_duplicate="replace")
+    id, hand = await place.add(unique=key), place.hand()
+    await hand.snooze(await hand.take(), 1_000)
+    place.clock.advance(1_000)
+    await hand.fail(await hand.take(), delay_ms=60_000)
+    await place.put(place.job(unique=key))
+    view = await place.view(id)
+    assert (view.attempt, view.held) == (0, 0)
+    job = await hand.take()
+    assert (job.id, job.attempt, job.held, job.held_since_ms) == (id, 1, 0, None)
+
+
 # -- causes
 
 

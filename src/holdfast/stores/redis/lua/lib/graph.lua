@@ -347,7 +347,7 @@ end
 local function go_on(task)
   local what, r = task[1], record.load(task[2])
   if what == "succeeded" then
-    if r and r.state == SUCCEEDED then -- one that is tried again meanwhile releases them when it succeeds
+    if r then -- else it was erased, after the last of them
       release_some(r.id, call("HGET", P .. "res", r.id))
     end
     return

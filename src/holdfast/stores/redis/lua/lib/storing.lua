@@ -151,7 +151,7 @@ function storing.replace(target, run, tail, meta)
     r.flags = record.with(r.flags, BODY)
     call("HSET", P .. "B", r.id, meta.body)
   end
-  r.state, r.due, r.lane, r.policy = state, due, lane.id, run.policy
+  r.state, r.due, r.lane, r.policy, r.attempt, r.held, r.rare.hs = state, due, lane.id, run.policy, 0, 0, nil
   record.save(r)
   tx.move(tx.class(old.kind), old_state, nil)
   tx.move(tx.class(lane.kind), nil, state)
