@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
+import time
 from contextlib import suppress
 from typing import Final
 
@@ -16,13 +17,18 @@ CANCEL: Final = b"c"
 FINISHED: Final = b"f"
 EVERYTHING: Final = frozenset((WORK, URGENT, CANCEL, FINISHED))
 
+MANY: Final = 1_000  # names kept without a look at who is gone
+GONE_S: Final = 3_600  # a session that neither beat nor slept for so long went without leaving
+
 
 class Waiter:
     """What one session or job has been told and not yet heard."""
 
-    __slots__ = ("kinds", "sleepers")
+    __slots__ = ("at_s", "expected", "kinds", "sleepers")
 
     def __init__(self) -> None:
+        self.at_s = time.monotonic()  # when somebody last cared
+        self.expected = True
         self.kinds: set[bytes] = set()
         self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
@@ -36,6 +42,7 @@ class Waiters:
     def _begin(self) -> None:
         self._lock = threading.Lock()
         self._waiters: dict[bytes, Waiter] = {}
+        self._many = MANY
         self._pid = os.getpid()
         self._mailbox = f"{self._pid:x}-{os.urandom(6).hex()}"
 
@@ -49,9 +56,9 @@ class Waiters:
     def deliver(self, kind: bytes, name: bytes) -> None:
         """Note a wake-up and rouse whoever sleeps for it, in whichever loop."""
         with self._lock:
-            if kind == FINISHED and name not in self._waiters:
-                return  # who waited for this job has given up
-            waiter = self._waiters.setdefault(name, Waiter())
+            waiter = self._waiters.get(name)
+            if waiter is None:
+                return  # the session has left, or who waited for the job has given up
             waiter.kinds.add(kind)
             sleepers, waiter.sleepers = waiter.sleepers, []
         _rouse_all(sleepers)
@@ -71,7 +78,7 @@ class Waiters:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._lock:
-            waiter = self._waiters.setdefault(name, Waiter())
+            waiter = self._waiter(name)
             if waiter.kinds:
                 kinds, waiter.kinds = waiter.kinds, set()
                 return kinds
@@ -83,21 +90,43 @@ class Waiters:
         finally:
             with self._lock:
                 waiter.sleepers = [entry for entry in waiter.sleepers if entry[1] is not future]
+                if not waiter.expected:
+                    self._drop(name, waiter)  # it was forgotten meanwhile
         with self._lock:
             kinds, waiter.kinds = waiter.kinds, set()
         return kinds
 
     def expect(self, name: bytes) -> None:
-        """From here on keep what is told about this job: someone is about to sleep for it."""
+        """From here on keep what is told about this session or job: someone is about to sleep for it."""
         with self._lock:
-            self._waiters.setdefault(name, Waiter())
+            self._waiter(name)
 
     def forget(self, name: bytes) -> None:
         """Drop what is kept for a session or job that nobody waits for any more."""
         with self._lock:
             waiter = self._waiters.get(name)
-            if waiter is not None and not waiter.sleepers:
-                del self._waiters[name]
+            if waiter is not None:
+                waiter.expected = False
+                self._drop(name, waiter)
+
+    def _waiter(self, name: bytes) -> Waiter:
+        waiter = self._waiters.get(name)
+        if waiter is None:
+            if len(self._waiters) >= self._many:
+                self._sweep()
+            waiter = self._waiters[name] = Waiter()
+        waiter.at_s, waiter.expected = time.monotonic(), True
+        return waiter
+
+    def _drop(self, name: bytes, waiter: Waiter) -> None:
+        if not waiter.sleepers and self._waiters.get(name) is waiter:
+            del self._waiters[name]
+
+    def _sweep(self) -> None:
+        """Sessions that died do not leave."""
+        since_s = time.monotonic() - GONE_S
+        self._waiters = {name: each for name, each in self._waiters.items() if each.sleepers or each.at_s > since_s}
+        self._many = max(MANY, 2 * len(self._waiters))
 
 
 def _rouse_all(sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]) -> None:

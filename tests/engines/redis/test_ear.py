@@ -14,7 +14,7 @@ import pytest
 from holdfast.stores.redis.ear import Ear
 from holdfast.stores.redis.loops import PerLoop
 from holdfast.stores.redis.url import parse_redis
-from holdfast.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
+from holdfast.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
 from tests.servers.redis import RedisServer, running
 
 TAG = "hf:x"
@@ -36,7 +36,7 @@ class Post:
 
     @property
     def key(self) -> str:
-        return f"{{{TAG}}}:ear:{self.waiters.mailbox}"
+        return f"{{{TAG}}}:ear:{self.ears.here().address}"
 
     def tell(self, *messages: bytes) -> None:
         self.server.ask("RPUSH", self.key, *messages)
@@ -75,10 +75,13 @@ async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> No
 
 
 async def test_what_was_told_before_anybody_listened_is_heard(post: Post) -> None:
-    post.tell(WORK + b"one", *(WORK + b"other %d" % number for number in range(250)))
+    others = [b"other %d" % number for number in range(250)]
+    for name in others:
+        post.waiters.expect(name)
+    post.tell(WORK + b"one", *(WORK + name for name in others))
     assert await post.sleep(b"one", 5) == {WORK}
-    for number in range(250):
-        assert await post.sleep(b"other %d" % number, 5) == {WORK}
+    for name in others:
+        assert await post.sleep(name, 5) == {WORK}
     assert post.server.ask("EXISTS", post.key) == 0
 
 
@@ -122,8 +125,8 @@ async def test_a_quiet_server_is_not_given_up(server: RedisServer) -> None:
 
 
 async def test_sleepers_in_other_loops_are_woken_by_the_one_that_listens(post: Post) -> None:
-    """The keeper beats in a loop of its own, under the address that the worker's loop listens on."""
-    assert await asyncio.to_thread(lambda: asyncio.run(address(post))) == post.ears.here().address
+    """A session may claim in one loop and sleep in another."""
+    assert await asyncio.to_thread(lambda: asyncio.run(address(post))) != post.ears.here().address
     started = threading.Event()
     heard: list[set[bytes]] = []
 
@@ -160,14 +163,38 @@ def test_a_loop_that_ends_while_it_listens_leaves_nothing_open(server: RedisServ
     assert b"cmd=blpop" not in server.ask("CLIENT", "LIST")
 
 
-async def test_nothing_is_kept_for_a_job_that_nobody_waits_for(post: Post) -> None:
+@pytest.mark.parametrize("kind", [FINISHED, WORK, URGENT, CANCEL])
+async def test_nothing_is_kept_for_whom_nobody_waits(post: Post, kind: bytes) -> None:
     post.waiters.expect(b"expected")
-    post.waiters.deliver(FINISHED, b"gone")
-    post.waiters.deliver(FINISHED, b"expected")
-    assert await post.waiters.sleep(b"expected", 1) == {FINISHED}
+    post.waiters.deliver(kind, b"gone")
+    post.waiters.deliver(kind, b"expected")
+    assert await post.waiters.sleep(b"expected", 1) == {kind}
     assert set(post.waiters._waiters) == {b"expected"}
     post.waiters.forget(b"expected")
     assert post.waiters._waiters == {}
+
+
+async def test_a_session_that_leaves_while_it_sleeps_is_forgotten_when_it_wakes(post: Post) -> None:
+    sleeping = asyncio.create_task(post.waiters.sleep(b"one", 5))
+    await asyncio.sleep(0)
+    post.waiters.forget(b"one")
+    post.waiters.deliver(WORK, b"one")
+    assert await sleeping == {WORK}
+    assert post.waiters._waiters == {}
+
+
+async def test_sessions_that_died_are_forgotten_in_time(post: Post) -> None:
+    """They do not leave; whoever still beats or sleeps stays."""
+    for number in range(MANY - 1):
+        post.waiters.expect(b"dead %d" % number)
+        post.waiters._waiters[b"dead %d" % number].at_s -= GONE_S
+    sleeping = asyncio.create_task(post.waiters.sleep(b"asleep", 5))
+    await asyncio.sleep(0)
+    post.waiters._waiters[b"asleep"].at_s -= GONE_S
+    post.waiters.expect(b"new")
+    assert set(post.waiters._waiters) == {b"asleep", b"new"}
+    post.waiters.deliver(WORK, b"asleep")
+    assert await sleeping == {WORK}
 
 
 async def test_a_message_is_delivered_to_a_sleeper_of_this_loop_without_a_detour(post: Post) -> None:

@@ -16,7 +16,7 @@ from holdfast.core.state import State
 from holdfast.core.transition import Release
 from holdfast.stores.open import open_store
 from holdfast.stores.redis.gates import MOST_GATES
-from holdfast.stores.redis.store import WATCH_S
+from holdfast.stores.redis.store import WATCH_S, RedisStore
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
 from tests.servers.redis import RedisServer, shared
@@ -236,6 +236,63 @@ async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Place) -
     assert place.server.ask("HGET", place.key("s:w1"), "ear") == ear != b""
 
 
+def test_a_loop_that_is_open_but_does_not_run_swallows_nobody_elses_wake_up() -> None:
+    server = shared("redis-6.2")
+    place = Place(server)
+    hand = place.hand()
+
+    async def nothing() -> None:
+        assert await hand.claim() == []
+        assert not (await hand.wait(50)).work
+
+    async def something() -> bool:
+        assert await hand.claim() == []
+        waiting = asyncio.create_task(hand.wait(10_000))
+        await asyncio.sleep(0.2)  # the loop that stands still has waited longer, and would be served first
+        other = open_store(server.url, place.namespace)
+        await Bench(other, place.clock).add()
+        await other.close()
+        async with asyncio.timeout(5):
+            return (await waiting).work
+
+    still = asyncio.new_event_loop()
+    still.run_until_complete(nothing())
+    assert asyncio.run(something())
+    still.run_until_complete(place.store.close())
+    still.run_until_complete(still.shutdown_asyncgens())
+    still.close()
+
+
+async def test_a_session_that_claims_in_one_loop_and_waits_in_another_is_woken(place: Place) -> None:
+    hand = place.hand()
+    assert await hand.claim() == []
+    waiting = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(hand.wait(10_000))))
+    await asyncio.sleep(0.1)
+    await place.add()
+    async with asyncio.timeout(5):
+        assert (await waiting).work
+
+
+async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_leave(place: Place) -> None:
+    first, second = place.hand("first"), place.hand("second")
+    assert await first.claim() == []
+    assert await second.claim() == []
+    sleeping = asyncio.create_task(second.wait(5_000))  # somebody hears for both
+    await place.add_many(2)
+    assert (await sleeping).work
+    assert (await first.wait(5_000)).work
+    await first.leave()
+    await second.leave()
+    store = place.store
+    assert isinstance(store, RedisStore)
+    assert store._waiters._waiters == {}
+    address = store._ears.here().address
+    place.server.ask("RPUSH", place.key(f"ear:{address}"), b"wfirst")
+    await place.hand("third").claim()
+    await place.hand("third").wait(100)
+    assert set(store._waiters._waiters) == {b"third"}
+
+
 async def test_a_watcher_is_told_and_does_not_have_to_look(place: Place) -> None:
     id, loop = await place.add(), asyncio.get_running_loop()
     assert await place.store.watch(place.id(), 0) is None  # the server knows the script now
@@ -264,6 +321,23 @@ async def test_gates_are_listed_by_key_and_no_more_than_the_most(place: Place) -
     assert [gate.key for gate in await place.store.gates("queue:")] == ["queue:q"]
     assert (await place.store.gates("queue:"))[0].paused is not None
     place.server.ask("DEL", place.key("g"))
+
+
+async def test_a_watcher_whom_a_full_server_cannot_note_looks_by_itself(server: RedisServer) -> None:
+    place = Place(server)
+    await place.add()
+    hand = place.hand()
+    job = await hand.take()
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    assert await place.store.watch(place.id(), 0) is None
+    watching = asyncio.create_task(place.store.watch(job.id, 20_000))
+    await asyncio.sleep(0.1)
+    await hand.succeed(job)
+    async with asyncio.timeout(3 * WATCH_S):
+        view = await watching
+    assert view is not None
+    assert view.state is State.succeeded
+    await place.store.close()
 
 
 async def test_a_full_server_still_works_off_what_it_has(server: RedisServer) -> None:

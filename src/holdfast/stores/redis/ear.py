@@ -1,14 +1,16 @@
-"""Hears wake-ups: a list on the server belongs to this process, and one connection does nothing but wait on it.
+"""Hears wake-ups: a list on the server belongs to one event loop, and one connection does nothing but wait on it.
 
-Workers beat in one loop and sleep in another, so the address is the process's, and each loop that sleeps listens for
-all of them. A list keeps what it is told while nobody listens, and what was told to a server that died with it is
-made up for by waking everybody once the connection is back.
+Each loop has an address of its own, since what a loop takes from a list is lost if it does not run: a session is told
+where it last claimed, a watcher where it watches. Whatever is heard reaches the sleepers of all loops. A list keeps
+what it is told while nobody listens, and what was told to a server that died with it is made up for by waking
+everybody once the connection is back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from typing import Any, Final
 
 from holdfast.stores.redis import trouble
@@ -29,7 +31,7 @@ class Ear:
     """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
 
     def __init__(self, url: RedisUrl, tag: str, waiters: Waiters, *, wait_s: float = WAIT_S) -> None:
-        self.address = waiters.mailbox
+        self.address = f"{waiters.mailbox}-{os.urandom(4).hex()}"
         self._key = f"{{{tag}}}:ear:{self.address}"
         self._waiters = waiters
         self._server = Server(url, tag)

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from holdfast.core.errors import ResultTimeout, WrongContext
+from holdfast.core.errors import ResultTimeout, StoreFull, WrongContext
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job
 from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
 from holdfast.core.settings import namespace_of
-from holdfast.core.state import FINISHED
+from holdfast.core.state import FINISHED, State
 from holdfast.core.transition import Settled, Transition
 from holdfast.core.view import (
     AttemptView,
@@ -96,15 +96,20 @@ class RedisStore:
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
-        return await sessions.beat(self._route, self._key, beat, self._waiters.mailbox, now_ms)
+        ear = self._ears.here()
+        self._waiters.expect(beat.session.encode())
+        return await sessions.beat(self._route, self._key, beat, ear.address, now_ms)
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(self._route, self._key, session, now_ms)
         self._waiters.forget(session.encode())
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        ear = self._waiters.mailbox
-        answer, spoilt = await claim.claim(self._route, self._key, self._known, request, ear, now_ms)
+        ear = self._ears.here()
+        self._waiters.expect(request.session.encode())
+        answer, spoilt = await claim.claim(self._route, self._key, self._known, request, ear.address, now_ms)
+        if not answer.jobs:
+            ear.listen()  # here, wherever the session is going to sleep
         if spoilt:
             # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
             name = f"{request.session}/{request.claimer}"
@@ -143,12 +148,13 @@ class RedisStore:
         return await operate.discard(self._route, self._key, ids, now_ms)
 
     async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        self._ears.here().listen()
+        ear = self._ears.here()
+        ear.listen()
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._waiters.expect(id)
         try:
-            state = await sessions.watch(self._route, self._key, id, self._waiters.mailbox)
+            state = await self._begin_watch(id, ear.address)
             while state is not None and state not in FINISHED:
                 left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
                 if left <= 0:
@@ -162,6 +168,13 @@ class RedisStore:
             return (await self.get([id]))[0]
         finally:
             self._waiters.forget(id)
+
+    async def _begin_watch(self, id: bytes, ear: str) -> State | None:
+        try:
+            return await sessions.watch(self._route, self._key, id, ear)
+        except StoreFull:  # it cannot note who waits: whoever does looks once in a while
+            (job,) = await self.get([id])
+            return None if job is None else job.state
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
         return await find.views(self._route, self._key, self._known, ids)

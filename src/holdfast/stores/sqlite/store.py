@@ -215,6 +215,7 @@ class SqliteStore:
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
         ear = self.process.ear.address
+        self.process.ear.expect(beat.session.encode())
         return await self._write("beat", lambda tx: sessions.beat(tx, beat, ear), now_ms)
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
@@ -224,6 +225,7 @@ class SqliteStore:
             self.process.sentry.forget(session)
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        self.process.ear.expect(request.session.encode())
         if self.process.sentry is not None:
             self.process.sentry.changed(request.session)  # what is committed from here on, `wait` must notice
         return await self._write("claim", lambda tx: claim.claim(tx, request), now_ms)
