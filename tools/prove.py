@@ -27,7 +27,7 @@ STEPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("what each engine promises alone", "tests/engines", (*PYTEST, "tests/engines")),
     ("chaos: real processes, real kills", "tests/chaos", (*PYTEST, "tests/chaos")),
     ("speed", "bench", ("-m", "bench")),
-    ("speed on Redis", "bench-redis", ("-m", "bench", "--engine", "redis")),
+    ("speed on Redis", "bench", ("-m", "bench", "--engine", "redis")),
 )
 
 
