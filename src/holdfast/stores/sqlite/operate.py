@@ -43,6 +43,7 @@ def cancel(tx: Tx, ids: Sequence[bytes], reason: str, *, force: bool) -> list[Ca
                 tx.tell_cancel(session[0])
             if force:
                 settle.revoke(tx, head, reason)
+                heads[id] = head._replace(state=CANCELLED)  # it may be named twice
                 answers.append("cancelled")
                 continue
             tx.run("job_cancelling", (reason, id))

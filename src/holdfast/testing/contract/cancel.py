@@ -148,7 +148,11 @@ class TestCancel:
         assert (await bench.view(parent)).reason == "pointless"
         assert await bench.state(child) is State.cancelled
 
-    async def test_the_same_id_twice_in_one_call_is_cancelled_once(self, bench: Bench) -> None:
+    @pytest.mark.parametrize("running", [False, True])
+    async def test_the_same_id_twice_in_one_call_is_cancelled_once(self, bench: Bench, running: bool) -> None:
         id = await bench.add()
-        await bench.cancel(id, id)
+        if running:
+            await bench.hand().take()
+        await bench.cancel(id, id, force=True)
         assert (await bench.store.count()).cancelled == 1
+        await bench.check_books()
