@@ -5,7 +5,9 @@
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them.
--- Bounds: 1,024 jobs, 256 looks at the active lanes, 64 due gates, 512 due jobs, 1,000 dependents of ended jobs.
+-- Bounds: 1,024 jobs, 64 due gates, 512 due jobs, 1,000 dependents of ended jobs; 256 looks at the active lanes, each at
+--   256 classes of the best priority and as many members of each as there are jobs to give. Where more classes of it have
+--   work, each look begins where the last one of such a worker ended. Classes that it cannot run are passed in pages.
 -- Short way: short_claim
 -- Uses: base record gate fair signature wake tx gating seats lanes waiting calendar unique ledger erasing ending graph front taking sharing merging
 local refused = tx.begin()

@@ -70,10 +70,9 @@ function gating.settle()
     local free = gate.room(gates[key], tx.now)
     if free > 0 then
       opened[key] = min(free, 64)
-      opened[1] = true
     end
   end
-  if opened[1] then
+  if next(opened) then
     waiting.wake_classes(opened)
   end
   local keys = {}

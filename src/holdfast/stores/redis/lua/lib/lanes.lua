@@ -65,6 +65,11 @@ function lanes.remember(id, raw, class)
   local lane = lanes.read(id, raw)
   if call("HSETNX", P .. "cl", lane.kind, class) == 1 then
     signature.meet_class(lane.kind, class)
+    for i, key in ipairs(tx.class(lane.kind).gates) do
+      if i > 1 then -- all classes are ruled by the first
+        call("SADD", P .. "gk:" .. key, lane.kind)
+      end
+    end
   end
   call("HSET", P .. "ln", id, raw)
   for _, key in ipairs(lanes.ruling(lane)) do

@@ -7,7 +7,7 @@ merging = {}
 -- A stream gives the rows of one lane in order, read in growing pieces: with many lanes most need only their first.
 local function refill(stream)
   local size = min(stream.size, stream.most)
-  local rows, all = front.read(stream.lane, size)
+  local rows, all = front.seen(stream.lane, size)
   stream.rows, stream.all, stream.size = rows, all, stream.size * 4
 end
 
@@ -48,16 +48,25 @@ end
 -- Take up to `count` jobs of a member that has several lanes; how many it was.
 function merging.take(members_lanes, count)
   local t = taking.claim
-  local heap, streams = {}, {}
+  local heap, streams, firsts, gates = {}, {}, {}, {}
+  for _, each in ipairs(members_lanes) do
+    for _, key in ipairs(lanes.gates(lanes.get(each.id))) do
+      gates[#gates + 1] = key
+    end
+  end
+  gating.load(gates)
   for _, each in ipairs(members_lanes) do
     local lane = lanes.get(each.id)
     local most = taking.allowance(lane, count)
     if most > 0 then
-      local stream = { lane = lane, most = most, size = FIRST_PIECE, at = 1, rows = {}, chosen = 0 }
-      streams[#streams + 1] = stream
-      if head(stream) then
-        heap[#heap + 1] = stream
-      end
+      streams[#streams + 1] = { lane = lane, most = most, size = FIRST_PIECE, at = 1, rows = {}, chosen = 0 }
+      firsts[#firsts + 1] = { lane = lane, n = min(FIRST_PIECE, most) }
+    end
+  end
+  front.look(firsts)
+  for _, stream in ipairs(streams) do
+    if head(stream) then
+      heap[#heap + 1] = stream
     end
   end
   table.sort(heap, sooner)

@@ -102,18 +102,20 @@ function seats.leave(lane)
 end
 
 -- Lanes of a class at one priority, least recently served member first: {id, member, turn}; and the last turn in view
--- when there are more than `n` members, whose lanes may be seen in part.
-function seats.line(kind, prio, n)
+-- when there are more than `n` members, whose lanes may be seen in part. Members with several lanes share in what is
+-- read: about `n` in all, and `met` (kind member -> lanes) more of those that were looked at before.
+function seats.line(kind, prio, n, met)
   local seats, fields, out = call("ZRANGE", P .. "S:" .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
   for i = 1, #seats, 2 do
     fields[#fields + 1] = kind .. seats[i]
   end
+  local share = floor(n / max(1, #fields)) + 1
   for i, id in ipairs(base.mget(P .. "sl", fields)) do
     local member, turn = seats[2 * i - 1], tonumber(seats[2 * i])
     if id then
       out[#out + 1] = { id = id, member = member, turn = turn, kind = kind }
     else
-      for _, one in ipairs(call("ZRANGE", P .. "A:" .. kind .. member, 0, n - 1)) do
+      for _, one in ipairs(call("ZRANGE", P .. "A:" .. kind .. member, 0, share + (met[fields[i]] or 0) - 1)) do
         out[#out + 1] = { id = one, member = member, turn = turn, kind = kind }
       end
     end
@@ -126,10 +128,9 @@ function seats.move(ring, prio, moves)
   if #moves == 0 then
     return
   end
-  for _, entry in ipairs(call("ZRANGEBYLEX", P .. "act", "[" .. char(prio) .. ring, "(" .. char(prio + 1))) do
-    if sub(entry, 2, 9) ~= ring then
-      return
-    end
+  local first = char(prio) .. ring
+  local last = first .. string.rep("\255", 8)
+  for _, entry in ipairs(call("ZRANGEBYLEX", P .. "act", "[" .. first, "[" .. last)) do
     local key = P .. "S:" .. sub(entry, 10, 17) .. char(prio)
     for i = 1, #moves, MANY do
       call("ZADD", key, "XX", unpack(moves, i, min(i + MANY - 1, #moves)))

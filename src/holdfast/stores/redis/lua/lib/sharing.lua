@@ -125,7 +125,7 @@ function sharing.fairly(list, prio)
   for i, turn in ipairs(ring) do
     served[i] = given[i] > 0 and take_from_ring(rings[turn.member], given[i], prio) or 0
   end
-  if #ring > 1 then
+  if #ring > 1 or t.chosen then
     advance(ring, served)
   end
 end

@@ -60,4 +60,7 @@ function signature.forget(sig)
   call("DEL", P .. "sv:" .. sig, P .. "idle:" .. sig)
   call("HDEL", P .. "sd", sig)
   call("HDEL", P .. "nx", sig)
+  for prio = 0, 9 do
+    call("HDEL", P .. "lk", sig .. char(prio))
+  end
 end

@@ -2,6 +2,7 @@
 
 local MAX_CLAIM = 1024
 local MAX_ROUNDS = 256 -- looks at the active lanes within one claim: then "ask again"
+local PAGE = 256 -- active classes that are read together, and that one look considers
 local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforces
 
 taking = {}
@@ -15,8 +16,9 @@ function taking.begin(sig, limit, slots, least)
     reopening = nil, -- the earliest instant at which a shut class may go on
     skipped = {}, -- classes that give nothing to this claim
     skipped_lanes = {}, skipped_count = 0,
+    met = {}, -- kind member -> how many of its lanes were skipped
     floors = {}, -- class -> priority below which it has given all it can
-    serves = {}, cut = false,
+    serves = {}, read = {}, cut = false, chosen = false,
   }
   taking.claim = t
   return t
@@ -112,11 +114,13 @@ local function class_is_open(class)
 end
 
 -- The lanes of these classes at one priority that were not met before.
-local function unmet(entries, prio)
-  local found, horizons, asked = {}, {}, t.left + t.skipped_count + 1
+local function unmet(entries, prio, rings)
+  -- Without weights each of several queues gets an equal part at most.
+  local part = (rings == 1 or seats.weighed()) and t.left or floor(t.left / rings) + 1
+  local found, horizons, asked = {}, {}, part + t.skipped_count + 1
   for _, entry in ipairs(entries) do
     local ring = sub(entry, 2, 9)
-    local line, last = seats.line(sub(entry, 10, 17), prio, asked)
+    local line, last = seats.line(sub(entry, 10, 17), prio, asked, t.met)
     if last then -- cut off: members beyond this turn may be seen with only some of their lanes
       horizons[ring] = min(last, horizons[ring] or last)
     end
@@ -140,48 +144,162 @@ local function unmet(entries, prio)
   return seen
 end
 
--- Active lanes of the best priority that has any for this worker.
-local function candidates()
-  local entries = call("ZRANGE", P .. "act", 0, -1)
-  learn(entries)
-  local i = 1
-  while entries[i] do
-    local prio, open = byte(entries[i], 1), {}
-    if prio > t.least then
-      return {}
-    end
-    while entries[i] and byte(entries[i], 1) == prio do
-      local kind = sub(entries[i], 10, 17)
-      if t.serves[kind] and not t.skipped[kind] and prio >= (t.floors[kind] or 0) and class_is_open(tx.class(kind)) then
-        open[#open + 1] = entries[i]
-      end
-      i = i + 1
-    end
-    if #open > 0 then
-      local found = unmet(open, prio)
-      if #found > 0 then
-        return found, prio
-      end
-      for _, entry in ipairs(open) do
-        t.floors[sub(entry, 10, 17)] = prio + 1
-      end
+-- The entries of a page of active classes that may have something for this worker; what is asked about them is read.
+local function of_interest(page)
+  local wanted, kinds, keys = {}, {}, {}
+  learn(page)
+  for _, entry in ipairs(page) do
+    local kind = sub(entry, 10, 17)
+    if t.serves[kind] and not t.skipped[kind] and byte(entry, 1) >= (t.floors[kind] or 0) then
+      wanted[#wanted + 1], kinds[#wanted + 1] = entry, kind
     end
   end
-  return {}
+  local unread = {}
+  for _, kind in ipairs(kinds) do
+    if not t.read[kind] then
+      unread[#unread + 1], t.read[kind] = kind, true
+    end
+  end
+  for i, raw in ipairs(base.mget(P .. "cl", unread)) do
+    tx.class(unread[i], raw)
+  end
+  for _, kind in ipairs(kinds) do
+    local class = tx.class(kind)
+    for _, key in ipairs(class.found and {} or class.gates) do
+      keys[#keys + 1] = key
+    end
+  end
+  gating.load(keys)
+  return wanted
+end
+
+-- Add active classes between two places, of one priority and with open gates, to `open`; true when it is full.
+local function look(from, to, open)
+  while true do
+    local page = call("ZRANGEBYLEX", P .. "act", from, to, "LIMIT", 0, PAGE)
+    for _, entry in ipairs(of_interest(page)) do
+      local kind = sub(entry, 10, 17)
+      if open[1] and byte(entry, 1) ~= byte(open[1], 1) then
+        return false
+      elseif not t.skipped[kind] and class_is_open(tx.class(kind)) then
+        if #open == PAGE then
+          return true
+        end
+        open[#open + 1] = entry
+      end
+    end
+    if #page < PAGE then
+      return false
+    end
+    from = "(" .. page[PAGE]
+  end
+end
+
+-- There are more classes than one round considers: begin where the last such round of this sort of worker has ended.
+local function next_page(open, prio)
+  local field, level = t.sig .. char(prio), char(prio)
+  local at = call("HGET", P .. "lk", field)
+  if at then
+    open = {}
+    if not look("(" .. at, "(" .. char(prio + 1), open) then
+      look("[" .. level, "[" .. at, open)
+    end
+  end
+  local last = sub(open[#open], 2, 9)
+  if sub(open[1], 2, 9) ~= last then -- a queue is seen with all its classes, or not at all
+    while sub(open[#open], 2, 9) == last do
+      open[#open] = nil
+    end
+  end
+  call("HSET", P .. "lk", field, open[#open])
+  return open
+end
+
+-- Only so many queues as there are jobs to give can get one: those that were served least recently.
+local function next_rings(open)
+  local rings, seen = {}, {}
+  for _, entry in ipairs(open) do
+    local ring = sub(entry, 2, 9)
+    if not seen[ring] then
+      rings[#rings + 1], seen[ring] = ring, #rings + 1
+    end
+  end
+  t.chosen = #rings > t.left
+  if not t.chosen then
+    return open, #rings
+  end
+  seats.load_turns(rings)
+  table.sort(rings, function(a, b)
+    local first, second = seats.turn(a), seats.turn(b)
+    first, second = first and first.turn or 0, second and second.turn or 0
+    return first < second or (first == second and seen[a] < seen[b])
+  end)
+  local chosen, entries = {}, {}
+  for i = 1, t.left do
+    chosen[rings[i]] = true
+  end
+  for _, entry in ipairs(open) do
+    if chosen[sub(entry, 2, 9)] then
+      entries[#entries + 1] = entry
+    end
+  end
+  return entries, t.left
+end
+
+local function count_rings(list)
+  local count, seen = 0, {}
+  for _, each in ipairs(list) do
+    count = count + (seen[each.ring] and 0 or 1)
+    seen[each.ring] = true
+  end
+  return count
+end
+
+-- Active lanes of the best priority that has any for this worker.
+local function candidates()
+  local from = "-"
+  while true do
+    local open = {}
+    local more, prio = look(from, "(" .. char(t.least + 1), open), nil
+    if #open == 0 then
+      return {}
+    end
+    prio = byte(open[1], 1)
+    if more then
+      open = next_page(open, prio)
+    end
+    local entries, rings = next_rings(open)
+    local found = unmet(entries, prio, rings)
+    if #found > 0 and rings > 1 then
+      local having = count_rings(found)
+      found = having < rings and unmet(entries, prio, having) or found -- fewer queues: each gets more
+    end
+    if #found > 0 then
+      return found, prio
+    end
+    for _, entry in ipairs(entries) do
+      t.floors[sub(entry, 10, 17)] = prio + 1
+    end
+    from = "[" .. char(prio)
+  end
 end
 
 -- -- taking
 
-local function skip_lane(id)
-  if not t.skipped_lanes[id] then
-    t.skipped_lanes[id] = true
+local function skip_lane(lane)
+  if not t.skipped_lanes[lane.id] then
+    t.skipped_lanes[lane.id] = true
     t.skipped_count = t.skipped_count + 1
+    if lane.multi then
+      local of = lane.kind .. lane.member
+      t.met[of] = (t.met[of] or 0) + 1
+    end
   end
 end
 
 -- A lane stopped by a gate of its own waits there; the others it passed are looked at again.
 local function park(lane)
-  skip_lane(lane.id)
+  skip_lane(lane)
   for _, key in ipairs(lanes.gates(lane)) do
     local found = gating.get(key)
     if found and gate.room(found, tx.now) <= 0 then
@@ -205,7 +323,7 @@ function taking.allowance(lane, count)
     asked = min(asked, t.slots)
   end
   if asked <= 0 then -- no slot is left for it: that says nothing about what the lane holds
-    skip_lane(lane.id)
+    skip_lane(lane)
   end
   return asked
 end
@@ -213,7 +331,7 @@ end
 -- The lane is empty: it rests, and a wake that it was given for nothing is passed on.
 function taking.rest(lane)
   lanes.rest(lane)
-  skip_lane(lane.id)
+  skip_lane(lane)
   waiting.wake_now(lanes.gates(lane))
 end
 
@@ -284,7 +402,7 @@ function taking.start(lane, rows)
       local leaves = front.leaves(row, lane)
       if not leaves and row.lost > 0 and slots <= 0 then
         row.stays = true -- a suspect is started at once or not taken at all
-        skip_lane(lane.id)
+        skip_lane(lane)
       elseif not leaves then
         slots = slots - (row.lost > 0 and 1 or 0)
         usable[#usable + 1] = row
@@ -301,7 +419,7 @@ function taking.start(lane, rows)
   end
   if admitted < #usable then
     if admitted <= 0 then
-      skip_lane(lane.id)
+      skip_lane(lane)
     end
     for i = admitted + 1, #usable do
       usable[i].stays, costs[i], usable[i] = true, nil, nil
@@ -357,7 +475,7 @@ function taking.fill()
       ids[i] = each.id
     end
     lanes.load(ids)
-    if #list == 1 and not t.cut then
+    if #list == 1 and not t.cut and not t.chosen then
       taking.lane(lanes.get(list[1].id), t.left)
     else
       sharing.fairly(list, prio)

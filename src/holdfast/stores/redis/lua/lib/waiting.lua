@@ -1,6 +1,8 @@
 -- Lanes that wait at gates, and how they go on: a gate that opens wakes as many of each class as it has room for.
 
 local WAKE = 256 -- lanes of a class that one gate wakes at once
+local CLASSES = 256 -- classes that a gate wakes workers for at once
+local LEAST = 9 -- the least urgent priority
 local TURNS = 281474976710656 -- 2^48: the priority stands above the turn in a wait list's score
 
 waiting = {}
@@ -48,17 +50,33 @@ function waiting.wake_now(keys)
   end
 end
 
--- Gates that stop whole classes have room again ({key -> room}): sleeping workers should hear of it.
+-- Gates that stop whole classes have room again ({key -> room}): sleeping workers should hear of it. Of very many
+-- classes that a gate rules some are told of, others each time.
 function waiting.wake_classes(opened)
-  for _, entry in ipairs(call("ZRANGE", P .. "act", 0, -1)) do
-    local kind, most = sub(entry, 10, 17), nil
-    for _, key in ipairs(tx.class(kind).gates) do
-      if opened[key] then
-        most = min(most or LOTS, opened[key])
-      end
-    end
-    if most then
-      tx.note_ready(seats.line(kind, byte(entry, 1), 1)[1].id, most)
+  local rooms = {} -- kind -> least room
+  for key, free in pairs(opened) do
+    for _, kind in ipairs(waiting.ruled(key)) do
+      rooms[kind] = min(rooms[kind] or free, free)
     end
   end
+  for kind, free in pairs(rooms) do
+    for prio = 0, LEAST do
+      local first = seats.line(kind, prio, 1, {})[1]
+      if first then
+        tx.note_ready(first.id, free)
+      end
+    end
+  end
+end
+
+-- Classes that a gate rules, those with work if it rules all.
+function waiting.ruled(key)
+  if key ~= "all" then
+    return call("SRANDMEMBER", P .. "gk:" .. key, CLASSES)
+  end
+  local kinds = {}
+  for i, entry in ipairs(call("ZRANGE", P .. "act", 0, CLASSES - 1)) do
+    kinds[i] = sub(entry, 10, 17)
+  end
+  return kinds
 end
