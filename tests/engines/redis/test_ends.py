@@ -333,7 +333,7 @@ async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Place) ->
         assert place.sound()
     names = {key.removeprefix(place.key("").encode()) for key in place.server.ask("KEYS", place.key("*"))}
     stays = {b"m", b"n", b"qs", b"cl", b"po", b"pm", *(b"run tn ls sl lj ln".split())}
-    assert {name for name in names if not name.startswith((b"ear:", b"cs:"))} <= stays, names - stays
+    assert {name for name in names if not name.startswith((b"ear:", b"cs:", b"gk:", b"once:"))} <= stays, names - stays
     for name in ("run", "tn", "ls", "sl", "lj", "ln"):
         assert place.server.ask("HKEYS", place.key(name)) in ([b""], [])
 
@@ -405,6 +405,16 @@ async def test_a_job_that_is_replaced_starts_its_attempts_anew(place: Place) -> 
     assert (view.attempt, view.held) == (0, 0)
     job = await hand.take()
     assert (job.id, job.attempt, job.held, job.held_since_ms) == (id, 1, 0, None)
+
+
+async def test_a_lane_that_was_passed_through_in_one_call_is_forgotten_too(place: Place) -> None:
+    keys = [Unique("report", on_duplicate="replace") for _ in range(3)]
+    jobs = [place.job(unique=key, limits=(f"x{n}",)) for n, key in enumerate(keys)]
+    await place.put(*jobs, rules=[GateRule(f"limit:x{n}", concurrency=1) for n in range(3)])
+    assert place.sound()
+    while await place.prune():
+        pass
+    assert [gate.key for gate in await place.store.gates("limit:")] == ["limit:x2"]
 
 
 # -- causes
