@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
 from holdfast.stores.redis.gates import gate_or_shut
-from holdfast.stores.redis.scripts import source, uses
+from holdfast.stores.redis.scripts import call_name, source, uses
 from holdfast.testing.gate_vectors import PAUSE, T0
 from tests.servers.redis import RedisServer, shared
 
@@ -40,12 +40,12 @@ class Place:
         self.server = server
         self.prefix = f"{{hf:changes-{next(_number)}}}:"
 
-    def run(self, ending: str, now_ms: int, body: bytes) -> Any:
+    def run(self, ending: str, now_ms: int, *words: bytes) -> Any:
         libraries = (source(f"lib/{name}.lua") for name in uses(source("change_gates.lua")))
-        return self.server.ask("EVAL", "\n".join([*libraries, ending]), 1, f"{self.prefix}m", now_ms, body)
+        return self.server.ask("EVAL", "\n".join([*libraries, ending]), 1, f"{self.prefix}m", now_ms, *words)
 
     def change(self, *changes: GateChange, now_ms: int = T0) -> list[Gate]:
-        answer = self.run(source("change_gates.lua"), now_ms, _pack(changes))
+        answer = self.run(source("change_gates.lua"), now_ms, call_name(), _pack(changes))
         return [msgspec.msgpack.decode(body, type=Gate) for body in answer]
 
     def declare(self, *rules: GateRule, now_ms: int = T0) -> None:

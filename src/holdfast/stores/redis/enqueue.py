@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.errors import QueueDraining, UnknownParent
+from holdfast.core.errors import InvalidOption, QueueDraining, UnknownParent
 from holdfast.core.flow import order
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
@@ -17,7 +17,7 @@ from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.state import STATES
 from holdfast.stores.base import check_size
 from holdfast.stores.redis.known import class_value, lane_value
-from holdfast.stores.redis.record import BODY, id8, tail_of
+from holdfast.stores.redis.record import BODY, LAST_MS, MOST_COST, at_most, id8, tail_of
 from holdfast.stores.redis.scripts import script
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ async def enqueue(
     check_size(jobs)
     positions = sorted(range(len(jobs)), key=lambda i: jobs[i].id)
     in_order = [jobs[i] for i in positions]
-    args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules)]
+    args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules, positions)]
     answer: list[Any] = await route.script("enqueue", script("enqueue"), key, args)
     if answer[0] != b"ok":
         raise _refusal(answer, positions)
@@ -71,13 +71,20 @@ def _refusal(answer: list[Any], positions: list[int]) -> UnknownParent | QueueDr
     )
 
 
-def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[bytes]:
+def _too_costly(jobs: Sequence[Job], positions: Sequence[int]) -> InvalidOption:
+    index, cost = min((at, job.cost) for at, job in zip(positions, jobs, strict=True) if job.cost > MOST_COST)
+    return InvalidOption(f"item {index} costs {cost:,}", fix=f"a cost is at most {MOST_COST:,}")
+
+
+def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule], positions: Sequence[int]) -> list[bytes]:
     lanes: dict[Lane, int] = {}
     policies: dict[Policy, int] = {}
     runs: list[list[int]] = []
     rest: list[bytes] = []
     last: tuple[object, ...] = ()
     for job in jobs:
+        if job.cost > MOST_COST:
+            raise _too_costly(jobs, positions)
         flags, tail = tail_of(job)
         lane, policy = job.lane, job.policy
         like = (lane, policy, flags, job.delay_ms, job.due_at_ms, job.expires_ms)
@@ -85,8 +92,9 @@ def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[bytes]:
             runs[-1][-1] += 1
         else:
             at = lanes.setdefault(lane, len(lanes) + 1), policies.setdefault(policy, len(policies) + 1)
-            due_at = -1 if job.due_at_ms is None else max(job.due_at_ms, 0)
-            runs.append([*at, flags, job.delay_ms, due_at, -1 if job.expires_ms is None else job.expires_ms, 1])
+            due_at = -1 if job.due_at_ms is None else min(max(job.due_at_ms, 0), LAST_MS)
+            expires = -1 if job.expires_ms is None else at_most(job.expires_ms)
+            runs.append([*at, flags, at_most(job.delay_ms), due_at, expires, 1])
             last = like
         rest += (job.id, tail, _meta(job, flags))
     head: dict[str, object] = {"lanes": len(lanes), "policies": len(policies), "rules": rules, "runs": runs}
@@ -117,7 +125,7 @@ def _meta(job: Job, flags: int) -> bytes:
     if unique is not None:
         key = f"{job.lane.task}\0{unique.key}"
         states = sum(1 << state.code for state in unique.states)
-        window = -1 if unique.for_ms is None else unique.for_ms
+        window = -1 if unique.for_ms is None else at_most(unique.for_ms)
         on_duplicate = ON_DUPLICATE[unique.on_duplicate]
     packed = _pack((key, states, window, on_duplicate, MODES[job.if_parent_fails], len(parents)))
     return b"".join((_length(len(packed)), packed, *parents, job.args if flags & BODY else b""))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.core.gate import Gate, GateChange, GateRule, Pause
-from holdfast.stores.redis.scripts import script
+from holdfast.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
@@ -21,7 +21,7 @@ _gate = msgspec.msgpack.Decoder(Gate).decode
 
 async def change_gates(route: Route, key: bytes, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
     """Apply operators' changes; the gate after each."""
-    args = ("" if now_ms is None else now_ms, _pack(changes))
+    args = ("" if now_ms is None else now_ms, call_name(), _pack(changes))
     answer: list[bytes] = await route.script("change_gates", script("change_gates"), key, args)
     return [gate_or_shut(change.key, body) for change, body in zip(changes, answer, strict=True)]
 

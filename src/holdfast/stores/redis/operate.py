@@ -9,7 +9,8 @@ from holdfast.core.state import State
 from holdfast.core.view import Retention
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
 from holdfast.stores.redis import shelf
-from holdfast.stores.redis.scripts import script
+from holdfast.stores.redis.record import at_most
+from holdfast.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
@@ -38,7 +39,7 @@ async def cancel(
     found: list[CancelAnswer] = []
     alive = await _unfinished(route, key, ids) if len(ids) > AT_ONCE else ()
     for part in _parts(ids):
-        args = (_now(now_ms), int(force), reason, b"".join(part), keep)
+        args = (_now(now_ms), call_name(), int(force), reason, b"".join(part), keep)
         answer: bytes = await route.script("cancel", script("cancel"), key, args)
         for id, each in zip(part, answer, strict=True):
             # One that an earlier part took down with its parent was not finished before this call.
@@ -60,7 +61,7 @@ async def retry(route: Route, key: bytes, request: RetryRequest, now_ms: int | N
     edited = () if request.args is None else (request.args,)
     found: list[RetryAnswer] = []
     for part in _parts(request.ids):
-        args = (_now(now_ms), request.delay_ms, b"".join(part), *edited)
+        args = (_now(now_ms), call_name(), at_most(request.delay_ms), b"".join(part), *edited)
         answer: bytes = await route.script("retry", script("retry"), key, args)
         found += [RETRY_ANSWERS[each] for each in answer]
     return found
@@ -70,7 +71,8 @@ async def discard(route: Route, key: bytes, ids: Sequence[bytes], now_ms: int | 
     """Remove dead jobs for good; how many there were."""
     gone = 0
     for part in _parts(ids):
-        gone += await route.script("discard", script("discard"), key, (_now(now_ms), b"".join(part)))
+        args = (_now(now_ms), call_name(), b"".join(part))
+        gone += int(await route.script("discard", script("discard"), key, args))
     return gone
 
 

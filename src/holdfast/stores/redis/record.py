@@ -84,6 +84,17 @@ _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 _decode_rare = msgspec.msgpack.Decoder(Rare).decode
 
 
+# Instants are stored in six bytes. Whatever is further away is as good as never: now and the longest time fit.
+LAST_MS: Final = (1 << 48) - 1
+LONGEST_MS: Final = 1 << 47
+MOST_COST: Final = 1 << 53  # what a script still counts exactly
+
+
+def at_most(duration_ms: int) -> int:
+    """A time to come that, counted from now, ends at an instant that can be stored."""
+    return min(duration_ms, LONGEST_MS)
+
+
 def id8(number: int) -> bytes:
     """The stored form of a lane's, class's, member's or policy's id."""
     return number.to_bytes(8, "big", signed=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from functools import cache
 from importlib import resources
@@ -21,6 +22,11 @@ class Script(Struct, frozen=True):
     name: str
     text: str
     sha: str
+
+
+def call_name() -> bytes:
+    """The name of one call: when its answer is lost it is repeated, and then it must not happen again."""
+    return os.urandom(12)
 
 
 @cache

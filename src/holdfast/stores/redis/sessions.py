@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.lease import Beat, Held, Pulse, Serves, SessionView
 from holdfast.core.state import STATES, State
-from holdfast.stores.redis.scripts import script
+from holdfast.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.line import Word
@@ -41,6 +41,7 @@ async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | Non
         _json(serves),
         beat.info,
         ear,
+        call_name(),
     ]
     for id, token, note in beat.notes:
         args += (id, token, note.kind, note.name, note.body)

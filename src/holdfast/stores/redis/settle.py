@@ -22,6 +22,7 @@ from holdfast.core.transition import (
     Succeed,
     Transition,
 )
+from holdfast.stores.redis.record import at_most
 from holdfast.stores.redis.scripts import script
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def _succeed(t: Succeed) -> Encoded:
 
 
 def _retry(t: RetryAfter) -> Encoded:
-    return b"r", _pack((t.delay_ms, _failure(t.failure)))
+    return b"r", _pack((at_most(t.delay_ms), _failure(t.failure)))
 
 
 def _bury(t: Bury) -> Encoded:
@@ -67,11 +68,11 @@ def _release(t: Release) -> Encoded:
 
 
 def _snooze(t: Snooze) -> Encoded:
-    return b"z", _pack((t.delay_ms, t.reason))
+    return b"z", _pack((at_most(t.delay_ms), t.reason))
 
 
 def _hold(t: Hold) -> Encoded:
-    return b"h", _pack((t.gate, t.delay_ms, t.reason))
+    return b"h", _pack((t.gate, at_most(t.delay_ms), t.reason))
 
 
 def _lose(t: Lose) -> Encoded:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
 from holdfast.core.view import Control, Entry, Retention
-from holdfast.stores.redis.scripts import script
+from holdfast.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
@@ -18,11 +17,6 @@ LINES: Final = 1_000  # lines that one step adds to a log
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_line = msgspec.msgpack.Decoder(tuple[int, str, str, bytes | None, str, bytes]).decode
-
-
-def _call_name() -> bytes:
-    """The name of one call: when its answer is lost it is repeated, and then it must not happen again."""
-    return os.urandom(12)
 
 
 # -- named records
@@ -34,7 +28,7 @@ async def put_control(route: Route, key: bytes, control: Control, expect: int | 
     if control.kind == "weight":
         weight = max(1, msgspec.json.decode(control.value, type=int))
     words = (control.kind, control.name, control.value, "" if expect is None else expect, weight)
-    version = await route.script("put_control", script("put_control"), key, ("", _call_name(), *words))
+    version = await route.script("put_control", script("put_control"), key, ("", call_name(), *words))
     return None if version is None else Control(control.kind, control.name, control.value, version)
 
 
@@ -54,7 +48,7 @@ async def controls(route: Route, key: bytes, kind: str) -> list[Control]:
 async def append(route: Route, key: bytes, entries: Sequence[Entry]) -> None:
     """Add lines to the logs they name."""
     for start in range(0, len(entries), LINES):
-        words: list[bytes | str | int] = ["", _call_name()]
+        words: list[bytes | str | int] = ["", call_name()]
         for entry in entries[start : start + LINES]:
             line = (entry.at_ms, entry.kind, entry.actor, entry.job, entry.reason, entry.data)
             words += (entry.log, entry.at_ms, _encode(line))

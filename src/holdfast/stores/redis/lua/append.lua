@@ -5,15 +5,14 @@
 -- Bounds: the lines named; callers send at most 1,000.
 -- Uses: base record tx
 
-local REMEMBER = 60000 -- a call is repeated within seconds, or not at all
-
 local refused = tx.begin()
 if refused then
   return refused
 end
-if not call("SET", P .. "once:" .. ARGV[2], 1, "NX", "PX", REMEMBER) then
+if tx.answered() then
   return 0
 end
+tx.answer("")
 local lines = (#ARGV - 2) / 3
 local last = call("HINCRBY", P .. "m", "log", lines)
 for i = 1, lines do

@@ -1,8 +1,8 @@
 -- Promise: opens or keeps a session, so that its leases stay, and takes the notes that ride on the beat.
 -- Keys: m s: S! sd sv: cs: cl st: b: run J no: n
--- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info ear,
---       then id token kind name body of each note
--- Answer: fresh(1|0), then id and token of each running job that someone wants cancelled.
+-- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info ear
+--       and the call's own name, then id token kind name body of each note
+-- Answer: fresh(1|0; a repeated call that opened the session did open it), then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar settling holding
 
@@ -10,14 +10,15 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local session, ttl, sig, serves, shown, info, ear = unpack(ARGV, 2, 8)
+local session, ttl, sig, serves, shown, info, ear, name = unpack(ARGV, 2, 9)
 local key, deadline = P .. "s:" .. session, base.text(tx.now + tonumber(ttl))
 
 tx.insist()
 -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
-local fresh = call("EXISTS", key) == 0
-if fresh then
-  call("HSET", key, "started", base.text(tx.now))
+local opened = call("HMGET", key, "started", "opened")
+local fresh = not opened[1] or opened[2] == name
+if not opened[1] then
+  call("HSET", key, "started", base.text(tx.now), "opened", name)
 end
 call("HSET", key, "sig", sig, "serves", shown, "info", info, "beat", base.text(tx.now), "deadline", deadline)
 if ear ~= "" then
@@ -25,7 +26,7 @@ if ear ~= "" then
 end
 call("ZADD", P .. "S!", deadline, session)
 signature.meet(sig, serves)
-for i = 9, #ARGV, 5 do
+for i = 10, #ARGV, 5 do
   settling.save(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 

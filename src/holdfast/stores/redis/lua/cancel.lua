@@ -1,6 +1,6 @@
 -- Promise: waiting jobs are cancelled with their dependents; running ones are asked to stop, or with force fenced off.
 -- Keys: the namespace's m.
--- Args: now · force 0|1 · reason · ids (16 bytes each) · finished jobs to keep per queue
+-- Args: now · the call's own name · force 0|1 · reason · ids (16 bytes each) · finished jobs to keep per queue
 -- Answer: one character per id: c cancelled, a asked to stop, x cancelled before, f otherwise finished before, "-" no
 --   such job.
 -- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in fan), and of each queue's cancelled jobs
@@ -10,7 +10,11 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local force, reason, ids = ARGV[2] == "1", ARGV[3], ARGV[4]
+local answered = tx.answered()
+if answered then
+  return answered
+end
+local force, reason, ids = ARGV[3] == "1", ARGV[4], ARGV[5]
 
 local function stop(r)
   local token = base.text((record.hold(r.running)))
@@ -55,6 +59,6 @@ for at = 1, #ids, 16 do
     answers[#answers + 1] = old == CANCELLED and "x" or old >= SUCCEEDED and "f" or "c"
   end
 end
-erasing.trim_cancelled(tonumber(ARGV[5]))
+erasing.trim_cancelled(tonumber(ARGV[6]))
 tx.finish()
-return table.concat(answers)
+return tx.answer(table.concat(answers))

@@ -1,6 +1,6 @@
 -- Promise: applies operators' changes to gates and wakes whoever can run now.
--- Keys: m g dr T, and those of lanes and wake
--- Args: now changes(msgpack array of core.gate.GateChange maps; a field left out or nil leaves the gate alone)
+-- Keys: m g dr T once:, and those of lanes and wake
+-- Args: now, the call's own name, changes(msgpack array of core.gate.GateChange maps; a field left out or nil leaves the gate alone)
 -- Answer: the gate (msgpack map of core.gate.Gate) after each change.
 -- Bounds: the changes given; 256 lanes per class and gate are woken at once.
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar change
@@ -9,7 +9,12 @@ local refused = tx.begin()
 if refused then
   return refused
 end
+local answered = tx.answered()
+if answered then
+  return unpack_(answered)
+end
 tx.insist()
-local answers = change.apply(unpack_(ARGV[2]))
+local answers = change.apply(unpack_(ARGV[3]))
 tx.finish()
+tx.answer(pack(answers))
 return answers

@@ -1,6 +1,6 @@
 -- Promise: dead jobs are removed for good; those who still wait for them are cancelled.
 -- Keys: the namespace's m.
--- Args: now · ids (16 bytes each)
+-- Args: now · the call's own name · ids (16 bytes each)
 -- Answer: how many there were.
 -- Bounds: the ids given (500 per call), and 1,000 dependents in all (the rest in fan).
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing
@@ -8,10 +8,14 @@ local refused = tx.begin()
 if refused then
   return refused
 end
+local answered = tx.answered()
+if answered then
+  return answered
+end
 tx.insist()
 local gone = 0
-for at = 1, #ARGV[2], 16 do
-  gone = gone + erasing.dead(sub(ARGV[2], at, at + 15))
+for at = 1, #ARGV[3], 16 do
+  gone = gone + erasing.dead(sub(ARGV[3], at, at + 15))
 end
 tx.finish()
-return gone
+return tx.answer(base.text(gone))

@@ -5,16 +5,14 @@
 -- Bounds: one record.
 -- Uses: base record tx
 
-local REMEMBER = 60000 -- a call is repeated within seconds, or not at all
-
 local refused = tx.begin()
 if refused then
   return refused
 end
-local once, kind, name, value, expect, weight = P .. "once:" .. ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local done = call("GET", once)
-if done then
-  return tonumber(done)
+local kind, name, value, expect, weight = unpack(ARGV, 3, 7)
+local answered = tx.answered()
+if answered then
+  return tonumber(answered)
 end
 local found = call("HGET", P .. "ct:" .. kind, name)
 local version = found and struct.unpack(">I8", found) or 0
@@ -22,7 +20,7 @@ if expect ~= "" and tonumber(expect) ~= version then
   return false
 end
 call("HSET", P .. "ct:" .. kind, name, struct.pack(">I8", version + 1) .. value)
-call("SET", once, base.text(version + 1), "PX", REMEMBER)
+tx.answer(base.text(version + 1))
 if weight == "1" then
   call("HDEL", P .. "wgt", name)
 elseif weight ~= "" then

@@ -1,7 +1,7 @@
 -- Promise: dead jobs run again with fresh attempts under their ids, and revive dependents that their death cancelled;
 --   scheduled ones run now (or after the delay).
 -- Keys: the namespace's m.
--- Args: now · delay_ms · ids (16 bytes each) · new arguments for each of them, or no argument
+-- Args: now · the call's own name · delay_ms · ids (16 bytes each) · new arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
 -- Bounds: the ids given (500 per call), and 1,000 dependents in all (the rest in fan).
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph
@@ -10,7 +10,11 @@ if refused then
   return refused
 end
 local SMALL = 1024 -- larger arguments lie beside the record
-local delay, ids, args = tonumber(ARGV[2]), ARGV[3], ARGV[4]
+local answered = tx.answered()
+if answered then
+  return answered
+end
+local delay, ids, args = tonumber(ARGV[3]), ARGV[4], ARGV[5]
 
 local function edit(r)
   local extra = record.has(r.flags, EXTRA) and sub(r.tail, 1, 4 + struct.unpack(">I4", r.tail)) or ""
@@ -66,4 +70,4 @@ for at = 1, #ids, 16 do
   end
 end
 tx.finish()
-return table.concat(answers)
+return tx.answer(table.concat(answers))

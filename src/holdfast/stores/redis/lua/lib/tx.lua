@@ -39,6 +39,23 @@ function tx.insist()
   call("ZREM", P .. "T", "")
 end
 
+-- -- calls that must not happen twice: their second argument is the call's own name
+
+local REMEMBER = 60000 -- a call is repeated within seconds, or not at all
+
+-- What this very call answered before, or nil: the answer was lost on its way.
+function tx.answered()
+  return call("GET", P .. "once:" .. ARGV[2]) or nil
+end
+
+-- Remember and return the answer (text).
+function tx.answer(text)
+  call("SET", P .. "once:" .. ARGV[2], text, "PX", REMEMBER)
+  return text
+end
+
+-- -- counters
+
 -- The stored number `name`, or nil.
 function tx.meta(name)
   return meta[name]

@@ -1,0 +1,83 @@
+"""Numbers that do not fit what is stored: an instant too far away is as good as never, a cost too high is refused."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import count
+
+import pytest
+
+from holdfast.core.errors import InvalidOption
+from holdfast.core.job import Unique
+from holdfast.core.state import State
+from holdfast.core.transition import RetryAfter
+from holdfast.stores.base import RetryRequest
+from holdfast.stores.open import open_store
+from holdfast.stores.redis.record import LAST_MS, LONGEST_MS, MOST_COST
+from holdfast.testing.bench import Bench
+from holdfast.testing.hand import failure
+from holdfast.testing.harness import Clock
+from tests.servers.redis import shared
+
+FAR = [1 << 47, (1 << 48) - 1, 1 << 48, 10**15, 1 << 53, 1 << 70]
+
+_number = count()
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    store = open_store(shared("redis-6.2").url, f"far-{next(_number)}")
+    bench = Bench(store, Clock())
+    yield bench
+    await bench.check_books()
+    await store.close()
+
+
+@pytest.mark.parametrize("far", FAR)
+async def test_what_is_due_very_late_does_not_run_now(bench: Bench, far: int) -> None:
+    delayed, at = await bench.add(delay_ms=far), await bench.add(due_at_ms=far)
+    assert await bench.states([delayed, at]) == [State.scheduled] * 2
+    assert (await bench.view(delayed)).due_at_ms == bench.clock.now_ms + LONGEST_MS
+    assert (await bench.view(at)).due_at_ms == min(far, LAST_MS)
+    assert await bench.hand().claim(2) == []
+
+
+@pytest.mark.parametrize("far", FAR)
+async def test_what_expires_very_late_has_not_expired(bench: Bench, far: int) -> None:
+    id = await bench.add(expires_ms=far)
+    await bench.sweep(1_000)
+    assert await bench.state(id) is State.ready
+
+
+@pytest.mark.parametrize("far", FAR)
+async def test_a_very_long_window_is_still_open(bench: Bench, far: int) -> None:
+    unique = Unique("k", for_ms=far)
+    first = await bench.add(unique=unique)
+    hand = bench.hand()
+    await hand.succeed(await hand.take())
+    job = bench.job(unique=unique)
+    (answer,) = await bench.store.enqueue([job], now_ms=bench.clock.now_ms)
+    assert (answer.id, answer.existing) == (first, True)
+
+
+@pytest.mark.parametrize("far", FAR)
+async def test_what_is_put_off_for_very_long_does_not_run_now(bench: Bench, far: int) -> None:
+    ids, hand = await bench.add_many(3), bench.hand()
+    snoozed, failed, dead = await hand.claim(3)
+    await hand.snooze(snoozed, far)
+    await hand.settle(RetryAfter(failed.id, failed.token, failure(), far))
+    await hand.bury(dead)
+    await bench.store.retry(RetryRequest((dead.id,), delay_ms=far), now_ms=bench.clock.now_ms)
+    assert await bench.states(ids) == [State.scheduled] * 3
+    assert {(await bench.view(id)).due_at_ms for id in ids} == {bench.clock.now_ms + LONGEST_MS}
+    assert await hand.claim(3) == []
+
+
+@pytest.mark.parametrize("cost", [MOST_COST + 1, 1 << 62, 1 << 64])
+async def test_a_cost_that_no_script_can_count_is_refused_by_its_place(bench: Bench, cost: int) -> None:
+    jobs = [bench.job(), bench.job(), bench.job(cost=cost)][::-1]
+    with pytest.raises(InvalidOption, match="item 0 costs"):
+        await bench.store.enqueue(jobs)
+    assert (await bench.store.count()).enqueued == 0
+    await bench.add(cost=MOST_COST)
+    assert (await bench.hand().take()).cost == MOST_COST
