@@ -141,6 +141,9 @@ class Audit:
         stored = Counter(head.lane for head in self.jobs.values())
         counted = {lane: int(n) for lane, n in self.hash(b"lj").items() if int(n)}
         self.same("jobs of lanes", counted, dict(stored))
+        lanes_of = Counter(definition[:8] for definition in self.hash(b"ln").values())
+        self.same("lanes of classes", {kind: int(n) for kind, n in self.hash(b"ck").items()}, dict(lanes_of))
+        self.same("classes", set(self.classes), set(lanes_of))
         empty = {lane for lane in self.hash(b"ln") if lane not in stored}
         self.same("empty lanes", set(self.hash(b"lz")), empty)
 
@@ -242,10 +245,12 @@ class Audit:
         self.same("causes", {key: unpack(body)[0] for key, body in self.hash(b"ca").items()}, dict(causes))
 
     def memory(self) -> None:
-        sizes = {bucket: len(ids) / 17 for bucket, ids in self.named(b"G:").items()}
+        sizes: Counter[bytes] = Counter()
+        for bucket, ids in self.named(b"G:").items():
+            sizes[bucket[:5]] += len(ids) // 17  # what a full bucket has no room for lies in parts of it
         counts = {bucket: int(n) for bucket, n in self.hash(b"GN").items()}
         self.same("ids remembered", counts.pop(b"#", 0), sum(counts.values()))
-        self.same("buckets", counts, sizes)
+        self.same("buckets", counts, dict(sizes))
         self.same("when buckets go", set(self.hash(b"GL")), set(sizes))
 
 

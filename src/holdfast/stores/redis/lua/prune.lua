@@ -26,6 +26,10 @@ local function jobs_of(queue)
       removed = removed + erasing.trim(queue, state, keep, limit - removed)
     end
   end
+  -- A queue without classes has no jobs; while people have a gate on it, it is still theirs.
+  if call("EXISTS", P .. "gk:queue:" .. queue) == 0 and call("HEXISTS", P .. "g", "queue:" .. queue) == 0 then
+    call("SREM", P .. "qs", queue)
+  end
 end
 
 -- Signatures that no session has.

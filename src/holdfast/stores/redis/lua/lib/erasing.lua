@@ -6,15 +6,25 @@ erasing = {}
 local REMEMBER = 600000 -- ms
 local ENTRY = 17 -- id and state
 local MOST_IDS, MOST_BUCKETS = 4194304, 131072 -- about 100 MB: beyond it the oldest are forgotten early
+local FULL = 65536 -- bytes of a bucket: further ids lie in parts beside it, by a hash
+local PARTS = 1024
 local STEP = 64 -- buckets that one step forgets, members of up to 64 jobs each that it reads
 local SINGLES = 1000 -- members of one job each that it reads
 
--- -- the memory of ids: buckets of those that were made within 256 ms, which their first five bytes tell
+-- -- the memory of ids: buckets of those that were made within 256 ms, which their first five bytes tell. Whoever makes
+-- ids of another kind may fill a bucket: it has parts then, which go with it.
+
+local function part_of(name, id)
+  return name .. string.format("%03x", tonumber(sub(redis.sha1hex(id), 1, 3), 16) % PARTS)
+end
 
 local function find_each(bucket, ids, found)
   for _, id in ipairs(ids) do
     local at = string.find(bucket, id, 1, true)
-    if at and at % ENTRY == 1 then
+    while at and at % ENTRY ~= 1 do -- across two entries
+      at = string.find(bucket, id, at + 1, true)
+    end
+    if at then
       found[id] = byte(bucket, at + 16)
     end
   end
@@ -33,6 +43,26 @@ local function find_all(bucket, ids, found)
   end
 end
 
+local function find(name, ids, found)
+  local bucket = call("GET", P .. "G:" .. name)
+  if not bucket then
+    return
+  end
+  (#ids > 8 and find_all or find_each)(bucket, ids, found)
+  if #name == 5 and #bucket >= FULL then
+    local parts = {}
+    for _, id in ipairs(ids) do
+      if not found[id] then
+        local heap = base.heap(parts, part_of(name, id))
+        heap[#heap + 1] = id
+      end
+    end
+    for part, heap in pairs(parts) do
+      find(part, heap, found)
+    end
+  end
+end
+
 -- Which of `ids` were jobs that are erased by now: {id -> the state they ended in}.
 function erasing.remembered(ids)
   local found, buckets = {}, {}
@@ -45,28 +75,57 @@ function erasing.remembered(ids)
     heap[#heap + 1], buckets[name] = id, heap
   end
   for name, heap in pairs(buckets) do
-    local bucket = call("GET", P .. "G:" .. name)
-    if bucket then
-      (#heap > 8 and find_all or find_each)(bucket, heap, found)
-    end
+    find(name, heap, found)
   end
   return found
 end
 
 local function forget_bucket(name)
   local count = tonumber(call("HGET", P .. "GN", name) or 0)
+  if count * ENTRY > FULL then
+    local parts = {}
+    for i = 1, PARTS do
+      parts[i] = P .. "G:" .. name .. string.format("%03x", i - 1)
+    end
+    call("DEL", unpack(parts))
+  end
   call("DEL", P .. "G:" .. name)
   call("HDEL", P .. "GN", name)
   call("HINCRBY", P .. "GN", "#", -count)
+end
+
+local function append(name, ids, mark)
+  local key = P .. "G:" .. name
+  call("APPEND", key, table.concat(ids, mark) .. mark)
+  call("PEXPIRE", key, REMEMBER + 60000) -- hygiene: GL says when they may go
+end
+
+-- Add ids to a bucket, those that it has no room for to its parts.
+local function fill(name, ids, mark)
+  local room = math.ceil((FULL - call("STRLEN", P .. "G:" .. name)) / ENTRY)
+  if #ids <= room then
+    return append(name, ids, mark)
+  end
+  local first, parts = {}, {}
+  for i, id in ipairs(ids) do
+    local heap = i <= room and first or base.heap(parts, part_of(name, id))
+    heap[#heap + 1] = id
+  end
+  if #first > 0 then
+    append(name, first, mark)
+  else
+    call("PEXPIRE", P .. "G:" .. name, REMEMBER + 60000)
+  end
+  for part, heap in pairs(parts) do
+    append(part, heap, mark)
+  end
 end
 
 -- Remember ids of jobs that ended in `state`, by bucket, until `over`.
 local function remember(buckets, state, over)
   local all, mark = 0, char(state)
   for name, ids in pairs(buckets) do
-    local key = P .. "G:" .. name
-    call("APPEND", key, table.concat(ids, mark) .. mark)
-    call("PEXPIRE", key, REMEMBER + 60000) -- hygiene: GL says when they may go
+    fill(name, ids, mark)
     call("ZADD", P .. "GL", "GT", base.text(over), name)
     call("HINCRBY", P .. "GN", name, #ids)
     all = call("HINCRBY", P .. "GN", "#", #ids)

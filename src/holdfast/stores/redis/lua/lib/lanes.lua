@@ -71,6 +71,7 @@ function lanes.remember(id, raw, class)
       end
     end
   end
+  call("HINCRBY", P .. "ck", lane.kind, 1)
   call("HSET", P .. "ln", id, raw)
   for _, key in ipairs(lanes.ruling(lane)) do
     call("HINCRBY", P .. "gn", key, 1)
@@ -147,6 +148,19 @@ function lanes.rest(lane)
   seats.leave(lane)
 end
 
+-- A class goes with its last lane.
+local function forget_class(class)
+  local kind = class.kind
+  for i, key in ipairs(class.gates) do
+    if i > 1 then
+      call("SREM", P .. "gk:" .. key, kind)
+    end
+  end
+  signature.forget_class(kind)
+  call("HDEL", P .. "cl", kind)
+  call("HDEL", P .. "ck", kind)
+end
+
 -- A lane without jobs is forgotten; if it was woken for a free place, the next one that waits gets it.
 function lanes.forget(id)
   local lane = lanes.get(id)
@@ -169,6 +183,9 @@ function lanes.forget(id)
     call("DEL", P .. "L:" .. id, P .. "R:" .. id)
     call("HDEL", P .. "ln", id)
     known[id] = false
+    if call("HINCRBY", P .. "ck", lane.kind, -1) <= 0 then
+      forget_class(tx.class(lane.kind))
+    end
   end
   call("HDEL", P .. "lj", id)
   call("ZREM", P .. "lz", id)

@@ -42,6 +42,14 @@ function signature.meet_class(kind, class)
   end
 end
 
+-- The class is gone.
+function signature.forget_class(kind)
+  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
+    call("SREM", P .. "sv:" .. sig, kind)
+  end
+  call("DEL", P .. "cs:" .. kind)
+end
+
 -- A signature may be new: which of the known classes can it run?
 function signature.meet(sig, serves)
   if call("HSETNX", P .. "sd", sig, serves) == 1 then
