@@ -347,6 +347,20 @@ async def test_ids_that_all_begin_alike_are_found_without_reading_them_all(place
     assert place.server.ask("KEYS", place.key("G*")) == []
 
 
+async def test_signatures_go_however_many_sessions_there_are_and_a_sleeper_keeps_its_own(place: Place) -> None:
+    gone, sleeper = place.hand("gone", tasks=("a",)), place.hand("sleeper", tasks=("b",))
+    await gone.beat()
+    await gone.leave()
+    words = [word for n in range(2_000) for word in (1, f"s{n}")]
+    place.server.ask("ZADD", place.key("S!"), *words)
+    assert await sleeper.claim() == []
+    assert place.server.ask("HLEN", place.key("sd")) == 2
+    await place.prune()
+    assert place.server.ask("HLEN", place.key("sd")) == 1
+    await place.add(task="b")
+    assert (await sleeper.take()).lane.task == "b"
+
+
 async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Place) -> None:
     await place.add_many(10, unique=None, keys=("k",), group="g")
     parent = await place.add(unique=Unique("u", for_ms=60_000))

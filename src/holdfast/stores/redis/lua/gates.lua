@@ -2,7 +2,8 @@
 -- Keys: g
 -- Args: now prefix
 -- Answer: key and msgpack map of core.gate.Gate of each.
--- Bounds: the gates that are stored; those that forbid nothing are pruned.
+-- Bounds: all gates that are stored are read: one per limit key, breaker and place with a rule or a state, fewer as prune
+--         removes limits and breakers that rule no lane and remember nothing.
 -- Uses: base
 
 local all, prefix = call("HGETALL", P .. "g"), ARGV[2]

@@ -3,13 +3,14 @@
 -- Args: now · limit · finished jobs to keep per queue · how long succeeded, cancelled and dead jobs stay, in ms
 --   (each "" = for ever) · stage · cursor
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
--- Bounds: `limit` rows of each sort, about 100 queues or 500 gates looked at, 10,000 sessions, 4,000 dependents.
+-- Bounds: `limit` rows of each sort, about 100 queues or 500 gates looked at, 2,000 sessions and all signatures, 1,000
+--   dependents.
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing
 local refused = tx.begin()
 if refused then
   return refused
 end
-local QUEUES, GATES_SEEN, SESSIONS_SEEN = 100, 500, 10000
+local QUEUES, GATES_SEEN, SESSIONS_SEEN = 100, 500, 2000
 local limit, keep, stage, cursor = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[7], ARGV[8]
 local times = { [SUCCEEDED] = tonumber(ARGV[4]), [CANCELLED] = tonumber(ARGV[5]), [DEAD] = tonumber(ARGV[6]) }
 local removed = 0
@@ -32,20 +33,17 @@ local function jobs_of(queue)
   end
 end
 
--- Signatures that no session has.
+-- Signatures that no session has. Beyond the sessions that are looked at only the sleeping ones count: who is awake makes
+-- its signature known again with its next beat or claim.
 local function signatures()
   local known, used = call("HKEYS", P .. "sd"), {}
-  local sessions = call("ZRANGE", P .. "S!", 0, SESSIONS_SEEN)
-  if #sessions > SESSIONS_SEEN then
-    return
-  end
-  for _, name in ipairs(sessions) do
+  for _, name in ipairs(call("ZRANGE", P .. "S!", 0, SESSIONS_SEEN - 1)) do
     for _, sig in ipairs(call("HMGET", P .. "s:" .. name, "sig", "asked")) do
       used[sig] = true
     end
   end
   for _, sig in ipairs(known) do
-    if not used[sig] then
+    if not used[sig] and call("EXISTS", P .. "idle:" .. sig) == 0 then
       signature.forget(sig)
       removed = removed + 1
     end

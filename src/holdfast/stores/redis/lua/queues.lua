@@ -3,7 +3,8 @@
 -- Keys: m qs hd: L: R: J run ls
 -- Args: now
 -- Answer: queue, instant (nil when nothing is ready) of each.
--- Bounds: LANES lanes of a queue, LOOK items of a lane; beyond them the oldest job that was seen is answered.
+-- Bounds: every queue that has classes; of each LANES lanes, and LOOK items of a lane, beyond which the oldest job that
+--         was seen is answered. For people, not for every second: 1,000 queues take some 40 ms.
 -- Uses: base record tx front
 
 local LANES, PAGE, LOOK = 256, 32, 64

@@ -2,7 +2,7 @@
 -- Keys: m S! s: st: le
 -- Args: now
 -- Answer: name, serves (JSON), info, started, beat, deadline, idle (1|0), running of each.
--- Bounds: 10,000 sessions, those that live longest first.
+-- Bounds: 10,000 sessions, those whose deadline is latest first, and the leases of each.
 -- Uses: base record tx holding
 
 local MOST = 10000
