@@ -38,7 +38,7 @@ async def test_a_server_as_it_should_be_is_all_good(flavour: Flavour, tmp_path: 
     with running(RedisServer(flavour, tmp_path, aof="everysec")) as server:
         answer = await found(server)
         assert levels(answer) == {"version": "ok", "log": "ok", "sync": "ok", "eviction": "ok"}
-        assert "a power cut up to a second" in answer["sync"].text
+        assert "two seconds at most" in answer["sync"].text
         assert answer["version"].text.split(" ")[0] == ("Valkey" if flavour == "valkey" else "Redis")
         server.ask("CONFIG", "SET", "appendfsync", "always")
         assert "before it is acknowledged" in (await found(server))["sync"].text

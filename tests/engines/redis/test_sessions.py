@@ -87,7 +87,7 @@ async def test_what_a_sleeper_held_wakes_another_and_not_the_one_that_is_gone(pl
 
 
 async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Place) -> None:
-    await place.sweep(2_000)
+    await place.sweep(20_000)
     await place.add_many(150)
     for number in range(150):
         await place.hand(f"w{number}", ttl_ms=2_000).take()
@@ -159,7 +159,7 @@ async def test_a_session_past_its_deadline_is_not_listed(place: Place) -> None:
 
 async def test_a_lease_without_jobs_does_not_stand_before_others(place: Place) -> None:
     """As after a restored backup: the index of deadlines names leases that are no more."""
-    await place.sweep(2_000)
+    await place.sweep(20_000)
     for token in range(300):
         place.server.ask("ZADD", place.key("H"), 1, token)
     hand = place.hand()
@@ -345,7 +345,7 @@ async def test_a_full_server_still_works_off_what_it_has(server: RedisServer) ->
     place = Place(server)
     ids = await place.add_many(8)
     hand, silent = place.hand(), place.hand("silent", ttl_ms=2_000)
-    await place.sweep(2_000, hand)
+    await place.sweep(20_000, hand)
     jobs = await hand.claim(4)
     await silent.claim(1)
     server.ask("CONFIG", "SET", "maxmemory", 1)
