@@ -1,8 +1,7 @@
--- Chooses and takes ready jobs for one claim: best priority first, fair between queues and groups, gates kept.
+-- Takes ready jobs for one claim, gates kept. Which lanes come next is chosen elsewhere, and so is who gets how many.
 
 local MAX_CLAIM = 1024
 local MAX_ROUNDS = 256 -- looks at the active lanes within one claim: then "ask again"
-local PAGE = 256 -- active classes that are read together, and that one look considers
 local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforces
 
 taking = {}
@@ -24,25 +23,7 @@ function taking.begin(sig, limit, slots, least)
   return t
 end
 
--- -- choosing
-
--- Which classes of `entries` the worker can run, asked once per class.
-local function learn(entries)
-  local asked = {}
-  for _, entry in ipairs(entries) do
-    local kind = sub(entry, 10, 17)
-    if t.serves[kind] == nil then
-      t.serves[kind] = false
-      asked[#asked + 1] = kind
-    end
-  end
-  for i = 1, #asked, MANY do
-    local answer = call("SMISMEMBER", P .. "sv:" .. t.sig, unpack(asked, i, min(i + MANY - 1, #asked)))
-    for j, yes in ipairs(answer) do
-      t.serves[asked[i + j - 1]] = yes == 1
-    end
-  end
-end
+-- -- gates
 
 -- The gates of a class that exist.
 function taking.class_gates(class)
@@ -92,196 +73,6 @@ function taking.must_start(class)
     end
   end
   return class.starts
-end
-
-local function class_is_open(class)
-  local shut, at = false, 0
-  for _, each in ipairs(taking.class_gates(class)) do
-    if gate.room(each, tx.now) <= 0 then
-      shut = true
-      local opens = gate.opens_at(each, tx.now)
-      at = opens and at and max(at, opens) or nil
-    end
-  end
-  if not shut and (t.slots > 0 or not taking.must_start(class)) then
-    return true
-  end
-  t.skipped[class.kind] = true
-  if shut and at then
-    t.reopening = min(t.reopening or at, at)
-  end
-  return false
-end
-
--- The lanes of these classes at one priority that were not met before.
-local function unmet(entries, prio, rings)
-  -- Without weights each of several queues gets an equal part at most.
-  local part = (rings == 1 or seats.weighed()) and t.left or floor(t.left / rings) + 1
-  local found, horizons, asked = {}, {}, part + t.skipped_count + 1
-  for _, entry in ipairs(entries) do
-    local ring = sub(entry, 2, 9)
-    local line, last = seats.line(sub(entry, 10, 17), prio, asked, t.met)
-    if last then -- cut off: members beyond this turn may be seen with only some of their lanes
-      horizons[ring] = min(last, horizons[ring] or last)
-    end
-    for _, each in ipairs(line) do
-      if not t.skipped_lanes[each.id] then
-        each.ring = ring
-        found[#found + 1] = each
-      end
-    end
-  end
-  t.cut = next(horizons) ~= nil
-  if not t.cut then
-    return found
-  end
-  local seen = {}
-  for _, each in ipairs(found) do
-    if each.turn <= (horizons[each.ring] or each.turn) then
-      seen[#seen + 1] = each
-    end
-  end
-  return seen
-end
-
--- The entries of a page of active classes that may have something for this worker; what is asked about them is read.
-local function of_interest(page)
-  local wanted, kinds, keys = {}, {}, {}
-  learn(page)
-  for _, entry in ipairs(page) do
-    local kind = sub(entry, 10, 17)
-    if t.serves[kind] and not t.skipped[kind] and byte(entry, 1) >= (t.floors[kind] or 0) then
-      wanted[#wanted + 1], kinds[#wanted + 1] = entry, kind
-    end
-  end
-  local unread = {}
-  for _, kind in ipairs(kinds) do
-    if not t.read[kind] then
-      unread[#unread + 1], t.read[kind] = kind, true
-    end
-  end
-  for i, raw in ipairs(base.mget(P .. "cl", unread)) do
-    tx.class(unread[i], raw)
-  end
-  for _, kind in ipairs(kinds) do
-    local class = tx.class(kind)
-    for _, key in ipairs(class.found and {} or class.gates) do
-      keys[#keys + 1] = key
-    end
-  end
-  gating.load(keys)
-  return wanted
-end
-
--- Add active classes between two places, of one priority and with open gates, to `open`; true when it is full.
-local function look(from, to, open)
-  while true do
-    local page = call("ZRANGEBYLEX", P .. "act", from, to, "LIMIT", 0, PAGE)
-    for _, entry in ipairs(of_interest(page)) do
-      local kind = sub(entry, 10, 17)
-      if open[1] and byte(entry, 1) ~= byte(open[1], 1) then
-        return false
-      elseif not t.skipped[kind] and class_is_open(tx.class(kind)) then
-        if #open == PAGE then
-          return true
-        end
-        open[#open + 1] = entry
-      end
-    end
-    if #page < PAGE then
-      return false
-    end
-    from = "(" .. page[PAGE]
-  end
-end
-
--- There are more classes than one round considers: begin where the last such round of this sort of worker has ended.
-local function next_page(open, prio)
-  local field, level = t.sig .. char(prio), char(prio)
-  local at = call("HGET", P .. "lk", field)
-  if at then
-    open = {}
-    if not look("(" .. at, "(" .. char(prio + 1), open) then
-      look("[" .. level, "[" .. at, open)
-    end
-  end
-  local last = sub(open[#open], 2, 9)
-  if sub(open[1], 2, 9) ~= last then -- a queue is seen with all its classes, or not at all
-    while sub(open[#open], 2, 9) == last do
-      open[#open] = nil
-    end
-  end
-  call("HSET", P .. "lk", field, open[#open])
-  return open
-end
-
--- Only so many queues as there are jobs to give can get one: those that were served least recently.
-local function next_rings(open)
-  local rings, seen = {}, {}
-  for _, entry in ipairs(open) do
-    local ring = sub(entry, 2, 9)
-    if not seen[ring] then
-      rings[#rings + 1], seen[ring] = ring, #rings + 1
-    end
-  end
-  t.chosen = #rings > t.left
-  if not t.chosen then
-    return open, #rings
-  end
-  seats.load_turns(rings)
-  table.sort(rings, function(a, b)
-    local first, second = seats.turn(a), seats.turn(b)
-    first, second = first and first.turn or 0, second and second.turn or 0
-    return first < second or (first == second and seen[a] < seen[b])
-  end)
-  local chosen, entries = {}, {}
-  for i = 1, t.left do
-    chosen[rings[i]] = true
-  end
-  for _, entry in ipairs(open) do
-    if chosen[sub(entry, 2, 9)] then
-      entries[#entries + 1] = entry
-    end
-  end
-  return entries, t.left
-end
-
-local function count_rings(list)
-  local count, seen = 0, {}
-  for _, each in ipairs(list) do
-    count = count + (seen[each.ring] and 0 or 1)
-    seen[each.ring] = true
-  end
-  return count
-end
-
--- Active lanes of the best priority that has any for this worker.
-local function candidates()
-  local from = "-"
-  while true do
-    local open = {}
-    local more, prio = look(from, "(" .. char(t.least + 1), open), nil
-    if #open == 0 then
-      return {}
-    end
-    prio = byte(open[1], 1)
-    if more then
-      open = next_page(open, prio)
-    end
-    local entries, rings = next_rings(open)
-    local found = unmet(entries, prio, rings)
-    if #found > 0 and rings > 1 then
-      local having = count_rings(found)
-      found = having < rings and unmet(entries, prio, having) or found -- fewer queues: each gets more
-    end
-    if #found > 0 then
-      return found, prio
-    end
-    for _, entry in ipairs(entries) do
-      t.floors[sub(entry, 10, 17)] = prio + 1
-    end
-    from = "[" .. char(prio)
-  end
 end
 
 -- -- taking
@@ -466,7 +257,7 @@ function taking.fill()
     if t.left <= 0 then
       return false
     end
-    local list, prio = candidates()
+    local list, prio = choosing.candidates()
     if #list == 0 then
       return false
     end
