@@ -361,6 +361,14 @@ async def test_signatures_go_however_many_sessions_there_are_and_a_sleeper_keeps
     assert (await sleeper.take()).lane.task == "b"
 
 
+async def test_the_id_of_a_job_that_ended_long_ago_is_not_remembered(place: Place) -> None:
+    await place.add()
+    await place.hand().drain()
+    place.clock.advance(600_000)
+    assert await place.prune() > 0
+    assert place.server.ask("EXISTS", place.key("GL")) == 0
+
+
 async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Place) -> None:
     await place.add_many(10, unique=None, keys=("k",), group="g")
     parent = await place.add(unique=Unique("u", for_ms=60_000))
