@@ -196,7 +196,7 @@ async def test_more_than_a_thousand_ahead_are_not_counted(bench: Bench) -> None:
 @pytest.fixture
 def same_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every call is a repetition of the first."""
-    monkeypatch.setattr(shelf, "_call_name", lambda: b"the same call")
+    monkeypatch.setattr(shelf, "call_name", lambda: b"the same call")
 
 
 @pytest.mark.usefixtures("same_name")
