@@ -445,6 +445,14 @@ async def test_a_receipt_is_that_of_its_own_number(place: Place, ending: str) ->
     assert await place.total(State.running) == 0
 
 
+async def test_force_has_the_last_word_on_the_reason(place: Place) -> None:
+    id = await place.add()
+    await place.hand().take()
+    await place.cancel(id, reason="please")
+    await place.cancel(id, reason="now", force=True)
+    assert (await place.view(id)).reason == "now"
+
+
 async def test_a_job_that_is_replaced_starts_its_attempts_anew(place: Place) -> None:
     key = Unique("report", on_duplicate="replace")
     id, hand = await place.add(unique=key), place.hand()
