@@ -445,6 +445,13 @@ async def test_a_receipt_is_that_of_its_own_number(place: Place, ending: str) ->
     assert await place.total(State.running) == 0
 
 
+@pytest.mark.parametrize("delay_ms", [0, 5_000])
+async def test_a_scheduled_job_that_is_told_to_run_leaves_the_schedule(place: Place, delay_ms: int) -> None:
+    id = await place.add(delay_ms=60_000)
+    assert await place.retry(id, delay_ms=delay_ms) == ["retried"]
+    assert place.sound()
+
+
 async def test_force_has_the_last_word_on_the_reason(place: Place) -> None:
     id = await place.add()
     await place.hand().take()
