@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
 
 MOST_GATES = 10_000  # what one listing answers
+AT_ONCE = 500  # gates that one command reads
 
 _pack = msgspec.msgpack.Encoder().encode
 _gate = msgspec.msgpack.Decoder(Gate).decode
@@ -28,9 +29,15 @@ async def change_gates(route: Route, key: bytes, changes: Sequence[GateChange], 
 
 async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
-    answer: list[Any] = await route.script("gates", script("gates"), key, ("", prefix))
-    found = sorted(zip((name.decode() for name in answer[::2]), answer[1::2], strict=True))
-    return [gate_or_shut(name, body) for name, body in found[:MOST_GATES]]
+    cursor, found = b"0", dict[str, bytes]()
+    while True:
+        cursor, flat = await route.call("gates", "HSCAN", key[:-1] + b"g", cursor, "COUNT", AT_ONCE)
+        for name, body in zip(flat[::2], flat[1::2], strict=True):
+            if name.startswith(prefix.encode()):
+                found[name.decode()] = body
+        if cursor == b"0":
+            break
+    return [gate_or_shut(name, body) for name, body in sorted(found.items())[:MOST_GATES]]
 
 
 def gate_or_shut(key: str, body: bytes) -> Gate:

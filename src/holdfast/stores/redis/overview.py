@@ -20,6 +20,7 @@ from holdfast.stores.redis.scripts import script
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
 
+AT_ONCE: Final = 100  # queues that one script looks at
 AHEAD: Final = 1_000  # how far a job's place in its lane is counted
 
 # Counters beyond the seven states: sums that only grow.
@@ -66,8 +67,12 @@ async def count(route: Route, key: bytes, verb: str = "count") -> Counts:
 
 async def queues(route: Route, key: bytes) -> list[QueueView]:
     """Every queue, by name."""
-    flat: list[Any] = await route.script("queues", script("queues"), key, ("",))
-    oldest = {name.decode(): instant for name, instant in zip(flat[::2], flat[1::2], strict=True)}
+    stored: list[bytes] = await route.call("queues", "SMEMBERS", key[:-1] + b"qs")
+    oldest: dict[str, int | None] = {}
+    for start in range(0, len(stored), AT_ONCE):
+        part = stored[start : start + AT_ONCE]
+        instants: list[Any] = await route.script("queues", script("queues"), key, ("", *part))
+        oldest.update(zip((name.decode() for name in part), instants, strict=True))
     counts: dict[str, dict[State, int]] = {name: {} for name in oldest}
     for (name, _, state), number in (await count(route, key, "queues")).now.items():
         of = counts.setdefault(name, {})
