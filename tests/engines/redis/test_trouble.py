@@ -167,10 +167,10 @@ def peek(server: RedisServer) -> object:
 
 
 async def test_loading_is_waited_for(tmp_path: Path) -> None:
-    server = RedisServer("redis-6.2", tmp_path, aof="everysec")
+    server = RedisServer("redis-6.2", tmp_path, aof="always")
     with running(server):
         # Each command takes a moment to load (key-load-delay, in µs); every thousand it answers who has asked.
-        server.ask("EVAL", "for i = 1, 12000 do redis.call('SET', 'k' .. i, i) end", 0)
+        server.ask("EVAL", "for i = 1, 40000 do redis.call('SET', 'k' .. i, i) end", 0)
         server.kill()
         slow = RedisServer("redis-6.2", tmp_path, aof="everysec", args=["--key-load-delay", "100"], port=server.port)
         slow.launch()
@@ -184,7 +184,7 @@ async def test_loading_is_waited_for(tmp_path: Path) -> None:
                 seen = str(caught.value)
             assert "still loading" in seen
             assert await write(route, deadline_s=30) == b"OK"
-            assert slow.ask("GET", "k12000") == b"12000"
+            assert slow.ask("GET", "k40000") == b"40000"
             route.drop()
         finally:
             slow.kill()
