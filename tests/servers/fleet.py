@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.servers.flavours import Flavour
-from tests.servers.redis import RedisServer, Unreachable
+from tests.servers.process import Unreachable
+from tests.servers.redis import RedisServer
 
 SLOTS = 16_384
 AGREE_S = 15.0  # a cluster needs a second or two until every node has heard of every other

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import random
 import shutil
 import signal
 import socket
@@ -15,26 +14,18 @@ import time
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any, Literal
 
 import hiredis
 
 from tests.servers.flavours import Flavour, program
+from tests.servers.process import Unreachable, free_port, fresh_folder, tied_to_parent
 
 Aof = Literal["everysec", "always"]
 
-# Below the ports that a kernel gives to outgoing connections, or one of those could sit on the port of a
-# server that is down; and a cluster's bus, at port + 10,000, still fits below them.
-PORTS = range(12_000, 22_000)
 START_S = 10.0  # a start takes 10 ms; a busy machine with a long log to read may need seconds
-MEMORY = Path("/dev/shm")
 
 _running: set[RedisServer] = set()
-
-
-class Unreachable(Exception):
-    """The server refuses connections, or does not answer in time."""
 
 
 class RedisServer:
@@ -93,7 +84,7 @@ class RedisServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         found = program(self.flavour)
         self._process = subprocess.Popen(
-            [*_tied_to_parent(), str(found.path), *self.words()],
+            [*tied_to_parent(), str(found.path), *self.words()],
             env=found.environment(),
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -208,21 +199,6 @@ def exchange(line: socket.socket, words: Sequence[str | bytes | int]) -> Any:
     return answer
 
 
-def free_port() -> int:
-    """A port on which nobody listens now."""
-    for port in random.sample(PORTS, 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise Unreachable(f"a hundred ports of {PORTS} are taken")
-
-
-def _tied_to_parent() -> list[str]:
-    """On Linux: the words before a command that make the kernel end it with the thread that started it."""
-    setpriv = shutil.which("setpriv")
-    return [setpriv, "--pdeathsig", "KILL", "--"] if setpriv else []
-
-
 @atexit.register
 def _stop_all() -> None:
     for server in list(_running):
@@ -238,15 +214,7 @@ def shared(flavour: Flavour) -> RedisServer:
 
     Without a log: meaning is tested on it, not durability.
     """
-    return RedisServer(flavour, _folder()).start()
-
-
-def _folder() -> Path:
-    """A fresh folder, in memory where there is some: a kill of a process shows there what it shows on a disk, and no
-    other program's flushes stand in the way. It goes when this process ends."""
-    folder = Path(mkdtemp(prefix="hf-redis-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
+    return RedisServer(flavour, fresh_folder("hf-redis-")).start()
 
 
 @contextlib.contextmanager
@@ -261,6 +229,6 @@ def running(server: RedisServer) -> Iterator[RedisServer]:
 @contextlib.contextmanager
 def own(flavour: Flavour, *, aof: Aof | None = None, args: Sequence[str] = ()) -> Iterator[RedisServer]:
     """A server for one test alone, in memory, to be killed and started again."""
-    with running(RedisServer(flavour, _folder(), aof=aof, args=args)) as server:
+    with running(RedisServer(flavour, fresh_folder("hf-redis-"), aof=aof, args=args)) as server:
         yield server
     shutil.rmtree(server.folder, ignore_errors=True)

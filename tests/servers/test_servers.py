@@ -10,7 +10,8 @@ import pytest
 
 from tests.servers.flavours import FLAVOURS, ROOT, Flavour, MissingServer, program
 from tests.servers.fleet import cluster, sentinel, until
-from tests.servers.redis import RedisServer, Unreachable, running
+from tests.servers.process import Unreachable
+from tests.servers.redis import RedisServer, running
 
 
 @pytest.mark.parametrize("flavour", FLAVOURS)

@@ -20,7 +20,8 @@ from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.server import slot_of
 from holdfast.stores.redis.url import parse_redis
 from tests.servers.fleet import Sentinel, cluster, replica, sentinel, until
-from tests.servers.redis import RedisServer, exchange, free_port, running
+from tests.servers.process import free_port
+from tests.servers.redis import RedisServer, exchange, running
 
 TAG = "hf:x"
 KEY = b"{hf:x}:m"
