@@ -1,0 +1,337 @@
+-- Promise: the tables of layout 1. Inputs: none; `hf.` is replaced by the namespace's own schema. Answer: none.
+--
+-- A job is one body (job, written once, erased once) and one place, which is its state: a row of `wait` (blocked,
+-- scheduled, ready), of `running`, or of `done` (succeeded, dead, cancelled). Moving is DELETE … RETURNING and INSERT
+-- in one step, so hot tables stay narrow and short, and nothing wide is ever rewritten.
+-- State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded 5 dead 6 cancelled.
+-- There are no foreign keys on purpose: they lock parents, and an enqueue must lock nothing.
+
+CREATE TABLE hf.job (
+  id bytea NOT NULL PRIMARY KEY,
+  lane bigint NOT NULL,
+  policy bigint NOT NULL,
+  enqueued_ms bigint NOT NULL,
+  unique_key bytea,
+  unique_states smallint,
+  args bytea NOT NULL,
+  extra bytea
+);
+
+CREATE TABLE hf.wait (
+  id bytea NOT NULL PRIMARY KEY,
+  lane bigint NOT NULL,
+  due_ms bigint NOT NULL,
+  expires_ms bigint,
+  held_since_ms bigint,
+  attempt integer NOT NULL DEFAULT 0,
+  lost integer NOT NULL DEFAULT 0,
+  held integer NOT NULL DEFAULT 0,
+  cost integer NOT NULL DEFAULT 1,
+  state smallint NOT NULL CHECK (state BETWEEN 0 AND 2),
+  priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
+  flags smallint NOT NULL DEFAULT 0, -- 4 cancelling, 8 has notes, 16 has inputs, 32 cancelled by its parent's death
+  reason text,
+  cause text,
+  error_type text
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000);
+CREATE INDEX wait_ready ON hf.wait (lane, due_ms, id) WHERE state = 2;
+CREATE INDEX wait_scheduled ON hf.wait (priority, due_ms, id) WHERE state = 1;
+CREATE INDEX wait_expires ON hf.wait (expires_ms) WHERE expires_ms IS NOT NULL;
+CREATE INDEX wait_blocked ON hf.wait (id) WHERE state = 0;
+
+CREATE TABLE hf.running (
+  id bytea NOT NULL PRIMARY KEY,
+  token bigint NOT NULL,
+  lane bigint NOT NULL,
+  due_ms bigint NOT NULL,
+  claimed_ms bigint NOT NULL,
+  expires_ms bigint,
+  held_since_ms bigint,
+  attempt integer NOT NULL,
+  lost integer NOT NULL,
+  held integer NOT NULL,
+  cost integer NOT NULL,
+  priority smallint NOT NULL,
+  flags smallint NOT NULL,
+  charged jsonb, -- [[gate, slot, cost, probe], …]: what it took, and all that is given back
+  reason text,
+  cause text,
+  error_type text
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000);
+CREATE INDEX running_token ON hf.running (token);
+
+CREATE TABLE hf.done (
+  id bytea NOT NULL PRIMARY KEY,
+  lane bigint NOT NULL,
+  finished_ms bigint NOT NULL,
+  due_ms bigint NOT NULL,
+  claimed_ms bigint,
+  expires_ms bigint,
+  attempt integer NOT NULL,
+  lost integer NOT NULL,
+  held integer NOT NULL,
+  cost integer NOT NULL,
+  state smallint NOT NULL CHECK (state BETWEEN 4 AND 6),
+  priority smallint NOT NULL,
+  flags smallint NOT NULL,
+  reason text,
+  cause text,
+  error_type text
+);
+CREATE INDEX done_finished ON hf.done (state, finished_ms, id);
+
+-- Definitions, named by their content. A lane outlives its jobs by an hour or so; policies stay.
+CREATE TABLE hf.policy (id bigint NOT NULL PRIMARY KEY, hard_timeout_ms bigint, max_lost integer NOT NULL, body bytea NOT NULL);
+CREATE TABLE hf.lane (
+  id bigint NOT NULL PRIMARY KEY,
+  class bigint NOT NULL,
+  member bigint NOT NULL,
+  ring bigint NOT NULL,
+  priority smallint NOT NULL,
+  limited boolean NOT NULL,
+  queue text NOT NULL,
+  task text NOT NULL,
+  grp text,
+  needs text[] NOT NULL,
+  class_gates text[] NOT NULL,
+  lane_gates text[] NOT NULL,
+  body bytea NOT NULL
+);
+CREATE INDEX lane_queue ON hf.lane (queue, task);
+
+-- The floor: what only the one who claims may change, one at a time (lock 1, see lock_1). Everyone else posts.
+CREATE TABLE hf.floor (
+  one boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one),
+  token bigint NOT NULL, -- the last fencing token
+  turn bigint NOT NULL, -- the last turn
+  filed xid8 NOT NULL -- every post of an older transaction is filed
+) WITH (fillfactor = 10);
+INSERT INTO hf.floor (token, turn, filed) VALUES (0, 0, '0');
+
+-- What happened elsewhere and concerns the floor, in any number of transactions that never wait for each other.
+-- kind 0: a lane has `n` more ready jobs, none before (due_ms, id); n = 0: it has a timer at due_ms, or is only defined.
+-- kind 1: a gate may have room for those who wait at it. kind 2: a child was enqueued whose parents must be looked at.
+-- kind 3: a rule is declared. kind 4: a policy is used for the first time.
+CREATE TABLE hf.post (
+  xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  kind smallint NOT NULL,
+  n integer NOT NULL DEFAULT 0,
+  lane bigint,
+  due_ms bigint,
+  id bytea,
+  class bigint,
+  member bigint,
+  ring bigint,
+  gate text,
+  body bytea, -- kind 0: the lane's definition, where it may be new; kind 3: the rule; kind 4: the policy (lane = its id)
+  PRIMARY KEY (xid, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX post_lane ON hf.post (lane) WHERE body IS NOT NULL;
+
+-- state: 0 idle, 1 active (its member has a seat), 2 waiting at `gate`. No ready job of the lane lies before its floor.
+CREATE TABLE hf.lane_now (
+  id bigint NOT NULL PRIMARY KEY,
+  class bigint NOT NULL,
+  member bigint NOT NULL,
+  turn bigint NOT NULL DEFAULT 0, -- orders those who wait at one gate
+  served_ms bigint NOT NULL DEFAULT 0, -- orders those who are active for one member
+  floor_ms bigint NOT NULL DEFAULT 0,
+  jobs bigint NOT NULL DEFAULT 0, -- stored jobs, finished ones included, as far as they are folded
+  state smallint NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 2),
+  priority smallint NOT NULL,
+  floor_id bytea NOT NULL DEFAULT '\x',
+  gate text,
+  CHECK ((state = 2) = (gate IS NOT NULL))
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX lane_now_active ON hf.lane_now (class, member, served_ms, id) WHERE state = 1;
+CREATE INDEX lane_now_waiting ON hf.lane_now (gate, class, priority, turn) WHERE state = 2;
+CREATE INDEX lane_now_member ON hf.lane_now (member);
+CREATE INDEX lane_now_empty ON hf.lane_now (id) WHERE jobs <= 0;
+
+-- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them.
+CREATE TABLE hf.lane_gate (gate text NOT NULL, lane bigint NOT NULL, PRIMARY KEY (gate, lane));
+CREATE INDEX lane_gate_lane ON hf.lane_gate (lane);
+
+-- Who takes turns: rings (a queue at a priority) and, within one, members (a group, or all ungrouped jobs).
+CREATE TABLE hf.turn (
+  id bigint NOT NULL PRIMARY KEY,
+  turn bigint NOT NULL,
+  left_n integer NOT NULL,
+  weight integer NOT NULL,
+  name text NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX turn_name ON hf.turn (name);
+
+-- A member's place in the line of one class: there while it has active lanes of that class.
+CREATE TABLE hf.seat (
+  class bigint NOT NULL,
+  priority smallint NOT NULL,
+  member bigint NOT NULL,
+  ring bigint NOT NULL,
+  turn bigint NOT NULL,
+  lane bigint NOT NULL, -- any of them: they differ in nothing that concerns the class
+  PRIMARY KEY (class, priority, member)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX seat_turn ON hf.seat (class, priority, turn, member);
+CREATE INDEX seat_member ON hf.seat (member);
+CREATE INDEX seat_ring ON hf.seat (ring);
+
+-- A gate's rule and level, column by column as core/gate.py has them. `opens_ms`: when those who wait at it may go on.
+CREATE TABLE hf.gate (
+  key text NOT NULL PRIMARY KEY,
+  concurrency bigint,
+  interval_us bigint,
+  burst bigint NOT NULL DEFAULT 1,
+  learns boolean NOT NULL DEFAULT false,
+  breaker_failures bigint, -- NULL: no breaker
+  breaker_within_ms bigint,
+  breaker_cooldown_ms bigint,
+  breaker_probe_after_ms bigint,
+  breaker_rate double precision,
+  breaker_min_calls bigint,
+  declared boolean NOT NULL DEFAULT true,
+  paused_at_ms bigint, -- NULL: not paused
+  paused_by text,
+  paused_reason text,
+  draining boolean NOT NULL DEFAULT false,
+  used bigint NOT NULL DEFAULT 0,
+  full_at_us bigint NOT NULL DEFAULT 0,
+  held_until_ms bigint NOT NULL DEFAULT 0,
+  failed_at_ms bigint[] NOT NULL DEFAULT '{}',
+  calls bigint[] NOT NULL DEFAULT '{0,0,0,0}',
+  open_until_ms bigint NOT NULL DEFAULT 0,
+  probe_token bigint NOT NULL DEFAULT 0,
+  opened bigint NOT NULL DEFAULT 0,
+  opens_ms bigint
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX gate_opens ON hf.gate (opens_ms) WHERE opens_ms IS NOT NULL;
+
+CREATE TABLE hf.session (
+  id text NOT NULL PRIMARY KEY,
+  started_ms bigint NOT NULL,
+  beat_ms bigint NOT NULL,
+  deadline_ms bigint NOT NULL,
+  queues text[], -- NULL: any
+  tasks text[], -- NULL: any
+  capabilities text[] NOT NULL,
+  ear text,
+  serves bytea NOT NULL, -- the same three for Python
+  info bytea NOT NULL
+) WITH (fillfactor = 50);
+CREATE INDEX session_deadline ON hf.session (deadline_ms);
+
+-- A session whose last claim found nothing, with what it asked for: there until it is woken or claims again.
+CREATE TABLE hf.sleeper (
+  session text NOT NULL PRIMARY KEY,
+  next_ms bigint, -- it wakes by itself then
+  slots integer NOT NULL,
+  queues text[],
+  tasks text[],
+  capabilities text[] NOT NULL,
+  ear text
+) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
+
+CREATE TABLE hf.lease (
+  token bigint NOT NULL PRIMARY KEY,
+  session text NOT NULL,
+  hard_until_ms bigint,
+  left_n integer NOT NULL
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX lease_session ON hf.lease (session);
+CREATE INDEX lease_hard ON hf.lease (hard_until_ms) WHERE hard_until_ms IS NOT NULL;
+
+-- The last answer of each claimer (tokens) and of each settler (answer and state codes), for whoever asks again.
+CREATE TABLE hf.receipt (
+  session text NOT NULL,
+  claimer text NOT NULL,
+  seq bigint NOT NULL,
+  at_ms bigint NOT NULL,
+  tokens bigint[],
+  answers smallint[],
+  PRIMARY KEY (session, claimer)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE INDEX receipt_at ON hf.receipt (at_ms);
+
+-- Noted by a handler in its own transaction: whatever ends that lease finds this and makes it a success.
+CREATE TABLE hf.settled (id bytea NOT NULL, token bigint NOT NULL, at_ms bigint NOT NULL, result bytea, PRIMARY KEY (id, token));
+
+-- One row: when silent sessions were last looked for, and until when none may lose anything.
+CREATE TABLE hf.sweep (one boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one), swept_at_ms bigint, calm_until_ms bigint NOT NULL DEFAULT 0) WITH (fillfactor = 10);
+INSERT INTO hf.sweep DEFAULT VALUES;
+
+-- Held while its job is in one of `states`, and until `until_ms`; states = 0: the job is gone, only the window holds.
+CREATE TABLE hf.unique_key (key bytea NOT NULL PRIMARY KEY, job bytea NOT NULL, states smallint NOT NULL, until_ms bigint);
+CREATE INDEX unique_key_orphan ON hf.unique_key (until_ms) WHERE states = 0;
+
+-- mode: what becomes of the child when the parent fails: 0 cancel, 1 run, 2 wait.
+CREATE TABLE hf.dep (
+  child bytea NOT NULL,
+  parent bytea NOT NULL,
+  mode smallint NOT NULL,
+  done boolean NOT NULL DEFAULT false,
+  result bytea,
+  failed text,
+  PRIMARY KEY (child, parent)
+);
+CREATE INDEX dep_parent ON hf.dep (parent, child);
+CREATE INDEX dep_open ON hf.dep (child) WHERE NOT done;
+CREATE INDEX dep_waiting ON hf.dep (parent, child) WHERE NOT done;
+CREATE TABLE hf.fan (parent bytea NOT NULL PRIMARY KEY); -- succeeded, with more children than one step releases
+
+CREATE TABLE hf.result (id bytea NOT NULL PRIMARY KEY, body bytea NOT NULL);
+CREATE TABLE hf.note (job bytea NOT NULL, kind text NOT NULL, name text NOT NULL, body bytea NOT NULL, PRIMARY KEY (job, kind, name));
+CREATE TABLE hf.attempt (
+  job bytea NOT NULL,
+  seq integer NOT NULL,
+  number integer NOT NULL,
+  started_ms bigint NOT NULL,
+  finished_ms bigint NOT NULL,
+  outcome text NOT NULL,
+  session text NOT NULL,
+  kind text,
+  type text NOT NULL DEFAULT '',
+  message text NOT NULL DEFAULT '',
+  traceback text NOT NULL DEFAULT '',
+  cause text NOT NULL DEFAULT '',
+  PRIMARY KEY (job, seq)
+);
+
+-- Counting only inserts; the janitor folds. what: 0-6 states; 10 enqueued 11 succeeded 12 cancelled 13 discarded
+-- 14 lost 15 stale, ever, over all lanes; 20 erased from, 21 moved into this lane.
+CREATE TABLE hf.tally (lane bigint NOT NULL, whats smallint[] NOT NULL, ns integer[] NOT NULL)
+  WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
+CREATE TABLE hf.count (queue text NOT NULL, task text NOT NULL, what smallint NOT NULL, n bigint NOT NULL, PRIMARY KEY (queue, task, what));
+
+-- Dead jobs of one origin: counted like everything, by rows that are folded.
+CREATE TABLE hf.cause_tally (cause text NOT NULL, queue text NOT NULL, task text NOT NULL, n integer NOT NULL, type text NOT NULL, message text NOT NULL, at_ms bigint NOT NULL, sample bytea NOT NULL);
+CREATE TABLE hf.cause (
+  cause text NOT NULL,
+  queue text NOT NULL,
+  task text NOT NULL,
+  n bigint NOT NULL,
+  type text NOT NULL,
+  message text NOT NULL,
+  first_ms bigint NOT NULL,
+  last_ms bigint NOT NULL,
+  sample bytea NOT NULL,
+  PRIMARY KEY (cause, queue, task)
+);
+
+-- Ids of jobs that are no longer stored, so that a late repeat of their enqueue is still the same job.
+CREATE TABLE hf.gone (id bytea NOT NULL PRIMARY KEY, state smallint NOT NULL, until_ms bigint NOT NULL);
+CREATE INDEX gone_until ON hf.gone (until_ms);
+
+CREATE TABLE hf.watch (job bytea NOT NULL, ear text NOT NULL, PRIMARY KEY (job, ear));
+CREATE TABLE hf.control (kind text NOT NULL, name text NOT NULL, version bigint NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, name));
+CREATE TABLE hf.log (
+  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  at_ms bigint NOT NULL,
+  log text NOT NULL,
+  kind text NOT NULL,
+  actor text NOT NULL,
+  reason text NOT NULL,
+  job bytea,
+  data bytea NOT NULL
+);
+CREATE INDEX log_by ON hf.log (log, seq);

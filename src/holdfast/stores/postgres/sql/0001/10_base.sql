@@ -1,0 +1,94 @@
+-- Promise: what every verb begins with: locks, time, where a job is, and posts to the floor. Inputs: as named. Each
+-- function's name ends in its version: a later release adds the next one beside it, so workers of both can run.
+--
+-- Locks are taken in this order, and nobody waits for an earlier one while holding a later one:
+--   the floor (claim alone) < rows of `running` by id < the graph < rows of `wait` by id < gates by key
+-- A claim that holds the floor waits for nobody: it skips what is locked and says "again".
+
+-- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 6 migrating. One of each per schema.
+CREATE FUNCTION hf.lock_1(p_which integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock(1751543808 + p_which, 'hf'::regnamespace::oid::bigint::bit(32)::integer);
+END $$;
+
+CREATE FUNCTION hf.try_lock_1(p_which integer) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN pg_try_advisory_xact_lock(1751543808 + p_which, 'hf'::regnamespace::oid::bigint::bit(32)::integer);
+END $$;
+
+-- The engine's time in ms: the caller's if it names one (tests), else this server's clock, never behind the last token.
+CREATE FUNCTION hf.now_1(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_now IS NOT NULL THEN
+    RETURN p_now;
+  END IF;
+  RETURN greatest(
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT token / 2048 FROM hf.floor)
+  );
+END $$;
+
+-- Where a job is; NULL when it is nowhere.
+CREATE FUNCTION hf.state_of_1(p_id bytea) RETURNS smallint LANGUAGE plpgsql AS $$
+DECLARE
+  v_state smallint;
+BEGIN
+  SELECT state INTO v_state FROM hf.wait WHERE id = p_id;
+  IF NOT FOUND THEN
+    SELECT 3 INTO v_state FROM hf.running WHERE id = p_id;
+    IF NOT FOUND THEN
+      SELECT state INTO v_state FROM hf.done WHERE id = p_id;
+      IF NOT FOUND THEN
+        -- It may have moved between two looks: only along this way, or back to the beginning of it.
+        SELECT state INTO v_state FROM hf.wait WHERE id = p_id;
+        IF NOT FOUND THEN
+          SELECT 3 INTO v_state FROM hf.running WHERE id = p_id;
+        END IF;
+      END IF;
+    END IF;
+  END IF;
+  RETURN v_state;
+END $$;
+
+-- A lane that is stored has `p_n` more ready jobs, none before (due, id).
+CREATE FUNCTION hf.post_ready_1(p_lane bigint, p_due bigint, p_id bytea, p_n integer) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.post (kind, lane, due_ms, id, n) VALUES (0, p_lane, p_due, p_id, p_n);
+END $$;
+
+-- A lane that is stored will have a ready job at `p_due`.
+CREATE FUNCTION hf.post_timer_1(p_lane bigint, p_due bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.post (kind, lane, due_ms) VALUES (0, p_lane, p_due);
+END $$;
+
+-- Whoever waits at this gate should look again. Posted by whoever changed the gate and still holds its row.
+CREATE FUNCTION hf.post_gate_1(p_gate text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.post (kind, gate) VALUES (1, p_gate);
+END $$;
+
+-- Jobs of a lane went from one state to another, and the like: see the table.
+CREATE FUNCTION hf.count_1(p_lane bigint, VARIADIC p_pairs integer[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.tally (lane, whats, ns)
+  SELECT p_lane, array_agg(p_pairs[i]), array_agg(p_pairs[i + 1])
+  FROM generate_series(1, array_length(p_pairs, 1), 2) AS i;
+END $$;
+
+-- What this step has posted so far, for the wake-ups that follow its commit (wake_1).
+CREATE FUNCTION hf.posted_1(OUT lanes bigint[], OUT ns integer[], OUT dues bigint[], OUT gates text[]) LANGUAGE plpgsql AS $$
+BEGIN
+  SELECT array_agg(p.lane), array_agg(p.n), array_agg(p.due) INTO lanes, ns, dues FROM (
+    SELECT lane, sum(n)::integer AS n, min(due_ms) FILTER (WHERE n = 0) AS due FROM hf.post
+    WHERE xid = pg_current_xact_id() AND kind = 0 AND due_ms IS NOT NULL GROUP BY lane
+  ) AS p;
+  SELECT array_agg(DISTINCT gate) INTO gates FROM hf.post WHERE xid = pg_current_xact_id() AND kind = 1;
+END $$;
+
+-- Tell a process something: kind (w work, u urgent, c cancel, f finished) and the session or job it is about.
+CREATE FUNCTION hf.tell_1(p_ear text, p_kind text, p_name text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_ear IS NOT NULL THEN
+    PERFORM pg_notify(p_ear, p_kind || p_name);
+  END IF;
+END $$;
