@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from tests.servers.flavours import ROOT, MissingServer
-from tests.servers.process import fresh_folder, servant
+from tests.servers.process import fresh_folder
+from tests.servers.servant import servant
 
 PostgresFlavour = Literal["postgres-15", "postgres-16", "postgres-18"]
 

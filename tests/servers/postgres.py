@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import os
 import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -20,10 +18,9 @@ import psutil
 import psycopg
 
 from tests.servers.installations import PostgresFlavour, copy_data, programs, template
-from tests.servers.process import Unreachable, free_port, fresh_folder, servant, tied_to_parent
-
-START_S = 20.0  # a start takes a tenth of a second; a busy machine with much to recover may need many
-END_S = 10.0
+from tests.servers.process import END_S, PrivateServer, Unreachable, fresh_folder
+from tests.servers.process import running as running
+from tests.servers.servant import Credentials, servant
 
 SETTINGS: Final[Mapping[str, str]] = {
     "listen_addresses": "127.0.0.1",
@@ -35,12 +32,14 @@ SETTINGS: Final[Mapping[str, str]] = {
 # For tests of meaning: a power cut may have all of it.
 CARELESS: Final[Mapping[str, str]] = {"fsync": "off", "full_page_writes": "off"}
 
-_running: set[PostgresServer] = set()
 _numbers = count(1)
 
 
-class PostgresServer:
-    """One server: a postmaster and its children. It ends with the thread that started it, and so with pytest."""
+class PostgresServer(PrivateServer):
+    """A PostgreSQL in a folder: a postmaster and its children."""
+
+    stop_signal = signal.SIGINT  # it sends its clients away; on SIGTERM it would wait for them
+    orphan_signal = signal.SIGQUIT  # it ends its children before itself, at once
 
     def __init__(
         self,
@@ -50,12 +49,9 @@ class PostgresServer:
         settings: Mapping[str, str | int] = {},
         port: int | None = None,
     ) -> None:
+        super().__init__(flavour, folder or fresh_folder("hf-postgres-"), port)
         self.flavour = flavour
-        self.folder = folder or fresh_folder("hf-postgres-")
-        self.port = port or free_port()
-        self._chosen = port is not None
         self.settings: dict[str, str | int] = {**SETTINGS, **settings}
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
@@ -65,63 +61,25 @@ class PostgresServer:
         return f"postgresql://postgres@127.0.0.1:{self.port}/{database}"
 
     @property
-    def pid(self) -> int:
-        assert self._process is not None, "the server was not started"
-        return self._process.pid
-
-    @property
-    def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
     def data(self) -> Path:
         return self.folder / "data"
 
     # -- life
 
-    def start(self) -> PostgresServer:
-        """Start it and wait until it answers; where the port was taken meanwhile, another one is chosen."""
-        for _ in range(5):
-            self.launch()
-            if self._answers_in_time():
-                self._chosen = True
-                return self
-            self.kill()
-            if self._chosen:
-                break
-            self.port = free_port()
-        raise Unreachable(f"{self.flavour} on port {self.port} did not start: {self.log()[-2_000:]}")
-
     def launch(self) -> None:
-        """Start it without waiting."""
-        assert not self.alive, "the server runs already"
-        # The kernel ends a child with the *thread* that started it; a pool's thread would take the server with it.
-        assert threading.current_thread() is threading.main_thread(), "servers are started by the main thread"
         self.folder.mkdir(parents=True, exist_ok=True)
         servant().give(self.folder)
         if not self.data.exists():
             copy_data(template(self.flavour), self.data)
-        with (self.folder / "server.log").open("ab") as log:
-            self._process = subprocess.Popen(
-                # SIGQUIT: it ends its children before itself, at once and without a last write.
-                [*tied_to_parent("QUIT"), str(programs(self.flavour) / "postgres"), *self.words()],
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                **servant().credentials(),
-            )
-        _running.add(self)
+        super().launch()
 
-    def words(self) -> list[str]:
-        """The options of its command line."""
+    def command(self) -> list[str]:
         settings = {**self.settings, "port": self.port, "unix_socket_directories": self.folder}
-        return ["-D", str(self.data), *(f"--{name}={value}" for name, value in settings.items())]
+        words = [f"--{name}={value}" for name, value in settings.items()]
+        return [str(programs(self.flavour) / "postgres"), "-D", str(self.data), *words]
 
-    def stop(self) -> None:
-        """Let it end in good order: it sends its clients away and writes all it has."""
-        self._signal(signal.SIGCONT)  # frozen processes hear nothing
-        self._end(signal.SIGINT)
+    def credentials(self) -> Credentials:
+        return servant().credentials()
 
     def kill(self) -> None:
         """End it as a power cut would end its processes: no last write, no goodbye, nothing tidied up.
@@ -129,24 +87,17 @@ class PostgresServer:
         Its children die with it. Orphans would go on serving their clients, and as long as one of them has the
         shared memory, a new server refuses to start.
         """
-        if self._process is not None and self._process.poll() is None:
+        if self.alive:
             os.kill(self.pid, signal.SIGSTOP)  # no new children from here on
             family = self._signal(signal.SIGKILL)
-            self._process.wait()
+            super().kill()
             deadline_s = time.monotonic() + END_S
             while not all(_is_dead(process) for process in family):
                 assert time.monotonic() < deadline_s, f"they survive: {family}"
                 time.sleep(0.001)
-        _running.discard(self)
-
-    def restart(self) -> PostgresServer:
-        """Start it on the same port and data; one that still runs is ended in good order first."""
-        self.stop()
-        return self.start()
 
     def discard(self) -> None:
         """End it for good, as fast as it can be done without leaving a trace on this machine."""
-        self._signal(signal.SIGCONT)
         self._end(signal.SIGQUIT)
         if (identity := self._shared_memory()) is not None:  # of one that was killed: the next start would free it
             subprocess.run(["ipcrm", "-m", identity], capture_output=True, check=False)
@@ -170,15 +121,6 @@ class PostgresServer:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(number)
         return family
-
-    def _end(self, number: int) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-            try:
-                self._process.wait(END_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        _running.discard(self)
 
     def _shared_memory(self) -> str | None:
         """The segment that a killed server left behind, as its own file names it."""
@@ -207,24 +149,11 @@ class PostgresServer:
         except Unreachable:
             return False
 
-    def log(self) -> str:
-        """What it wrote about itself."""
-        file = self.folder / "server.log"
-        return file.read_text(errors="replace") if file.exists() else ""
-
     def _pid_file(self) -> list[str]:
         try:
             return (self.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return []
-
-    def _answers_in_time(self) -> bool:
-        deadline_s = time.monotonic() + START_S
-        while time.monotonic() < deadline_s and self.alive:
-            if self.answers():
-                return True
-            time.sleep(0.005)
-        return False
 
 
 def _is_dead(process: psutil.Process) -> bool:
@@ -233,12 +162,6 @@ def _is_dead(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-@atexit.register
-def _stop_all() -> None:
-    for server in list(_running):
-        server.discard()
 
 
 # -- for tests: one that all share, one for each that wants to kill it, and empty databases
@@ -251,15 +174,6 @@ def shared(flavour: PostgresFlavour) -> PostgresServer:
     It never flushes: meaning is tested on it, not durability.
     """
     return PostgresServer(flavour, settings=CARELESS).start()
-
-
-@contextlib.contextmanager
-def running(server: PostgresServer) -> Iterator[PostgresServer]:
-    """Start a server for as long as the block lasts; nothing is left of it."""
-    try:
-        yield server.start()
-    finally:
-        server.discard()
 
 
 @contextlib.contextmanager

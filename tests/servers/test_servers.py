@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
+import psutil
+import psycopg
 import pytest
 
 from tests.servers.flavours import FLAVOURS, ROOT, Flavour, MissingServer, program
 from tests.servers.fleet import cluster, sentinel, until
+from tests.servers.installations import POSTGRES_FLAVOURS, PostgresFlavour, programs
+from tests.servers.postgres import fresh_database, own, shared
 from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer, running
 
@@ -76,3 +82,102 @@ def test_a_sentinel_finds_its_master_and_a_cluster_agrees(tmp_path: Path) -> Non
     finally:
         for node in nodes:
             node.kill()
+
+
+# -- PostgreSQL
+
+
+@pytest.mark.parametrize("flavour", POSTGRES_FLAVOURS)
+def test_a_killed_postgres_comes_back_on_its_port_with_what_was_committed(flavour: PostgresFlavour) -> None:
+    with own(flavour) as server:
+        port, pid = server.port, server.pid
+        server.ask("CREATE TABLE kept (word text)")
+        with closing(psycopg.connect(server.url)) as open_line, closing(psycopg.connect(server.url)) as line:
+            open_line.execute("INSERT INTO kept VALUES ('never committed')")
+            line.execute("INSERT INTO kept VALUES ('yes')")
+            line.commit()
+            family = psutil.Process(pid).children()
+            server.kill()
+            with pytest.raises(Unreachable):
+                server.ask("SELECT 1")
+            with pytest.raises(psycopg.OperationalError):
+                line.execute("SELECT 1")
+        assert len(family) > 2, "there were children to kill"
+        assert not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in family)
+        server.start()
+        assert (server.port, server.ask("SELECT * FROM kept")) == (port, [("yes",)])
+        assert server.pid != pid
+        assert "was not properly shut down" in server.log()
+
+
+@pytest.mark.parametrize("flavour", POSTGRES_FLAVOURS)
+def test_a_shared_postgres_is_of_its_version_and_gives_databases_that_are_empty(flavour: PostgresFlavour) -> None:
+    server = shared(flavour)
+    [(version,)] = server.ask("SHOW server_version_num")
+    assert int(version) // 10_000 == int(flavour.removeprefix("postgres-"))
+    assert server.ask("SHOW fsync") == [("off",)]
+    first, second = fresh_database(server), fresh_database(server)
+    with psycopg.connect(first, autocommit=True) as line:
+        line.execute("CREATE TABLE jobs ()")
+    with psycopg.connect(second, autocommit=True) as line:
+        assert line.execute("SELECT to_regclass('jobs')").fetchone() == (None,)
+
+
+def test_a_postgres_that_is_stopped_sends_its_clients_away_and_needs_no_recovery() -> None:
+    with own("postgres-15", synchronous_commit="off") as server:
+        assert server.ask("SHOW fsync") == [("on",)], "a server of one's own keeps its promises"
+        assert server.ask("SHOW synchronous_commit") == [("off",)]
+        with closing(psycopg.connect(server.url)) as line:
+            line.execute("CREATE TABLE kept ()")
+            line.commit()
+            server.stop()
+            with pytest.raises(psycopg.errors.AdminShutdown):
+                line.execute("SELECT 1")
+        server.start()
+        assert server.ask("SELECT count(*) FROM kept") == [(0,)]
+        assert "was not properly shut down" not in server.log()
+
+
+def test_a_frozen_postgres_is_silent_until_it_is_thawed() -> None:
+    with own("postgres-16") as server, closing(psycopg.connect(server.url)):
+        server.freeze()
+        children = psutil.Process(server.pid).children()
+        assert {process.status() for process in children} == {psutil.STATUS_STOPPED}, "also those with a client"
+        with pytest.raises(Unreachable, match="timeout"):
+            server.ask("SELECT 1", timeout_s=2)
+        server.thaw()
+        assert server.ask("SELECT 1") == [(1,)]
+
+
+def test_a_postgres_leaves_nothing_behind() -> None:
+    with own("postgres-18") as server:
+        [shown] = [line for line in segments() if str(server.pid) in line.split()]
+        server.kill()
+        assert shown.split()[1] in {line.split()[1] for line in segments()}, "a kill tidies nothing up"
+    assert shown.split()[1] not in {line.split()[1] for line in segments()}
+    assert not server.folder.exists()
+
+
+def segments() -> list[str]:
+    """The pieces of shared memory on this machine, as the kernel lists them: key, id, ..., the pid of its maker."""
+    return Path("/proc/sysvipc/shm").read_text().splitlines()[1:]
+
+
+def test_a_postgres_ends_with_a_process_that_was_killed() -> None:
+    code = """
+import os, signal
+from tests.servers.postgres import PostgresServer
+server = PostgresServer("postgres-18").start()
+print(server.pid, server.folder, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    pid, folder = answer.stdout.split()
+    until("its processes are gone", lambda: not psutil.pid_exists(int(pid)), within_s=5)
+    shutil.rmtree(folder)
+
+
+def test_a_missing_postgres_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.servers.installations._candidates", lambda flavour: iter(()))
+    with pytest.raises(MissingServer, match="apt-get install postgresql-15"):
+        programs.__wrapped__("postgres-15")
