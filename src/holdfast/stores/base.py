@@ -29,6 +29,7 @@ from holdfast.core.view import (
 
 MAX_BATCH_JOBS = 20_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
+MARK = "outbox"  # the kind of the controls that hold how far each outbox was relayed
 
 CancelAnswer = Literal["cancelled", "cancelling", "finished", "gone"]
 RetryAnswer = Literal["retried", "unique_held", "not_dead", "gone"]
@@ -101,6 +102,28 @@ class Store(Protocol):
 
         Never begins, commits or retries. Raises WrongContext where the engine or the connection cannot
         (Features.transactional).
+        """
+
+    async def relay(
+        self,
+        source: str,
+        batch: int,
+        jobs: Sequence[Job],
+        rules: Sequence[GateRule] = (),
+        *,
+        now_ms: int | None = None,
+    ) -> list[Enqueued] | None:
+        """Enqueue what an outbox holds and move its mark, in one atomic step: both happen, or neither.
+
+        The mark of `source` is the largest batch that was relayed from it: a control of the kind MARK, named as
+        the source, whose value is the number in decimal digits. A batch that is not larger changes nothing and
+        answers None, for ever and whatever has become of its jobs or queues since: whoever does not know whether
+        a batch has arrived sends it again. Numbers are positive and below 2^53, and may have gaps. Each source
+        has a mark of its own, which nothing prunes.
+
+        Otherwise it is enqueue: all jobs or none, duplicates by id or unique key answer the job that is there
+        (the mark moves all the same), and what enqueue refuses is raised and leaves the mark where it was.
+        Jobs whose ids ascend keep their order. No jobs at all move the mark and answer [].
         """
 
     # -- workers

@@ -34,6 +34,7 @@ class Story:
         "limited 3": State.ready,
         "later": State.scheduled,
         "unique": State.ready,
+        "relayed": State.ready,
     }
 
     def __init__(self, bench: Bench) -> None:
@@ -60,7 +61,7 @@ class Story:
         return make_job(self.ids[name], options)
 
     async def produce(self, bench: Bench) -> None:
-        """Three calls, which may be made again by whoever does not know whether they were heard."""
+        """Four calls, which may be made again by whoever does not know whether they were heard."""
         await bench.put(
             self._job("plain"),
             self._job("retried"),
@@ -76,6 +77,7 @@ class Story:
         limited = [self._job(f"limited {n}", task="limited", limits=("smtp",)) for n in (1, 2, 3)]
         await bench.put(*limited, rules=[GateRule("limit:smtp", concurrency=2)])
         await bench.put(self._job("later", delay_ms=30_000), self._job("unique", unique=Unique("once", for_ms=600_000)))
+        await bench.store.relay("orders", 1, [self._job("relayed")], now_ms=bench.clock.now_ms)
 
     # -- working
 

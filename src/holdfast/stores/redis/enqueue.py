@@ -42,13 +42,28 @@ async def enqueue(
     positions = sorted(range(len(jobs)), key=lambda i: jobs[i].id)
     in_order = [jobs[i] for i in positions]
     args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules, positions)]
-    answer: list[Any] = await route.script("enqueue", script("enqueue"), key, args)
+    return _answers(await route.script("enqueue", script("enqueue"), key, args), in_order, positions)
+
+
+async def relay(
+    route: Route, key: bytes, mark: tuple[str, int], jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+) -> list[Enqueued] | None:
+    """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
+    check_size(jobs)
+    positions = range(len(jobs))
+    args = ["" if now_ms is None else now_ms, *mark, *_arguments(jobs, rules, positions)]
+    answer = await route.script("relay", script("relay"), key, args)
+    return None if answer is None else _answers(answer, jobs, positions)
+
+
+def _answers(answer: list[Any], jobs: Sequence[Job], positions: Sequence[int]) -> list[Enqueued]:
+    """What became of each job; `positions` are the places in the caller's list."""
     if answer[0] != b"ok":
         raise _refusal(answer, positions)
     states, others = answer[1], answer[2]
     targets = dict(zip(others[::2], others[1::2], strict=True))
     answers: list[Enqueued | None] = [None] * len(jobs)
-    for at, (job, code) in enumerate(zip(in_order, states, strict=True)):
+    for at, (job, code) in enumerate(zip(jobs, states, strict=True)):
         if code < THERE:
             answers[positions[at]] = Enqueued(job.id, False, STATES[code - NEW])
         else:
@@ -56,7 +71,7 @@ async def enqueue(
     return [each for each in answers if each is not None]
 
 
-def _refusal(answer: list[Any], positions: list[int]) -> UnknownParent | QueueDraining:
+def _refusal(answer: list[Any], positions: Sequence[int]) -> UnknownParent | QueueDraining:
     why, at, what = answer
     index = positions[at - 1]
     if why == b"draining":

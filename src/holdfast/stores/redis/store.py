@@ -93,6 +93,17 @@ class RedisStore:
             fix="enqueue after the commit, or use a store on SQLite or PostgreSQL",
         )
 
+    async def relay(
+        self,
+        source: str,
+        batch: int,
+        jobs: Sequence[Job],
+        rules: Sequence[GateRule] = (),
+        *,
+        now_ms: int | None = None,
+    ) -> list[Enqueued] | None:
+        return await enqueue.relay(self._route, self._key, (source, batch), jobs, rules, now_ms)
+
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:

@@ -1,4 +1,4 @@
-"""What people and janitors do to stored jobs: cancel, retry, discard, change gates, keep records, prune."""
+"""What people, relays and janitors do: cancel, retry, discard, change gates, keep records and marks, prune."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holdfast.core.gate import Gate, GateChange, apply_change, is_blank
+from holdfast.core.gate import Gate, GateChange, GateRule, apply_change, is_blank
+from holdfast.core.job import Enqueued, Job
 from holdfast.core.view import Control, Entry, Retention
-from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
+from holdfast.stores.base import MARK, CancelAnswer, RetryAnswer, RetryRequest
 from holdfast.stores.sqlite import graph, lanes, settle, unique
-from holdfast.stores.sqlite.enqueue import put_args
+from holdfast.stores.sqlite.enqueue import enqueue, put_args
 from holdfast.stores.sqlite.settle import Running
 from holdfast.stores.sqlite.tx import (
     CANCELLED,
@@ -201,6 +202,16 @@ def put_control(tx: Tx, control: Control, expect: int | None) -> Control | None:
         weight = max(1, msgspec.json.decode(control.value, type=int))
         tx.run("turn_weight", (weight, weight, control.name))
     return Control(control.kind, control.name, control.value, version + 1)
+
+
+def relay(tx: Tx, source: str, batch: int, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued] | None:
+    """Enqueue the jobs of an outbox's batch and move its mark; None when the mark is there or further."""
+    row = tx.row("control_value", (MARK, source))
+    if row is not None and batch <= int(row[0]):
+        return None
+    answers = enqueue(tx, jobs, rules)
+    put_control(tx, Control(MARK, source, b"%d" % batch), None)
+    return answers
 
 
 def append(tx: Tx, entries: Sequence[Entry]) -> None:

@@ -211,6 +211,17 @@ class SqliteStore:
 
         return self._guests.run(conn, work)
 
+    async def relay(
+        self,
+        source: str,
+        batch: int,
+        jobs: Sequence[Job],
+        rules: Sequence[GateRule] = (),
+        *,
+        now_ms: int | None = None,
+    ) -> list[Enqueued] | None:
+        return await self._write("relay", lambda tx: operate.relay(tx, source, batch, jobs, rules), now_ms)
+
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:

@@ -29,6 +29,7 @@ from holdfast.testing.contract.losses import TestLosses
 from holdfast.testing.contract.order import TestOrder
 from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
 from holdfast.testing.contract.rates import TestRate
+from holdfast.testing.contract.relay import TestRefusedRelay, TestRelay, TestRelayedTwice
 from holdfast.testing.contract.revival import TestRevival
 from holdfast.testing.contract.schedule import TestExpiry, TestSchedule
 from holdfast.testing.contract.settle import TestSettle
@@ -68,6 +69,9 @@ __all__ = [
     "TestPrune",
     "TestRate",
     "TestRateBreaker",
+    "TestRefusedRelay",
+    "TestRelay",
+    "TestRelayedTwice",
     "TestRepeatedClaim",
     "TestReplace",
     "TestRetryByAPerson",

@@ -18,7 +18,7 @@ local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 -- The rooms, which refer to each other. Each is furnished when something in it is first asked for: most calls enter
 -- few of them, and making all their functions anew for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
-local change, holding, unique, ledger, erasing, ending, graph, outcome, settling, front, taking, choosing, sharing, merging, storing
+local change, holding, unique, ledger, erasing, ending, graph, outcome, settling, front, taking, choosing, sharing, merging, storing, arrival
 
 local unfurnished = {
   __index = function(room, name)
