@@ -103,10 +103,10 @@ CREATE INDEX lane_queue ON hf.lane (queue, task);
 CREATE TABLE hf.floor (
   one boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one),
   token bigint NOT NULL, -- the last fencing token
-  turn bigint NOT NULL, -- the last turn
   filed xid8 NOT NULL -- every post of an older transaction is filed
 ) WITH (fillfactor = 10);
-INSERT INTO hf.floor (token, turn, filed) VALUES (0, 0, '0');
+INSERT INTO hf.floor (token, filed) VALUES (0, '0');
+CREATE SEQUENCE hf.turns; -- places at the end of a round; gaps are fine
 
 -- What happened elsewhere and concerns the floor, in any number of transactions that never wait for each other.
 -- kind 0: a lane has `n` more ready jobs, none before (due_ms, id); n = 0: it has a timer at due_ms, or is only defined.

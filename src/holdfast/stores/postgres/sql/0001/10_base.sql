@@ -5,15 +5,21 @@
 --   the floor (claim alone) < rows of `running` by id < the graph < rows of `wait` by id < gates by key
 -- A claim that holds the floor waits for nobody: it skips what is locked and says "again".
 
--- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 6 migrating. One of each per schema.
+-- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log. One of each per schema.
 CREATE FUNCTION hf.lock_1(p_which integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock(1751543808 + p_which, 'hf'::regnamespace::oid::bigint::bit(32)::integer);
+  PERFORM pg_advisory_xact_lock(1751543808 + p_which, ('hf.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
 CREATE FUNCTION hf.try_lock_1(p_which integer) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN pg_try_advisory_xact_lock(1751543808 + p_which, 'hf'::regnamespace::oid::bigint::bit(32)::integer);
+  RETURN pg_try_advisory_xact_lock(1751543808 + p_which, ('hf.floor'::regclass::oid::bigint - 2147483648)::integer);
+END $$;
+
+-- The channel that every process of this namespace hears: callers' own transactions say on it that they have posted.
+CREATE FUNCTION hf.channel_1() RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN 'holdfast_' || 'hf.floor'::regclass::oid;
 END $$;
 
 -- The engine's time in ms: the caller's if it names one (tests), else this server's clock, never behind the last token.
@@ -27,26 +33,15 @@ BEGIN
   );
 END $$;
 
--- Where a job is; NULL when it is nowhere.
+-- Where a job is, in one look (it may be moving); NULL when it is nowhere.
 CREATE FUNCTION hf.state_of_1(p_id bytea) RETURNS smallint LANGUAGE plpgsql AS $$
-DECLARE
-  v_state smallint;
 BEGIN
-  SELECT state INTO v_state FROM hf.wait WHERE id = p_id;
-  IF NOT FOUND THEN
-    SELECT 3 INTO v_state FROM hf.running WHERE id = p_id;
-    IF NOT FOUND THEN
-      SELECT state INTO v_state FROM hf.done WHERE id = p_id;
-      IF NOT FOUND THEN
-        -- It may have moved between two looks: only along this way, or back to the beginning of it.
-        SELECT state INTO v_state FROM hf.wait WHERE id = p_id;
-        IF NOT FOUND THEN
-          SELECT 3 INTO v_state FROM hf.running WHERE id = p_id;
-        END IF;
-      END IF;
-    END IF;
-  END IF;
-  RETURN v_state;
+  RETURN (
+    SELECT state FROM hf.wait WHERE id = p_id
+    UNION ALL SELECT 3 FROM hf.running WHERE id = p_id
+    UNION ALL SELECT state FROM hf.done WHERE id = p_id
+    LIMIT 1
+  );
 END $$;
 
 -- A lane that is stored has `p_n` more ready jobs, none before (due, id).
