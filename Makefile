@@ -26,8 +26,13 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 # The servers of the Redis tests: two come as wheels with the dev group, Redis 7 is Debian's or your own.
-.venv/redis-7/.ready: $(READY) tools/redis_7.py
+.venv/redis-7/.ready: $(READY) tools/redis_7.py tools/debian.py
 	@$(BIN)/python tools/redis_7.py
+	@mkdir -p $(@D) && touch $@
+
+# PostgreSQL's: 15 is Debian's or your own, 16 and 18 come as a wheel with the dev group; the pool before them.
+.venv/pgbouncer/.ready: $(READY) tools/pgbouncer.py tools/debian.py
+	@$(BIN)/python tools/pgbouncer.py
 	@mkdir -p $(@D) && touch $@
 
 # The oldest driver that pyproject.toml declares: the tests use it beside the newest, which is in .venv.
@@ -51,7 +56,7 @@ check: $(READY) ## format, lint, types and who may import whom; changes nothing
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
 	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
-tests: $(READY) .venv/redis-7/.ready .venv/hiredis-oldest/.ready ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
+tests: $(READY) .venv/redis-7/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
 	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --ignore tests/chaos
 	@test -z "$(wildcard tests/chaos/test_*.py)" || { echo "tests: chaos, one at a time" && $(BIN)/python -m pytest -q -n 0 tests/chaos; }

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from tests.servers.flavours import ROOT, MissingServer
 from tests.servers.process import fresh_folder
-from tests.servers.servant import servant
+from tests.servers.servant import open_copy, servant
 
 PostgresFlavour = Literal["postgres-15", "postgres-16", "postgres-18"]
 
@@ -63,18 +63,11 @@ def _major(folder: Path) -> str | None:
 
 
 def _within_reach(folder: Path) -> Path:
-    """Where the servant can run these programs: here, or in a copy when a checkout lies below a closed folder."""
-    try:
-        subprocess.run([folder / "postgres", "--version"], capture_output=True, check=True, **servant().credentials())
+    """Where the servant can run these programs: here, or in a copy of the wheel and its libraries."""
+    if servant().reaches(folder / "postgres") or _WHEEL not in folder.parts:
         return folder
-    except PermissionError:
-        if _WHEEL not in folder.parts:
-            raise
-    wheel, copy = folder.parents[1], fresh_folder("hf-programs-")
-    copy.chmod(0o755)
-    shutil.copytree(folder.parent, copy / _WHEEL / folder.parent.name, symlinks=True)
-    shutil.copytree(wheel.with_name(f"{_WHEEL}.libs"), copy / f"{_WHEEL}.libs")  # the programs look for it from theirs
-    return copy / _WHEEL / folder.parent.name / "bin"
+    packages, programs = folder.parents[2], Path(*folder.parts[-3:])
+    return open_copy(packages, str(programs.parent), f"{_WHEEL}.libs") / programs
 
 
 @cache

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import pwd
+import shutil
+import subprocess
 from functools import cache
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import NamedTuple, TypedDict
 
 
@@ -34,6 +38,10 @@ class Servant(NamedTuple):
         os.chown(path, self.uid, self.gid)
         return path
 
+    def reaches(self, program: Path) -> bool:
+        """True when the servant may run this program."""
+        return subprocess.run(["test", "-x", program], check=False, **self.credentials()).returncode == 0
+
 
 @cache
 def servant() -> Servant:
@@ -44,3 +52,14 @@ def servant() -> Servant:
             found = pwd.getpwnam(name)
             return Servant(found.pw_uid, found.pw_gid)
     raise LookupError("we are root, and there is neither a user `postgres` nor a user `nobody` to run the server")
+
+
+def open_copy(folder: Path, *parts: str) -> Path:
+    """A copy of some parts of a folder where everybody may read it: a checkout may lie below a folder that is closed to
+    the servant. It goes when this process ends."""
+    copy = Path(mkdtemp(prefix="hf-copy-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    copy.chmod(0o755)
+    for part in parts:
+        shutil.copytree(folder / part, copy / part, symlinks=True)
+    return copy

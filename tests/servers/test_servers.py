@@ -11,10 +11,12 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
+from psycopg.errors import DuplicatePreparedStatement
 
 from tests.servers.flavours import FLAVOURS, ROOT, Flavour, MissingServer, program
 from tests.servers.fleet import cluster, sentinel, until
 from tests.servers.installations import POSTGRES_FLAVOURS, PostgresFlavour, programs
+from tests.servers.pgbouncer import pooled
 from tests.servers.postgres import fresh_database, own, shared
 from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer, running
@@ -141,8 +143,8 @@ def test_a_postgres_that_is_stopped_sends_its_clients_away_and_needs_no_recovery
 def test_a_frozen_postgres_is_silent_until_it_is_thawed() -> None:
     with own("postgres-16") as server, closing(psycopg.connect(server.url)):
         server.freeze()
-        children = psutil.Process(server.pid).children()
-        assert {process.status() for process in children} == {psutil.STATUS_STOPPED}, "also those with a client"
+        children = psutil.Process(server.pid).children()  # one of them serves a client
+        until("they stand still", lambda: {process.status() for process in children} == {psutil.STATUS_STOPPED})
         with pytest.raises(Unreachable, match="timeout"):
             server.ask("SELECT 1", timeout_s=2)
         server.thaw()
@@ -181,3 +183,40 @@ def test_a_missing_postgres_is_named_with_what_to_do(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("tests.servers.installations._candidates", lambda flavour: iter(()))
     with pytest.raises(MissingServer, match="apt-get install postgresql-15"):
         programs.__wrapped__("postgres-15")
+
+
+# -- PgBouncer
+
+
+def test_a_pool_lends_a_connection_for_a_transaction_and_no_longer() -> None:
+    with pooled(shared("postgres-15"), default_pool_size=1) as pool:
+        assert ("pool_mode", "transaction") in {(row["key"], row["value"]) for row in pool.show("CONFIG")}
+        with closing(psycopg.connect(pool.url)) as first, closing(psycopg.connect(pool.url)) as second:
+            pids = []
+            for line in (first, second, first):
+                pids += line.execute("SELECT pg_backend_pid()").fetchall()
+                line.commit()
+            assert len(set(pids)) == 1, "both use the one connection in turn, and neither waits for the other to leave"
+
+
+def test_a_pool_keeps_prepared_statements_only_where_it_is_told_to() -> None:
+    def prepare_on_two(url: str) -> None:
+        with closing(psycopg.connect(url)) as first, closing(psycopg.connect(url)) as second:
+            for line in (first, second, first):
+                line.execute("SELECT %s + 1", [1], prepare=True)
+                line.commit()
+
+    with pooled(shared("postgres-15"), default_pool_size=1) as pool, pytest.raises(DuplicatePreparedStatement):
+        prepare_on_two(pool.url)
+    with pooled(shared("postgres-15"), default_pool_size=1, prepared=10) as pool:
+        prepare_on_two(pool.url)
+
+
+def test_a_pool_survives_its_server_and_serves_again_when_that_is_back() -> None:
+    with own("postgres-18") as server, pooled(server) as pool:
+        server.kill()
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(pool.url, connect_timeout=2).close()
+        server.start()
+        with closing(psycopg.connect(pool.url)) as line:
+            assert line.execute("SELECT 1").fetchone() == (1,)
