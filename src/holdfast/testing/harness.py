@@ -26,6 +26,32 @@ class Harness(Protocol):
     async def close(self) -> None: ...
 
 
+class Visitor(Protocol):
+    """A caller with a database connection of its own to the store's database, in whatever way its driver has.
+
+    It has a table of its own too, so that a test can see what was committed together.
+    """
+
+    @property
+    def conn(self) -> object:
+        """What it passes to the verbs that join a transaction."""
+
+    async def begin(self) -> None:
+        """Be in a transaction from here on, or with the next statement where the driver begins by itself."""
+
+    async def write(self, name: str) -> None:
+        """Add a row of its own, in that transaction."""
+
+    async def commit(self) -> None: ...
+
+    async def rollback(self) -> None: ...
+
+    async def rows(self) -> list[str]:
+        """Its own rows, in order, when it is in no transaction."""
+
+    async def close(self) -> None: ...
+
+
 class Clock:
     """The time that a test passes to every verb. It starts today, since a few verbs read the engine's own clock."""
 
