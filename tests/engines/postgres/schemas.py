@@ -1,0 +1,54 @@
+"""A schema of a test's own with the engine's tables and functions, asked without the engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from tests.servers.installations import PostgresFlavour
+from tests.servers.postgres import PostgresServer, shared
+
+SQL = Path(__file__).parents[3] / "src/holdfast/stores/postgres/sql/0001"
+
+_numbers = count(1)
+
+
+class Schema:
+    """One namespace on a server; `hf.` in what is asked means it."""
+
+    def __init__(self, server: PostgresServer) -> None:
+        self.server = server
+        self.name = f"rooms{next(_numbers)}"
+        self.line = self.connect(autocommit=True)
+
+    def sql(self, text: str) -> bytes:
+        return text.replace("hf.", f"{self.name}.").replace("'hf'", f"'{self.name}'").encode()
+
+    def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.server.url, autocommit=autocommit)
+
+    def run(self, text: str) -> None:
+        """Statements without values."""
+        self.line.execute(self.sql(text))
+
+    def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        """One statement, committed by itself."""
+        return self.line.execute(self.sql(query), values or None).fetchall()
+
+
+@contextlib.contextmanager
+def fresh_schema(flavour: PostgresFlavour, *, rooms: str) -> Iterator[Schema]:
+    """A schema with the tables and the functions of all rooms up to one, by the number that begins its file's name."""
+    schema = Schema(shared(flavour))
+    with contextlib.closing(schema.line):
+        schema.run(f"CREATE SCHEMA {schema.name}")
+        for file in sorted(SQL.glob("*.sql")):
+            if file.name[:2] <= rooms:
+                schema.run(file.read_text())
+        yield schema
+        schema.run(f"DROP SCHEMA {schema.name} CASCADE")

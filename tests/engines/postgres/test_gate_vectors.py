@@ -1,0 +1,292 @@
+"""The gates of the PostgreSQL functions are those of core: by the shared vectors, and for any history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.core.gate import (
+    FOREVER_MS,
+    BreakerRule,
+    Charge,
+    Gate,
+    GateChange,
+    GateRule,
+    Verdict,
+    admits,
+    apply_change,
+    charge,
+    give_back,
+    is_blank,
+    opens_at_ms,
+    room,
+    tokens,
+)
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
+from tests.engines.postgres.schemas import Schema, fresh_schema
+
+# Runs steps on one gate, storing it after each as a claim would, and answers what it said and how it looks.
+STEPS = """
+CREATE FUNCTION hf.try_steps(p_gate jsonb, p_steps jsonb) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+  v_gate hf.gate := jsonb_populate_record(hf.gate_new_1(p_gate ->> 'key'), p_gate);
+  v_step jsonb;
+  v_now bigint;
+  v_costs integer[];
+  v_passed integer;
+  v_taken record;
+  v_said json;
+  v_answers json[] := '{}';
+BEGIN
+  PERFORM hf.put_gate_1(v_gate, NULL, 0);
+  FOR v_step IN SELECT s FROM jsonb_array_elements(p_steps) AS s LOOP
+    SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
+    v_now := (v_step ->> 1)::bigint;
+    v_said := '[]';
+    IF v_step ->> 0 = 'ask' THEN
+      v_costs := ARRAY(SELECT c::integer FROM jsonb_array_elements_text(v_step -> 2) WITH ORDINALITY AS c (c, n) ORDER BY n);
+      v_passed := hf.gate_admits_1(v_gate, v_costs, v_now);
+      v_taken := hf.gate_charge_1(v_gate, v_costs[1 : v_passed], (v_step ->> 3)::bigint, v_now);
+      v_said := json_build_array(
+        hf.gate_room_1(v_gate, v_now), hf.gate_tokens_1(v_gate, v_now), v_passed, hf.gate_is_blank_1(v_gate, v_now),
+        array_to_json(v_taken.charged), hf.gate_opens_at_1(v_taken.gate, v_now)
+      );
+      v_gate := v_taken.gate;
+    ELSIF v_step ->> 0 = 'end' THEN
+      v_gate := hf.gate_give_back_1(
+        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, (v_step ->> 5)::boolean, v_now, (v_step ->> 6)::bigint
+      );
+    ELSE
+      v_gate := hf.gate_apply_1(v_gate, v_step -> 2, v_now);
+    END IF;
+    PERFORM hf.put_gate_1(v_gate, 1, v_now);
+    v_answers := v_answers || json_build_array(v_said, hf.gate_json_1(v_gate));
+  END LOOP;
+  DELETE FROM hf.gate;
+  RETURN array_to_json(v_answers);
+END $$;
+"""
+
+
+@pytest.fixture(scope="module", params=["postgres-15", "postgres-18"])
+def schema(request: pytest.FixtureRequest) -> Iterator[Schema]:
+    with fresh_schema(request.param, rooms="22") as schema:
+        schema.run(STEPS)
+        yield schema
+
+
+def columns(gate: Gate) -> dict[str, Any]:
+    """The gate as the table's columns name its parts."""
+    row: dict[str, Any] = msgspec.structs.asdict(gate)
+    rule: GateRule = row.pop("rule")
+    pause = row.pop("paused")
+    row |= {name: value for name, value in msgspec.structs.asdict(rule).items() if name != "breaker"}
+    if rule.breaker is not None:
+        row |= {f"breaker_{name}": value for name, value in msgspec.structs.asdict(rule.breaker).items()}
+    if pause is not None:
+        row |= {f"paused_{name}": value for name, value in msgspec.structs.asdict(pause).items()}
+    return row
+
+
+def json_of(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def run_steps(schema: Schema, gate: Gate, steps: list[Any]) -> list[tuple[Any, Gate]]:
+    """What the server's gate answers to each step, and what it is after it."""
+    [(answer,)] = schema.ask("SELECT hf.try_steps(%s, %s)", json_of(columns(gate)), json_of(steps))
+    return msgspec.json.decode(answer, type=list[tuple[Any, Gate]])
+
+
+class Story:
+    """One gate of core, and the steps that are to be taken again on the server."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.first = self.gate = gate
+        self.jobs: list[tuple[int, int, Charge | None]] = []  # (token, when, what it was charged)
+        self.steps: list[Any] = []
+        self.expected: list[tuple[Any, Gate]] = []
+
+    def ask(self, at_ms: int, costs: tuple[int, ...]) -> None:
+        token, count = at_ms * 2048 + len(self.steps), admits(self.gate, list(costs), at_ms)
+        said: list[Any] = [room(self.gate, at_ms), tokens(self.gate, at_ms), count, is_blank(self.gate, at_ms)]
+        self.gate, charges = charge(self.gate, list(costs[:count]), token, at_ms)
+        self.jobs += [(token, at_ms, charges[n] if charges else None) for n in range(count)]
+        said += [[[c.gate, c.slot, c.cost, c.probe] for c in charges], opens_at_ms(self.gate, at_ms)]
+        self._note(["ask", at_ms, costs, token], said)
+
+    def end(self, step: End) -> None:
+        token, charged_at_ms, taken = self.jobs[step.job]
+        if taken is None:
+            return
+        self.gate = give_back(
+            self.gate,
+            taken,
+            token=token,
+            verdict=step.verdict,
+            unstarted=step.unstarted,
+            now_ms=step.at_ms,
+            charged_at_ms=charged_at_ms,
+        )
+        self._note(["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms], [])
+
+    def change(self, step: Change) -> None:
+        self.gate = apply_change(self.gate, step.change, step.at_ms)
+        self._note(["change", step.at_ms, step.change], [])
+
+    def _note(self, step: list[Any], said: list[Any]) -> None:
+        self.steps.append(step)
+        self.expected.append((said, self.gate))
+
+    def check(self, schema: Schema) -> None:
+        found = run_steps(schema, self.first, self.steps)
+        for step, (said, gate), (expected, after) in zip(self.steps, found, self.expected, strict=True):
+            assert said == expected, step
+            assert gate == after, step
+
+
+@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+def test_the_vectors(schema: Schema, vector: Vector) -> None:
+    story, admitted = Story(Gate(vector.rule)), []
+    for step in vector.steps:
+        match step:
+            case Ask():
+                story.ask(step.at_ms, step.costs)
+                admitted.append((step, len(story.steps) - 1))
+            case End():
+                story.end(step)
+            case Change():
+                story.change(step)
+    found = run_steps(schema, story.first, story.steps)
+    for ask, number in admitted:
+        _, _, count, _, charges, opens = found[number][0]
+        assert count == ask.admitted, ask
+        assert any(probe for _, _, _, probe in charges) == ask.probe, ask
+        if count < len(ask.costs):
+            assert opens == ask.opens_at_ms, ask
+    story.check(schema)
+
+
+def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+COSTS = st.lists(st.integers(0, 9), max_size=6).map(tuple) | st.integers(0, 6).map(lambda count: (1,) * count)
+WAITS = st.integers(0, 5) | st.integers(0, 3_000) | st.just(600_000)
+RATES = st.sampled_from([0.0, 1.0, 0.5, 0.1, 0.07, 1 / 3, 2 / 3, 0.1 + 0.2]) | st.floats(0, 1)
+BREAKERS = st.builds(
+    BreakerRule,
+    failures=st.integers(0, 5),
+    within_ms=st.sampled_from([0, 1, 1_000, 60_000]),
+    cooldown_ms=st.sampled_from([100, 60_000]),
+    probe_after_ms=st.sampled_from([10, 60_000]),
+    rate=some(RATES),
+    min_calls=st.integers(0, 6) | st.just(20),
+)
+RULES = st.builds(
+    GateRule,
+    st.just("limit:k"),
+    concurrency=some(st.integers(0, 5) | st.just(1 << 40)),
+    interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000) | st.just(366 * 86_400 * 1_000_000)),
+    burst=st.integers(1, 20) | st.just(100_000),
+    breaker=some(BREAKERS),
+    learns=st.booleans(),
+)
+INSTANTS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(FOREVER_MS)
+GATES = st.builds(
+    Gate,
+    RULES,
+    declared=st.booleans(),
+    paused=st.sampled_from([None, None, None, PAUSE]),
+    draining=st.booleans(),
+    used=st.integers(0, 6),
+    full_at_us=st.just(0) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000),
+    held_until_ms=INSTANTS,
+    failed_at_ms=st.lists(st.integers(T0 - 3_000, T0), max_size=4).map(lambda at: tuple(sorted(at))),
+    calls=st.just((0, 0, 0, 0))
+    | st.tuples(
+        st.integers(T0 // 500 - 2, T0 // 500 + 1),
+        st.integers(0, 9) | st.integers(0, 1 << 24),
+        st.integers(0, 9) | st.integers(0, 1 << 22),
+        st.integers(0, 1 << 44),
+    ),
+    open_until_ms=INSTANTS,
+    probe_token=st.sampled_from([0, 0, T0 * 2048]),
+    opened=st.integers(0, 1 << 33),
+)
+VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
+MILLISECONDS = st.sampled_from([0, 10, 5_000, FOREVER_MS])
+CHANGES = st.builds(
+    GateChange,
+    st.just("limit:k"),
+    rule=some(RULES),
+    declared=st.booleans(),
+    clear=st.booleans(),
+    pause=st.sampled_from([None, None, PAUSE]),
+    resume=st.booleans(),
+    drain=some(st.booleans()),
+    hold_ms=some(st.sampled_from([0, 10, 5_000])),
+    trip_ms=some(MILLISECONDS),
+    reset=st.booleans(),
+)
+
+
+@given(st.data())
+def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObject) -> None:
+    story, now_ms = Story(data.draw(GATES)), T0
+    for _ in range(data.draw(st.integers(1, 20))):
+        now_ms += data.draw(WAITS)
+        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", "change"]))
+        if what == "ask":
+            story.ask(now_ms, data.draw(COSTS))
+        elif what == "change":
+            story.change(Change(now_ms, data.draw(CHANGES)))
+        elif story.jobs:
+            job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
+            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans())))
+    story.check(schema)
+
+
+@given(RATES, st.integers(1, 1 << 24), st.integers(-2, 2))
+def test_a_share_is_compared_as_core_compares_it(schema: Schema, rate: float, all_calls: int, beside: int) -> None:
+    failures = min(all_calls, max(1, round(rate * all_calls) + beside))
+    window = T0 // 500
+    rule = GateRule("limit:k", breaker=BreakerRule(within_ms=1_000, rate=rate, min_calls=1))
+    story = Story(Gate(rule, calls=(window, all_calls - 1, failures - 1, 0)))
+    story.jobs.append((1, T0, Charge("limit:k")))
+    story.end(End(T0, 0, "failed"))
+    story.check(schema)
+
+
+def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(schema: Schema) -> None:
+    change = GateChange("queue:q", drain=True)
+    [(stored,)] = schema.ask("SELECT hf.gate_json_1(hf.gate_apply_1(NULL, %s, %s))::text", json_of(change), T0)
+    assert msgspec.json.decode(stored, type=Gate) == apply_change(None, change, T0)
+
+
+def test_a_change_may_leave_out_what_it_does_not_mean(schema: Schema) -> None:
+    change = '{"key": "limit:k", "rule": {"key": "limit:k", "breaker": {}}}'
+    [(stored,)] = schema.ask("SELECT hf.gate_json_1(hf.gate_apply_1(NULL, %s, %s))::text", change, T0)
+    rule = GateRule("limit:k", breaker=BreakerRule())
+    assert msgspec.json.decode(stored, type=Gate) == Gate(rule, declared=False)
+
+
+@pytest.mark.parametrize("cost", [1, 2**31 - 1])
+def test_a_wild_rule_stops_nobody_who_claims(schema: Schema, cost: int) -> None:
+    gate = Gate(GateRule("limit:k", interval_us=1 << 62, burst=1 << 62))
+    steps: list[Any] = [["ask", T0, [cost] * 3, 1], ["ask", T0, [cost] * 3, 1]]
+    steps.append(["end", T0, ["limit:k", False, cost, False], 1, "neutral", True, T0])
+    for said, after in run_steps(schema, gate, steps):
+        assert not said or said[2] == 3
+        assert after.full_at_us < 1 << 63
+
+
+def test_a_row_of_defaults_is_a_new_gate(schema: Schema) -> None:
+    schema.run("INSERT INTO hf.gate (key) VALUES ('k')")
+    found = schema.ask("DELETE FROM hf.gate AS g WHERE key = 'k' RETURNING g IS NOT DISTINCT FROM hf.gate_new_1('k')")
+    assert found == [(True,)]
