@@ -12,7 +12,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.state import State
 from holdfast.core.view import Control, Entry, Query, Term
 from holdfast.stores.redis import RedisStore, shelf
-from holdfast.stores.redis.find import CANDIDATES
+from holdfast.stores.search import CANDIDATES
 from holdfast.testing.bench import Bench
 from tests.contract.harnesses import RedisNamespace
 

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.core.errors import InvalidOption
 from holdfast.core.state import STATES, State
 from holdfast.core.view import AttemptView, JobView, Page, Query
-from holdfast.stores.redis.candidates import SLOTS, Candidate, Walk, chunks, name_of, slots, walk
+from holdfast.stores.match import needs_args, needs_clock, queue_of
+from holdfast.stores.redis.candidates import SLOTS, Walk, chunks, name_of, slots, walk
 from holdfast.stores.redis.known import Known
-from holdfast.stores.redis.match import match_of, needs_args, needs_clock, queue_of
 from holdfast.stores.redis.record import notes_of
 from holdfast.stores.redis.scripts import script
 from holdfast.stores.redis.view import Parts, view_of
+from holdfast.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, read_cursor
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
 
-CANDIDATES: Final = 10_000  # jobs that one page may look at
-RESOLVE: Final = 1_000_000  # ids that the end of one is looked for among
 AT_ONCE: Final = 512  # jobs that are read in one step
 AT_ONCE_WHOLE: Final = 64  # with arguments and results, each of which may be large
 WHOLE: Final = "ahrn"
@@ -72,8 +69,8 @@ def _attempt(
 
 async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
     """Up to three ids that end in `suffix`, newest first."""
-    plain = suffix.replace("-", "").lower()
-    if not plain or any(c not in "0123456789abcdef" for c in plain) or len(plain) > 32:
+    plain = hex_suffix(suffix)
+    if plain is None:
         return []
     if len(plain) == 32:
         raw = bytes.fromhex(plain)
@@ -97,65 +94,28 @@ async def find(route: Route, key: bytes, known: Known, query: Query, now_ms: int
     if now_ms is None:
         seconds, micros = await route.call("find", "TIME") if needs_clock(query.terms) else (0, 0)
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-    search = _Search(query, now_ms)
-    way = Walk(route, key[:-1], query.newest_first, search.after, batch=max(64, min(AT_ONCE, query.limit + 1)))
+    index = name_of(query.states)
+    search: Search[bytes] = Search(query, index, now_ms)
+    after = None if query.cursor is None else _read_cursor(query.cursor, index)
+    way = Walk(route, key[:-1], query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
     what = "a" if needs_args(query.terms) else ""
     looked, last = 0, b""
     async for batch in walk(query.states, queue_of(query.terms), way):
         some = batch[: CANDIDATES - looked]
         looked, last = looked + len(some), some[-1][0]
         found = await views(route, key, known, [id for _, id in some], what=what, verb="find")
-        search.take(some, found)
+        search.take(zip((position for position, _ in some), found, strict=True))
         if search.full or looked >= CANDIDATES:
             break
-    whole = await views(route, key, known, [id for _, id in search.found[: query.limit]], verb="find")
-    # Between the two looks a job may have gone, or gone on: the page shows what is true by now.
-    jobs = tuple(job for job in whole if job is not None and search.wants(job))
-    if search.full:
-        return Page(jobs, search.cursor(search.found[query.limit - 1][0] if query.limit else last), complete=True)
-    complete = looked < CANDIDATES
-    return Page(jobs, None if complete else search.cursor(last), complete=complete)
+    whole = await views(route, key, known, search.ids, verb="find")
+    return search.page(whole, last if search.full or looked >= CANDIDATES else None)
 
 
-class _Search:
-    """What a query wants, and what of it was found."""
-
-    def __init__(self, query: Query, now_ms: int) -> None:
-        self.found: list[Candidate] = []
-        self._limit = query.limit
-        self._states = query.states
-        self._name = name_of(query.states)
-        self._match = match_of(query.terms, now_ms)
-        self._seen: set[bytes] = set()
-        self.after = None if query.cursor is None else self._read_cursor(query.cursor)
-
-    @property
-    def full(self) -> bool:
-        """True when there is more than fits on the page."""
-        return len(self.found) > self._limit
-
-    def wants(self, job: JobView) -> bool:
-        return (self._states is None or job.state in self._states) and self._match(job)
-
-    def take(self, candidates: Sequence[Candidate], jobs: Sequence[JobView | None]) -> None:
-        for candidate, job in zip(candidates, jobs, strict=True):
-            if job is not None and job.id not in self._seen and self.wants(job):
-                self._seen.add(job.id)
-                self.found.append(candidate)
-                if self.full:
-                    return
-
-    def cursor(self, position: bytes) -> str:
-        return base64.urlsafe_b64encode(msgspec.msgpack.encode((self._name, position))).decode()
-
-    def _read_cursor(self, cursor: str) -> bytes:
-        try:
-            name, position = msgspec.msgpack.decode(base64.urlsafe_b64decode(cursor), type=tuple[str, bytes])
-        except (ValueError, msgspec.DecodeError) as error:
-            raise InvalidOption(f"{cursor!r} is not a cursor", fix="pass the cursor of the page before") from error
-        if name != self._name or len(position) != _POSITIONS[name]:
-            raise InvalidOption("the cursor belongs to another query", fix="pass the cursor of the page before")
-        return position
+def _read_cursor(cursor: str, index: str) -> bytes:
+    position = read_cursor(cursor, index, bytes)
+    if len(position) != _POSITIONS[index]:
+        raise foreign_cursor()
+    return position
 
 
 # How long the positions of an index are.

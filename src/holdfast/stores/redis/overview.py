@@ -8,9 +8,8 @@ import msgspec
 
 from holdfast.core.gate import Gate
 from holdfast.core.job import Lane
-from holdfast.core.lease import Serves
-from holdfast.core.state import STATES, State
 from holdfast.core.view import CauseView, Counts, QueueView, Standing
+from holdfast.stores.overview import AHEAD, counts_of, queue_views, standing_of
 from holdfast.stores.redis import sessions
 from holdfast.stores.redis.find import views
 from holdfast.stores.redis.gates import gate_or_shut, gates
@@ -21,10 +20,6 @@ if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
 
 AT_ONCE: Final = 100  # queues that one script looks at
-AHEAD: Final = 1_000  # how far a job's place in its lane is counted
-
-# Counters beyond the seven states: sums that only grow.
-ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
 
 _decode_cause = msgspec.msgpack.Decoder(tuple[int, str, str, int, int, str]).decode
 
@@ -46,22 +41,9 @@ def _cause(field: bytes, value: bytes) -> CauseView:
 async def count(route: Route, key: bytes, verb: str = "count") -> Counts:
     """All counters."""
     flat: list[bytes] = await route.call(verb, "HGETALL", key[:-1] + b"n")
-    now: dict[tuple[str, str, State], int] = {}
-    sums: dict[int, int] = {}
-    for field, value in zip(flat[::2], flat[1::2], strict=True):
-        queue, task, what = field.decode().rsplit("\0", 2)
-        if int(what) < len(STATES):
-            now[queue, task, STATES[int(what)]] = int(value)
-        else:
-            sums[int(what)] = int(value)
-    return Counts(
-        now=now,
-        enqueued=sums.get(ENQUEUED, 0),
-        succeeded=sums.get(EVER_SUCCEEDED, 0),
-        cancelled=sums.get(EVER_CANCELLED, 0),
-        discarded=sums.get(DISCARDED, 0),
-        lost=sums.get(EVER_LOST, 0),
-        stale=sums.get(STALE, 0),
+    fields = (field.decode().rsplit("\0", 2) for field in flat[::2])
+    return counts_of(
+        (queue, task, int(what), int(value)) for (queue, task, what), value in zip(fields, flat[1::2], strict=True)
     )
 
 
@@ -73,13 +55,7 @@ async def queues(route: Route, key: bytes) -> list[QueueView]:
         part = stored[start : start + AT_ONCE]
         instants: list[Any] = await route.script("queues", script("queues"), key, ("", *part))
         oldest.update(zip((name.decode() for name in part), instants, strict=True))
-    counts: dict[str, dict[State, int]] = {name: {} for name in oldest}
-    for (name, _, state), number in (await count(route, key, "queues")).now.items():
-        of = counts.setdefault(name, {})
-        of[state] = of.get(state, 0) + number
-    ruled = {gate.key.removeprefix("queue:"): gate for gate in await gates(route, key, "queue:")}
-    names = sorted(counts.keys() | ruled.keys())
-    return [QueueView(name, counts.get(name, {}), oldest.get(name), ruled.get(name)) for name in names]
+    return queue_views(oldest, await count(route, key, "queues"), await gates(route, key, "queue:"))
 
 
 async def standing(route: Route, key: bytes, known: Known, id: bytes, now_ms: int | None) -> Standing | None:
@@ -90,18 +66,13 @@ async def standing(route: Route, key: bytes, known: Known, id: bytes, now_ms: in
     if job is None or facts is None:
         return None
     lane_state, ahead, *parents = facts
-    lane = job.lane
-    live = [each.serves for each in await sessions.view(route, key)]
-    return Standing(
-        view=job,
-        lane_state="idle" if lane_state is None else "active" if lane_state == b"a" else "waiting",
-        gates=await _gates_of(route, key, lane),
-        ahead=ahead if job.state is State.ready else 0,
-        ahead_capped=ahead >= AHEAD,
-        parents=tuple((parent, STATES[code]) for parent, code in zip(parents[::2], parents[1::2], strict=True)),
-        able=sum(serves.can(lane.queue, lane.task, lane.needs) for serves in live),
-        able_without_needs=sum(_lacks_needs(serves, lane) for serves in live),
-        knows_task=sum(serves.tasks is None or lane.task in serves.tasks for serves in live),
+    return standing_of(
+        job,
+        "idle" if lane_state is None else "active" if lane_state == b"a" else "waiting",
+        ahead,
+        zip(parents[::2], parents[1::2], strict=True),
+        await _gates_of(route, key, job.lane),
+        [each.serves for each in await sessions.view(route, key)],
     )
 
 
@@ -110,7 +81,3 @@ async def _gates_of(route: Route, key: bytes, lane: Lane) -> tuple[Gate, ...]:
     names = (*lane.class_gates, *lane.lane_gates)
     bodies: list[Any] = await route.call("standing", "HMGET", key[:-1] + b"g", *names)
     return tuple(gate_or_shut(name, body) for name, body in zip(names, bodies, strict=True) if body is not None)
-
-
-def _lacks_needs(serves: Serves, lane: Lane) -> bool:
-    return serves.can(lane.queue, lane.task, ()) and not serves.can(lane.queue, lane.task, lane.needs)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,8 +9,8 @@ import msgspec
 
 from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import id_bytes
-from holdfast.core.job import PRIORITIES, Lane, Policy
-from holdfast.core.lease import Note, Serves
+from holdfast.core.job import PRIORITIES, Policy
+from holdfast.core.lease import Note
 from holdfast.core.state import STATES, State
 from holdfast.core.view import (
     AttemptView,
@@ -24,22 +23,15 @@ from holdfast.core.view import (
     Standing,
     Term,
 )
+from holdfast.stores.overview import AHEAD, counts_of, queue_views, standing_of
 from holdfast.stores.packed import Extra, extra_or_none
+from holdfast.stores.search import CANDIDATES, RESOLVE, hex_suffix, read_cursor, write_cursor
 from holdfast.stores.sqlite import sessions
 from holdfast.stores.sqlite.tx import (
     CANCELLING,
-    DISCARDED,
-    ENQUEUED,
-    EVER_CANCELLED,
-    EVER_LOST,
-    EVER_SUCCEEDED,
     NOTES,
-    STALE,
     Tx,
 )
-
-CANDIDATES: Final = 10_000  # rows that one page may look at
-AHEAD: Final = 1_000  # how far a job's place in its lane is counted
 
 # State → (order of its own index, index). A page of one state follows it; any other mix follows the ids.
 INDEXES: Final = {
@@ -125,7 +117,7 @@ def find(tx: Tx, query: Query) -> Page:
     keys, index, where, args = _source(query)
     direction, past = ("DESC", "<") if query.newest_first else ("ASC", ">")
     if query.cursor is not None:
-        values = _read_cursor(query.cursor, len(keys))
+        values = read_cursor(query.cursor, index, list[int | bytes])
         marks = ",".join("?" * len(values))
         where.append(f"({', '.join(keys)}) {past} ({marks})")
         args += values
@@ -148,13 +140,13 @@ def find(tx: Tx, query: Query) -> Page:
     width = len(keys)
     jobs = tuple(view(tx, row[:-width]) for row in rows[: query.limit])
     if len(rows) > query.limit:
-        return Page(jobs, _write_cursor(rows[query.limit - 1][-width:]), complete=True)
+        return Page(jobs, write_cursor(index, rows[query.limit - 1][-width:]), complete=True)
     last = tx.conn.execute(
         f"SELECT {', '.join(keys)} FROM {table} WHERE {' AND '.join(where) or '1'} ORDER BY {order} "
         f"LIMIT 1 OFFSET {CANDIDATES - 1}",
         args[: len(args) - sum(len(_condition(t, tx.now_ms)[1]) for t in query.terms)],
     ).fetchone()
-    return Page(jobs, None if last is None else _write_cursor(last), complete=last is None)
+    return Page(jobs, None if last is None else write_cursor(index, last), complete=last is None)
 
 
 def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any]]:
@@ -214,29 +206,15 @@ def _glob(value: str) -> str:
     return value.replace("[", "[[]").replace("?", "[?]")
 
 
-def _write_cursor(values: Sequence[Any]) -> str:
-    return base64.urlsafe_b64encode(msgspec.msgpack.encode(list(values))).decode()
-
-
-def _read_cursor(cursor: str, width: int) -> list[Any]:
-    try:
-        values: list[Any] = msgspec.msgpack.decode(base64.urlsafe_b64decode(cursor), type=list[int | bytes])
-    except (ValueError, msgspec.DecodeError) as error:
-        raise InvalidOption(f"{cursor!r} is not a cursor", fix="pass the cursor of the page before") from error
-    if len(values) != width:
-        raise InvalidOption("the cursor belongs to another query", fix="pass the cursor of the page before")
-    return values
-
-
 def resolve(tx: Tx, suffix: str) -> list[bytes]:
     """Up to three ids that end in `suffix`, among the newest and the waiting."""
-    plain = suffix.replace("-", "").lower()
-    if not plain or any(c not in "0123456789abcdef" for c in plain) or len(plain) > 32:
+    plain = hex_suffix(suffix)
+    if plain is None:
         return []
     if len(plain) == 32:
         raw = bytes.fromhex(plain)
         return [raw] if tx.row("job_state", (raw,)) is not None else []
-    return [id for (id,) in tx.rows("by_suffix", (f"%{plain}", 1_000_000))]
+    return [id for (id,) in tx.rows("by_suffix", (f"%{plain}", RESOLVE))]
 
 
 def attempts(tx: Tx, id: bytes) -> list[AttemptView]:
@@ -251,35 +229,13 @@ def causes(tx: Tx, queue: str | None, limit: int) -> list[CauseView]:
 
 def count(tx: Tx) -> Counts:
     """All counters."""
-    now: dict[tuple[str, str, State], int] = {}
-    sums = {}
-    for queue, task, what, n in tx.rows("counts"):
-        if what < len(STATES):
-            now[queue, task, STATES[what]] = n
-        else:
-            sums[what] = n
-    return Counts(
-        now=now,
-        enqueued=sums.get(ENQUEUED, 0),
-        succeeded=sums.get(EVER_SUCCEEDED, 0),
-        cancelled=sums.get(EVER_CANCELLED, 0),
-        discarded=sums.get(DISCARDED, 0),
-        lost=sums.get(EVER_LOST, 0),
-        stale=sums.get(STALE, 0),
-    )
+    return counts_of(tx.rows("counts"))
 
 
 def queues(tx: Tx) -> list[QueueView]:
     """Every queue, by name."""
-    counts: dict[str, dict[State, int]] = {queue: {} for (queue,) in tx.rows("queue_names")}
-    for (queue, _, state), n in count(tx).now.items():
-        of = counts.setdefault(queue, {})
-        of[state] = of.get(state, 0) + n
-    gates = {gate.key.removeprefix("queue:"): gate for gate in sessions.gates(tx, "queue:")}
-    names = sorted(counts.keys() | gates.keys())
-    return [
-        QueueView(name, counts.get(name, {}), tx.row("oldest_ready", (name,))[0], gates.get(name)) for name in names
-    ]
+    oldest = {name: tx.row("oldest_ready", (name,))[0] for (name,) in tx.rows("queue_names")}
+    return queue_views(oldest, count(tx), sessions.gates(tx, "queue:"))
 
 
 def standing(tx: Tx, id: bytes) -> Standing | None:
@@ -289,21 +245,11 @@ def standing(tx: Tx, id: bytes) -> Standing | None:
         return None
     lane = job.lane
     row = tx.row("lane_state", (lane.id,))
-    ahead = tx.row("ahead", (lane.id, job.due_at_ms, id, AHEAD))[0] if job.state is State.ready else 0
-    gates = [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := tx.gate(key)) is not None]
-    live = [each.serves for each in sessions.view(tx)]
-    return Standing(
-        view=job,
-        lane_state=("idle", "active", "waiting")[0 if row is None else row[0]],
-        gates=tuple(gates),
-        ahead=ahead,
-        ahead_capped=ahead >= AHEAD,
-        parents=tuple((p, STATES[s]) for p, s in tx.rows("open_parents", (id,)) if s is not None),
-        able=sum(serves.can(lane.queue, lane.task, lane.needs) for serves in live),
-        able_without_needs=sum(_lacks_needs(serves, lane) for serves in live),
-        knows_task=sum(serves.tasks is None or lane.task in serves.tasks for serves in live),
+    return standing_of(
+        job,
+        ("idle", "active", "waiting")[0 if row is None else row[0]],
+        tx.row("ahead", (lane.id, job.due_at_ms, id, AHEAD))[0],
+        [(parent, code) for parent, code in tx.rows("open_parents", (id,)) if code is not None],
+        [gate for key in (*lane.class_gates, *lane.lane_gates) if (gate := tx.gate(key)) is not None],
+        [each.serves for each in sessions.view(tx)],
     )
-
-
-def _lacks_needs(serves: Serves, lane: Lane) -> bool:
-    return serves.can(lane.queue, lane.task, ()) and not serves.can(lane.queue, lane.task, lane.needs)

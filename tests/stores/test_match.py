@@ -1,4 +1,4 @@
-"""Terms mean on Redis what they mean on SQLite: the same jobs, asked the same question, give the same answer."""
+"""Terms mean on every engine what they mean on SQLite: the same jobs, asked the same question, the same answer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Query, Term
-from holdfast.stores.redis.match import match_of, queue_of
+from holdfast.stores.match import match_of, queue_of
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
