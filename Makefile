@@ -1,5 +1,6 @@
 # Every target makes what it needs (.venv first) and says in one line what it does.
-# Needs Python 3.11 or newer, make and a C compiler; PYTHON=python3.12 chooses another interpreter.
+# Needs Python 3.11 or newer, make and a C compiler, and PostgreSQL 15 for the tests; PYTHON=python3.12 chooses another
+# interpreter.
 
 PYTHON ?= python3
 BIN := .venv/bin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from tests.servers.flavours import FLAVOURS, ROOT, Flavour, MissingServer, progr
 from tests.servers.fleet import cluster, sentinel, until
 from tests.servers.installations import POSTGRES_FLAVOURS, PostgresFlavour, programs
 from tests.servers.pgbouncer import pooled
-from tests.servers.postgres import fresh_database, own, shared
+from tests.servers.postgres import PostgresServer, fresh_database, own, shared
 from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer, running
 
@@ -173,10 +174,17 @@ server = PostgresServer("postgres-18").start()
 print(server.pid, server.folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    answer = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "HOLDFAST_TEST_POSTGRES_18": str(programs("postgres-18"))}
+    command = [sys.executable, "-c", code]
+    answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     pid, folder = answer.stdout.split()
     until("its processes are gone", lambda: not psutil.pid_exists(int(pid)), within_s=5)
     shutil.rmtree(folder)
+
+
+def test_a_postgres_that_does_not_start_says_why() -> None:
+    with pytest.raises(Unreachable, match='invalid value for parameter "shared_buffers": "none"'):
+        PostgresServer("postgres-16", settings={"shared_buffers": "none"}).start()
 
 
 def test_a_missing_postgres_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
