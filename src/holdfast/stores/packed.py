@@ -23,6 +23,7 @@ class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
 
 
 PLAIN = Extra()
+UNREADABLE = Extra(tags=("undecodable",))  # how a spoilt record shows itself
 
 encode_extra = msgspec.msgpack.Encoder().encode
 decode_extra = msgspec.msgpack.Decoder(Extra).decode

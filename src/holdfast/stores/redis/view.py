@@ -11,7 +11,7 @@ from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Note
 from holdfast.core.state import STATES, State
 from holdfast.core.view import JobView
-from holdfast.stores.packed import Extra
+from holdfast.stores.packed import UNREADABLE
 from holdfast.stores.redis.record import (
     BODY,
     CANCELLING,
@@ -24,7 +24,6 @@ from holdfast.stores.redis.record import (
     parts_of,
 )
 
-UNREADABLE: Final = Extra(tags=("undecodable",))  # how a spoilt record shows itself
 NOWHERE: Final = Lane("", "")  # the lane of a record that names none
 _HOLD: Final = struct.Struct(">BHIHI")  # token (7 bytes), instant of the claim (6)
 

@@ -24,7 +24,7 @@ from holdfast.core.view import (
     Term,
 )
 from holdfast.stores.overview import AHEAD, counts_of, queue_views, standing_of
-from holdfast.stores.packed import Extra, extra_or_none
+from holdfast.stores.packed import UNREADABLE, extra_or_none
 from holdfast.stores.search import CANDIDATES, RESOLVE, hex_suffix, read_cursor, write_cursor
 from holdfast.stores.sqlite import sessions
 from holdfast.stores.sqlite.tx import (
@@ -46,8 +46,6 @@ INDEXES: Final = {
 
 COLUMNS: Final = """j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
 j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, j.policy, coalesce(j.args, b.args), j.extra"""
-
-UNREADABLE: Final = Extra(tags=("undecodable",))  # how a spoilt record shows itself
 
 TEXT: Final = {
     "queue": "l.queue",

@@ -47,6 +47,10 @@ SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_at integer := 16 - length(p_end); -- where the end begins, counted from 0
 BEGIN
+  IF v_at = 0 THEN
+    RETURN QUERY SELECT j.id FROM hf.job AS j WHERE j.id = p_end;
+    RETURN;
+  END IF;
   RETURN QUERY
   SELECT newest.id FROM (SELECT j.id FROM hf.job AS j ORDER BY j.id DESC LIMIT p_look) AS newest
   WHERE length(newest.id) = 16 AND substring(newest.id FROM v_at + 1) = p_end

@@ -127,11 +127,12 @@ BEGIN
 END $$;
 
 -- Where a job stands: its lane (0 idle, 1 active, 2 waiting at a gate), ready jobs before it, counted up to `p_ahead`,
--- parents that are stored and not satisfied, and what each live session serves. A lane that has ready jobs is active
+-- parents that are stored and not satisfied, the gates of these keys, and what each live session serves. A lane that has ready jobs is active
 -- from when they are posted.
 CREATE FUNCTION hf.standing_1(
-  p_id bytea, p_lane bigint, p_due bigint, p_ahead integer, p_posts integer, p_now bigint,
-  OUT lane_state smallint, OUT ahead integer, OUT parents bytea[], OUT parent_states smallint[], OUT serves bytea[]
+  p_id bytea, p_lane bigint, p_due bigint, p_gates text[], p_ahead integer, p_posts integer, p_now bigint,
+  OUT lane_state smallint, OUT ahead integer, OUT parents bytea[], OUT parent_states smallint[], OUT gates text,
+  OUT serves bytea[]
 ) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -158,5 +159,7 @@ BEGIN
       SELECT o.state FROM hf.done AS o WHERE o.id = d.parent
     ) AS p WHERE d.child = p_id AND NOT d.done ORDER BY d.parent
   ) AS x;
+  SELECT json_agg(hf.gate_json_1(g) ORDER BY array_position(p_gates, g.key)) INTO gates FROM hf.gate AS g
+  WHERE g.key = ANY (p_gates);
   SELECT array_agg(s.serves) INTO serves FROM hf.session AS s WHERE s.deadline_ms > v_now;
 END $$;
