@@ -1,0 +1,197 @@
+-- Promise: a claim is shared between queues, then between the members of each: round robin with weights, FIFO within a
+-- member. Inputs: hf.taking and candidates of one priority. The caller holds lock 1. Relies on the primary key of turn.
+
+-- How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that.
+CREATE FUNCTION hf.scarce_1(t hf.taking, p_candidates hf.candidate[], p_count integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_most bigint;
+  v_least bigint;
+BEGIN
+  SELECT max(r.room), min(r.room) INTO v_most, v_least FROM (
+    SELECT least(g.free, CASE WHEN l.limited OR g.must THEN t.slots END) AS room
+    FROM (SELECT DISTINCT ON (c.class) c.lane FROM unnest(p_candidates) AS c ORDER BY c.class) AS k
+    JOIN hf.lane AS l ON l.id = k.lane CROSS JOIN LATERAL (
+      SELECT coalesce(min(hf.gate_room_1(g, t.now)), 1 << 30) AS free,
+        coalesce(bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL), false) AS must
+      FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
+    ) AS g
+  ) AS r;
+  RETURN CASE WHEN v_most < p_count THEN greatest(1, least(p_count, v_least)) ELSE p_count END;
+END $$;
+
+-- Whose turn it is: those who take part, the longest not served first, with what is left of their turns.
+CREATE FUNCTION hf.turns_1(p_ids bigint[], OUT ids bigint[], OUT lefts integer[], OUT weights integer[]) LANGUAGE plpgsql AS $$
+BEGIN
+  SELECT array_agg(p.id ORDER BY k.turn NULLS LAST, p.id), array_agg(greatest(1, coalesce(k.left_n, 1)) ORDER BY k.turn NULLS LAST, p.id),
+    array_agg(greatest(1, coalesce(k.weight, 1)) ORDER BY k.turn NULLS LAST, p.id)
+  INTO ids, lefts, weights FROM unnest(p_ids) AS p (id) LEFT JOIN hf.turn AS k ON k.id = p.id;
+END $$;
+
+-- Those who were served take their new places.
+CREATE FUNCTION hf.advance_1(p_ids bigint[], p_lefts integer[], p_weights integer[], p_served integer[], p_seats boolean)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_each record;
+  v_turn bigint;
+BEGIN
+  FOR v_each IN
+    SELECT e.* FROM hf.places_1(p_ids, p_lefts, p_weights, p_served) AS p
+    CROSS JOIN LATERAL unnest(p.members, p.lefts, p.moves) AS e (id, left_n, moves)
+  LOOP
+    IF v_each.moves THEN
+      v_turn := nextval('hf.turns');
+      UPDATE hf.turn SET left_n = v_each.left_n, turn = v_turn WHERE id = v_each.id;
+      IF p_seats THEN
+        UPDATE hf.seat SET turn = v_turn WHERE member = v_each.id;
+      END IF;
+    ELSE
+      UPDATE hf.turn SET left_n = v_each.left_n WHERE id = v_each.id;
+    END IF;
+  END LOOP;
+END $$;
+
+-- How many jobs each of several lanes gives to the first `p_count` of all, in order of (due, id). Lanes are read in
+-- growing pieces: with many of them most need only their first jobs.
+CREATE FUNCTION hf.merge_1(p_lanes bigint[], p_count integer, OUT lanes bigint[], OUT ns integer[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_piece integer := least(p_count, 4);
+  v_more boolean;
+BEGIN
+  LOOP
+    WITH heads AS (
+      SELECT w.lane, w.due_ms, w.id FROM unnest(p_lanes) AS l (id) JOIN hf.lane_now AS k ON k.id = l.id CROSS JOIN LATERAL (
+        SELECT r.lane, r.due_ms, r.id FROM hf.wait AS r
+        WHERE r.lane = k.id AND r.state = 2 AND (r.due_ms, r.id) >= (k.floor_ms, k.floor_id)
+        ORDER BY r.due_ms, r.id LIMIT v_piece
+      ) AS w ORDER BY w.due_ms, w.id LIMIT p_count
+    ), each AS (
+      SELECT lane, count(*)::integer AS n FROM heads GROUP BY lane
+    )
+    SELECT coalesce(array_agg(e.lane), '{}'), coalesce(array_agg(e.n), '{}'), coalesce(bool_or(e.n = v_piece), false)
+    INTO lanes, ns, v_more FROM each AS e;
+    EXIT WHEN NOT v_more OR v_piece >= p_count;
+    v_piece := least(v_piece * 4, p_count);
+  END LOOP;
+END $$;
+
+-- Take up to `p_count` jobs of one member, in order of (due, id) across its lanes.
+CREATE FUNCTION hf.take_member_1(INOUT t hf.taking, p_lanes bigint[], p_count integer, OUT taken bytea[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_lanes bigint[];
+  v_ns integer[];
+  v_ids bytea[];
+  v_lane bigint;
+BEGIN
+  IF cardinality(p_lanes) = 1 THEN
+    SELECT l.t, l.taken INTO t, taken FROM hf.take_lane_1(t, p_lanes[1], p_count) AS l;
+    RETURN;
+  END IF;
+  taken := '{}';
+  SELECT m.lanes, m.ns INTO v_lanes, v_ns FROM hf.merge_1(p_lanes, p_count) AS m;
+  FOREACH v_lane IN ARRAY p_lanes LOOP
+    IF array_position(v_lanes, v_lane) IS NOT NULL THEN
+      SELECT l.t, l.taken INTO t, v_ids FROM hf.take_lane_1(t, v_lane, v_ns[array_position(v_lanes, v_lane)]) AS l;
+      IF v_ids <> '{}' THEN
+        UPDATE hf.lane_now SET served_ms = (SELECT max(due_ms) FROM hf.running WHERE id = ANY (v_ids)) WHERE id = v_lane;
+        taken := taken || v_ids;
+      END IF;
+    ELSIF v_lanes = '{}' THEN -- none of them has anything: each must be seen to be empty
+      SELECT l.t, l.taken INTO t, v_ids FROM hf.take_lane_1(t, v_lane, p_count) AS l;
+      taken := taken || v_ids;
+    END IF;
+  END LOOP;
+  IF cardinality(taken) > 1 THEN
+    taken := ARRAY(SELECT id FROM hf.running WHERE id = ANY (taken) ORDER BY due_ms, id);
+  END IF;
+END $$;
+
+-- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
+-- share of another's. How many were taken.
+CREATE FUNCTION hf.take_ring_1(INOUT t hf.taking, p_candidates hf.candidate[], p_count integer, OUT served integer) LANGUAGE plpgsql AS $$
+DECLARE
+  v_members bigint[];
+  v_lefts integer[];
+  v_weights integer[];
+  v_given integer[];
+  v_served integer[] := '{}';
+  v_lanes bigint[];
+  v_ids bytea[];
+  v_all bytea[] := '{}';
+  v_ranks integer[] := '{}';
+BEGIN
+  SELECT k.ids, k.lefts, k.weights INTO v_members, v_lefts, v_weights
+  FROM hf.turns_1(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c)) AS k;
+  v_given := hf.share_1(hf.scarce_1(t, p_candidates, p_count), v_lefts, v_weights);
+  FOR i IN 1 .. cardinality(v_members) LOOP
+    v_ids := '{}';
+    IF v_given[i] > 0 THEN
+      v_lanes := ARRAY(SELECT c.lane FROM unnest(p_candidates) AS c WHERE c.member = v_members[i]);
+      SELECT m.t, m.taken INTO t, v_ids FROM hf.take_member_1(t, v_lanes, v_given[i]) AS m;
+    END IF;
+    v_served := v_served || cardinality(v_ids);
+    v_all := v_all || v_ids;
+    v_ranks := v_ranks || ARRAY(SELECT generate_series(1, cardinality(v_ids)));
+  END LOOP;
+  IF cardinality(v_members) > 1 THEN
+    v_all := ARRAY(SELECT r.id FROM unnest(v_all, v_ranks) WITH ORDINALITY AS r (id, rank, at) ORDER BY r.rank, r.at);
+  END IF;
+  t.ids := t.ids || v_all;
+  IF cardinality(v_members) > 1 OR t.cut THEN
+    PERFORM hf.advance_1(v_members, v_lefts, v_weights, v_served, true);
+  END IF;
+  served := cardinality(v_all);
+END $$;
+
+-- Share the rest of the claim between queues, then between the members of each.
+CREATE FUNCTION hf.take_fairly_1(INOUT t hf.taking, p_candidates hf.candidate[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_rings bigint[];
+  v_lefts integer[];
+  v_weights integer[];
+  v_given integer[];
+  v_served integer[] := '{}';
+  v_n integer;
+  v_mine hf.candidate[];
+BEGIN
+  SELECT k.ids, k.lefts, k.weights INTO v_rings, v_lefts, v_weights
+  FROM hf.turns_1(ARRAY(SELECT DISTINCT c.ring FROM unnest(p_candidates) AS c)) AS k;
+  v_given := hf.share_1(hf.scarce_1(t, p_candidates, t.left_n), v_lefts, v_weights);
+  FOR i IN 1 .. cardinality(v_rings) LOOP
+    v_n := 0;
+    IF v_given[i] > 0 THEN
+      v_mine := ARRAY(SELECT c FROM unnest(p_candidates) AS c WHERE c.ring = v_rings[i]);
+      SELECT r.t, r.served INTO t, v_n FROM hf.take_ring_1(t, v_mine, v_given[i]) AS r;
+    END IF;
+    v_served := v_served || v_n;
+  END LOOP;
+  IF cardinality(v_rings) > 1 THEN
+    PERFORM hf.advance_1(v_rings, v_lefts, v_weights, v_served, false);
+  END IF;
+END $$;
+
+-- Take until there is enough or nothing is left; `again` when a bound ended it first.
+CREATE FUNCTION hf.fill_1(INOUT t hf.taking) LANGUAGE plpgsql AS $$
+DECLARE
+  v_found hf.candidate[];
+  v_ids bytea[];
+BEGIN
+  FOR v_round IN 1 .. 256 LOOP
+    IF t.left_n <= 0 THEN
+      RETURN;
+    END IF;
+    SELECT c.t, c.found INTO t, v_found FROM hf.choose_1(t) AS c;
+    IF v_found = '{}' THEN
+      RETURN;
+    END IF;
+    IF cardinality(v_found) = 1 AND NOT t.cut THEN
+      SELECT l.t, l.taken INTO t, v_ids FROM hf.take_lane_1(t, v_found[1].lane, t.left_n) AS l;
+      t.ids := t.ids || v_ids;
+      IF t.left_n > 0 AND NOT EXISTS (SELECT 1 FROM hf.seat) THEN
+        RETURN; -- it was the only active lane, and is empty now: no need for a closer look
+      END IF;
+    ELSE
+      t := hf.take_fairly_1(t, v_found);
+    END IF;
+  END LOOP;
+  t.again := true;
+END $$;

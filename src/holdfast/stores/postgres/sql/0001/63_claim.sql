@@ -1,0 +1,182 @@
+-- Promise: ready jobs are leased to a live session, in one step that can be asked again. One claim at a time per
+-- namespace (lock 1): it waits there while it holds nothing, and for nobody after. Its commit does not wait for the
+-- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
+-- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
+
+-- Due jobs become ready, urgent ones first; true when more are due than one step takes.
+CREATE FUNCTION hf.promote_1(p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_n integer := 0;
+  v_each record;
+  v_post hf.post;
+BEGIN
+  IF NOT EXISTS (
+    SELECT 1 FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+      SELECT 1 FROM hf.wait AS w WHERE w.state = 1 AND w.priority = p.priority AND w.due_ms <= p_now LIMIT 1
+    ) AS w
+  ) THEN
+    RETURN false;
+  END IF;
+  FOR v_each IN
+    WITH due AS (
+      SELECT w.place FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+        SELECT r.ctid AS place FROM hf.wait AS r WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms <= p_now
+        ORDER BY r.due_ms, r.id LIMIT 512 FOR UPDATE SKIP LOCKED
+      ) AS w LIMIT 512
+    ), up AS (
+      UPDATE hf.wait SET state = 2 WHERE ctid = ANY (ARRAY(SELECT place FROM due)) RETURNING lane, due_ms, id
+    )
+    SELECT lane, count(*)::integer AS n, (array_agg(due_ms ORDER BY due_ms, id))[1] AS due_ms,
+      (array_agg(id ORDER BY due_ms, id))[1] AS id
+    FROM up GROUP BY lane ORDER BY 3, 4
+  LOOP
+    v_n := v_n + v_each.n;
+    v_post.lane := v_each.lane;
+    PERFORM hf.file_lane_1(v_post, true, v_each.due_ms, v_each.id, p_now);
+    PERFORM hf.count_1(v_each.lane, 1, -v_each.n, 2, v_each.n);
+    IF v_each.n > 1 THEN -- others may help with what this claim leaves
+      PERFORM hf.post_ready_1(v_each.lane, v_each.due_ms, v_each.id, v_each.n - 1);
+    END IF;
+  END LOOP;
+  RETURN v_n >= 512;
+END $$;
+
+-- Gates whose time has come let those who wait at them go on.
+CREATE FUNCTION hf.open_due_gates_1(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_key text;
+BEGIN
+  FOR v_key IN SELECT key FROM hf.gate WHERE opens_ms <= p_now ORDER BY opens_ms LIMIT 64 LOOP
+    PERFORM hf.wake_lanes_1(v_key, p_now);
+  END LOOP;
+END $$;
+
+-- When something may become ready by itself: the next scheduled job, or the next gate that opens.
+CREATE FUNCTION hf.next_at_1() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN least(
+    (SELECT min(w.due_ms) FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+       SELECT r.due_ms FROM hf.wait AS r WHERE r.state = 1 AND r.priority = p.priority ORDER BY r.due_ms LIMIT 1
+     ) AS w),
+    (SELECT g.opens_ms FROM hf.gate AS g WHERE g.opens_ms IS NOT NULL ORDER BY g.opens_ms LIMIT 1)
+  );
+END $$;
+
+-- The leases of what was taken.
+CREATE FUNCTION hf.lease_1(t hf.taking, p_session text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
+  SELECT k.token, p_session, CASE WHEN k.hard >= 0 THEN t.now + k.hard + 30000 END, count(r.id)
+  FROM unnest(t.tokens, t.hards) AS k (token, hard) JOIN hf.running AS r ON r.token = k.token
+  GROUP BY k.token, k.hard;
+  UPDATE hf.floor SET token = t.token;
+END $$;
+
+CREATE TYPE hf.handed AS (
+  ids bytea[], tokens bigint[], attempts integer[], losts integer[], lanes bigint[], policies bigint[], args bytea[],
+  extras bytea[], enqueued bigint[], dues bigint[], claimed bigint[], helds integer[], held_sinces bigint[],
+  costs integer[], probes boolean[],
+  input_jobs bytea[], input_parents bytea[], input_results bytea[], input_failed text[],
+  note_jobs bytea[], note_kinds text[], note_names text[], note_bodies bytea[]
+);
+
+-- Running jobs as a worker needs them, in the order of their ids here.
+CREATE FUNCTION hf.hand_out_1(p_ids bytea[]) RETURNS hf.handed LANGUAGE plpgsql AS $$
+DECLARE
+  h hf.handed;
+  v_flags integer;
+BEGIN
+  SELECT array_agg(r.id ORDER BY k.at), array_agg(r.token ORDER BY k.at), array_agg(r.attempt ORDER BY k.at),
+    array_agg(r.lost ORDER BY k.at), array_agg(r.lane ORDER BY k.at), array_agg(j.policy ORDER BY k.at),
+    array_agg(j.args ORDER BY k.at), array_agg(j.extra ORDER BY k.at), array_agg(j.enqueued_ms ORDER BY k.at),
+    array_agg(r.due_ms ORDER BY k.at), array_agg(r.claimed_ms ORDER BY k.at), array_agg(r.held ORDER BY k.at),
+    array_agg(r.held_since_ms ORDER BY k.at), array_agg(r.cost ORDER BY k.at),
+    array_agg(coalesce(jsonb_path_exists(r.charged, '$[*][3] ? (@ == true)'), false) ORDER BY k.at), bit_or(r.flags)
+  INTO h.ids, h.tokens, h.attempts, h.losts, h.lanes, h.policies, h.args, h.extras, h.enqueued, h.dues, h.claimed,
+    h.helds, h.held_sinces, h.costs, h.probes, v_flags
+  FROM unnest(p_ids) WITH ORDINALITY AS k (id, at) JOIN hf.running AS r ON r.id = k.id JOIN hf.job AS j ON j.id = k.id;
+  IF v_flags & 16 <> 0 THEN
+    SELECT array_agg(d.child), array_agg(d.parent), array_agg(d.result), array_agg(d.failed)
+    INTO h.input_jobs, h.input_parents, h.input_results, h.input_failed
+    FROM hf.dep AS d WHERE d.child = ANY (p_ids) AND d.done;
+  END IF;
+  IF v_flags & 8 <> 0 THEN
+    SELECT array_agg(n.job ORDER BY n.job, n.kind, n.name), array_agg(n.kind ORDER BY n.job, n.kind, n.name),
+      array_agg(n.name ORDER BY n.job, n.kind, n.name), array_agg(n.body ORDER BY n.job, n.kind, n.name)
+    INTO h.note_jobs, h.note_kinds, h.note_names, h.note_bodies FROM hf.note AS n WHERE n.job = ANY (p_ids);
+  END IF;
+  RETURN h;
+END $$;
+
+-- Lie down: the next job of what was asked for wakes this session. Written by the claim that found nothing.
+CREATE FUNCTION hf.lie_down_1(p_session text, t hf.taking, p_slots integer, p_next bigint, p_ear text) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.sleeper AS s (session, next_ms, slots, queues, tasks, capabilities, ear)
+  VALUES (p_session, p_next, p_slots, t.queues, t.tasks, t.capabilities, p_ear)
+  ON CONFLICT (session) DO UPDATE SET next_ms = excluded.next_ms, slots = excluded.slots, queues = excluded.queues,
+    tasks = excluded.tasks, capabilities = excluded.capabilities, ear = excluded.ear
+  WHERE (s.next_ms, s.slots, s.queues, s.tasks, s.capabilities, s.ear) IS DISTINCT FROM
+    (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.ear);
+END $$;
+
+-- The verb.
+CREATE FUNCTION hf.claim_1(
+  p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
+  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint,
+  OUT now_ms bigint, OUT next_at bigint, OUT again boolean, OUT asleep boolean, OUT jobs hf.handed,
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  t hf.taking;
+  v_tokens bigint[];
+  v_ear text;
+  v_more boolean;
+BEGIN
+  again := false;
+  asleep := false;
+  now_ms := hf.now_1(p_now);
+  SELECT s.ear INTO v_ear FROM hf.session AS s WHERE s.id = p_session AND s.deadline_ms > now_ms FOR KEY SHARE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM hf.lock_1(1);
+  SELECT r.tokens INTO v_tokens FROM hf.receipt AS r WHERE r.session = p_session AND r.claimer = p_claimer AND r.seq = p_seq;
+  IF FOUND THEN
+    jobs := hf.hand_out_1(ARRAY(SELECT r.id FROM hf.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
+    RETURN;
+  END IF;
+
+  v_more := hf.file_posts_1(256, now_ms);
+  PERFORM hf.open_due_gates_1(now_ms);
+  v_more := hf.promote_1(now_ms) OR v_more;
+  IF EXISTS (SELECT 1 FROM hf.fan) THEN
+    v_more := (hf.try_lock_1(2) AND hf.fan_out_1(now_ms)) OR v_more;
+    v_more := hf.file_posts_1(256, now_ms) OR v_more;
+  END IF;
+
+  t := ROW (
+    now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
+    (SELECT f.token FROM hf.floor AS f), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false, false
+  );
+  t := hf.fill_1(t);
+  again := t.again OR (v_more AND cardinality(t.ids) < p_limit);
+  IF t.ids = '{}' THEN
+    next_at := least(hf.next_at_1(), t.reopening);
+    asleep := p_least = 9 AND NOT again;
+    IF asleep THEN
+      PERFORM hf.lie_down_1(p_session, t, p_slots, next_at, v_ear);
+    END IF;
+  ELSE
+    PERFORM hf.lease_1(t, p_session);
+    INSERT INTO hf.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, t.tokens)
+    ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
+    IF p_least = 9 THEN
+      DELETE FROM hf.sleeper AS s WHERE s.session = p_session;
+    END IF;
+    jobs := hf.hand_out_1(t.ids);
+  END IF;
+  SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+END $$;
