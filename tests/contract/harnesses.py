@@ -12,6 +12,8 @@ from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.harness import Harness
 from tests.servers.flavours import FLAVOURS, Flavour
+from tests.servers.installations import PostgresFlavour
+from tests.servers.postgres import shared as shared_postgres
 from tests.servers.redis import shared
 
 
@@ -99,9 +101,42 @@ class RedisNamespace:
         return store
 
 
+class PostgresSchema:
+    """A schema of its own on the server that this process shares; every handle has its own connections."""
+
+    def __init__(self, flavour: PostgresFlavour, folder: Path) -> None:
+        self.name = flavour
+        self._namespaces: dict[int, str] = {}  # by handle
+        self._opened: list[Store] = []
+
+    async def open(self) -> Store:
+        return await self._handle(f"n{next(_NAMESPACES)}")
+
+    async def reopen(self, store: Store) -> Store:
+        return await self._handle(self._namespaces[id(store)])
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+        for namespace in set(self._namespaces.values()):
+            shared_postgres(self.name).ask(f'DROP SCHEMA IF EXISTS "holdfast_{namespace}" CASCADE')
+        self._opened.clear()
+        self._namespaces.clear()
+
+    async def _handle(self, namespace: str) -> Store:
+        store = open_store(shared_postgres(self.name).url, namespace)
+        self._opened.append(store)
+        self._namespaces[id(store)] = namespace
+        await store.open()
+        return store
+
+
+# The oldest and the newest: what lies between is tested where versions could matter.
+POSTGRES: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-18")
 HARNESSES: dict[str, Callable[[Path], Harness]] = {
     "sqlite-file": SqliteFile,
     "sqlite-memory": SqliteMemory,
     **{flavour: partial(RedisNamespace, flavour) for flavour in FLAVOURS},
+    **{flavour: partial(PostgresSchema, flavour) for flavour in POSTGRES},
 }
-SHARED = ("sqlite-file", *FLAVOURS)  # those that other processes can open
+SHARED = ("sqlite-file", *FLAVOURS, *POSTGRES)  # those that other processes can open

@@ -14,6 +14,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.shown import redacted
 
 if TYPE_CHECKING:
+    from holdfast.stores.postgres.url import PostgresUrl
     from holdfast.stores.redis.url import RedisUrl
 
 __all__ = ["SqliteUrl", "is_memory", "open_store", "parse_url", "redacted"]
@@ -22,8 +23,9 @@ Sync = Literal["full", "normal"]
 
 _REDIS: Final = re.compile(r"(redis|valkey)s?(\+(unix|sentinel|cluster))?")
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "valkey", "redis+unix", "redis+sentinel", "redis+cluster", "postgresql")
-# Schemes that the project has settled on and this release cannot open.
-_LATER: Final = {"postgresql": "PostgreSQL", "postgres": "PostgreSQL"}
+_POSTGRES: Final = ("postgresql", "postgres")
+# The package that each engine's driver is, and the extra that installs it.
+_EXTRAS: Final = {"hiredis": "redis", "psycopg": "postgres"}
 _SYNCS: Final = ("full", "normal")
 _EXAMPLE: Final = "write sqlite:///jobs.db for a file beside you, sqlite:////abs/jobs.db, or sqlite:// for memory"
 
@@ -44,17 +46,29 @@ def open_store(url: str, namespace: str = "default") -> Store:
 
         return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync)
     try:
-        from holdfast.stores.redis import RedisStore
+        return _with_driver(parsed, namespace)
     except ModuleNotFoundError as error:
-        if error.name != "hiredis":
+        extra = _EXTRAS.get(error.name or "")
+        if extra is None:
             raise
         raise UsageError(
-            f"{redacted(url)} needs a package that is not installed", fix="pip install 'holdfast[redis]'"
+            f"{redacted(url)} needs a package that is not installed", fix=f"pip install 'holdfast[{extra}]'"
         ) from error
-    return RedisStore(parsed, namespace=namespace)
 
 
-def parse_url(url: str) -> SqliteUrl | RedisUrl:
+def _with_driver(parsed: RedisUrl | PostgresUrl, namespace: str) -> Store:
+    from holdfast.stores.redis.url import RedisUrl
+
+    if isinstance(parsed, RedisUrl):
+        from holdfast.stores.redis import RedisStore
+
+        return RedisStore(parsed, namespace=namespace)
+    from holdfast.stores.postgres import PostgresStore
+
+    return PostgresStore(parsed, namespace=namespace)
+
+
+def parse_url(url: str) -> SqliteUrl | RedisUrl | PostgresUrl:
     """Read a store URL; what cannot work is refused by name, never guessed."""
     scheme = url.partition(":")[0].lower()
     if scheme == "sqlite":
@@ -63,11 +77,10 @@ def parse_url(url: str) -> SqliteUrl | RedisUrl:
         from holdfast.stores.redis.url import parse_redis
 
         return parse_redis(url)
-    if scheme in _LATER:
-        raise UsageError(
-            f"this release of Holdfast has no {_LATER[scheme]} engine yet, so {redacted(url)} cannot be opened",
-            fix=_EXAMPLE,
-        )
+    if scheme in _POSTGRES:
+        from holdfast.stores.postgres.url import parse_postgres
+
+        return parse_postgres(url)
     close = get_close_matches(scheme, _SCHEMES, n=1) if "://" in url else []
     hint = f"did you mean {close[0]}://?" if close else _EXAMPLE
     raise UsageError(f"{redacted(url)!r} is not a store URL", fix=hint)

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from holdfast.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
-from holdfast.stores.redis.loops import PerLoop
+from holdfast.stores.loops import PerLoop
 from holdfast.stores.redis.route import Route
 from holdfast.stores.redis.url import Where, parse_redis
 from tests.servers.redis import RedisServer, running, shared
@@ -306,7 +306,7 @@ async def test_each_loop_and_each_close_gets_a_connection_of_its_own() -> None:
 
 FORK = """
 import asyncio, os, sys
-from holdfast.stores.redis.loops import PerLoop
+from holdfast.stores.loops import PerLoop
 from holdfast.stores.redis.route import Route
 from holdfast.stores.redis.url import parse_redis
 

@@ -29,10 +29,10 @@ from holdfast.core.view import (
     Standing,
 )
 from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
+from holdfast.stores.loops import PerLoop
 from holdfast.stores.redis import check, claim, enqueue, find, gates, operate, overview, sessions, settle, shelf
 from holdfast.stores.redis.ear import Ear
 from holdfast.stores.redis.known import Known
-from holdfast.stores.redis.loops import PerLoop
 from holdfast.stores.redis.route import Route
 from holdfast.stores.redis.url import RedisUrl
 from holdfast.stores.waiters import Waiters, wake_of
