@@ -248,12 +248,18 @@ class Holdfast:
         return await self._client.enqueue_named(name, {} if args is None else args, options)
 
     async def enqueue_many(
-        self, jobs: Iterable[JobSpec], *, atomic: bool = True, ids: Sequence[str] | None = None
+        self,
+        jobs: Iterable[JobSpec],
+        *,
+        atomic: bool = True,
+        ids: Sequence[str] | None = None,
+        conn: Any = None,
     ) -> list[JobHandle[Any]]:
         """Store many jobs in one step, all or none; handles come back in order, duplicates marked `existing`.
 
         A bad job refuses all and is named by its index. More than 20,000 jobs or 16 MiB is BatchTooLarge,
         unless `atomic=False`, which stores them chunk by chunk. `ids` makes asking again after a timeout safe.
+        `conn` is your own database connection: the jobs are there if and when its transaction commits.
 
         >>> import asyncio
         >>> app = Holdfast("sqlite://")
@@ -265,7 +271,7 @@ class Holdfast:
         >>> asyncio.run(main())
         100
         """
-        return await self._client.enqueue_many(jobs, atomic=atomic, ids=ids)
+        return await self._client.enqueue_many(jobs, atomic=atomic, ids=ids, conn=conn)
 
     def get(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id you kept. Nothing is asked until you ask it."""

@@ -17,7 +17,6 @@ from holdfast import (
     InvalidOption,
     InvalidTask,
     JobHandle,
-    JobNotFound,
     NotSerialisable,
     PayloadTooLarge,
     State,
@@ -27,7 +26,6 @@ from holdfast import (
 from holdfast.core.errors import UsageError
 from holdfast.core.ids import id_bytes
 from holdfast.core.view import JobView
-from holdfast.stores.sqlite.library import library
 
 
 async def _view(app: Holdfast, job: JobHandle[Any]) -> JobView:
@@ -149,16 +147,6 @@ def test_a_retry_function_of_one_call_is_refused_not_ignored() -> None:
     with pytest.raises(InvalidOption) as caught:
         t.options(retry=lambda attempt, error: 1.0)
     assert "@app.task" in caught.value.fix
-
-
-async def test_a_transaction_is_never_ignored_in_bulk(app: Holdfast) -> None:
-    @app.task(name="t")
-    def t() -> None: ...
-
-    conn: Any = {"conn": object()}
-    with pytest.raises(InvalidOption):
-        await app.enqueue_many([t.options(**conn).job()])
-    assert await _count(app) == 0
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
@@ -318,27 +306,4 @@ async def test_the_payload_limit_is_the_apps(tmp_path: Path) -> None:
         await t.enqueue("x" * 200)
     with pytest.raises(PayloadTooLarge, match="100"):
         await app.enqueue("unknown", {"text": "x" * 200})
-    await app.close()
-
-
-async def test_a_job_joins_the_callers_own_transaction(tmp_path: Path) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
-
-    @app.task(name="mail")
-    async def mail(to: str) -> None: ...
-
-    await app.store.open()
-    conn = library.connect(f"{tmp_path}/jobs.db", isolation_level=None)
-    conn.execute("BEGIN IMMEDIATE")
-    kept = await mail.options(conn=conn).enqueue("a@b.c")
-    same = mail.options(conn=conn, id=kept.id).enqueue_sync("a@b.c")
-    conn.execute("COMMIT")
-    conn.execute("BEGIN IMMEDIATE")
-    undone = await mail.options(conn=conn).enqueue("x@y.z")
-    conn.execute("ROLLBACK")
-    conn.close()
-    assert (kept.existing, same.existing, same.id) == (False, True, kept.id)
-    assert (await kept.status()).state == "ready"
-    with pytest.raises(JobNotFound):
-        await undone.status()
     await app.close()

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,11 @@ from msgspec.structs import replace
 
 from holdfast.client.producer import EnqueueTimeout, Producer
 from holdfast.core.errors import StoreError, StoreFull, UnknownParent
+from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.view import Query
+from holdfast.stores.callers import join, joined
 from holdfast.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
@@ -52,6 +55,25 @@ async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting:
     counting.open_gate.set()
     await asyncio.gather(first, *rest)
     assert counting.calls == [1, 20]
+
+
+async def test_what_one_caller_has_joined_is_not_the_others(
+    counting: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Open:
+        is_open = True
+
+    producer, seen = Producer(lambda: counting, 5), list[object]()
+    plain = counting.enqueue
+
+    async def enqueue(jobs: Sequence[Job], rules: Sequence[GateRule] = ()) -> list[Enqueued]:
+        seen.append(joined())
+        return await plain(jobs, rules)
+
+    monkeypatch.setattr(counting, "enqueue", enqueue)
+    join(Open())
+    await producer.enqueue(_job(producer), ())  # whoever asks next may be served by the same task
+    assert seen == [()]
 
 
 async def test_one_bad_job_fails_alone(counting: CountingStore) -> None:

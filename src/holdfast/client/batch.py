@@ -63,7 +63,7 @@ def _build(item: object, id: bytes) -> tuple[Job, tuple[GateRule, ...]]:
     if item.options.conn is not None:
         # Ignoring it would store the job whether or not the caller's transaction commits.
         raise InvalidOption(
-            "enqueue_many cannot join a transaction", fix="await .options(conn=...).enqueue(...) for each"
+            "conn= of one job: all jobs of a call share one transaction or none", fix="enqueue_many(jobs, conn=...)"
         )
     signature = item.spec.signature
     if not signature.required.issubset(item.values):

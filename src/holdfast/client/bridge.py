@@ -68,17 +68,6 @@ class Bridge:
             return life.thread.loop
 
 
-def run_here(coroutine: Coroutine[object, None, T]) -> T:
-    """The value of a coroutine that never waits, in this thread. One that does wait is refused."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-    coroutine.close()
-    raise WrongContext("this connection can only be awaited", fix="await .enqueue() instead of enqueue_sync()")
-
-
 class _Life:
     """What belongs to one process, the lock included: a fork may happen while a thread of the parent holds it."""
 

@@ -24,6 +24,7 @@ from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
 from holdfast.stores.base import Store
+from holdfast.stores.callers import joined
 
 # Building jobs is pure computation; every so many the loop gets a turn, so a big batch delays nobody by more than ms.
 _TURN: Final = 500
@@ -89,7 +90,11 @@ class Client:
             return await self._enqueue_on(options.conn, spec, values, options)
         post = self._producer.post()
         job, rules = build_job(spec, values, options, id=options.id or post.new_id())
-        answer = await post.add(job, rules)
+        if joined():
+            # A call of its own: the store must see whose transaction it may wait for, and refuse nobody else with it.
+            (answer,) = await self._producer.enqueue_batch([job], rules)
+        else:
+            answer = await post.add(job, rules)
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
 
     async def _enqueue_on(
@@ -121,9 +126,19 @@ class Client:
             ) from error
 
     async def enqueue_many(
-        self, jobs: Iterable[JobSpec], *, atomic: bool = True, ids: Sequence[str] | None = None
+        self,
+        jobs: Iterable[JobSpec],
+        *,
+        atomic: bool = True,
+        ids: Sequence[str] | None = None,
+        conn: object = None,
     ) -> list[JobHandle[Any]]:
-        """Store all jobs or none; without `atomic`, chunk by chunk."""
+        """Store all jobs or none; without `atomic`, chunk by chunk; with `conn`, when that transaction commits."""
+        if conn is not None and not atomic:
+            raise InvalidOption(
+                "atomic=False with conn=: your transaction is all or nothing anyway",
+                fix="leave atomic out; for more jobs than one call takes, call again before you commit",
+            )
         handles: list[JobHandle[Any]] = []
         batch, count, new_id = Batch(), 0, self._producer.post().new_id
         for count, item in enumerate(jobs, 1):
@@ -144,7 +159,7 @@ class Client:
                 await asyncio.sleep(0)
         if ids is not None and count != len(ids):
             raise InvalidOption(f"{len(ids)} ids for {count} jobs", fix="pass one id per job, in order")
-        return handles + await self._send(batch, handles)
+        return handles + await self._send(batch, handles, conn)
 
     def read_options(self, options: Options, given: CallOptions) -> Options:
         """`options` with what one call asks for; what this release cannot keep is refused, never ignored."""
@@ -164,13 +179,15 @@ class Client:
         if known is not None and queue not in known:
             raise UnknownQueue(f"the app has no queue {queue!r}", fix=did_you_mean(queue, known))
 
-    async def _send(self, batch: Batch, before: Sequence[JobHandle[Any]]) -> list[JobHandle[Any]]:
+    async def _send(self, batch: Batch, before: Sequence[JobHandle[Any]], conn: object = None) -> list[JobHandle[Any]]:
         if not batch.jobs:
             return []
+        rules = list(batch.rules.values())
         try:
-            answers = await self._producer.enqueue_batch(
-                batch.jobs, list(batch.rules.values()), [handle.id for handle in before]
-            )
+            if conn is not None:
+                answers = await self.store.enqueue_on(conn, batch.jobs, rules)
+            else:
+                answers = await self._producer.enqueue_batch(batch.jobs, rules, [handle.id for handle in before])
         except UsageError as error:
             if not before:
                 raise

@@ -15,6 +15,7 @@ from holdfast.core.gate import GateRule
 from holdfast.core.ids import IdMaker, id_text
 from holdfast.core.job import Enqueued, Job
 from holdfast.stores.base import Store
+from holdfast.stores.callers import apart
 
 # Bounds of one shared round trip: far below those of an atomic batch, so that no caller waits long for strangers.
 _SHARED_JOBS: Final = 1_000
@@ -116,7 +117,7 @@ class Post:
         if self._carrier is None:
             # A new task runs after those that are ready now: callers of one loop turn go together,
             # and a lone caller waits for nobody.
-            self._carrier = loop.create_task(self._carry())
+            self._carrier = loop.create_task(self._carry(), context=apart())
         if self._alarm is None:
             self._alarm = loop.call_at(letter.until_s, self._give_up)
         return letter.answer
@@ -135,7 +136,7 @@ class Post:
             # Nobody waits for this call any more; those behind it get a call of their own.
             self._carrier.cancel()
             self._under_way = []
-            self._carrier = self._loop.create_task(self._carry()) if self._waiting else None
+            self._carrier = self._loop.create_task(self._carry(), context=apart()) if self._waiting else None
 
     async def _carry(self) -> None:
         me = asyncio.current_task()

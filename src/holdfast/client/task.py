@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from msgspec import Struct
 
-from holdfast.client.bridge import run_here
 from holdfast.client.handle import JobHandle
 from holdfast.client.options import CallOptions
 from holdfast.core.errors import InvalidArguments
 from holdfast.core.task import Inject as InjectMark
 from holdfast.core.task import Options, TaskSpec
+from holdfast.stores.callers import run_here
 
 if TYPE_CHECKING:
     from holdfast.client.client import Client
@@ -76,10 +76,11 @@ class Task(Generic[P, R]):
 
     def enqueue_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """`enqueue` for code without an event loop; inside one it raises WrongContext."""
-        if self._options.conn is not None:
+        conn, instead = self._options.conn, "await .enqueue()"
+        if conn is not None:
             # The caller's connection belongs to the caller's thread: the bridge's may not touch it.
-            return run_here(self.enqueue(*args, **kwargs))
-        return self._client.bridge.run(self.enqueue(*args, **kwargs), instead="await .enqueue()")
+            return run_here(self.enqueue(*args, **kwargs), conn, instead=instead)
+        return self._client.bridge.run(self.enqueue(*args, **kwargs), instead=instead)
 
     def options(self, **options: Unpack[CallOptions]) -> Self:
         """A copy of this task with options for the jobs it enqueues; an unknown option is InvalidOption."""

@@ -1,4 +1,4 @@
-"""Knows what a caller's database connection really is, and runs statements inside the transaction it is in.
+"""Knows what a caller's database connection really is, and which callers' transactions this code has joined.
 
 No driver is imported here: whoever has a connection has imported its driver, so each is looked up among the modules
 that are loaded. Nothing here begins, commits, rolls back or repeats anything. A driver that begins with the next
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final, Literal, TypeVar
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Final, Literal, Protocol, TypeVar
 
 from holdfast.core.errors import WrongContext
 
@@ -270,6 +271,38 @@ def run_here(coroutine: Coroutine[object, None, T], conn: object, *, instead: st
             return value
     coroutine.close()
     raise WrongContext(f"a {_name_of(conn)} can only be awaited", fix=instead)
+
+
+class Joined(Protocol):
+    """A caller's transaction that one of our verbs has become part of."""
+
+    @property
+    def is_open(self) -> bool:
+        """False once it has ended."""
+
+
+# Of this task or thread and what it calls, not of others on the same loop: those may wait for it, this one may not.
+_joined: Final[ContextVar[tuple[Joined, ...]]] = ContextVar("holdfast_joined", default=())
+
+
+def joined() -> tuple[Joined, ...]:
+    """The transactions that this code has joined and that are still open."""
+    known = _joined.get()
+    return tuple(each for each in known if each.is_open) if known else known
+
+
+def join(transaction: Joined) -> None:
+    """From here on this code is inside `transaction`, until that ends."""
+    _joined.set((*joined(), transaction))
+
+
+def apart() -> Context | None:
+    """A context for a task that works for others too, outside of what this code has joined; None: any will do."""
+    if not _joined.get():
+        return None
+    context = copy_context()
+    context.run(_joined.set, ())
+    return context
 
 
 _KINDS: Final[tuple[tuple[str, str, type[Caller]], ...]] = (

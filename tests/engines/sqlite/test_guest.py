@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import NullPool
 
-from holdfast.core.errors import UnknownParent, WrongContext
-from holdfast.core.job import Job, Lane, Policy, Unique
+from holdfast.core.errors import SchemaOutdated, UnknownParent, WrongContext
+from holdfast.core.job import Enqueued, Job, Lane, Policy, Unique
 from holdfast.core.lease import Beat, ClaimRequest, Serves
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.library import library
@@ -74,6 +78,17 @@ async def test_a_refused_job_leaves_the_callers_transaction_as_it_was(store: Sql
     assert (await store.count()).enqueued == 0
 
 
+async def test_trouble_in_the_middle_leaves_the_callers_transaction_as_it_was(store: SqliteStore, conn: Any) -> None:
+    conn.execute("BEGIN IMMEDIATE")
+    conn.execute("INSERT INTO account VALUES ('a', 1)")
+    with pytest.raises(OverflowError):
+        await store.enqueue_on(conn, [job(1, unique=Unique("k")), job(2, unique=Unique("l"), due_at_ms=1 << 70)])
+    conn.execute("COMMIT")
+    assert conn.execute("SELECT count(*) FROM account").fetchone() == (1,)
+    assert await store.get([job(1).id]) == [None]
+    assert (await store.count()).enqueued == 0
+
+
 async def test_a_duplicate_answers_the_job_that_is_there(store: SqliteStore, conn: Any) -> None:
     await store.enqueue([job(1, unique=Unique("k"))])
     conn.execute("BEGIN IMMEDIATE")
@@ -82,8 +97,9 @@ async def test_a_duplicate_answers_the_job_that_is_there(store: SqliteStore, con
     assert [(each.id, each.existing) for each in answers] == [(job(1).id, True)]
 
 
-async def test_rows_of_the_callers_own_making_change_nothing(store: SqliteStore, conn: Any) -> None:
-    conn.row_factory = library.Row
+@pytest.mark.parametrize("factory", [library.Row, lambda cursor, row: {"it": "has no order"}])
+async def test_rows_of_the_callers_own_making_change_nothing(store: SqliteStore, conn: Any, factory: Any) -> None:
+    conn.row_factory = factory
     conn.execute("BEGIN IMMEDIATE")
     await store.enqueue_on(conn, [job(1), job(2)])
     conn.execute("COMMIT")
@@ -109,6 +125,36 @@ async def test_a_connection_of_another_sqlite_library_is_refused_by_name(store: 
     other.close()
 
 
+@pytest.mark.skipif(library is sqlite3, reason="the standard library's SQLite is the one in use")
+async def test_an_engine_of_another_sqlite_library_is_refused_before_it_opens_the_file(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"))
+    with (
+        Session(sqlalchemy.create_engine(f"sqlite:///{tmp_path}/jobs.db")) as session,
+        pytest.raises(WrongContext, match=r"sqlite3\.Connection cannot share.*create_engine\(url, module=pysqlite3"),
+    ):
+        await store.enqueue_on(session, [job(1)])
+    assert not (tmp_path / "jobs.db").exists()
+
+
+async def test_a_driver_that_begins_by_itself_begins_with_our_statement(store: SqliteStore, conn: Any) -> None:
+    conn.isolation_level = ""
+    await store.enqueue_on(conn, [job(1)])
+    assert conn.in_transaction
+    conn.rollback()
+    await store.enqueue_on(conn, [job(2)])
+    conn.commit()
+    assert [view is not None for view in await store.get([job(1).id, job(2).id])] == [False, True]
+
+
+async def test_a_session_of_sqlalchemy_carries_a_job(store: SqliteStore) -> None:
+    engine = sqlalchemy.create_engine(f"sqlite:///{store.path}", module=library, poolclass=NullPool)
+    with Session(engine) as session, session.begin():
+        await store.enqueue_on(session, [job(1)])
+    with Session(engine) as session:
+        await store.enqueue_on(session, [job(2)])  # and no commit
+    assert [view is not None for view in await store.get([job(1).id, job(2).id])] == [True, False]
+
+
 async def test_a_connection_to_another_file_is_refused(store: SqliteStore, tmp_path: Path) -> None:
     other = library.connect(str(tmp_path / "other.db"), isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -131,6 +177,54 @@ async def test_a_verb_that_would_wait_for_the_callers_own_transaction_is_refused
         await store.enqueue([job(2)])
     conn.execute("COMMIT")
     await store.enqueue([job(2)])
+
+
+async def test_others_on_the_same_loop_wait_for_the_callers_transaction_and_are_not_refused(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
+    await store.open()
+    conn = library.connect(str(tmp_path / "jobs.db"), isolation_level=None)
+
+    async def guest() -> asyncio.Task[list[Enqueued]]:
+        conn.execute("BEGIN IMMEDIATE")
+        await store.enqueue_on(conn, [job(1)])
+        return bystander()
+
+    def bystander() -> asyncio.Task[list[Enqueued]]:
+        return asyncio.create_task(store.enqueue([job(2)]), context=outside)
+
+    outside = contextvars.copy_context()
+    waiting = await guest()
+    await asyncio.sleep(0)
+    conn.execute("COMMIT")
+    assert [each.existing for each in await waiting] == [False]
+    conn.close()
+    await store.close()
+
+
+async def test_a_transaction_on_another_store_refuses_nothing(store: SqliteStore, conn: Any) -> None:
+    other = SqliteStore(None)
+    conn.execute("BEGIN IMMEDIATE")
+    await store.enqueue_on(conn, [job(1)])
+    await other.enqueue([job(1)])
+    conn.execute("ROLLBACK")
+    await other.close()
+
+
+async def test_a_store_of_a_newer_release_is_left_alone(store: SqliteStore, conn: Any) -> None:
+    conn.execute("UPDATE hf_meta SET value = '99' WHERE key = 'layout'")
+    conn.execute("BEGIN IMMEDIATE")
+    with pytest.raises(SchemaOutdated, match="layout 99"):
+        await store.enqueue_on(conn, [job(1)])
+    conn.execute("ROLLBACK")
+
+
+async def test_a_file_without_the_tables_is_refused(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "jobs.db"))
+    conn = library.connect(str(tmp_path / "jobs.db"), isolation_level=None)
+    conn.execute("BEGIN IMMEDIATE")
+    with pytest.raises(WrongContext, match="holdfast migrate"):
+        await store.enqueue_on(conn, [job(1)])
+    conn.close()
 
 
 async def test_a_connection_that_was_dropped_in_its_transaction_holds_nobody_up(store: SqliteStore) -> None:

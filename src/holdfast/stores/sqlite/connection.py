@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from typing import Final, Literal
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Protocol
 
 from holdfast.core.errors import SchemaOutdated, StoreUnreachable
 from holdfast.stores.packed import extra_matches
@@ -15,6 +16,12 @@ Sync = Literal["full", "normal"]
 
 LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
+
+
+class Executes(Protocol):
+    """A connection, or what stands for one."""
+
+    def execute(self, sql: str, args: Sequence[Any] = ..., /) -> sqlite3.Cursor: ...
 
 
 def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
@@ -76,7 +83,7 @@ def migrate(conn: sqlite3.Connection, prefix: str) -> None:
         raise
 
 
-def layout_of(conn: sqlite3.Connection, prefix: str) -> int:
+def layout_of(conn: Executes, prefix: str) -> int:
     """The layout that is stored; 0 for none."""
     meta = with_prefix("hf_meta", prefix)
     if conn.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (meta,)).fetchone() is None:

@@ -1,4 +1,4 @@
-"""Enqueues inside the caller's own transaction, on the caller's own connection to the store's file."""
+"""Does verbs inside the caller's own transaction, on the caller's own connection to the store's file."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from holdfast.core.errors import WrongContext
+from holdfast.core.errors import SchemaOutdated, WrongContext
+from holdfast.stores.callers import caller_of, join, joined
 from holdfast.stores.sqlite.connection import LAYOUT, layout_of
-from holdfast.stores.sqlite.library import library, own
+from holdfast.stores.sqlite.library import library, refuse_other
+from holdfast.stores.sqlite.statements import statements
 from holdfast.stores.sqlite.writer import translate
 
 T = TypeVar("T")
 
-# What a connection that only this module still holds is counted as: our list, a local, getrefcount itself.
+# What a connection that only this module still holds is counted as: the guest's, a local, getrefcount itself.
 ABANDONED: Final = 3
-
 
 LET_GO_S: Final = 0.1
 
@@ -39,22 +40,61 @@ class Plain:
         return self._conn.executemany(sql, rows)
 
 
+class Guest:
+    """A caller's connection while it holds a transaction that a verb has joined."""
+
+    __slots__ = ("_conn", "host")
+
+    def __init__(self, host: Guests, conn: sqlite3.Connection) -> None:
+        self.host = host
+        self._conn: sqlite3.Connection | None = conn
+
+    def is_on(self, conn: sqlite3.Connection) -> bool:
+        return self._conn is conn
+
+    @property
+    def is_open(self) -> bool:
+        """False once its transaction has ended, or its owner has dropped the connection in the middle of it.
+
+        Ours would else be the reference that keeps such a transaction, and the file's write lock, alive.
+        """
+        conn = self._conn
+        if conn is None:
+            return False
+        try:
+            if conn.in_transaction and sys.getrefcount(conn) > ABANDONED:
+                return True
+        except library.Error:  # closed
+            pass
+        self._conn = None
+        return False
+
+
 class Guests:
-    """The callers' connections that hold a write transaction on the store's file, by thread."""
+    """The callers' connections that hold a transaction on the store's file."""
 
     def __init__(self, path: str | None, prefix: str) -> None:
         self._path = path
         self._prefix = prefix
-        self._by_thread: dict[int, sqlite3.Connection] = {}
-        self._watcher: threading.Thread | None = None
+        self._guests: set[Guest] = set()
+        self._lock = threading.Lock()
+        self._watched = False
 
-    def run(self, conn: object, work: Callable[[Plain], T]) -> T:
-        """Do `work` in the caller's transaction: all of it or none, and never a commit."""
-        mine = own(conn)
-        self._check(mine)
-        plain = Plain(mine)
-        self._by_thread[threading.get_ident()] = mine
+    async def run(self, verb: str, conn: object, work: Callable[[Plain], T]) -> T:
+        """Do `work` in the caller's transaction: all of it or none, and never a commit. Nothing here ever waits."""
+        caller = caller_of(conn)
+        caller.expect("sqlite")
+        refuse_other(caller.library)  # before an engine of SQLAlchemy would open the file with it
+        await caller.refuse_outside_transaction()
+        raw: sqlite3.Connection = caller.raw
+        self._check(raw)
+        self._welcome(raw)
+        plain = Plain(raw)
         try:
+            if not raw.in_transaction:
+                # A savepoint would be the whole transaction, and its release a commit. The caller's driver begins
+                # before a statement that writes, so it gets one.
+                plain.execute(statements(self._prefix)["guest_enter"])
             plain.execute("SAVEPOINT holdfast")
             try:
                 answer = work(plain)
@@ -64,51 +104,43 @@ class Guests:
                 raise
             plain.execute("RELEASE holdfast")
         except library.Error as error:
-            translated = translate(error, "enqueue")
+            translated = translate(error, verb)
             if translated is error:
                 raise
             raise translated from error
         finally:
-            del mine, conn
-            self._watch()
+            del caller, conn, raw, plain  # whoever drops the connection now is the last to have it
         return answer
 
+    def _welcome(self, conn: sqlite3.Connection) -> None:
+        for known in joined():
+            if isinstance(known, Guest) and known.is_on(conn):
+                return
+        guest = Guest(self, conn)
+        join(guest)
+        with self._lock:
+            self._guests.add(guest)
+            if self._watched:
+                return
+            self._watched = True
+        threading.Thread(target=self._watch, name="holdfast-guests", daemon=True).start()
+
     def _watch(self) -> None:
-        """Let go of connections whose transaction has ended, or that their owner has dropped in the middle of one.
-
-        Ours would else be the reference that keeps such a transaction, and the file's write lock, alive.
-        """
-        if self._watcher is None or not self._watcher.is_alive():
-            self._watcher = threading.Thread(target=self._let_go, name="holdfast-guests", daemon=True)
-            self._watcher.start()
-
-    def _let_go(self) -> None:
-        while self._by_thread:
+        """Let go of connections soon after their transactions have ended, while there are any."""
+        while self._watched:
             time.sleep(LET_GO_S)
-            for thread in list(self._by_thread):
-                self._holds(thread)
-
-    def _holds(self, thread: int) -> bool:
-        """Whether this thread's guest still has its transaction open; one that has not is forgotten."""
-        conn = self._by_thread.get(thread)
-        if conn is None:
-            return False
-        try:
-            if conn.in_transaction and sys.getrefcount(conn) > ABANDONED:
-                return True
-        except library.Error:  # closed
-            pass
-        self._by_thread.pop(thread, None)
-        return False
+            with self._lock:
+                self._guests -= {guest for guest in self._guests if not guest.is_open}
+                self._watched = bool(self._guests)
 
     def refuse(self, verb: str) -> None:
-        """A verb awaited by a thread that holds the write lock itself would wait for itself."""
-        if not self._by_thread or not self._holds(threading.get_ident()):
-            return
-        raise WrongContext(
-            f"{verb}: your own transaction on {self._path} is still open, and this would wait for it",
-            fix="commit or roll back first",
-        )
+        """A verb awaited by code that holds the write lock itself would wait for itself."""
+        for known in joined():
+            if isinstance(known, Guest) and known.host is self:
+                raise WrongContext(
+                    f"{verb}: your own transaction on {self._path} is still open, and this would wait for it",
+                    fix="commit or roll back first",
+                )
 
     def _check(self, conn: sqlite3.Connection) -> None:
         row = Plain(conn).execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
@@ -117,10 +149,10 @@ class Guests:
                 f"the connection is to {row[0] or 'memory'!r}, the store is in {self._path or 'memory'!r}",
                 fix="pass a connection to the store's own file",
             )
-        if not conn.in_transaction:
-            raise WrongContext(
-                "the connection is in no transaction, so there is nothing to commit the job with",
-                fix='write your rows first, or conn.execute("BEGIN IMMEDIATE")',
-            )
-        if layout_of(conn, self._prefix) != LAYOUT:
+        found = layout_of(Plain(conn), self._prefix)
+        if found < LAYOUT:
             raise WrongContext("the store's tables are not in this file yet", fix="run `holdfast migrate` once")
+        if found > LAYOUT:
+            raise SchemaOutdated(
+                f"the store has layout {found}, this release knows {LAYOUT}", verb="enqueue", fix="upgrade holdfast"
+            )

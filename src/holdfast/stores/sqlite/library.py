@@ -5,12 +5,8 @@ from __future__ import annotations
 import importlib
 import sqlite3 as stdlib
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 from holdfast.core.errors import WrongContext
-
-if TYPE_CHECKING:
-    Connection = stdlib.Connection
 
 FIXED_VERSION = (3, 51, 3)  # older ones can corrupt a WAL when writers and checkpointers meet
 
@@ -36,16 +32,15 @@ def version() -> tuple[int, ...]:
     return tuple(library.sqlite_version_info)
 
 
-def own(conn: object) -> stdlib.Connection:
-    """Answer `conn` when it belongs to the library in use.
+def refuse_other(connection: type) -> None:
+    """Refuse a class of connections that is not the library's in use.
 
     Two copies of SQLite in one process break POSIX locks on a shared file: both can hold the write
-    lock, and a committed row can vanish. SQLAlchemy's raw connections are unwrapped by their callers.
+    lock, and a committed row can vanish.
     """
-    if isinstance(conn, library.Connection):
-        return conn  # type: ignore[no-any-return]  # the module is chosen at run time
-    kind = f"{type(conn).__module__}.{type(conn).__qualname__}"
-    raise WrongContext(
-        f"a connection of {kind} cannot share the store's file: {library.__name__} is the SQLite library in use",
-        fix=f"open it with {library.__name__} (SQLAlchemy: create_engine(url, module={library.__name__}))",
-    )
+    if not issubclass(connection, library.Connection):
+        kind = f"{connection.__module__}.{connection.__qualname__}"
+        raise WrongContext(
+            f"a connection of {kind} cannot share the store's file: {library.__name__} is the SQLite library in use",
+            fix=f"open it with {library.__name__} (SQLAlchemy: create_engine(url, module={library.__name__}))",
+        )

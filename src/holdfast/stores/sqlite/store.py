@@ -209,7 +209,7 @@ class SqliteStore:
             tx.run("guest_add")
             return answers
 
-        return self._guests.run(conn, work)
+        return await self._guests.run("enqueue", conn, work)
 
     async def relay(
         self,

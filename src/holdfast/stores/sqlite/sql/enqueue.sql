@@ -40,6 +40,10 @@ SELECT state, lane, enqueued_ms FROM hf_job WHERE id = ? AND state < 3;
 UPDATE hf_job SET state = ?, lane = ?, priority = ?, due_ms = ?, expires_ms = ?, attempt = 0, held = 0, held_since_ms = NULL,
   policy = ?, args = ? WHERE id = ? AND state < 3;
 
+-- Writes nothing new: a driver that begins before a statement that writes has begun after it.
+-- name: guest_enter
+UPDATE hf_clock SET guests = guests;
+
 -- name: guest_add
 UPDATE hf_clock SET guests = guests + 1;
 
