@@ -53,15 +53,16 @@ class Waiters:
             self._begin()
         return self._mailbox
 
-    def deliver(self, kind: bytes, name: bytes) -> None:
-        """Note a wake-up and rouse whoever sleeps for it, in whichever loop."""
+    def deliver(self, kind: bytes, name: bytes) -> bool:
+        """Note a wake-up and rouse whoever sleeps for it, in whichever loop; False when nobody cares any more."""
         with self._lock:
             waiter = self._waiters.get(name)
             if waiter is None:
-                return  # the session has left, or who waited for the job has given up
+                return False  # the session has left, or who waited for the job has given up
             waiter.kinds.add(kind)
             sleepers, waiter.sleepers = waiter.sleepers, []
         _rouse_all(sleepers)
+        return True
 
     def rouse(self) -> None:
         """Wake everybody who sleeps, as if all had happened: something may have been missed."""
