@@ -147,3 +147,25 @@ BEGIN
 EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
   GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
 END $$;
+
+-- The verb for outboxes: the same, and the mark of its source moves with it; `moved` false when it was there before.
+CREATE FUNCTION hf.relay_1(
+  p_source text, p_number bigint, p_batch hf.batch, p_now bigint,
+  OUT moved boolean, OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  INSERT INTO hf.control AS c (kind, name, version, value) VALUES ('outbox', p_source, 1, convert_to(p_number::text, 'UTF8'))
+  ON CONFLICT (kind, name) DO UPDATE SET version = c.version + 1, value = excluded.value
+  WHERE convert_from(c.value, 'UTF8')::bigint < p_number;
+  moved := FOUND;
+  IF NOT moved THEN
+    RETURN;
+  END IF;
+  states := '{}';
+  IF p_batch.ids <> '{}' THEN
+    SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.store_1(p_batch, hf.now_1(p_now)) AS s;
+  END IF;
+  SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+END $$;

@@ -137,13 +137,16 @@ END $$;
 -- Charge the gates for these jobs; what each job was charged, NULL when nothing is counted.
 CREATE FUNCTION hf.charge_1(p_gates hf.gate[], p_costs integer[], p_token bigint, p_now bigint) RETURNS jsonb[] LANGUAGE plpgsql AS $$
 DECLARE
+  v_got record;
   v_gate hf.gate;
   v_after hf.gate;
   v_charged jsonb[];
   v_all jsonb[];
 BEGIN
   FOREACH v_gate IN ARRAY p_gates LOOP
-    SELECT c.gate, c.charged INTO v_after, v_charged FROM hf.gate_charge_1(v_gate, p_costs, p_token, p_now) AS c;
+    SELECT * INTO v_got FROM hf.gate_charge_1(v_gate, p_costs, p_token, p_now);
+    v_after := v_got.gate;
+    v_charged := v_got.charged;
     IF cardinality(v_charged) > 0 THEN
       UPDATE hf.gate SET used = v_after.used, full_at_us = v_after.full_at_us, probe_token = v_after.probe_token
       WHERE key = v_gate.key;
@@ -157,6 +160,7 @@ END $$;
 -- Take up to `p_count` jobs from the front of a lane.
 CREATE FUNCTION hf.take_lane_1(INOUT t hf.taking, p_lane bigint, p_count integer, OUT taken bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
+  v_got record;
   v_lane hf.lane;
   v_gates hf.gate[];
   v_must boolean;
@@ -216,7 +220,9 @@ BEGIN
   v_popped := cardinality(v_ids);
 
   IF v_odd THEN
-    SELECT u.t, u.usable INTO t, v_usable FROM hf.usable_1(t, p_lane, v_ids, v_losts, v_expires) AS u;
+    SELECT * INTO v_got FROM hf.usable_1(t, p_lane, v_ids, v_losts, v_expires);
+    t := v_got.t;
+    v_usable := v_got.usable;
     SELECT array_agg(v_places[i]), array_agg(v_ids[i]), array_agg(v_dues[i]), array_agg(v_costs[i]), array_agg(v_losts[i]), array_agg(v_hards[i])
     INTO v_places, v_ids, v_dues, v_costs, v_losts, v_hards FROM unnest(v_usable) AS i;
   END IF;
@@ -236,7 +242,9 @@ BEGIN
     IF i > 1 AND v_hards[i] = v_hards[i - 1] AND v_losts[i] = 0 AND v_losts[i - 1] = 0 THEN
       v_tokens := v_tokens || v_token;
     ELSE
-      SELECT k.t, k.token INTO t, v_token FROM hf.token_for_1(t, v_hards[i], v_losts[i] > 0) AS k;
+      SELECT * INTO v_got FROM hf.token_for_1(t, v_hards[i], v_losts[i] > 0);
+      t := v_got.t;
+      v_token := v_got.token;
       v_tokens := v_tokens || v_token;
     END IF;
   END LOOP;

@@ -76,6 +76,7 @@ END $$;
 -- Active lanes of the best priority that has any; empty when there is nothing for this claim.
 CREATE FUNCTION hf.choose_1(INOUT t hf.taking, OUT found hf.candidate[]) LANGUAGE plpgsql AS $$
 DECLARE
+  v_got record;
   v_classes bigint[];
   v_priorities smallint[];
   v_best smallint;
@@ -83,12 +84,17 @@ DECLARE
   v_at integer;
 BEGIN
   LOOP
-    SELECT o.t, o.classes, o.priorities INTO t, v_classes, v_priorities FROM hf.open_classes_1(t) AS o;
+    SELECT * INTO v_got FROM hf.open_classes_1(t);
+    t := v_got.t;
+    v_classes := v_got.classes;
+    v_priorities := v_got.priorities;
     found := '{}';
     EXIT WHEN v_classes = '{}';
     v_best := (SELECT min(p) FROM unnest(v_priorities) AS p);
     v_classes := ARRAY(SELECT c.class FROM unnest(v_classes, v_priorities) AS c (class, priority) WHERE c.priority = v_best);
-    SELECT l.t, l.found INTO t, found FROM hf.lanes_at_1(t, v_classes, v_best) AS l;
+    SELECT * INTO v_got FROM hf.lanes_at_1(t, v_classes, v_best);
+    t := v_got.t;
+    found := v_got.found;
     EXIT WHEN found <> '{}';
     -- All of them were looked at before: the next priority of these classes may still have something.
     FOREACH v_class IN ARRAY v_classes LOOP

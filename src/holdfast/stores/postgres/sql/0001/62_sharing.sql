@@ -77,26 +77,33 @@ END $$;
 -- Take up to `p_count` jobs of one member, in order of (due, id) across its lanes.
 CREATE FUNCTION hf.take_member_1(INOUT t hf.taking, p_lanes bigint[], p_count integer, OUT taken bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
+  v_got record;
   v_lanes bigint[];
   v_ns integer[];
   v_ids bytea[];
   v_lane bigint;
 BEGIN
   IF cardinality(p_lanes) = 1 THEN
-    SELECT l.t, l.taken INTO t, taken FROM hf.take_lane_1(t, p_lanes[1], p_count) AS l;
+    SELECT * INTO v_got FROM hf.take_lane_1(t, p_lanes[1], p_count);
+    t := v_got.t;
+    taken := v_got.taken;
     RETURN;
   END IF;
   taken := '{}';
   SELECT m.lanes, m.ns INTO v_lanes, v_ns FROM hf.merge_1(p_lanes, p_count) AS m;
   FOREACH v_lane IN ARRAY p_lanes LOOP
     IF array_position(v_lanes, v_lane) IS NOT NULL THEN
-      SELECT l.t, l.taken INTO t, v_ids FROM hf.take_lane_1(t, v_lane, v_ns[array_position(v_lanes, v_lane)]) AS l;
+      SELECT * INTO v_got FROM hf.take_lane_1(t, v_lane, v_ns[array_position(v_lanes, v_lane)]);
+      t := v_got.t;
+      v_ids := v_got.taken;
       IF v_ids <> '{}' THEN
         UPDATE hf.lane_now SET served_ms = (SELECT max(due_ms) FROM hf.running WHERE id = ANY (v_ids)) WHERE id = v_lane;
         taken := taken || v_ids;
       END IF;
     ELSIF v_lanes = '{}' THEN -- none of them has anything: each must be seen to be empty
-      SELECT l.t, l.taken INTO t, v_ids FROM hf.take_lane_1(t, v_lane, p_count) AS l;
+      SELECT * INTO v_got FROM hf.take_lane_1(t, v_lane, p_count);
+      t := v_got.t;
+      v_ids := v_got.taken;
       taken := taken || v_ids;
     END IF;
   END LOOP;
@@ -109,6 +116,7 @@ END $$;
 -- share of another's. How many were taken.
 CREATE FUNCTION hf.take_ring_1(INOUT t hf.taking, p_candidates hf.candidate[], p_count integer, OUT served integer) LANGUAGE plpgsql AS $$
 DECLARE
+  v_got record;
   v_members bigint[];
   v_lefts integer[];
   v_weights integer[];
@@ -126,7 +134,9 @@ BEGIN
     v_ids := '{}';
     IF v_given[i] > 0 THEN
       v_lanes := ARRAY(SELECT c.lane FROM unnest(p_candidates) AS c WHERE c.member = v_members[i]);
-      SELECT m.t, m.taken INTO t, v_ids FROM hf.take_member_1(t, v_lanes, v_given[i]) AS m;
+      SELECT * INTO v_got FROM hf.take_member_1(t, v_lanes, v_given[i]);
+      t := v_got.t;
+      v_ids := v_got.taken;
     END IF;
     v_served := v_served || cardinality(v_ids);
     v_all := v_all || v_ids;
@@ -145,6 +155,7 @@ END $$;
 -- Share the rest of the claim between queues, then between the members of each.
 CREATE FUNCTION hf.take_fairly_1(INOUT t hf.taking, p_candidates hf.candidate[]) LANGUAGE plpgsql AS $$
 DECLARE
+  v_got record;
   v_rings bigint[];
   v_lefts integer[];
   v_weights integer[];
@@ -160,7 +171,9 @@ BEGIN
     v_n := 0;
     IF v_given[i] > 0 THEN
       v_mine := ARRAY(SELECT c FROM unnest(p_candidates) AS c WHERE c.ring = v_rings[i]);
-      SELECT r.t, r.served INTO t, v_n FROM hf.take_ring_1(t, v_mine, v_given[i]) AS r;
+      SELECT * INTO v_got FROM hf.take_ring_1(t, v_mine, v_given[i]);
+      t := v_got.t;
+      v_n := v_got.served;
     END IF;
     v_served := v_served || v_n;
   END LOOP;
@@ -172,6 +185,7 @@ END $$;
 -- Take until there is enough or nothing is left; `again` when a bound ended it first.
 CREATE FUNCTION hf.fill_1(INOUT t hf.taking) LANGUAGE plpgsql AS $$
 DECLARE
+  v_got record;
   v_found hf.candidate[];
   v_ids bytea[];
 BEGIN
@@ -179,12 +193,16 @@ BEGIN
     IF t.left_n <= 0 THEN
       RETURN;
     END IF;
-    SELECT c.t, c.found INTO t, v_found FROM hf.choose_1(t) AS c;
+    SELECT * INTO v_got FROM hf.choose_1(t);
+    t := v_got.t;
+    v_found := v_got.found;
     IF v_found = '{}' THEN
       RETURN;
     END IF;
     IF cardinality(v_found) = 1 AND NOT t.cut THEN
-      SELECT l.t, l.taken INTO t, v_ids FROM hf.take_lane_1(t, v_found[1].lane, t.left_n) AS l;
+      SELECT * INTO v_got FROM hf.take_lane_1(t, v_found[1].lane, t.left_n);
+      t := v_got.t;
+      v_ids := v_got.taken;
       t.ids := t.ids || v_ids;
       IF t.left_n > 0 AND NOT EXISTS (SELECT 1 FROM hf.seat) THEN
         RETURN; -- it was the only active lane, and is empty now: no need for a closer look

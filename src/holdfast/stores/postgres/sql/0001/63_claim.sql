@@ -153,7 +153,7 @@ BEGIN
   PERFORM hf.open_due_gates_1(now_ms);
   v_more := hf.promote_1(now_ms) OR v_more;
   IF EXISTS (SELECT 1 FROM hf.fan) THEN
-    v_more := (hf.try_lock_1(2) AND hf.fan_out_1(now_ms)) OR v_more;
+    v_more := hf.fan_out_1(now_ms) OR v_more;
     v_more := hf.file_posts_1(256, now_ms) OR v_more;
   END IF;
 

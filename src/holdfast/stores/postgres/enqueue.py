@@ -1,0 +1,208 @@
+"""Turns new jobs into one batch of arrays, and the answer into what became of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.core.errors import InvalidOption, QueueDraining, UnknownParent, WrongContext
+from holdfast.core.flow import order
+from holdfast.core.gate import GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.job import Enqueued, Job, Lane, Policy, Unique
+from holdfast.core.state import STATES
+from holdfast.stores.base import check_size
+from holdfast.stores.callers import Caller, caller_of
+from holdfast.stores.packed import Extra, encode_extra
+from holdfast.stores.postgres.gates import rules_json
+from holdfast.stores.postgres.wire import in_schema
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.route import Route
+
+_BATCH: Final = """ROW (
+  %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::text[],
+  %b::bigint[], %b::bytea[],
+  %b::bytea[], %b::integer[], %b::integer[], %b::bytea[], %b::bytea[], %b::integer[],
+  %b::bigint[], %b::bigint[], %b::bigint[],
+  %b::bytea[], %b::smallint[], %b::bigint[], %b::smallint[],
+  %b::smallint[], %b::integer[], %b::bytea[],
+  %b::integer[], %b::jsonb, %b::boolean
+)::hf.batch, %b::bigint"""
+ENQUEUE: Final = f"SELECT * FROM hf.enqueue_1({_BATCH})"
+ENQUEUE_ON: Final = f"SELECT * FROM hf.enqueue_on_1({_BATCH})"
+RELAY: Final = f"SELECT * FROM hf.relay_1(%b::text, %b::bigint, {_BATCH})"
+
+MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
+ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
+MOST_COST: Final = 2**31 - 1
+LAST_MS: Final = 1 << 52  # beyond it a time is "never"
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def enqueue(route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None) -> list[Enqueued]:
+    """Store all jobs or none."""
+    if not jobs:
+        return []
+    batch = Batch(jobs, rules, guest=False)
+    ids, existing, states = await route.change(ENQUEUE, (*batch.columns, now_ms), verb="enqueue", now_ms=now_ms)
+    return batch.answers(ids, existing, states)
+
+
+async def relay(
+    route: Route, mark: tuple[str, int], jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+) -> list[Enqueued] | None:
+    """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
+    batch = Batch(jobs, rules, guest=False)
+    moved, ids, existing, states = await route.change(
+        RELAY, (*mark, *batch.columns, now_ms), verb="relay", now_ms=now_ms
+    )
+    return batch.answers(ids, existing, states) if moved else None
+
+
+class Batch:
+    """The jobs of one call as hf.batch has them: definitions once, parents before their children."""
+
+    def __init__(self, jobs: Sequence[Job], rules: Sequence[GateRule], *, guest: bool) -> None:
+        check_size(jobs)
+        self.positions = _parents_first(jobs)
+        self.jobs = [jobs[at] for at in self.positions]
+        lanes: dict[Lane, int] = {}
+        policies: dict[Policy, int] = {}
+        for job in self.jobs:
+            lanes.setdefault(job.lane, len(lanes) + 1)
+            policies.setdefault(job.policy, len(policies) + 1)
+        self.columns: tuple[Any, ...] = (
+            *_columns([(lane.id, lane.kind, lane.member, lane.ring, lane.priority, _body(lane)) for lane in lanes], 6),
+            sorted({place for lane in lanes for place in lane.class_gates[:3]}),
+            [policy.id for policy in policies],
+            [_encode(policy) for policy in policies],
+            [job.id for job in self.jobs],
+            [lanes[job.lane] for job in self.jobs],
+            [policies[job.policy] for job in self.jobs],
+            [job.args for job in self.jobs],
+            [_extra(job) for job in self.jobs],
+            [self._cost(at, job) for at, job in zip(self.positions, self.jobs, strict=True)],
+            [min(job.delay_ms, LAST_MS) for job in self.jobs],
+            [None if job.due_at_ms is None else min(job.due_at_ms, LAST_MS) for job in self.jobs],
+            [None if job.expires_ms is None else min(job.expires_ms, LAST_MS) for job in self.jobs],
+            *self._uniques(),
+            [MODES[job.if_parent_fails] for job in self.jobs],
+            *self._parents(),
+            list(self.positions),
+            rules_json(rules) if rules else None,
+            guest,
+        )
+
+    def _cost(self, at: int, job: Job) -> int:
+        if job.cost > MOST_COST:
+            raise InvalidOption(f"item {at} costs {job.cost:,}", fix=f"a cost is at most {MOST_COST:,}")
+        return job.cost
+
+    def _uniques(self) -> tuple[Any, ...]:
+        none = (None, None, None, None)
+        if all(job.unique is None for job in self.jobs):
+            return none
+        return _columns([none if job.unique is None else _unique(job.lane.task, job.unique) for job in self.jobs], 4)
+
+    def _parents(self) -> tuple[Any, Any]:
+        pairs = [(at, parent) for at, job in enumerate(self.jobs, 1) for parent in job.after]
+        return ([at for at, _ in pairs], [parent for _, parent in pairs]) if pairs else (None, None)
+
+    def answers(
+        self, ids: Sequence[bytes] | None, existing: Sequence[bool] | None, states: Sequence[int]
+    ) -> list[Enqueued]:
+        """What became of each job, in the caller's order."""
+        if ids is None or existing is None:
+            found = [Enqueued(job.id, False, STATES[state]) for job, state in zip(self.jobs, states, strict=True)]
+        else:
+            found = [Enqueued(id, old, STATES[state]) for id, old, state in zip(ids, existing, states, strict=True)]
+        answers = list(found)
+        for position, answer in zip(self.positions, found, strict=True):
+            answers[position] = answer
+        return answers
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> tuple[list[Any], ...]:
+    return tuple([row[at] for row in rows] for at in range(width))
+
+
+@lru_cache(maxsize=4096)
+def _body(lane: Lane) -> bytes:
+    body = _encode(lane)
+    if b"\\u0000" in body:
+        raise InvalidOption(f"{lane!r} names something with a NUL in it", fix="PostgreSQL stores no NUL in a name")
+    return body
+
+
+def _extra(job: Job) -> bytes | None:
+    """The packed rest of a job; None for the many that have none."""
+    if job.cost == 1 and not job.tags and not job.meta and job.flow is None and job.unique is None and not job.after:
+        return None
+    key, states = (None, 0) if job.unique is None else (job.unique.key, _mask(job.unique))
+    return encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails, states))
+
+
+def _mask(unique: Unique) -> int:
+    """The states in which a key is held, one bit each."""
+    return sum(1 << each.code for each in unique.states)
+
+
+def _unique(task: str, unique: Unique) -> tuple[bytes, int, int | None, int]:
+    """Keys are scoped by task."""
+    until = None if unique.for_ms is None else min(unique.for_ms, LAST_MS)
+    return f"{task}\x00{unique.key}".encode(), _mask(unique), until, ON_DUPLICATE[unique.on_duplicate]
+
+
+def _parents_first(jobs: Sequence[Job]) -> Sequence[int]:
+    """Places in the caller's list, each after those of its parents that are in the same call; a cycle is refused."""
+    at = {job.id: place for place, job in enumerate(jobs)}
+    if not any(parent in at for job in jobs for parent in job.after):
+        return range(len(jobs))
+    names = {id_text(job.id): at[job.id] for job in jobs}  # a refusal names its path
+    graph = {name: list(map(id_text, jobs[place].after)) for name, place in names.items()}
+    first = [names[name] for name in order(graph)]
+    return first + [place for place, job in enumerate(jobs) if at[job.id] != place]
+
+
+async def enqueue_on(
+    schema: str, floor: int, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+) -> list[Enqueued]:
+    """Store all jobs or none, inside the caller's own transaction; `floor` tells the store's own database."""
+    caller = caller_of(conn)
+    await check_caller(caller, schema, floor)
+    if not jobs:
+        return []
+    batch = Batch(jobs, rules, guest=True)
+    values = [value.decode() if isinstance(value, bytes) else value for value in (*batch.columns, now_ms)]
+    ((ids, existing, states, refused, message, hint),) = await caller.run(
+        in_schema(_dollars(ENQUEUE_ON), schema), values
+    )
+    if refused is not None:
+        raise (UnknownParent if refused == "HF001" else QueueDraining)(message, fix=hint)
+    return batch.answers(ids, existing, states)
+
+
+async def check_caller(caller: Caller, schema: str, floor: int) -> None:
+    """Refuse a connection that cannot carry jobs of this store, before anything is asked of it that could fail."""
+    caller.expect("postgresql")
+    await caller.refuse_outside_transaction()
+    ((found,),) = await caller.run("SELECT to_regclass($1)::oid::bigint", (in_schema("hf.floor", schema),))
+    if found != floor:
+        raise WrongContext(
+            f"the {caller.name} is to a database that does not hold this store ({schema})",
+            fix="pass a connection to the store's own database",
+        )
+
+
+@lru_cache(maxsize=16)
+def _dollars(sql: str) -> str:
+    """The same statement with numbered placeholders."""
+    numbers = count(1)
+    return re.sub("%b", lambda _: f"${next(numbers)}", sql)
