@@ -102,8 +102,8 @@ BEGIN
         v_sum := v_count::bigint * p_costs[1];
         charged := array_fill(jsonb_build_array(p_gate.key, v_slot, p_costs[1], v_probe), ARRAY[v_count]);
       ELSE
-        SELECT sum(c.cost), array_agg(jsonb_build_array(p_gate.key, v_slot, c.cost, v_probe) ORDER BY c.n)
-        INTO v_sum, charged FROM unnest(p_costs) WITH ORDINALITY AS c (cost, n);
+        SELECT sum(c.cost), array_agg(jsonb_build_array(p_gate.key, v_slot, c.cost, v_probe))
+        INTO v_sum, charged FROM unnest(p_costs) AS c (cost);
       END IF;
       p_gate.full_at_us := least(greatest(p_gate.full_at_us, p_now * 1000), 4600000000000000000)
         + hf.gate_times_1(v_sum, p_gate.interval_us);

@@ -194,15 +194,28 @@ BEGIN
   RETURN v_answers;
 END $$;
 
--- Verb: operators' changes in order; the gate after each.
+-- Verb: operators' changes in order; the gate after each. p_call names the call: when its answer got lost and it is
+-- made again, it has happened, and the answer is what these gates are now.
 CREATE FUNCTION hf.change_gates_1(
-  p_changes jsonb, p_now bigint,
+  p_changes jsonb, p_call text, p_now bigint,
   OUT gates text, OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_now bigint := hf.now_1(p_now);
 BEGIN
-  gates := array_to_json(hf.apply_changes_1(p_changes, hf.now_1(p_now)));
-  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+  INSERT INTO hf.receipt (session, claimer, seq, at_ms) VALUES ('', p_call, 0, v_now)
+  ON CONFLICT (session, claimer) DO NOTHING;
+  IF FOUND THEN
+    gates := array_to_json(hf.apply_changes_1(p_changes, v_now));
+    SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+  ELSE
+    SELECT coalesce(json_agg(
+      hf.gate_json_1(CASE WHEN g.key IS NULL THEN hf.gate_new_1(c.change ->> 'key') ELSE g END) ORDER BY c.n
+    ), '[]') INTO gates
+    FROM jsonb_array_elements(p_changes) WITH ORDINALITY AS c (change, n)
+    LEFT JOIN hf.gate AS g ON g.key = c.change ->> 'key';
+  END IF;
 END $$;
 
 -- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs.

@@ -50,7 +50,7 @@ END $$;
 
 -- The first active lanes of these classes at one priority. Where a class is cut off, members beyond the last turn seen
 -- may be seen with only some of their lanes: those wait for the next look.
-CREATE FUNCTION hf.lanes_at_1(INOUT t hf.taking, p_classes bigint[], p_priority smallint, OUT found hf.candidate[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.lanes_at_1(INOUT t hf.taking, p_classes bigint[], p_priority smallint, OUT chosen hf.candidate[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_asked integer := t.left_n + cardinality(t.skipped_lanes) + 1;
 BEGIN
@@ -65,7 +65,7 @@ BEGIN
   )
   SELECT coalesce(array_agg(ROW (l.id, s.member, s.ring, s.class)::hf.candidate ORDER BY s.at, s.number, l.number), '{}'),
     EXISTS (SELECT 1 FROM horizons)
-  INTO found, t.cut
+  INTO chosen, t.cut
   FROM seats AS s LEFT JOIN horizons AS h ON h.ring = s.ring CROSS JOIN LATERAL (
     SELECT n.id, row_number() OVER (ORDER BY n.served_ms, n.id) AS number FROM hf.lane_now AS n
     WHERE n.class = s.class AND n.member = s.member AND n.state = 1 ORDER BY n.served_ms, n.id LIMIT v_asked
@@ -74,7 +74,7 @@ BEGIN
 END $$;
 
 -- Active lanes of the best priority that has any; empty when there is nothing for this claim.
-CREATE FUNCTION hf.choose_1(INOUT t hf.taking, OUT found hf.candidate[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.choose_1(INOUT t hf.taking, OUT chosen hf.candidate[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
   v_classes bigint[];
@@ -88,14 +88,14 @@ BEGIN
     t := v_got.t;
     v_classes := v_got.classes;
     v_priorities := v_got.priorities;
-    found := '{}';
+    chosen := '{}';
     EXIT WHEN v_classes = '{}';
     v_best := (SELECT min(p) FROM unnest(v_priorities) AS p);
     v_classes := ARRAY(SELECT c.class FROM unnest(v_classes, v_priorities) AS c (class, priority) WHERE c.priority = v_best);
     SELECT * INTO v_got FROM hf.lanes_at_1(t, v_classes, v_best);
     t := v_got.t;
-    found := v_got.found;
-    EXIT WHEN found <> '{}';
+    chosen := v_got.chosen;
+    EXIT WHEN chosen <> '{}';
     -- All of them were looked at before: the next priority of these classes may still have something.
     FOREACH v_class IN ARRAY v_classes LOOP
       v_at := coalesce(array_position(t.floor_classes, v_class), cardinality(t.floor_classes) + 1);

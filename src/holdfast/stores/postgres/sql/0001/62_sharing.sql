@@ -195,7 +195,7 @@ BEGIN
     END IF;
     SELECT * INTO v_got FROM hf.choose_1(t);
     t := v_got.t;
-    v_found := v_got.found;
+    v_found := v_got.chosen;
     IF v_found = '{}' THEN
       RETURN;
     END IF;

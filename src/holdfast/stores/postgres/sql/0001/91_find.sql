@@ -62,20 +62,30 @@ SET max_parallel_workers_per_gather = 0 SET jit = off SET plan_cache_mode = forc
 DECLARE
   v_far bigint := CASE WHEN p_newest THEN 9223372036854775807 ELSE -9223372036854775808 END;
   v_far_id bytea := CASE WHEN p_newest THEN '\xffffffffffffffffffffffffffffffffff' ELSE '\x' END::bytea;
+  v_a bigint := CASE WHEN p_id IS NULL THEN v_far ELSE p_a END;
+  v_b bigint := CASE WHEN p_id IS NULL THEN v_far ELSE p_b END;
+  v_id bytea := coalesce(p_id, v_far_id);
+  v_source text := hf.source_1(p_states, p_newest);
+  v_columns text := 'array_agg(x.a), array_agg(x.b), array_agg(x.id), array_agg(x.state), array_agg(x.lane),
+    array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause), array_agg(x.error_type)';
 BEGIN
-  EXECUTE 'WITH c AS MATERIALIZED (SELECT row_number() OVER () AS n, s.* FROM (' || hf.source_1(p_states, p_newest)
-    || ') AS s)
-  SELECT (SELECT count(*) FROM c), array_agg(x.a), array_agg(x.b), array_agg(x.id), array_agg(x.state),
-    array_agg(x.lane), array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause),
-    array_agg(x.error_type), array_agg(x.enqueued_ms), array_agg(x.extra), array_agg(x.args), max(x.upto)
+  bytes := 0;
+  IF NOT p_job THEN
+    EXECUTE 'SELECT count(*), ' || v_columns || ' FROM (' || v_source || ') AS x'
+    INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types
+    USING v_a, v_b, v_id, p_limit;
+    RETURN;
+  END IF;
+  EXECUTE 'SELECT max(x.seen), ' || v_columns || ', array_agg(x.enqueued_ms), array_agg(x.extra), array_agg(x.args),
+    max(x.upto)
   FROM (
-    SELECT y.*, sum(y.bytes) OVER (ORDER BY y.n ROWS UNBOUNDED PRECEDING)::bigint AS upto FROM (
-      SELECT c.*, j.enqueued_ms, j.extra, CASE WHEN $6 THEN j.args END AS args,
-        coalesce(octet_length(j.extra), 0) + CASE WHEN $6 THEN coalesce(octet_length(j.args), 0) ELSE 0 END AS bytes
-      FROM c LEFT JOIN hf.job AS j ON $5 AND j.id = c.id
+    SELECT y.*, sum(y.bytes) OVER (ORDER BY y.n ROWS UNBOUNDED PRECEDING)::bigint AS upto, count(*) OVER () AS seen FROM (
+      SELECT c.*, j.enqueued_ms, j.extra, CASE WHEN $5 THEN j.args END AS args,
+        coalesce(octet_length(j.extra), 0) + CASE WHEN $5 THEN coalesce(octet_length(j.args), 0) ELSE 0 END AS bytes
+      FROM (SELECT row_number() OVER () AS n, s.* FROM (' || v_source || ') AS s) AS c
+      LEFT JOIN hf.job AS j ON j.id = c.id
     ) AS y ORDER BY y.n
-  ) AS x WHERE x.upto - x.bytes < $7'
+  ) AS x WHERE x.upto - x.bytes < $6'
   INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes
-  USING CASE WHEN p_id IS NULL THEN v_far ELSE p_a END, CASE WHEN p_id IS NULL THEN v_far ELSE p_b END,
-    coalesce(p_id, v_far_id), p_limit, p_job, p_args, p_bytes;
+  USING v_a, v_b, v_id, p_limit, p_args, p_bytes;
 END $$;
