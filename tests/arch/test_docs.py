@@ -20,7 +20,7 @@ ROOTS = {entry.name for entry in ROOT.iterdir() if entry.is_dir()} | {
     "bench",
     "examples",
 }
-ROOMS = {"core", "stores", "client", "runtime", "ops", "cli", "testing"}
+ROOMS = {"core", "stores", "client", "outbox", "runtime", "ops", "cli", "testing"}
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")

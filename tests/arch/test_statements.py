@@ -10,7 +10,8 @@ import pytest
 from tests.arch.tree import PACKAGE, named, written_files
 
 STORES = PACKAGE / "stores"
-FILES = [path for path in written_files(STORES) if path.suffix in {".sql", ".lua"}]
+OUTBOX = PACKAGE / "outbox"
+FILES = [path for top in (STORES, OUTBOX) for path in written_files(top) if path.suffix in {".sql", ".lua"}]
 LIBRARIES = [path for path in FILES if path.parent.name == "lib"]  # rooms that scripts share; none runs alone
 STATEMENTS = [path for path in FILES if path not in LIBRARIES]
 SAYS = {".sql": ("promise", "inputs", "answer"), ".lua": ("promise", "keys", "args", "answer", "bounds")}
@@ -18,8 +19,8 @@ NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 
 def code_of_engine(path: Path) -> str:
-    """All the Python of the engine that a statement file belongs to."""
-    engine = STORES / path.relative_to(STORES).parts[0]
+    """All the Python of the engine, or of the outbox, that a statement file belongs to."""
+    engine = STORES / path.relative_to(STORES).parts[0] if path.is_relative_to(STORES) else OUTBOX
     return "\n".join(module.read_text() for module in written_files(engine) if module.suffix == ".py")
 
 

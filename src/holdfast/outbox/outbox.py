@@ -1,0 +1,75 @@
+"""Puts jobs into an outbox: rows in the caller's own transaction, for a relay to carry once it has committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.core.errors import WrongContext
+from holdfast.core.gate import GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.job import Job
+from holdfast.outbox.place import Place
+from holdfast.outbox.row import pack
+from holdfast.outbox.statements import statements
+from holdfast.outbox.table import missing
+from holdfast.stores.base import check_size
+from holdfast.stores.callers import Caller, caller_of
+
+_NAMES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
+
+
+class Outbox:
+    """The table beside the caller's own. Nothing here connects to anything, begins or commits."""
+
+    def __init__(self, place: Place, namespace: str) -> None:
+        self.place = place
+        self._namespace = namespace
+        self._sql = statements(place.dialect)
+        self._seen = False  # the table was there once, and is not looked for again
+
+    async def put(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = ()) -> None:
+        """Write the jobs into the transaction that `conn` is in: they are relayed if and when it commits."""
+        check_size(jobs)
+        caller = caller_of(conn)
+        if caller.dialect != self.place.dialect:
+            raise WrongContext(
+                f"the connection is to {_NAMES[caller.dialect]}, and the outbox is {self.place.shown}",
+                fix="pass a connection to the outbox's own database",
+            )
+        await caller.refuse_outside_transaction()
+        await self._look(caller)
+        rows = [(id_text(job.id), job.lane.queue, job.lane.task, pack(job, rules)) for job in jobs]
+        if self.place.dialect == "sqlite":
+            for row in rows:
+                await caller.run(self._sql["put"], (self._namespace, *row))
+        elif rows:
+            columns = map(list, zip(*rows, strict=True))
+            if not await caller.run(self._sql["put"], (self._namespace, *columns, self.place.database)):
+                raise self._elsewhere("another database")
+
+    async def _look(self, caller: Caller) -> None:
+        """Is this the outbox's database, and is the table there? A failed INSERT would spoil the transaction."""
+        if self.place.dialect == "sqlite":
+            ((file,),) = await caller.run(self._sql["file"])
+            if not file or not _is_same(file, self.place.database or ""):
+                raise self._elsewhere(file or "a database in memory")
+        if not self._seen:
+            ((found, _),) = await caller.run(self._sql["tables"])
+            if not found:
+                raise missing(self.place)
+            self._seen = True
+
+    def _elsewhere(self, where: str) -> WrongContext:
+        return WrongContext(
+            f"the connection is to {where}, and the outbox is {self.place.shown}: no relay would find the job",
+            fix="pass a connection to the outbox's own database",
+        )
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False

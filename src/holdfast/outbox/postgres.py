@@ -1,0 +1,186 @@
+"""The outbox in a PostgreSQL database: one transaction per turn, which keeps other relays out while it lasts.
+
+The lock is a row's, not a session's: it ends with the transaction wherever that ends, and works through a pooler. A
+relay whose transaction was lost while a store answered cannot do harm either, since its batch arrives once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from holdfast.core.errors import UsageError
+from holdfast.outbox.place import Place
+from holdfast.outbox.row import Row
+from holdfast.outbox.statements import statements
+from holdfast.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, missing
+from holdfast.stores.shown import redacted
+
+CONNECT_S: Final = 5
+CHANNEL: Final = "holdfast_outbox"
+
+_SQL: Final = {name: sql.encode() for name, sql in statements("postgresql").items()}
+
+Connection = psycopg.AsyncConnection[tuple[Any, ...]]
+
+
+class PostgresTable:
+    """The outbox of one namespace in a database, over one connection."""
+
+    def __init__(self, place: Place, namespace: str) -> None:
+        self.place = place
+        self.namespace = namespace
+        self._conn: Connection | None = None
+        self._told = False  # somebody has written since the last turn began
+
+    async def create(self) -> None:
+        with self._trouble():
+            conn = await self._connect()
+            async with conn, conn.transaction():
+                for statement in _SQL["create"].split(b";"):
+                    await conn.execute(statement)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[Turn | None]:
+        with self._trouble():
+            conn = await self._opened()
+            self._told = False
+            async with conn.transaction():
+                found = await _ask(conn, "lock", self.namespace)
+                yield PostgresTurn(conn, self.namespace, *found[0]) if found else None
+
+    async def wait(self, timeout_s: float) -> None:
+        """Listen; through a pooler that forwards no notifications the time runs out."""
+        with self._trouble():
+            conn = await self._opened()
+            if not self._told:
+                async for _ in conn.notifies(timeout=timeout_s, stop_after=1):
+                    pass
+
+    async def tally(self) -> Tally:
+        with self._trouble():
+            ((waiting, failed, oldest_ms),) = await _ask(await self._opened(), "tally", self.namespace)
+        return Tally(waiting, failed, oldest_ms)
+
+    async def failed(self, limit: int) -> list[Failed]:
+        with self._trouble():
+            return [Failed(*row) for row in await _ask(await self._opened(), "failed", self.namespace, limit)]
+
+    async def retry_failed(self) -> int:
+        with self._trouble():
+            return await _do(await self._opened(), "retry_failed", self.namespace)
+
+    async def close(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            await conn.close()
+
+    # -- the connection
+
+    async def _opened(self) -> Connection:
+        if self._conn is not None and not self._conn.closed:
+            return self._conn
+        conn = await self._connect()
+        try:
+            if await _ask(conn, "tables") != [(True, True)]:
+                raise missing(self.place)
+            await _do(conn, "name_source", self.namespace, secrets.token_hex(8))
+            await conn.execute(f"LISTEN {CHANNEL}".encode())
+        except BaseException:
+            await _hang_up(conn)
+            raise
+        conn.add_notify_handler(self._hear)
+        self._conn = conn
+        return conn
+
+    async def _connect(self) -> Connection:
+        options: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "holdfast outbox"}
+        try:
+            given = psycopg.conninfo.conninfo_to_dict(self.place.url)
+        except psycopg.ProgrammingError as error:
+            raise UsageError(
+                f"{self.place.shown!r} is not a PostgreSQL URL: {redacted(str(error)).strip()}",
+                fix="write postgresql://user@host/database",
+            ) from error
+        options |= {name: value for name, value in given.items() if value is not None}
+        # No statement is prepared: behind a pooler the next one may reach another session.
+        return await psycopg.AsyncConnection.connect(
+            **options,
+            autocommit=True,
+            prepare_threshold=None,
+            row_factory=tuple_row,
+            cursor_factory=psycopg.AsyncRawCursor,
+        )
+
+    @contextmanager
+    def _trouble(self) -> Iterator[None]:
+        """Whatever the driver complains of is trouble with the database; the connection is not used again."""
+        try:
+            yield
+        except psycopg.Error as error:
+            self._leave()
+            raise away(self.place, error) from error
+        except asyncio.CancelledError:
+            self._leave()  # in the middle of something, nobody knows of what
+            raise
+
+    def _leave(self) -> None:
+        conn, self._conn = self._conn, None
+        if conn is not None:
+            conn.pgconn.finish()
+
+    def _hear(self, notice: psycopg.Notify) -> None:
+        self._told = self._told or notice.payload == self.namespace
+
+
+class PostgresTurn:
+    """A turn inside its transaction."""
+
+    def __init__(self, conn: Connection, namespace: str, source: str, batch: int, seqs: list[int]) -> None:
+        self._conn = conn
+        self._namespace = namespace
+        self.source = source
+        self.batch = batch
+        self._seqs = seqs
+
+    async def under_way(self) -> list[Row]:
+        return [Row(*row) for row in await _ask(self._conn, "rows", self._seqs)] if self._seqs else []
+
+    async def fresh(self, limit: int, skip: Collection[Kind]) -> list[Row]:
+        queues, tasks = [queue for queue, _ in skip], [task for _, task in skip]
+        found = await _ask(self._conn, "fresh", self._namespace, limit, BATCH_BYTES, queues, tasks)
+        return [Row(*row) for row in found]
+
+    async def stamp(self, batch: int, seqs: Sequence[int]) -> None:
+        self.batch, self._seqs = batch, list(seqs)
+        await _do(self._conn, "stamp", self._namespace, batch, self._seqs)
+
+    async def remove(self, seqs: Sequence[int]) -> None:
+        await _do(self._conn, "remove", list(seqs))
+
+    async def set_aside(self, seq: int, why: str) -> None:
+        await _do(self._conn, "set_aside", seq, why)
+
+    async def holds(self, ids: Sequence[str]) -> bool:
+        ((found,),) = await _ask(self._conn, "holds", self._namespace, list(ids))
+        return bool(found)
+
+
+async def _ask(conn: Connection, name: str, *args: object) -> list[tuple[Any, ...]]:
+    """The rows that a statement answers."""
+    return await (await conn.execute(_SQL[name], args)).fetchall()
+
+
+async def _do(conn: Connection, name: str, *args: object) -> int:
+    """How many rows a statement changed."""
+    return (await conn.execute(_SQL[name], args)).rowcount
+
+
+async def _hang_up(conn: Connection) -> None:
+    conn.pgconn.finish()

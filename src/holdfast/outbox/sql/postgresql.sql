@@ -1,0 +1,91 @@
+-- Promise: the outbox in a PostgreSQL database: its two tables, what a caller's transaction writes into them, and what
+--   one relay at a time does with them. `create` is printed by `holdfast outbox --sql`; everything else runs as it is.
+-- Inputs: $1, $2 and so on, named beside each statement.
+-- Answer: rows where it says so. Relies on holdfast_outbox_line (rows that are not set aside, in order) and primary keys.
+
+-- name: create
+CREATE TABLE IF NOT EXISTS holdfast_outbox (
+  seq bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  namespace text NOT NULL,
+  id text NOT NULL,
+  queue text NOT NULL,
+  task text NOT NULL,
+  job bytea NOT NULL,
+  created_at_ms bigint NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+  error text
+);
+CREATE INDEX IF NOT EXISTS holdfast_outbox_line ON holdfast_outbox (namespace, seq) WHERE error IS NULL;
+CREATE TABLE IF NOT EXISTS holdfast_outbox_relay (
+  namespace text PRIMARY KEY,
+  source text NOT NULL,
+  batch bigint NOT NULL DEFAULT 0,
+  seqs bigint[] NOT NULL DEFAULT '{}'
+);
+
+-- name: tables
+-- Whether they are there: (holdfast_outbox, holdfast_outbox_relay).
+SELECT to_regclass('holdfast_outbox') IS NOT NULL, to_regclass('holdfast_outbox_relay') IS NOT NULL;
+
+-- name: put
+-- By a caller, in its own transaction: namespace; ids, queues, tasks and jobs in order; database (NULL = any). No row:
+-- the connection is to another database, and nothing was written.
+WITH put AS (
+  INSERT INTO holdfast_outbox (namespace, id, queue, task, job)
+  SELECT $1::text, j.id, j.queue, j.task, j.job
+  FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY AS j (id, queue, task, job, place)
+  WHERE $6::text IS NULL OR current_database() = $6::text
+  ORDER BY j.place RETURNING seq
+)
+SELECT pg_notify('holdfast_outbox', $1::text) FROM (SELECT count(*) FROM put) AS c (written) WHERE written > 0;
+
+-- name: name_source
+-- Namespace, name: a source is named once, by the first relay that comes.
+INSERT INTO holdfast_outbox_relay (namespace, source) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: lock
+-- Namespace. No row: another relay has its turn.
+SELECT source, batch, seqs FROM holdfast_outbox_relay WHERE namespace = $1 FOR UPDATE SKIP LOCKED;
+
+-- name: rows
+-- Rows by seq; those that somebody removed meanwhile are missing.
+SELECT seq, id, queue, task, job, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - created_at_ms
+FROM holdfast_outbox WHERE seq = ANY($1::bigint[]) ORDER BY seq;
+
+-- name: fresh
+-- Namespace, how many at most, how many bytes before the last of them at most, and the queues and tasks to leave out.
+SELECT seq, id, queue, task, job, age_ms FROM (
+  SELECT seq, id, queue, task, job, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - created_at_ms AS age_ms,
+    sum(length(job)) OVER (ORDER BY seq) - length(job) AS bytes_before
+  FROM holdfast_outbox o WHERE namespace = $1 AND error IS NULL AND NOT EXISTS (
+    SELECT FROM unnest($4::text[], $5::text[]) AS w (queue, task) WHERE w.queue = o.queue AND w.task = o.task)
+  ORDER BY seq LIMIT $2
+) line WHERE bytes_before <= $3 ORDER BY seq;
+
+-- name: stamp
+-- Namespace, batch, its rows.
+UPDATE holdfast_outbox_relay SET batch = $2, seqs = $3::bigint[] WHERE namespace = $1;
+
+-- name: remove
+DELETE FROM holdfast_outbox WHERE seq = ANY($1::bigint[]);
+
+-- name: set_aside
+-- Row, why.
+UPDATE holdfast_outbox SET error = $2 WHERE seq = $1;
+
+-- name: holds
+-- Namespace, ids: whether one of them waits in the line.
+SELECT EXISTS (SELECT FROM holdfast_outbox WHERE namespace = $1 AND error IS NULL AND id = ANY($2::text[]));
+
+-- name: tally
+-- Namespace: rows in the line, rows set aside, and the age of the oldest in the line.
+SELECT count(*) FILTER (WHERE error IS NULL), count(*) FILTER (WHERE error IS NOT NULL),
+  (extract(epoch FROM clock_timestamp()) * 1000)::bigint - min(created_at_ms) FILTER (WHERE error IS NULL)
+FROM holdfast_outbox WHERE namespace = $1;
+
+-- name: failed
+-- Namespace, how many at most: (id, queue, task, error).
+SELECT id, queue, task, error FROM holdfast_outbox WHERE namespace = $1 AND error IS NOT NULL ORDER BY seq LIMIT $2;
+
+-- name: retry_failed
+-- Namespace.
+UPDATE holdfast_outbox SET error = NULL WHERE namespace = $1 AND error IS NOT NULL;
