@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import id_bytes
-from holdfast.core.job import PRIORITIES
+from holdfast.core.job import PRIORITIES, Lane, Policy
 from holdfast.core.state import State
 from holdfast.core.view import JobView, Term
 
@@ -38,11 +38,19 @@ _NUMBER: Final[dict[str, Callable[[JobView], int]]] = {
     "lost": lambda job: job.lost,
 }
 
+_OF_LANES: Final = frozenset({"queue", "task", "group", "priority"})
+
 
 def match_of(terms: Sequence[Term], now_ms: int) -> Match:
     """One question for all terms. Raises InvalidOption for a field or value that cannot be searched by."""
     matches = [(_match_of(term, now_ms), not term.negated) for term in terms]
     return lambda job: all(match(job) is wanted for match, wanted in matches)
+
+
+def lane_match_of(terms: Sequence[Term]) -> Callable[[Lane], bool]:
+    """The part of the question that a job's lane alone can answer with no."""
+    match = match_of([term for term in terms if term.field in _OF_LANES], 0)
+    return lambda lane: match(JobView(b"", State.ready, lane, Policy(), b"", 0, 0, 0, 0))
 
 
 def needs_args(terms: Sequence[Term]) -> bool:

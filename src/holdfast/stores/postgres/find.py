@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from holdfast.core.ids import id_bytes
+from holdfast.core.job import Lane
 from holdfast.core.state import STATES
 from holdfast.core.view import AttemptView, JobView, Page, Query, Term
-from holdfast.stores.match import needs_args, needs_clock
+from holdfast.stores.match import lane_match_of, needs_args, needs_clock
 from holdfast.stores.postgres.known import Known
-from holdfast.stores.postgres.view import Position, glances, view_of
+from holdfast.stores.postgres.view import NOWHERE, Position, glances, view_of
 from holdfast.stores.search import CANDIDATES, RESOLVE, Search, hex_suffix, read_cursor
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.route import Route
 
 AT_ONCE: Final = 256  # whole jobs, each with arguments and a result, that one statement reads
-GROWTH: Final = 4  # how much larger each step of a search is than the one before
-CANDIDATE_BYTES: Final = 8 * 1024 * 1024  # of arguments and packed parts that one page may look at
+
+# A search goes in growing steps, so that a page which is full soon costs little. It ends with the candidates it may
+# look at, and sooner where they are large or come slowly (from a cold disk): the page says so and has a cursor.
+LEAST, MOST, GROWTH = 64, 1_024, 4
+CANDIDATE_BYTES: Final = 8 * 1024 * 1024  # of arguments and packed parts
+LOOK_S: Final = 0.05
 
 JOBS: Final = "SELECT * FROM hf.jobs_1(%b::bytea[])"
 ATTEMPTS: Final = "SELECT * FROM hf.attempts_1(%b::bytea)"
@@ -68,29 +74,60 @@ async def find(route: Route, known: Known, query: Query, now_ms: int | None) -> 
         now_ms = (await route.row(NOW, verb="find"))[0] if needs_clock(query.terms) else 0
     index = _index(query)
     search: Search[Position] = Search(query, index, now_ms)
-    last = None if query.cursor is None else read_cursor(query.cursor, index, Position)
+    after = None if query.cursor is None else read_cursor(query.cursor, index, Position)
     if (id := _only(query.terms)) is not None:
         return search.page(await views(route, known, [id], verb="find"), None)
+    last = await _look(route, known, query, search, after)
+    return search.page(await views(route, known, search.ids, verb="find"), last)
+
+
+async def _look(
+    route: Route, known: Known, query: Query, search: Search[Position], last: Position | None
+) -> Position | None:
+    """Search on from behind `last`, until the page is full or a bound is hit; None when the index ends before."""
     codes = [state.code for state in (query.states if query.states is not None else STATES)]
+    fits = _Fits(codes, lane_match_of(query.terms))
     args = needs_args(query.terms)
     packed = args or any(term.field in _PACKED for term in query.terms)
-    left, bytes_left, step = CANDIDATES, CANDIDATE_BYTES, max(64, query.limit + 1)
-    ended = not codes
-    while not (ended or search.full) and left > 0 and bytes_left > 0:
+    left, bytes_left, step = CANDIDATES, CANDIDATE_BYTES, max(LEAST, min(MOST, query.limit + 1))
+    loop = asyncio.get_running_loop()
+    until = loop.time() + LOOK_S
+    while codes:
         step = min(step, left)
-        position = (0, 0, None) if last is None else last
-        values = (codes, query.newest_first, *position, step, packed, args, bytes_left)
-        seen, *columns, size = await route.row(NEXT, values, verb="find")
+        asked = (codes, query.newest_first, *(last or (0, 0, None)), step, packed, args, bytes_left)
+        seen, *columns, size = await route.row(NEXT, asked, verb="find")
         if not seen:
-            ended = True
             break
-        lanes, _ = await known.learn(route, set(columns[4]), (), verb="find")
-        search.take(glances(tuple(columns), lanes))
-        taken = len(columns[0])
+        fits.lanes, _ = await known.learn(route, set(columns[4]), (), verb="find")
+        search.take(glances(columns, fits.lanes, fits))
         last = Position(*(column[-1] for column in columns[:3]))
-        ended = taken == seen < step
-        left, bytes_left, step = left - taken, bytes_left - (size or 0), step * GROWTH
-    return search.page(await views(route, known, search.ids, verb="find"), None if ended and not search.full else last)
+        taken = len(columns[0])
+        left, bytes_left, step = left - taken, bytes_left - size, min(MOST, step * GROWTH)
+        if search.full or left <= 0 or bytes_left <= 0:
+            return last
+        if taken == seen < asked[5]:
+            break
+        if loop.time() >= until:
+            return last
+    return None
+
+
+class _Fits:
+    """Answers of a state and a lane whether a job of both can fit; each lane is asked about once."""
+
+    def __init__(self, codes: Collection[int], match: Callable[[Lane], bool]) -> None:
+        self.lanes: Mapping[int, Lane] = {}
+        self._codes = frozenset(codes)
+        self._match = match
+        self._known: dict[int, bool] = {}
+
+    def __call__(self, state: int, lane: int) -> bool:
+        if state not in self._codes:
+            return False
+        fits = self._known.get(lane)
+        if fits is None:
+            fits = self._known[lane] = self._match(self.lanes.get(lane, NOWHERE))
+        return fits
 
 
 def _index(query: Query) -> str:

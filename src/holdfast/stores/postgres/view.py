@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final, NamedTuple
 
 from holdfast.core.job import Lane, Policy
@@ -62,29 +63,34 @@ def view_of(row: tuple[Any, ...], lanes: Mapping[int, Lane], policies: Mapping[i
     )
 
 
-def glances(columns: tuple[Any, ...], lanes: Mapping[int, Lane]) -> Iterator[tuple[Position, JobView]]:
-    """Candidates with as much of each job as a filter looks at, from the arrays of hf.candidates_1."""
+def glances(
+    columns: Sequence[Sequence[Any] | None], lanes: Mapping[int, Lane], fits: Callable[[int, int], bool]
+) -> Iterator[tuple[Position, JobView]]:
+    """Candidates with as much of each job as a filter looks at, from the arrays of hf.candidates_1.
+
+    `fits` says of a state and a lane whether such a job is worth a look at all.
+    """
     for a, b, id, state, lane, attempt, lost, reason, cause, error_type, enqueued, packed, args in zip(
-        *columns, strict=True
+        *(repeat(None) if column is None else column for column in columns), strict=False
     ):
+        if not fits(state, lane):
+            continue
         extra = PLAIN if packed is None else extra_or_none(packed) or UNREADABLE
-        yield (
-            Position(a, b, id),
-            JobView(
-                id=id,
-                state=STATES[state],
-                lane=lanes.get(lane, NOWHERE),
-                policy=UNSAID,
-                args=args or b"",
-                attempt=attempt,
-                lost=lost,
-                enqueued_at_ms=enqueued or 0,
-                due_at_ms=0,
-                reason=reason or "",
-                cause=cause or "",
-                error_type=error_type or "",
-                tags=extra.tags,
-                flow=extra.flow,
-                unique=extra.unique,
-            ),
+        job = JobView(
+            id=id,
+            state=STATES[state],
+            lane=lanes.get(lane, NOWHERE),
+            policy=UNSAID,
+            args=args or b"",
+            attempt=attempt,
+            lost=lost,
+            enqueued_at_ms=enqueued or 0,
+            due_at_ms=0,
+            reason=reason or "",
+            cause=cause or "",
+            error_type=error_type or "",
+            tags=extra.tags,
+            flow=extra.flow,
+            unique=extra.unique,
         )
+        yield Position(a, b, id), job

@@ -58,7 +58,7 @@ CREATE FUNCTION hf.candidates_1(
   OUT enqueued_ms bigint[], OUT extras bytea[], OUT args bytea[], OUT bytes bigint
 ) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET max_parallel_workers_per_gather = 0 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_sort = off SET max_parallel_workers_per_gather = 0 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_far bigint := CASE WHEN p_newest THEN 9223372036854775807 ELSE -9223372036854775808 END;
   v_far_id bytea := CASE WHEN p_newest THEN '\xffffffffffffffffffffffffffffffffff' ELSE '\x' END::bytea;
