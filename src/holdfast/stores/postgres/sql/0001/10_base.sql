@@ -62,22 +62,28 @@ BEGIN
   INSERT INTO hf.post (kind, gate) VALUES (1, p_gate);
 END $$;
 
--- Jobs of a lane went from one state to another, and the like: see the table.
+-- Jobs of a lane went from one state to another, and the like: pairs of what and how many, see the table.
 CREATE FUNCTION hf.count_1(p_lane bigint, VARIADIC p_pairs integer[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_whats smallint[];
+  v_ns integer[];
 BEGIN
-  INSERT INTO hf.tally (lane, whats, ns)
-  SELECT p_lane, array_agg(p_pairs[i]), array_agg(p_pairs[i + 1])
-  FROM generate_series(1, array_length(p_pairs, 1), 2) AS i;
+  FOR i IN 1 .. cardinality(p_pairs) BY 2 LOOP
+    v_whats := v_whats || p_pairs[i]::smallint;
+    v_ns := v_ns || p_pairs[i + 1];
+  END LOOP;
+  INSERT INTO hf.tally (lane, whats, ns) VALUES (p_lane, v_whats, v_ns);
 END $$;
 
 -- What this step has posted so far, for the wake-ups that follow its commit (wake_1).
 CREATE FUNCTION hf.posted_1(OUT lanes bigint[], OUT ns integer[], OUT dues bigint[], OUT gates text[]) LANGUAGE plpgsql AS $$
 BEGIN
-  SELECT array_agg(p.lane), array_agg(p.n), array_agg(p.due) INTO lanes, ns, dues FROM (
-    SELECT lane, sum(n)::integer AS n, min(due_ms) FILTER (WHERE n = 0) AS due FROM hf.post
-    WHERE xid = pg_current_xact_id() AND kind = 0 AND due_ms IS NOT NULL GROUP BY lane
+  SELECT array_agg(p.lane) FILTER (WHERE p.kind = 0), array_agg(p.n) FILTER (WHERE p.kind = 0),
+    array_agg(p.due) FILTER (WHERE p.kind = 0), array_agg(p.gate) FILTER (WHERE p.kind = 1)
+  INTO lanes, ns, dues, gates FROM (
+    SELECT kind, lane, gate, sum(n)::integer AS n, min(due_ms) FILTER (WHERE n = 0) AS due FROM hf.post
+    WHERE xid = pg_current_xact_id() AND (kind = 1 OR kind = 0 AND due_ms IS NOT NULL) GROUP BY kind, lane, gate
   ) AS p;
-  SELECT array_agg(DISTINCT gate) INTO gates FROM hf.post WHERE xid = pg_current_xact_id() AND kind = 1;
 END $$;
 
 -- Tell a process something: kind (w work, u urgent, c cancel, f finished) and the session or job it is about.

@@ -97,7 +97,7 @@ BEGIN
       PERFORM hf.rouse_for_timer_1(v_each.queue, v_each.task, v_each.needs, v_each.due);
     END IF;
   END LOOP;
-  IF p_gates IS NOT NULL THEN
+  IF p_gates <> '{}' THEN
     PERFORM hf.wake_for_gates_1(p_gates, v_now);
   END IF;
 END $$;

@@ -65,11 +65,16 @@ END $$;
 -- The leases of what was taken.
 CREATE FUNCTION hf.lease_1(t hf.taking, p_session text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+  UPDATE hf.floor SET token = t.token;
+  IF cardinality(t.tokens) = 1 THEN
+    INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
+    VALUES (t.token, p_session, CASE WHEN t.hards[1] >= 0 THEN t.now + t.hards[1] + 30000 END, cardinality(t.ids));
+    RETURN;
+  END IF;
   INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
   SELECT k.token, p_session, CASE WHEN k.hard >= 0 THEN t.now + k.hard + 30000 END, count(r.id)
   FROM unnest(t.tokens, t.hards) AS k (token, hard) JOIN hf.running AS r ON r.token = k.token
   GROUP BY k.token, k.hard;
-  UPDATE hf.floor SET token = t.token;
 END $$;
 
 CREATE TYPE hf.handed AS (
@@ -86,15 +91,16 @@ DECLARE
   h hf.handed;
   v_flags integer;
 BEGIN
-  SELECT array_agg(r.id ORDER BY k.at), array_agg(r.token ORDER BY k.at), array_agg(r.attempt ORDER BY k.at),
-    array_agg(r.lost ORDER BY k.at), array_agg(r.lane ORDER BY k.at), array_agg(j.policy ORDER BY k.at),
-    array_agg(j.args ORDER BY k.at), array_agg(j.extra ORDER BY k.at), array_agg(j.enqueued_ms ORDER BY k.at),
-    array_agg(r.due_ms ORDER BY k.at), array_agg(r.claimed_ms ORDER BY k.at), array_agg(r.held ORDER BY k.at),
-    array_agg(r.held_since_ms ORDER BY k.at), array_agg(r.cost ORDER BY k.at),
-    array_agg(coalesce(jsonb_path_exists(r.charged, '$[*][3] ? (@ == true)'), false) ORDER BY k.at), bit_or(r.flags)
+  SELECT array_agg(o.id), array_agg(o.token), array_agg(o.attempt), array_agg(o.lost), array_agg(o.lane),
+    array_agg(o.policy), array_agg(o.args), array_agg(o.extra), array_agg(o.enqueued_ms), array_agg(o.due_ms),
+    array_agg(o.claimed_ms), array_agg(o.held), array_agg(o.held_since_ms), array_agg(o.cost),
+    array_agg(coalesce(jsonb_path_exists(o.charged, '$[*][3] ? (@ == true)'), false)), bit_or(o.flags)
   INTO h.ids, h.tokens, h.attempts, h.losts, h.lanes, h.policies, h.args, h.extras, h.enqueued, h.dues, h.claimed,
     h.helds, h.held_sinces, h.costs, h.probes, v_flags
-  FROM unnest(p_ids) WITH ORDINALITY AS k (id, at) JOIN hf.running AS r ON r.id = k.id JOIN hf.job AS j ON j.id = k.id;
+  FROM (
+    SELECT r.*, j.policy, j.args, j.extra, j.enqueued_ms FROM unnest(p_ids) WITH ORDINALITY AS k (id, at)
+    JOIN hf.running AS r ON r.id = k.id JOIN hf.job AS j ON j.id = k.id ORDER BY k.at
+  ) AS o;
   IF v_flags & 16 <> 0 THEN
     SELECT array_agg(d.child), array_agg(d.parent), array_agg(d.result), array_agg(d.failed)
     INTO h.input_jobs, h.input_parents, h.input_results, h.input_failed
@@ -177,5 +183,7 @@ BEGIN
     END IF;
     jobs := hf.hand_out_1(t.ids);
   END IF;
-  SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+  IF EXISTS (SELECT 1 FROM hf.post WHERE xid = pg_current_xact_id()) THEN
+    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+  END IF;
 END $$;
