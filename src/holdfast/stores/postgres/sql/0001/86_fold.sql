@@ -1,0 +1,85 @@
+-- Promise: what was counted by rows that are only inserted is summed up; every sum stays what it was.
+-- Inputs: how many rows at most. Answer: how many were folded.
+-- Relies on the primary keys. One folds at a time (lock 4). The floor is held only while the lanes' own numbers are written.
+
+-- Sum up the dead by origin. Type and first instant are those of the first that died, message and sample of the last.
+CREATE FUNCTION hf.fold_causes_1(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_rows hf.cause_tally[];
+BEGIN
+  WITH taken AS (
+    DELETE FROM hf.cause_tally WHERE ctid = ANY (ARRAY(SELECT ctid FROM hf.cause_tally LIMIT p_limit)) RETURNING cause_tally AS t
+  )
+  SELECT array_agg(t) INTO v_rows FROM taken;
+  IF v_rows IS NULL THEN
+    RETURN 0;
+  END IF;
+  INSERT INTO hf.cause AS c (cause, queue, task, n, type, message, first_ms, last_ms, sample)
+  SELECT x.cause, x.queue, x.task, sum(x.n), (array_agg(x.type ORDER BY x.n <= 0, x.at_ms))[1],
+    (array_agg(x.message ORDER BY x.n <= 0, x.at_ms DESC))[1], coalesce(min(x.at_ms) FILTER (WHERE x.n > 0), max(x.at_ms)),
+    coalesce(max(x.at_ms) FILTER (WHERE x.n > 0), 0), (array_agg(x.sample ORDER BY x.n <= 0, x.at_ms DESC))[1]
+  FROM unnest(v_rows) AS x GROUP BY x.cause, x.queue, x.task ORDER BY x.cause, x.queue, x.task
+  ON CONFLICT (cause, queue, task) DO UPDATE SET n = c.n + excluded.n,
+    type = CASE WHEN excluded.first_ms < c.first_ms THEN excluded.type ELSE c.type END,
+    first_ms = least(c.first_ms, excluded.first_ms),
+    message = CASE WHEN excluded.last_ms >= c.last_ms THEN excluded.message ELSE c.message END,
+    sample = CASE WHEN excluded.last_ms >= c.last_ms THEN excluded.sample ELSE c.sample END,
+    last_ms = greatest(c.last_ms, excluded.last_ms);
+  DELETE FROM hf.cause AS c USING (SELECT DISTINCT x.cause, x.queue, x.task FROM unnest(v_rows) AS x) AS f
+  WHERE c.cause = f.cause AND c.queue = f.queue AND c.task = f.task AND c.n = 0;
+  RETURN cardinality(v_rows);
+END $$;
+
+-- Sum up to `p_limit` tallies by queue and task; what concerns the number of jobs that lanes store is answered by lane.
+-- Tallies of a lane that is only posted stay: its names are not known here.
+CREATE FUNCTION hf.fold_tallies_1(p_limit integer, OUT folded integer, OUT lanes bigint[], OUT ns bigint[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_rows hf.tally[];
+BEGIN
+  WITH taken AS (
+    DELETE FROM hf.tally WHERE ctid = ANY (ARRAY(
+      SELECT t.ctid FROM hf.tally AS t WHERE EXISTS (SELECT FROM hf.lane AS l WHERE l.id = t.lane)
+        OR NOT t.whats && '{0,1,2,3,4,5,6,10,20,21}' LIMIT p_limit
+    )) RETURNING tally AS t
+  )
+  SELECT array_agg(t), count(*) INTO v_rows, folded FROM taken;
+  IF folded = 0 THEN
+    RETURN;
+  END IF;
+  INSERT INTO hf.count AS c (queue, task, what, n)
+  SELECT x.queue, x.task, x.what, sum(x.n) FROM (
+    SELECT CASE WHEN u.what < 10 THEN l.queue ELSE '' END AS queue, CASE WHEN u.what < 10 THEN l.task ELSE '' END AS task,
+      u.what, u.n
+    FROM unnest(v_rows) AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) LEFT JOIN hf.lane AS l ON l.id = t.lane
+    WHERE u.what < 20
+  ) AS x GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> 0 ORDER BY x.queue, x.task, x.what
+  ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
+  DELETE FROM hf.count AS c USING (
+    SELECT DISTINCT l.queue, l.task FROM unnest(v_rows) AS t JOIN hf.lane AS l ON l.id = t.lane
+  ) AS f WHERE c.queue = f.queue AND c.task = f.task AND c.n = 0;
+  SELECT array_agg(x.lane), array_agg(x.n) INTO lanes, ns FROM (
+    SELECT t.lane, sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END) AS n
+    FROM unnest(v_rows) AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n)
+    WHERE u.what IN (10, 20, 21) GROUP BY t.lane HAVING sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END) <> 0
+  ) AS x;
+END $$;
+
+-- Verb: sum up what was counted.
+CREATE FUNCTION hf.fold_1(p_limit integer) RETURNS integer LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_folded integer;
+  v_lanes bigint[];
+  v_ns bigint[];
+BEGIN
+  IF NOT hf.try_lock_1(4) THEN
+    RETURN 0;
+  END IF;
+  PERFORM hf.fold_causes_1(p_limit);
+  SELECT f.folded, f.lanes, f.ns INTO v_folded, v_lanes, v_ns FROM hf.fold_tallies_1(p_limit) AS f;
+  IF v_lanes IS NOT NULL THEN
+    PERFORM hf.lock_1(1); -- last, and for this alone
+    UPDATE hf.lane_now AS l SET jobs = l.jobs + f.n FROM unnest(v_lanes, v_ns) AS f (lane, n) WHERE l.id = f.lane;
+  END IF;
+  RETURN v_folded;
+END $$;
