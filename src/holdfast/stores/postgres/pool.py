@@ -27,6 +27,7 @@ class Pool:
         self.url = url
         self.dropped = False
         self.reconnects = 0
+        self.pooled = False  # a pooler stands between us and the server
         self._loop = asyncio.get_running_loop()
         self._lines: set[Line] = set()
         self._idle: list[Line] = []
@@ -94,6 +95,7 @@ class Pool:
             logger.warning("connected to %s again", self.url.shown)
             self.reconnects += 1
         self._failures, self._cut, self.why = 0, False, None
+        self.pooled = line.pooled
         self._lines.add(line)
         line.freed, line.ended = self._freed, self._ended
         self._freed(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Callable
 from typing import Any, Final
@@ -48,7 +49,13 @@ class Route:
         self._loop = asyncio.get_running_loop()
         self._pool = Pool(url)
         self._statements: dict[str, Statement] = {}
+        self.vacuumed_at = -math.inf  # when this loop last saw to the hot tables
         self._errands: set[asyncio.Task[Any]] = set()
+
+    @property
+    def pooled(self) -> bool:
+        """True when a pooler stands between us and the server."""
+        return self._pool.pooled
 
     # -- what rooms call
 
@@ -57,9 +64,11 @@ class Route:
         rows = await self._ask(sql, values, verb, repeat)
         return rows[0] if rows else ()
 
-    async def rows(self, sql: str, values: Values = (), *, verb: str, repeat: bool = True) -> list[Row]:
+    async def rows(
+        self, sql: str, values: Values = (), *, verb: str, repeat: bool = True, timeout_s: float | None = None
+    ) -> list[Row]:
         """All rows that a statement answers."""
-        return await self._ask(sql, values, verb, repeat)
+        return await self._ask(sql, values, verb, repeat, timeout_s=timeout_s)
 
     async def change(
         self, sql: str, values: Values = (), *, verb: str, now_ms: int | None = None, repeat: bool = True
@@ -101,11 +110,19 @@ class Route:
 
     # -- asking until there is an answer
 
-    async def _ask(self, sql: str, values: Values, verb: str, repeat: bool, then: Then | None = None) -> list[Row]:
+    async def _ask(
+        self,
+        sql: str,
+        values: Values,
+        verb: str,
+        repeat: bool,
+        then: Then | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Row]:
         if self.intercept is not None:
             self.intercept(verb, "before")
         known = self._statement(sql)
-        timeout_s = self.url.timeout_s
+        timeout_s = timeout_s or self.url.timeout_s
         ask = Ask(verb, timeout_s, self._loop.time() + timeout_s, again=repeat)
         while True:
             try:

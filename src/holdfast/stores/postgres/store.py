@@ -65,6 +65,7 @@ class PostgresStore:
         self._routes = PerLoop(lambda: Route(url, self.schema))
         self._ears = PerLoop(lambda: Ear(url, self.schema, self._waiters))
         self._ready = False
+        self._checked = False
         self._floor: int | None = None  # how this store's own database is told from another with the same tables
         self.features = Features(
             name="postgres",
@@ -86,7 +87,10 @@ class PostgresStore:
         return route
 
     async def open(self) -> None:
-        await self._route()
+        route = await self._route()
+        if not self._checked:
+            await check.startup(route)
+            self._checked = True
 
     async def close(self) -> None:
         await self._ears.close()
@@ -118,9 +122,11 @@ class PostgresStore:
     # -- workers
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
-        ear = self._ears.here()
+        route = await self._route()
         self._waiters.expect(beat.session.encode())
-        return await sessions.beat(await self._route(), beat, ear.address, now_ms)
+        # Wherever it sleeps, it is told here: the ear of the loop that beats is heard for as long as the session lives.
+        address = await self._ears.here().hear(beat.session)
+        return await sessions.beat(route, beat, address, now_ms)
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(await self._route(), session, now_ms)
@@ -130,8 +136,6 @@ class PostgresStore:
         route = await self._route()
         self._waiters.expect(request.session.encode())
         answer, spoilt = await claim.claim(route, self._known, request, now_ms)
-        if not answer.jobs:
-            self._ears.here().listen()  # here, wherever the session is going to sleep
         if spoilt:
             # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
             name = f"{request.session}/{request.claimer}"
@@ -158,9 +162,7 @@ class PostgresStore:
         return await sessions.expire(await self._route(), limit, now_ms)
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
-        ear = self._ears.here()
-        ear.listen()
-        return wake_of(await self._waiters.sleep(session.encode(), ear.at_most(timeout_ms / 1000)))
+        return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
 
     # -- people and handles
 
@@ -176,13 +178,12 @@ class PostgresStore:
         return await operate.discard(await self._route(), ids, now_ms)
 
     async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        ear = self._ears.here()
-        ear.listen()
+        route = await self._route()
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._waiters.expect(id)
         try:
-            state = await sessions.watch(await self._route(), id, ear.address)
+            state = await sessions.watch(route, id, await self._ears.here().hear())
             while state is not None and state not in FINISHED:
                 left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
                 if left <= 0:

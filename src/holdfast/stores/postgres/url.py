@@ -74,16 +74,6 @@ class PostgresUrl(Struct, frozen=True):
         """Where it leads, for people: no login, no options."""
         return f"postgresql://{','.join(str(where) for where in self.servers)}/{quote(self.database)}"
 
-    def schema_of(self, namespace: str) -> str:
-        """The schema that holds a namespace."""
-        name = self.schema if namespace_of(namespace) == "default" else f"{self.schema}_{namespace}"
-        if len(name) > LONGEST_NAME:
-            raise InvalidOption(
-                f"the schema of namespace {namespace!r} would be {name!r}, too long a name for PostgreSQL",
-                fix=f"choose a shorter schema= or namespace: {LONGEST_NAME} characters in all",
-            )
-        return name
-
     @property
     def listening(self) -> PostgresUrl:
         """The way to take for LISTEN."""
@@ -99,6 +89,17 @@ class PostgresUrl(Struct, frozen=True):
             said["target_session_attrs"] = "read-write"  # a standby takes no jobs
         login = {"user": self.user, "password": self.password, "dbname": self.database}
         return {**said, **{name: value for name, value in login.items() if value}, **dict(self.libpq)}
+
+
+def schema_of(url: PostgresUrl, namespace: str) -> str:
+    """The schema that holds a namespace."""
+    name = url.schema if namespace_of(namespace) == "default" else f"{url.schema}_{namespace}"
+    if len(name) > LONGEST_NAME:
+        raise InvalidOption(
+            f"the schema of namespace {namespace!r} would be {name!r}, too long a name for PostgreSQL",
+            fix=f"choose a shorter schema= or namespace: {LONGEST_NAME} characters in all",
+        )
+    return name
 
 
 def parse_postgres(url: str) -> PostgresUrl:
