@@ -12,7 +12,8 @@ CREATE FUNCTION hf.beat_1(
   p_ids bytea[], p_tokens bigint[], p_kinds text[], p_names text[], p_bodies bytea[], p_now bigint,
   OUT fresh boolean, OUT ids bytea[], OUT tokens bigint[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
 BEGIN
@@ -41,17 +42,19 @@ BEGIN
   END LOOP;
 END $$;
 
--- Lock and answer what these sessions hold, by id, at most so many jobs. What an open transaction of a handler has settled is
--- left to it. One who waits, waits for those who end such a job just now; one who does not skips them.
+-- Lock and answer what these sessions hold, at most so many jobs, by id. What an open transaction of a handler has settled
+-- is left to it. One who waits, waits for those who end such a job just now; one who does not skips them.
 CREATE FUNCTION hf.take_held_1(p_sessions text[], p_limit bigint, p_wait boolean) RETURNS hf.running[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_tokens bigint[] := ARRAY(SELECT l.token FROM hf.lease AS l WHERE l.session = ANY (p_sessions));
+  v_ids bytea[] := ARRAY(SELECT r.id FROM hf.running AS r WHERE r.token = ANY (v_tokens));
 BEGIN
   IF p_wait THEN
-    PERFORM FROM hf.lease AS l JOIN hf.running AS r ON r.token = l.token
-    WHERE l.session = ANY (p_sessions) ORDER BY r.id FOR NO KEY UPDATE OF r;
+    PERFORM FROM hf.running AS r WHERE r.id = ANY (v_ids) AND r.token = ANY (v_tokens) ORDER BY r.id FOR NO KEY UPDATE;
   END IF;
   RETURN ARRAY(
-    SELECT r FROM hf.lease AS l JOIN hf.running AS r ON r.token = l.token
-    WHERE l.session = ANY (p_sessions) ORDER BY r.id LIMIT p_limit FOR UPDATE OF r SKIP LOCKED
+    SELECT r FROM hf.running AS r WHERE r.id = ANY (v_ids) AND r.token = ANY (v_tokens)
+    ORDER BY r.id LIMIT p_limit FOR UPDATE SKIP LOCKED
   );
 END $$;
 
@@ -76,7 +79,8 @@ CREATE FUNCTION hf.leave_1(
   p_session text, p_now bigint, OUT released integer,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_heads hf.running[];
@@ -97,7 +101,8 @@ END $$;
 
 -- Verb: what a session holds now.
 CREATE FUNCTION hf.held_1(p_session text, OUT ids bytea[], OUT tokens bigint[], OUT losts integer[]) LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   SELECT array_agg(r.id), array_agg(r.token), array_agg(r.lost) INTO ids, tokens, losts
   FROM hf.lease AS l JOIN hf.running AS r ON r.token = l.token WHERE l.session = p_session;
@@ -107,7 +112,8 @@ END $$;
 CREATE FUNCTION hf.sessions_1(p_now bigint) RETURNS TABLE (
   session text, serves bytea, info bytea, started_ms bigint, beat_ms bigint, deadline_ms bigint, idle boolean, running bigint
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
 BEGIN

@@ -49,15 +49,21 @@ END $$;
 -- Lock what is past its hard deadline, whoever holds it, beside what is taken already. Leases that hold nothing go: they
 -- must not stand before others.
 CREATE FUNCTION hf.overdue_1(p_limit bigint, p_taken hf.running[], p_now bigint) RETURNS hf.running[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_tokens bigint[];
 BEGIN
   DELETE FROM hf.lease WHERE token = ANY (ARRAY(
     SELECT l.token FROM hf.lease AS l WHERE l.hard_until_ms <= p_now
       AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.token = l.token) LIMIT 256 FOR UPDATE SKIP LOCKED
   ));
+  v_tokens := ARRAY(
+    SELECT l.token FROM hf.lease AS l WHERE l.hard_until_ms <= p_now ORDER BY l.hard_until_ms LIMIT p_limit + cardinality(p_taken)
+  );
   RETURN ARRAY(
-    SELECT r FROM hf.lease AS l JOIN hf.running AS r ON r.token = l.token
-    WHERE l.hard_until_ms <= p_now AND r.id <> ALL (ARRAY(SELECT t.id FROM unnest(p_taken) AS t))
-    ORDER BY r.id LIMIT p_limit FOR UPDATE OF r SKIP LOCKED
+    SELECT h FROM (
+      SELECT r AS h FROM hf.running AS r WHERE r.token = ANY (v_tokens)
+        AND r.id <> ALL (ARRAY(SELECT t.id FROM unnest(p_taken) AS t)) LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ) AS f ORDER BY (h).id
   );
 END $$;
 
@@ -75,14 +81,16 @@ BEGIN
 END $$;
 
 -- Lost leases: as if each job had been settled with Lose. The first `p_silent` of them were held by silent sessions.
-CREATE FUNCTION hf.take_back_1(p_heads hf.running[], p_silent integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Answer: how many were lost; others had succeeded in a transaction of their handlers'.
+CREATE FUNCTION hf.take_back_1(p_heads hf.running[], p_silent integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_session text;
   v_heads hf.running[];
   v_outcome hf.outcome;
+  v_states smallint[] := '{}';
 BEGIN
   IF p_heads = '{}' THEN
-    RETURN;
+    RETURN 0;
   END IF;
   PERFORM hf.brace_1(p_heads);
   v_outcome.kind := 7;
@@ -93,13 +101,14 @@ BEGIN
     JOIN hf.lease AS l ON l.token = h.token GROUP BY l.session ORDER BY l.session
   LOOP
     v_outcome.reason := 'session ' || v_session || ' went silent';
-    PERFORM hf.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), v_session, p_now);
+    v_states := v_states || hf.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), v_session, p_now);
   END LOOP;
   v_heads := p_heads[p_silent + 1:];
   IF v_heads <> '{}' THEN
     v_outcome.reason := 'the lease passed its hard deadline';
-    PERFORM hf.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
+    v_states := v_states || hf.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
   END IF;
+  RETURN cardinality(array_remove(v_states, 4::smallint));
 END $$;
 
 -- Jobs that were not started in time are cancelled, whether or not anybody would claim them. The caller holds the graph.
@@ -142,7 +151,8 @@ CREATE FUNCTION hf.expire_1(
   p_limit integer, p_now bigint, OUT taken integer, OUT fold boolean,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_since bigint;
@@ -166,12 +176,11 @@ BEGIN
   IF v_overdue THEN
     v_heads := v_heads || hf.overdue_1(p_limit - v_silent, v_heads, v_now);
   END IF;
-  taken := cardinality(v_heads);
   v_late := EXISTS (SELECT FROM hf.wait AS w WHERE w.expires_ms <= v_now);
   IF v_late THEN
     PERFORM hf.lock_1(2); -- before any gate
   END IF;
-  PERFORM hf.take_back_1(v_heads, v_silent, v_now);
+  taken := hf.take_back_1(v_heads, v_silent, v_now);
   PERFORM hf.forget_sessions_1(v_sessions);
   IF v_late THEN
     PERFORM hf.unstarted_1(p_limit, v_now);

@@ -94,7 +94,8 @@ CREATE FUNCTION hf.cancel_1(
   p_call text, p_ids bytea[], p_reason text, p_force boolean, p_now bigint, OUT answers bigint[],
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_tries integer := 0;

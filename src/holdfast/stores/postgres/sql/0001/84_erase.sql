@@ -47,7 +47,8 @@ CREATE FUNCTION hf.discard_1(
   p_call text, p_ids bytea[], p_now bigint, OUT gone bigint,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_answered bigint[] := hf.once_1(p_call, v_now);

@@ -22,7 +22,8 @@ CREATE FUNCTION hf.prune_jobs_1(
   p_state smallint, p_keep bigint, p_limit integer, p_now bigint, OUT removed integer,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_from bigint;
@@ -122,7 +123,8 @@ END $$;
 CREATE FUNCTION hf.prune_rest_1(
   p_audit bigint, p_event bigint, p_events integer, p_limit integer, p_now bigint
 ) RETURNS integer LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_removed integer;

@@ -38,8 +38,8 @@ DECLARE
 BEGIN
   WITH taken AS (
     DELETE FROM hf.tally WHERE ctid = ANY (ARRAY(
-      SELECT t.ctid FROM hf.tally AS t WHERE EXISTS (SELECT FROM hf.lane AS l WHERE l.id = t.lane)
-        OR NOT t.whats && '{0,1,2,3,4,5,6,10,20,21}' LIMIT p_limit
+      SELECT t.ctid FROM hf.tally AS t LEFT JOIN hf.lane AS l ON l.id = t.lane
+      WHERE l.id IS NOT NULL OR NOT t.whats && '{0,1,2,3,4,5,6,10,20,21}' LIMIT p_limit
     )) RETURNING tally AS t
   )
   SELECT array_agg(t), count(*) INTO v_rows, folded FROM taken;
@@ -66,7 +66,8 @@ END $$;
 
 -- Verb: sum up what was counted.
 CREATE FUNCTION hf.fold_1(p_limit integer) RETURNS integer LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_folded integer;
   v_lanes bigint[];

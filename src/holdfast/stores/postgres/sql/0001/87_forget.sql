@@ -89,7 +89,8 @@ CREATE FUNCTION hf.forget_1(
   p_limit integer, p_now bigint, OUT removed integer,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_open xid8 := pg_snapshot_xmin(pg_current_snapshot()); -- before filing: what older transactions posted is filed below

@@ -27,7 +27,8 @@ END $$;
 CREATE FUNCTION hf.put_control_1(
   p_call text, p_kind text, p_name text, p_value bytea, p_expect bigint, p_weight integer
 ) RETURNS bigint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_answered bigint[];
   v_version bigint;
@@ -61,7 +62,8 @@ END $$;
 
 -- Verb: all records of a kind, by name.
 CREATE FUNCTION hf.controls_1(p_kind text) RETURNS TABLE (name text, value bytea, version bigint) LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   RETURN QUERY SELECT c.name, c.value, c.version FROM hf.control AS c WHERE c.kind = p_kind ORDER BY c.name COLLATE "C";
 END $$;
@@ -70,7 +72,8 @@ END $$;
 CREATE FUNCTION hf.append_1(
   p_call text, p_logs text[], p_ats bigint[], p_kinds text[], p_actors text[], p_jobs bytea[], p_reasons text[], p_datas bytea[]
 ) RETURNS void LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   IF hf.once_1(p_call, hf.now_1(NULL)) IS NOT NULL THEN
     RETURN;
@@ -86,7 +89,8 @@ END $$;
 CREATE FUNCTION hf.read_1(p_log text, p_after bigint, p_limit integer) RETURNS TABLE (
   at_ms bigint, kind text, actor text, job bytea, reason text, data bytea, seq bigint
 ) LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   RETURN QUERY SELECT l.at_ms, l.kind, l.actor, l.job, l.reason, l.data, l.seq FROM hf.log AS l
   WHERE l.log = p_log AND l.seq > p_after ORDER BY l.seq LIMIT p_limit;
@@ -95,7 +99,8 @@ END $$;
 -- Verb: from now on the end of this job is told to an ear. Answer: its state; NULL when it is gone.
 -- Whoever ends a job holds its row and looks for watchers after that: one who watches keeps it from ending meanwhile.
 CREATE FUNCTION hf.watch_1(p_id bytea, p_ear text) RETURNS smallint LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_state smallint;
 BEGIN
