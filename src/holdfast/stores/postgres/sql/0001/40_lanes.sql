@@ -72,6 +72,16 @@ BEGIN
   PERFORM hf.leave_seat_1(p_lane);
 END $$;
 
+-- These lanes have no ready jobs.
+CREATE FUNCTION hf.rest_all_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE hf.lane_now SET state = 0 WHERE id = ANY (p_lanes);
+  DELETE FROM hf.seat AS s USING (SELECT DISTINCT r.class, r.priority, r.member FROM hf.lane_now AS r WHERE r.id = ANY (p_lanes)) AS g
+  WHERE s.class = g.class AND s.priority = g.priority AND s.member = g.member AND NOT EXISTS (
+    SELECT 1 FROM hf.lane_now AS l WHERE l.class = g.class AND l.member = g.member AND l.state = 1
+  );
+END $$;
+
 -- The lane waits at a gate, whose row the caller has locked.
 CREATE FUNCTION hf.park_1(p_lane hf.lane, p_gate text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

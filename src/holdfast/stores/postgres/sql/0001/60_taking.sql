@@ -1,6 +1,6 @@
--- Promise: ready jobs of one lane become running, as far as its gates admit them. Inputs: what the claim has taken so
--- far (hf.taking) and a lane of the floor. Answer: the same, and the jobs in order. The caller holds lock 1 and so waits
--- for nobody: a gate or job that is locked by somebody else is left for the next claim ("again").
+-- Promise: ready jobs become running, as far as the gates of their lanes admit them. Inputs: what the claim has taken
+-- so far (hf.taking) and lanes of the floor. Answer: the same, and the jobs in order. The caller holds lock 1 and so
+-- waits for nobody: a gate or job that is locked by somebody else is left for the next claim ("again").
 -- Relies on wait_ready, whose range begins at the lane's floor: rows that are gone are not walked over again.
 
 CREATE TYPE hf.taking AS (
@@ -12,7 +12,6 @@ CREATE TYPE hf.taking AS (
   token bigint, -- the last one given
   tokens bigint[], hards bigint[], -- tokens of this claim, and the hard timeout (-1: none) that the jobs of each share
   shared boolean[], -- whether further jobs may join that token: a suspect's lease is its own
-  ids bytea[], -- what was taken, in order
   skipped bigint[], -- classes that give nothing to this claim
   skipped_lanes bigint[],
   floor_classes bigint[], floor_priorities smallint[], -- classes that have given all above this priority
@@ -106,7 +105,7 @@ END $$;
 
 -- Of the rows that were popped, those that can run now. Expired ones are cancelled on the way; suspects need a slot.
 CREATE FUNCTION hf.usable_1(
-  INOUT t hf.taking, p_lane bigint, p_ids bytea[], p_losts integer[], p_expires bigint[], OUT usable integer[]
+  INOUT t hf.taking, p_lanes bigint[], p_ids bytea[], p_losts integer[], p_expires bigint[], OUT usable integer[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_slots integer := t.slots;
@@ -118,7 +117,7 @@ BEGIN
         t.disturbed := true;
         PERFORM hf.cancel_waiting_1(p_ids[i], 'expired', t.now);
       ELSE
-        t.skipped_lanes := t.skipped_lanes || p_lane;
+        t.skipped_lanes := t.skipped_lanes || p_lanes[i];
         t.again := true;
       END IF;
     ELSIF p_losts[i] > 0 THEN
@@ -126,7 +125,7 @@ BEGIN
         v_slots := v_slots - 1;
         usable := usable || i;
       ELSE
-        t.skipped_lanes := t.skipped_lanes || p_lane;
+        t.skipped_lanes := t.skipped_lanes || p_lanes[i];
       END IF;
     ELSE
       usable := usable || i;
@@ -157,31 +156,157 @@ BEGIN
   RETURN v_all;
 END $$;
 
--- Take up to `p_count` jobs from the front of a lane.
-CREATE FUNCTION hf.take_lane_1(INOUT t hf.taking, p_lane bigint, p_count integer, OUT taken bytea[]) LANGUAGE plpgsql AS $$
+-- Ready jobs that this claim has locked, in order.
+CREATE TYPE hf.popped AS (
+  places tid[], ids bytea[], lanes bigint[], dues bigint[], costs integer[], losts integer[], expires bigint[], hards bigint[],
+  odd boolean -- some are suspects, or came too late
+);
+
+-- Lock the first ready jobs of each of these lanes, as many as asked for.
+CREATE FUNCTION hf.pop_1(p_lanes bigint[], p_counts integer[], p_now bigint) RETURNS hf.popped LANGUAGE plpgsql AS $$
+DECLARE
+  p hf.popped;
+BEGIN
+  SELECT array_agg(w.place), array_agg(w.id), array_agg(w.lane), array_agg(w.due_ms), array_agg(w.cost),
+    array_agg(w.lost), array_agg(w.expires_ms), array_agg(coalesce(k.hard_timeout_ms, -1)),
+    bool_or(w.lost > 0 OR coalesce(w.expires_ms <= p_now, false))
+  INTO p.places, p.ids, p.lanes, p.dues, p.costs, p.losts, p.expires, p.hards, p.odd
+  FROM unnest(p_lanes, p_counts) AS l (id, n) JOIN hf.lane_now AS f ON f.id = l.id CROSS JOIN LATERAL (
+    SELECT r.ctid AS place, r.id, r.lane, r.due_ms, r.cost, r.lost, r.expires_ms FROM hf.wait AS r
+    WHERE r.lane = f.id AND r.state = 2 AND (r.due_ms, r.id) >= (f.floor_ms, f.floor_id)
+    ORDER BY r.due_ms, r.id LIMIT l.n FOR UPDATE SKIP LOCKED
+  ) AS w JOIN hf.job AS j ON j.id = w.id LEFT JOIN hf.policy AS k ON k.id = j.policy;
+  RETURN p;
+END $$;
+
+-- The same without those that cannot run now.
+CREATE FUNCTION hf.sort_out_1(INOUT t hf.taking, INOUT p hf.popped) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+BEGIN
+  SELECT * INTO v_got FROM hf.usable_1(t, p.lanes, p.ids, p.losts, p.expires);
+  t := v_got.t;
+  SELECT array_agg(p.places[i]), array_agg(p.ids[i]), array_agg(p.lanes[i]), array_agg(p.dues[i]), array_agg(p.costs[i]),
+    array_agg(p.losts[i]), array_agg(p.hards[i])
+  INTO p.places, p.ids, p.lanes, p.dues, p.costs, p.losts, p.hards FROM unnest(v_got.usable) AS i;
+END $$;
+
+-- A token for each job.
+CREATE FUNCTION hf.tokens_for_1(INOUT t hf.taking, p_hards bigint[], p_losts integer[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_token bigint;
+BEGIN
+  FOR i IN 1 .. cardinality(p_hards) LOOP
+    IF i = 1 OR p_hards[i] <> p_hards[i - 1] OR p_losts[i] > 0 OR p_losts[i - 1] > 0 THEN
+      SELECT * INTO v_got FROM hf.token_for_1(t, p_hards[i], p_losts[i] > 0);
+      t := v_got.t;
+      v_token := v_got.token;
+    END IF;
+    tokens[i] := v_token;
+  END LOOP;
+END $$;
+
+-- Locked jobs become running.
+CREATE FUNCTION hf.start_1(p_places tid[], p_ids bytea[], p_tokens bigint[], p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_started integer;
+BEGIN
+  WITH gone AS (
+    DELETE FROM hf.wait WHERE ctid = ANY (p_places) RETURNING *
+  )
+  INSERT INTO hf.running (
+    id, token, lane, due_ms, claimed_ms, expires_ms, held_since_ms, attempt, lost, held, cost, priority, flags, charged,
+    reason, cause, error_type
+  )
+  SELECT g.id, k.token, g.lane, g.due_ms, p_now, g.expires_ms, g.held_since_ms, g.attempt + 1, g.lost, g.held, g.cost,
+    g.priority, g.flags, k.charged, g.reason, g.cause, g.error_type
+  FROM gone AS g JOIN unnest(p_ids, p_tokens, p_charged) AS k (id, token, charged) ON k.id = g.id;
+  GET DIAGNOSTICS v_started = ROW_COUNT;
+  IF v_started <> cardinality(p_ids) THEN -- one more would be running with nobody to run it: better no claim at all
+    RAISE EXCEPTION '% jobs would start where % are held', v_started, cardinality(p_ids) USING ERRCODE = 'data_corrupted';
+  END IF;
+END $$;
+
+-- Nothing of these lanes lies before the last that was taken: the next claim begins there. Looked at once in a while,
+-- since it walks over what was just taken.
+CREATE FUNCTION hf.raise_floors_1(p_lanes bigint[], p_dues bigint[], p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF random() < 0.1 THEN
+    UPDATE hf.lane_now AS f SET floor_ms = l.due_ms, floor_id = l.id
+    FROM (
+      SELECT DISTINCT ON (p.lane) p.lane, p.due_ms, p.id FROM unnest(p_lanes, p_dues, p_ids) AS p (lane, due_ms, id)
+      ORDER BY p.lane, p.due_ms DESC, p.id DESC
+    ) AS l
+    WHERE f.id = l.lane AND NOT EXISTS (
+      SELECT 1 FROM hf.wait AS w WHERE w.lane = l.lane AND w.state = 2 AND (w.due_ms, w.id) < (l.due_ms, l.id)
+    );
+  END IF;
+END $$;
+
+-- Take jobs from lanes that no gate rules, so many from each.
+CREATE FUNCTION hf.take_plain_1(
+  INOUT t hf.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  p hf.popped;
+  v_short bigint[];
+  v_empty bigint[];
+BEGIN
+  p := hf.pop_1(p_lanes, p_counts, t.now);
+  v_short := ARRAY(
+    SELECT l.id FROM unnest(p_lanes, p_counts) AS l (id, n)
+    LEFT JOIN (SELECT u.lane, count(*) AS n FROM unnest(p.lanes) AS u (lane) GROUP BY u.lane) AS k ON k.lane = l.id
+    WHERE coalesce(k.n, 0) < l.n
+  );
+  IF p.odd THEN
+    SELECT * INTO v_got FROM hf.sort_out_1(t, p);
+    t := v_got.t;
+    p := v_got.p;
+  END IF;
+  IF p.ids IS NOT NULL THEN
+    SELECT * INTO v_got FROM hf.tokens_for_1(t, p.hards, p.losts);
+    t := v_got.t;
+    PERFORM hf.start_1(p.places, p.ids, v_got.tokens, NULL, t.now);
+    INSERT INTO hf.tally (lane, whats, ns)
+    SELECT l.lane, '{2,3}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
+    t.left_n := t.left_n - cardinality(p.ids);
+    IF p.odd THEN
+      t.slots := t.slots - (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer;
+    END IF;
+    PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
+  END IF;
+  IF v_short <> '{}' AND NOT t.disturbed THEN
+    -- All was taken that could be locked: what is left there, if anything, is held by somebody else.
+    v_empty := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2));
+    PERFORM hf.rest_all_1(v_empty);
+    t.skipped_lanes := t.skipped_lanes || v_short;
+    IF cardinality(v_empty) < cardinality(v_short) THEN
+      UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_short) AND NOT id = ANY (v_empty) AND floor_ms > 0;
+      t.again := true;
+    END IF;
+  END IF;
+  ids := coalesce(p.ids, '{}');
+  lanes := p.lanes;
+  dues := p.dues;
+END $$;
+
+-- Take up to `p_count` jobs from the front of a lane that gates rule.
+CREATE FUNCTION hf.take_gated_1(
+  INOUT t hf.taking, p_lane bigint, p_count integer, OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
+) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
   v_lane hf.lane;
   v_gates hf.gate[];
   v_must boolean;
-  v_free bigint := 1 << 30;
+  v_free bigint;
   v_asked integer;
   v_n integer;
-  v_places tid[];
-  v_ids bytea[];
-  v_dues bigint[];
-  v_costs integer[];
-  v_losts integer[];
-  v_expires bigint[];
-  v_hards bigint[];
-  v_odd boolean;
-  v_usable integer[];
-  v_token bigint;
-  v_tokens bigint[] := '{}';
-  v_charged jsonb[];
-  v_popped integer;
+  p hf.popped;
 BEGIN
-  taken := '{}';
+  ids := '{}';
   SELECT * INTO v_lane FROM hf.lane WHERE id = p_lane;
   v_gates := hf.gates_for_1(v_lane);
   IF v_gates IS NULL THEN
@@ -189,90 +314,45 @@ BEGIN
     t.again := true;
     RETURN;
   END IF;
-  v_must := v_lane.limited;
-  IF v_gates <> '{}' THEN
-    SELECT min(hf.gate_room_1(g, t.now)), v_must OR bool_or(
-      g.key = ANY (v_lane.class_gates) AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL)
-    ) INTO v_free, v_must FROM unnest(v_gates) AS g;
-    IF v_free <= 0 THEN
-      t := hf.stop_lane_1(t, v_lane, v_gates);
-      RETURN;
-    END IF;
+  SELECT coalesce(min(hf.gate_room_1(g, t.now)), 1 << 30), v_lane.limited OR coalesce(bool_or(
+    g.key = ANY (v_lane.class_gates) AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL)
+  ), false) INTO v_free, v_must FROM unnest(v_gates) AS g;
+  IF v_free <= 0 THEN
+    t := hf.stop_lane_1(t, v_lane, v_gates);
+    RETURN;
   END IF;
   v_asked := least(p_count, v_free, CASE WHEN v_must THEN t.slots END);
   IF v_asked <= 0 THEN -- no slot is left for it: that says nothing about what the lane holds
     t.skipped_lanes := t.skipped_lanes || p_lane;
     RETURN;
   END IF;
-
-  SELECT array_agg(w.place), array_agg(w.id), array_agg(w.due_ms), array_agg(w.cost), array_agg(w.lost), array_agg(w.expires_ms),
-    array_agg(coalesce(p.hard_timeout_ms, -1)), bool_or(w.lost > 0 OR coalesce(w.expires_ms <= t.now, false))
-  INTO v_places, v_ids, v_dues, v_costs, v_losts, v_expires, v_hards, v_odd
-  FROM (
-    SELECT r.ctid AS place, r.id, r.due_ms, r.cost, r.lost, r.expires_ms
-    FROM hf.lane_now AS l JOIN hf.wait AS r ON r.lane = l.id AND r.state = 2 AND (r.due_ms, r.id) >= (l.floor_ms, l.floor_id)
-    WHERE l.id = p_lane ORDER BY r.due_ms, r.id LIMIT v_asked FOR UPDATE OF r SKIP LOCKED
-  ) AS w JOIN hf.job AS j ON j.id = w.id LEFT JOIN hf.policy AS p ON p.id = j.policy;
-  IF v_ids IS NULL THEN
+  p := hf.pop_1(ARRAY[p_lane], ARRAY[v_asked], t.now);
+  IF p.ids IS NULL THEN
     t := hf.found_empty_1(t, v_lane);
     RETURN;
   END IF;
-  v_popped := cardinality(v_ids);
-
-  IF v_odd THEN
-    SELECT * INTO v_got FROM hf.usable_1(t, p_lane, v_ids, v_losts, v_expires);
+  IF p.odd THEN
+    SELECT * INTO v_got FROM hf.sort_out_1(t, p);
     t := v_got.t;
-    v_usable := v_got.usable;
-    SELECT array_agg(v_places[i]), array_agg(v_ids[i]), array_agg(v_dues[i]), array_agg(v_costs[i]), array_agg(v_losts[i]), array_agg(v_hards[i])
-    INTO v_places, v_ids, v_dues, v_costs, v_losts, v_hards FROM unnest(v_usable) AS i;
-  END IF;
-  v_n := coalesce(cardinality(v_ids), 0);
-  IF v_gates <> '{}' AND v_n > 0 THEN
-    SELECT least(v_n, min(hf.gate_admits_1(g, v_costs, t.now)), CASE WHEN v_must THEN t.slots END) INTO v_n FROM unnest(v_gates) AS g;
-  END IF;
-  IF v_n <= 0 THEN
-    IF v_ids IS NOT NULL THEN
-      t.skipped_lanes := t.skipped_lanes || p_lane;
+    p := v_got.p;
+    IF p.ids IS NULL THEN
+      RETURN;
     END IF;
+  END IF;
+  SELECT least(cardinality(p.ids), min(hf.gate_admits_1(g, p.costs, t.now)), CASE WHEN v_must THEN t.slots END)
+  INTO v_n FROM unnest(v_gates) AS g;
+  IF v_n <= 0 THEN
+    t.skipped_lanes := t.skipped_lanes || p_lane;
     RETURN;
   END IF;
-  taken := v_ids[:v_n];
-
-  FOR i IN 1 .. v_n LOOP
-    IF i > 1 AND v_hards[i] = v_hards[i - 1] AND v_losts[i] = 0 AND v_losts[i - 1] = 0 THEN
-      v_tokens := v_tokens || v_token;
-    ELSE
-      SELECT * INTO v_got FROM hf.token_for_1(t, v_hards[i], v_losts[i] > 0);
-      t := v_got.t;
-      v_token := v_got.token;
-      v_tokens := v_tokens || v_token;
-    END IF;
-  END LOOP;
-  v_charged := hf.charge_1(v_gates, v_costs[:v_n], v_tokens[1], t.now);
-
-  WITH gone AS (
-    DELETE FROM hf.wait WHERE ctid = ANY (v_places[:v_n]) RETURNING *
-  )
-  INSERT INTO hf.running (
-    id, token, lane, due_ms, claimed_ms, expires_ms, held_since_ms, attempt, lost, held, cost, priority, flags, charged,
-    reason, cause, error_type
-  )
-  SELECT g.id, k.token, g.lane, g.due_ms, t.now, g.expires_ms, g.held_since_ms, g.attempt + 1, g.lost, g.held, g.cost,
-    g.priority, g.flags, k.charged, g.reason, g.cause, g.error_type
-  FROM gone AS g JOIN unnest(taken, v_tokens, v_charged) AS k (id, token, charged) ON k.id = g.id;
-  IF NOT FOUND THEN
-    RAISE EXCEPTION 'jobs of lane % were gone while they were held', p_lane USING ERRCODE = 'data_corrupted';
-  END IF;
-
+  ids := p.ids[:v_n];
+  lanes := p.lanes[:v_n];
+  dues := p.dues[:v_n];
+  SELECT * INTO v_got FROM hf.tokens_for_1(t, p.hards[:v_n], p.losts[:v_n]);
+  t := v_got.t;
+  PERFORM hf.start_1(p.places[:v_n], ids, v_got.tokens, hf.charge_1(v_gates, p.costs[:v_n], v_got.tokens[1], t.now), t.now);
   PERFORM hf.count_1(p_lane, 2, -v_n, 3, v_n);
+  PERFORM hf.raise_floors_1(lanes, dues, ids);
   t.left_n := t.left_n - v_n;
-  t.slots := t.slots - CASE WHEN v_must THEN v_n ELSE (SELECT count(*) FROM unnest(v_losts[:v_n]) AS lost WHERE lost > 0)::integer END;
-  IF v_popped < v_asked AND v_lane.lane_gates = '{}' AND NOT t.disturbed
-    AND NOT EXISTS (SELECT 1 FROM hf.wait WHERE lane = p_lane AND state = 2) THEN
-    PERFORM hf.rest_1(v_lane); -- nothing is left: no need to look again
-  ELSIF v_n >= 16 AND NOT EXISTS (
-    SELECT 1 FROM hf.wait WHERE lane = p_lane AND state = 2 AND (due_ms, id) < (v_dues[v_n], v_ids[v_n])
-  ) THEN
-    UPDATE hf.lane_now SET floor_ms = v_dues[v_n], floor_id = v_ids[v_n] WHERE id = p_lane;
-  END IF;
+  t.slots := t.slots - CASE WHEN v_must THEN v_n ELSE (SELECT count(*) FROM unnest(p.losts[:v_n]) AS lost WHERE lost > 0)::integer END;
 END $$;

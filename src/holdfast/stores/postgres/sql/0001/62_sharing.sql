@@ -67,93 +67,80 @@ BEGIN
     ), each AS (
       SELECT lane, count(*)::integer AS n FROM heads GROUP BY lane
     )
-    SELECT coalesce(array_agg(e.lane), '{}'), coalesce(array_agg(e.n), '{}'), coalesce(bool_or(e.n = v_piece), false)
-    INTO lanes, ns, v_more FROM each AS e;
+    SELECT coalesce(array_agg(e.lane), p_lanes), coalesce(array_agg(e.n), array_fill(1, ARRAY[cardinality(p_lanes)])),
+      coalesce(bool_or(e.n = v_piece), false)
+    INTO lanes, ns, v_more FROM each AS e; -- when none has anything, each must be seen to be empty
     EXIT WHEN NOT v_more OR v_piece >= p_count;
     v_piece := least(v_piece * 4, p_count);
   END LOOP;
 END $$;
 
--- Take up to `p_count` jobs of one member, in order of (due, id) across its lanes.
-CREATE FUNCTION hf.take_member_1(INOUT t hf.taking, p_lanes bigint[], p_count integer, OUT taken bytea[]) LANGUAGE plpgsql AS $$
-DECLARE
-  v_got record;
-  v_lanes bigint[];
-  v_ns integer[];
-  v_ids bytea[];
-  v_lane bigint;
-BEGIN
-  IF cardinality(p_lanes) = 1 THEN
-    SELECT * INTO v_got FROM hf.take_lane_1(t, p_lanes[1], p_count);
-    t := v_got.t;
-    taken := v_got.taken;
-    RETURN;
-  END IF;
-  taken := '{}';
-  SELECT m.lanes, m.ns INTO v_lanes, v_ns FROM hf.merge_1(p_lanes, p_count) AS m;
-  FOREACH v_lane IN ARRAY p_lanes LOOP
-    IF array_position(v_lanes, v_lane) IS NOT NULL THEN
-      SELECT * INTO v_got FROM hf.take_lane_1(t, v_lane, v_ns[array_position(v_lanes, v_lane)]);
-      t := v_got.t;
-      v_ids := v_got.taken;
-      IF v_ids <> '{}' THEN
-        UPDATE hf.lane_now SET served_ms = (SELECT max(due_ms) FROM hf.running WHERE id = ANY (v_ids)) WHERE id = v_lane;
-        taken := taken || v_ids;
-      END IF;
-    ELSIF v_lanes = '{}' THEN -- none of them has anything: each must be seen to be empty
-      SELECT * INTO v_got FROM hf.take_lane_1(t, v_lane, p_count);
-      t := v_got.t;
-      v_ids := v_got.taken;
-      taken := taken || v_ids;
-    END IF;
-  END LOOP;
-  IF cardinality(taken) > 1 THEN
-    taken := ARRAY(SELECT id FROM hf.running WHERE id = ANY (taken) ORDER BY due_ms, id);
-  END IF;
-END $$;
-
 -- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
--- share of another's. How many were taken.
-CREATE FUNCTION hf.take_ring_1(INOUT t hf.taking, p_candidates hf.candidate[], p_count integer, OUT served integer) LANGUAGE plpgsql AS $$
+-- share of another's, and in order of (due, id) within a member.
+CREATE FUNCTION hf.take_ring_1(INOUT t hf.taking, p_candidates hf.candidate[], p_count integer, OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
+  v_each record;
   v_members bigint[];
   v_lefts integer[];
   v_weights integer[];
   v_given integer[];
-  v_served integer[] := '{}';
-  v_lanes bigint[];
-  v_ids bytea[];
-  v_all bytea[] := '{}';
-  v_ranks integer[] := '{}';
+  v_served integer[];
+  v_lanes bigint[] := '{}'; -- plain ones, with how many each shall give
+  v_ns integer[] := '{}';
+  v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
+  v_dues bigint[] := '{}';
 BEGIN
+  ids := '{}';
   SELECT k.ids, k.lefts, k.weights INTO v_members, v_lefts, v_weights
   FROM hf.turns_1(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c)) AS k;
   v_given := hf.share_1(hf.scarce_1(t, p_candidates, p_count), v_lefts, v_weights);
-  FOR i IN 1 .. cardinality(v_members) LOOP
-    v_ids := '{}';
-    IF v_given[i] > 0 THEN
-      v_lanes := ARRAY(SELECT c.lane FROM unnest(p_candidates) AS c WHERE c.member = v_members[i]);
-      SELECT * INTO v_got FROM hf.take_member_1(t, v_lanes, v_given[i]);
-      t := v_got.t;
-      v_ids := v_got.taken;
+  FOR v_each IN
+    SELECT array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain, g.n FROM unnest(v_members, v_given) WITH ORDINALITY AS g (member, n, at)
+    JOIN unnest(p_candidates) AS c ON c.member = g.member WHERE g.n > 0 GROUP BY g.at, g.n ORDER BY g.at
+  LOOP
+    IF v_each.plain AND cardinality(v_each.lanes) = 1 THEN
+      v_lanes := v_lanes || v_each.lanes;
+      v_ns := v_ns || v_each.n;
+    ELSIF v_each.plain THEN
+      SELECT * INTO v_got FROM hf.merge_1(v_each.lanes, v_each.n);
+      v_lanes := v_lanes || v_got.lanes;
+      v_ns := v_ns || v_got.ns;
+    ELSE
+      SELECT * INTO v_got FROM hf.merge_1(v_each.lanes, v_each.n);
+      FOR i IN 1 .. cardinality(v_got.lanes) LOOP
+        SELECT * INTO v_each FROM hf.take_gated_1(t, v_got.lanes[i], v_got.ns[i]);
+        t := v_each.t;
+        ids := ids || v_each.ids;
+        v_from := v_from || v_each.lanes;
+        v_dues := v_dues || v_each.dues;
+      END LOOP;
     END IF;
-    v_served := v_served || cardinality(v_ids);
-    v_all := v_all || v_ids;
-    v_ranks := v_ranks || ARRAY(SELECT generate_series(1, cardinality(v_ids)));
   END LOOP;
-  IF cardinality(v_members) > 1 THEN
-    v_all := ARRAY(SELECT r.id FROM unnest(v_all, v_ranks) WITH ORDINALITY AS r (id, rank, at) ORDER BY r.rank, r.at);
+  IF v_lanes <> '{}' THEN
+    SELECT * INTO v_got FROM hf.take_plain_1(t, v_lanes, v_ns);
+    t := v_got.t;
+    ids := ids || v_got.ids;
+    v_from := v_from || v_got.lanes;
+    v_dues := v_dues || v_got.dues;
   END IF;
-  t.ids := t.ids || v_all;
+
+  WITH taken AS (
+    SELECT j.id, m.at AS member, row_number() OVER (PARTITION BY m.at ORDER BY j.due_ms, j.id) AS rank
+    FROM unnest(ids, v_from, v_dues) AS j (id, lane, due_ms)
+    JOIN unnest(p_candidates) AS c ON c.lane = j.lane JOIN unnest(v_members) WITH ORDINALITY AS m (id, at) ON m.id = c.member
+  )
+  SELECT coalesce(array_agg(k.id), '{}'), ARRAY(
+    SELECT count(s.id)::integer FROM unnest(v_members) WITH ORDINALITY AS m (id, at) LEFT JOIN taken AS s ON s.member = m.at
+    GROUP BY m.at ORDER BY m.at
+  ) INTO ids, v_served FROM (SELECT id FROM taken ORDER BY rank, member) AS k;
   IF cardinality(v_members) > 1 OR t.cut THEN
     PERFORM hf.advance_1(v_members, v_lefts, v_weights, v_served, true);
   END IF;
-  served := cardinality(v_all);
 END $$;
 
 -- Share the rest of the claim between queues, then between the members of each.
-CREATE FUNCTION hf.take_fairly_1(INOUT t hf.taking, p_candidates hf.candidate[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.take_fairly_1(INOUT t hf.taking, p_candidates hf.candidate[], OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
   v_rings bigint[];
@@ -161,21 +148,21 @@ DECLARE
   v_weights integer[];
   v_given integer[];
   v_served integer[] := '{}';
-  v_n integer;
   v_mine hf.candidate[];
 BEGIN
+  ids := '{}';
   SELECT k.ids, k.lefts, k.weights INTO v_rings, v_lefts, v_weights
   FROM hf.turns_1(ARRAY(SELECT DISTINCT c.ring FROM unnest(p_candidates) AS c)) AS k;
   v_given := hf.share_1(hf.scarce_1(t, p_candidates, t.left_n), v_lefts, v_weights);
   FOR i IN 1 .. cardinality(v_rings) LOOP
-    v_n := 0;
+    v_served[i] := 0;
     IF v_given[i] > 0 THEN
       v_mine := ARRAY(SELECT c FROM unnest(p_candidates) AS c WHERE c.ring = v_rings[i]);
       SELECT * INTO v_got FROM hf.take_ring_1(t, v_mine, v_given[i]);
       t := v_got.t;
-      v_n := v_got.served;
+      ids := ids || v_got.ids;
+      v_served[i] := cardinality(v_got.ids);
     END IF;
-    v_served := v_served || v_n;
   END LOOP;
   IF cardinality(v_rings) > 1 THEN
     PERFORM hf.advance_1(v_rings, v_lefts, v_weights, v_served, false);
@@ -183,32 +170,33 @@ BEGIN
 END $$;
 
 -- Take until there is enough or nothing is left; `again` when a bound ended it first.
-CREATE FUNCTION hf.fill_1(INOUT t hf.taking) LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.fill_1(INOUT t hf.taking, OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
-  v_found hf.candidate[];
-  v_ids bytea[];
+  v_chosen hf.candidate[];
 BEGIN
+  ids := '{}';
   FOR v_round IN 1 .. 256 LOOP
     IF t.left_n <= 0 THEN
       RETURN;
     END IF;
     SELECT * INTO v_got FROM hf.choose_1(t);
     t := v_got.t;
-    v_found := v_got.chosen;
-    IF v_found = '{}' THEN
+    v_chosen := v_got.chosen;
+    IF v_chosen = '{}' THEN
       RETURN;
     END IF;
-    IF cardinality(v_found) = 1 AND NOT t.cut THEN
-      SELECT * INTO v_got FROM hf.take_lane_1(t, v_found[1].lane, t.left_n);
-      t := v_got.t;
-      v_ids := v_got.taken;
-      t.ids := t.ids || v_ids;
-      IF t.left_n > 0 AND NOT EXISTS (SELECT 1 FROM hf.seat) THEN
-        RETURN; -- it was the only active lane, and is empty now: no need for a closer look
-      END IF;
+    IF cardinality(v_chosen) > 1 OR t.cut THEN
+      SELECT * INTO v_got FROM hf.take_fairly_1(t, v_chosen);
+    ELSIF v_chosen[1].plain THEN
+      SELECT * INTO v_got FROM hf.take_plain_1(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     ELSE
-      t := hf.take_fairly_1(t, v_found);
+      SELECT * INTO v_got FROM hf.take_gated_1(t, v_chosen[1].lane, t.left_n);
+    END IF;
+    t := v_got.t;
+    ids := ids || v_got.ids;
+    IF t.left_n > 0 AND NOT EXISTS (SELECT 1 FROM hf.seat) THEN
+      RETURN; -- that was all there is: no need for a closer look
     END IF;
   END LOOP;
   t.again := true;

@@ -63,12 +63,12 @@ BEGIN
 END $$;
 
 -- The leases of what was taken.
-CREATE FUNCTION hf.lease_1(t hf.taking, p_session text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.lease_1(t hf.taking, p_session text, p_n integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE hf.floor SET token = t.token;
   IF cardinality(t.tokens) = 1 THEN
     INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
-    VALUES (t.token, p_session, CASE WHEN t.hards[1] >= 0 THEN t.now + t.hards[1] + 30000 END, cardinality(t.ids));
+    VALUES (t.token, p_session, CASE WHEN t.hards[1] >= 0 THEN t.now + t.hards[1] + 30000 END, p_n);
     RETURN;
   END IF;
   INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
@@ -135,6 +135,7 @@ CREATE FUNCTION hf.claim_1(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   t hf.taking;
+  v_got record;
   v_tokens bigint[];
   v_ear text;
   v_more boolean;
@@ -164,24 +165,25 @@ BEGIN
 
   t := ROW (
     now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
-    (SELECT f.token FROM hf.floor AS f), '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false, false
+    (SELECT f.token FROM hf.floor AS f), '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false, false
   );
-  t := hf.fill_1(t);
-  again := t.again OR (v_more AND cardinality(t.ids) < p_limit);
-  IF t.ids = '{}' THEN
+  SELECT * INTO v_got FROM hf.fill_1(t);
+  t := v_got.t;
+  again := t.again OR (v_more AND t.left_n > 0);
+  IF v_got.ids = '{}' THEN
     next_at := least(hf.next_at_1(), t.reopening);
     asleep := p_least = 9 AND NOT again;
     IF asleep THEN
       PERFORM hf.lie_down_1(p_session, t, p_slots, next_at, v_ear);
     END IF;
   ELSE
-    PERFORM hf.lease_1(t, p_session);
+    PERFORM hf.lease_1(t, p_session, cardinality(v_got.ids));
     INSERT INTO hf.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, t.tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
     IF p_least = 9 THEN
       DELETE FROM hf.sleeper AS s WHERE s.session = p_session;
     END IF;
-    jobs := hf.hand_out_1(t.ids);
+    jobs := hf.hand_out_1(v_got.ids);
   END IF;
   IF EXISTS (SELECT 1 FROM hf.post WHERE xid = pg_current_xact_id()) THEN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
