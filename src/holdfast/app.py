@@ -17,16 +17,16 @@ from holdfast.client.injection import OpenResources
 from holdfast.client.options import CallOptions
 from holdfast.client.registry import publish
 from holdfast.client.task import AsyncTask, JobSpec, SyncTask, Task
-from holdfast.config import load_config
+from holdfast.config import Config, load_config
 from holdfast.core.classify import Classifier
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.options import checked_names
-from holdfast.core.settings import Setting
 from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
 from holdfast.ops import Operator
+from holdfast.outbox import Outbox, parse_outbox, refuse_needless
 from holdfast.runtime.context import current
 from holdfast.runtime.settings import Middleware, Parts, Resource, WorkerSettings, WorkReport
 from holdfast.runtime.worker import Worker
@@ -43,7 +43,9 @@ class Holdfast:
     """A queue and the tasks that run on it.
 
     The store is the URL in code, else HOLDFAST_URL, else the one of holdfast.toml, else the file
-    `holdfast.db` in the working folder. Nothing is opened before it is used.
+    `holdfast.db` in the working folder. Nothing is opened before it is used. `outbox` is the URL of your own
+    database, for a store that cannot take part in its transactions: `conn=` writes jobs there, and the
+    `holdfast outbox` command relays them.
 
     >>> import asyncio
     >>> app = Holdfast("sqlite://")                     # in memory: for tests and trials
@@ -64,6 +66,7 @@ class Holdfast:
         url: str | None = None,
         *,
         namespace: str | None = None,
+        outbox: str | None = None,
         queues: Iterable[str] | None = None,
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
@@ -72,10 +75,11 @@ class Holdfast:
     ) -> None:
         if namespace == "":
             raise InvalidOption("namespace='' is not a name", fix="leave it out for the namespace 'default'")
-        self._code_url, self._code_namespace = url, namespace
+        self._code_url, self._code_namespace, self._code_outbox = url, namespace, outbox
         self._flag_url: str | None = None
         self._flag_namespace: str | None = None
-        self._settings: tuple[Setting, Setting] | None = None
+        self._config: Config | None = None
+        self._outbox: Outbox | None = None
         self._sizes = (max_payload_bytes, max_result_bytes)
         self._classifiers = tuple(classifiers)
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -97,6 +101,7 @@ class Holdfast:
             specs=self._specs,
             explain=_explain,
             injected=self._opened.for_task,
+            outbox=lambda: self.outbox,
         )
 
     # -- where the jobs are
@@ -104,12 +109,22 @@ class Holdfast:
     @property
     def url(self) -> str:
         """The store's URL, whichever source won."""
-        return self._resolved[0].value
+        return self._settings.url.value
 
     @property
     def namespace(self) -> str:
         """The namespace, whichever source won."""
-        return self._resolved[1].value
+        return self._settings.namespace.value
+
+    @property
+    def outbox(self) -> Outbox | None:
+        """The outbox of this app, if it has one; refused where the store itself is in that database."""
+        found = self._settings.outbox
+        if self._outbox is None and found is not None:
+            place = parse_outbox(found.value)
+            refuse_needless(place, self.url)
+            self._outbox = Outbox(place, self.namespace)
+        return self._outbox
 
     @property
     def store(self) -> Store:
@@ -124,19 +139,19 @@ class Holdfast:
         if self._connection.is_open:
             raise WrongContext("the app's store is open", fix="rebind before the first use, or after app.close()")
         self._flag_url, self._flag_namespace = url, namespace
-        self._settings = None
+        self._config = self._outbox = None
 
     @property
-    def _resolved(self) -> tuple[Setting, Setting]:
-        if self._settings is None:
-            config = load_config(
+    def _settings(self) -> Config:
+        if self._config is None:
+            self._config = load_config(
                 flag_url=self._flag_url,
                 code_url=self._code_url,
                 flag_namespace=self._flag_namespace,
                 code_namespace=self._code_namespace,
+                code_outbox=self._code_outbox,
             )
-            self._settings = (config.url, config.namespace)
-        return self._settings
+        return self._config
 
     async def __aenter__(self) -> Self:
         await self.store.open()

@@ -29,6 +29,7 @@ class Config(Struct, frozen=True):
 
     url: Setting
     namespace: Setting
+    outbox: Setting | None
     app: Setting | None
     file: FileSettings
     path: Path | None  # the file that was read
@@ -40,6 +41,8 @@ def load_config(
     code_url: str | None = None,
     flag_namespace: str | None = None,
     code_namespace: str | None = None,
+    flag_outbox: str | None = None,
+    code_outbox: str | None = None,
     flag_app: str | None = None,
     folder: Path | None = None,
     environ: Mapping[str, str] | None = None,
@@ -50,6 +53,15 @@ def load_config(
     file = FileSettings() if path is None else _read(path)
     source = str(path)
     app = first_of([(flag_app, "--app"), (env.get("HOLDFAST_APP"), "HOLDFAST_APP"), (file.app, source)], "")
+    outbox = first_of(
+        [
+            (flag_outbox, "--outbox"),
+            (code_outbox, "code"),
+            (env.get("HOLDFAST_OUTBOX"), "HOLDFAST_OUTBOX"),
+            (_beside(file.outbox, path), source),
+        ],
+        "",
+    )
     return Config(
         url=first_of(
             [
@@ -69,6 +81,7 @@ def load_config(
             ],
             DEFAULT_NAMESPACE,
         ),
+        outbox=outbox if outbox.value else None,
         app=app if app.value else None,
         file=file,
         path=path,

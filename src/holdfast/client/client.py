@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from msgspec import Struct
 
@@ -19,7 +18,9 @@ from holdfast.client.registry import Published
 from holdfast.client.task import JobSpec
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.errors import InvalidOption, StoreTimeout, UnknownQueue, UsageError
-from holdfast.core.ids import IdMaker, id_bytes
+from holdfast.core.gate import GateRule
+from holdfast.core.ids import id_bytes
+from holdfast.core.job import Enqueued, Job
 from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
@@ -40,6 +41,13 @@ class ClientSettings(Struct, frozen=True, kw_only=True):
     queues: frozenset[str] | None = None  # None: queues exist by use
 
 
+class Outbox(Protocol):
+    """Where jobs wait for the commit of the caller's transaction, when the store cannot take part in it."""
+
+    async def put(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = ()) -> None:
+        """Write them into that transaction."""
+
+
 class Client:
     """The asking half of an app, for every event loop and thread of the process."""
 
@@ -52,6 +60,7 @@ class Client:
         specs: Mapping[str, TaskSpec],
         explain: Explain,
         injected: Injected,
+        outbox: Callable[[], Outbox | None] = lambda: None,
     ) -> None:
         self.bridge = bridge
         self.injected = injected  # answers what a worker of this process would inject, None without one
@@ -59,6 +68,7 @@ class Client:
         self._settings = settings
         self._specs = specs
         self._explain = explain
+        self._outbox = outbox
         self._producer = Producer(lambda: connection.store, settings.enqueue_timeout_s)
         self._published = Published(lambda: connection.store)
 
@@ -101,10 +111,17 @@ class Client:
         self, conn: object, spec: TaskSpec, values: Mapping[str, Any], options: Options
     ) -> JobHandle[Any]:
         """No deadline and no shared round trip: both would act on the caller's connection behind its back."""
-        id = options.id or IdMaker().make(time.time_ns() // 1_000_000)
-        job, rules = build_job(spec, values, options, id=id)
-        (answer,) = await self.store.enqueue_on(conn, [job], rules)
-        return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
+        job, rules = build_job(spec, values, options, id=options.id or self._producer.new_id())
+        return (await self._put_on(conn, [job], rules))[0]
+
+    async def _put_on(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[JobHandle[Any]]:
+        """Into the store, which takes part in the caller's transaction, or into the outbox beside the caller's rows."""
+        outbox = self._outbox()
+        if outbox is None:
+            return self._handles(jobs, await self.store.enqueue_on(conn, jobs, rules))
+        await outbox.put(conn, jobs, rules)
+        # Whether a job is a duplicate is known when it is relayed, so none is called one here.
+        return [JobHandle(self, job.id, task=job.lane.task, existing=False) for job in jobs]
 
     async def enqueue_named(self, name: str, args: Mapping[str, Any], options: CallOptions) -> JobHandle[Any]:
         """Store one job of a task that may live in another program: declared here, else as a worker published it."""
@@ -185,17 +202,19 @@ class Client:
         rules = list(batch.rules.values())
         try:
             if conn is not None:
-                answers = await self.store.enqueue_on(conn, batch.jobs, rules)
-            else:
-                answers = await self._producer.enqueue_batch(batch.jobs, rules, [handle.id for handle in before])
+                return await self._put_on(conn, batch.jobs, rules)
+            answers = await self._producer.enqueue_batch(batch.jobs, rules, [handle.id for handle in before])
         except UsageError as error:
             if not before:
                 raise
             # The store counts from the first job of its own call.
             raise _after_chunks(error, len(before), batch.place(len(before))) from error
+        return self._handles(batch.jobs, answers)
+
+    def _handles(self, jobs: Sequence[Job], answers: Sequence[Enqueued]) -> list[JobHandle[Any]]:
         return [
             JobHandle(self, answer.id, task=job.lane.task, existing=answer.existing)
-            for job, answer in zip(batch.jobs, answers, strict=True)
+            for job, answer in zip(jobs, answers, strict=True)
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -52,6 +53,7 @@ class Producer:
         self._timeout_s = timeout_s
         self._pid = 0
         self._posts: dict[asyncio.AbstractEventLoop, Post] = {}  # replaced, never changed: threads read it freely
+        self._threads = threading.local()
 
     async def enqueue(self, job: Job, rules: Rules) -> Enqueued:
         """Store one job, in one round trip with whatever other callers of this loop ask for meanwhile."""
@@ -64,6 +66,16 @@ class Producer:
                 return await self._store().enqueue(jobs, rules)
         except TimeoutError as error:
             raise EnqueueTimeout([job.id for job in jobs], self._timeout_s, stored=stored) from error
+
+    def new_id(self) -> bytes:
+        """A new job id, larger than the last one of the running loop, or of this thread when it has none."""
+        try:
+            return self.post().new_id()
+        except RuntimeError:  # no loop is running
+            maker: IdMaker | None = getattr(self._threads, "maker", None)
+            if maker is None:
+                maker = self._threads.maker = IdMaker()
+            return maker.make(time.time_ns() // 1_000_000)
 
     def post(self) -> Post:
         """The letters and ids of the running loop."""

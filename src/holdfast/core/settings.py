@@ -46,6 +46,7 @@ class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
 
     url: str | None = None
     namespace: str | None = None
+    outbox: str | None = None
     app: str | None = None
     worker: WorkerTable = WorkerTable()
     server: dict[str, object] = {}

@@ -12,7 +12,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Job
 from holdfast.outbox.place import Place
 from holdfast.outbox.row import pack
-from holdfast.outbox.statements import statements
+from holdfast.outbox.statements import schema, statements
 from holdfast.outbox.table import missing
 from holdfast.stores.base import check_size
 from holdfast.stores.callers import Caller, caller_of
@@ -28,6 +28,11 @@ class Outbox:
         self._namespace = namespace
         self._sql = statements(place.dialect)
         self._seen = False  # the table was there once, and is not looked for again
+
+    @property
+    def schema(self) -> str:
+        """What makes the tables, for migrations of your own."""
+        return schema(self.place.dialect)
 
     async def put(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = ()) -> None:
         """Write the jobs into the transaction that `conn` is in: they are relayed if and when it commits."""

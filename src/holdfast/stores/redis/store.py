@@ -90,7 +90,7 @@ class RedisStore:
     ) -> list[Enqueued]:
         raise WrongContext(
             "Redis cannot enqueue inside a transaction of your database",
-            fix="enqueue after the commit, or use a store on SQLite or PostgreSQL",
+            fix="keep an outbox there, Holdfast(url, outbox=...), or enqueue after the commit",
         )
 
     async def relay(

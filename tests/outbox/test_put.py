@@ -1,0 +1,152 @@
+"""Writing into an outbox: inside the caller's own transaction, over every driver, where a relay will find it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from holdfast.core.errors import BatchTooLarge, UsageError, WrongContext
+from holdfast.core.ids import id_text
+from holdfast.outbox import Outbox, parse_outbox
+from holdfast.stores.base import MAX_BATCH_BYTES
+from holdfast.stores.sqlite.library import library
+from holdfast.testing.harness import Visitor
+from tests.outbox.ground import Ground, texts
+from tests.servers.postgres import fresh_database, shared
+from tests.stores.visitors import POSTGRES, SQLITE
+
+
+async def writes_with_its_own_rows(ground: Ground, visitor: Visitor) -> None:
+    """Commit and roll back take the caller's rows and the jobs together."""
+    job, undone = ground.job(args=b'{"sum":"100%"}'), ground.job()
+    await visitor.begin()
+    await visitor.write("kept")
+    await ground.outbox.put(visitor.conn, [job, job])
+    await visitor.commit()
+    await visitor.begin()
+    await visitor.write("undone")
+    await ground.outbox.put(visitor.conn, [undone])
+    await visitor.rollback()
+    assert await visitor.rows() == ["kept"]
+    assert ground.left() == [id_text(job.id)] * 2
+
+
+@pytest.mark.parametrize("driver", POSTGRES)
+async def test_every_way_into_postgresql_carries_jobs(postgres_ground: Ground, driver: str) -> None:
+    visitor = await POSTGRES[driver](postgres_ground.url)
+    await writes_with_its_own_rows(postgres_ground, visitor)
+    await visitor.close()
+
+
+@pytest.mark.parametrize("driver", SQLITE)
+async def test_every_way_into_sqlite_carries_jobs(sqlite_ground: Ground, driver: str) -> None:
+    visitor = await SQLITE[driver](str(sqlite_ground.place.database))
+    await writes_with_its_own_rows(sqlite_ground, visitor)
+    await visitor.close()
+
+
+async def test_pythons_own_sqlite3_will_do_since_the_file_is_not_the_stores(tmp_path: Path) -> None:
+    """No other library opens this file in this process: the relay has one of its own."""
+    path = tmp_path / "app.db"
+    ground = Ground(f"sqlite:///{path}")
+    with contextlib.closing(sqlite3.connect(path)) as conn:
+        conn.executescript(ground.outbox.schema)
+        job = ground.job()
+        await ground.outbox.put(conn, [job])
+        conn.commit()
+        assert conn.execute("SELECT id FROM holdfast_outbox").fetchall() == [(id_text(job.id),)]
+
+
+async def test_a_refused_job_leaves_the_transaction_as_it_was(ground: Ground) -> None:
+    ground.ask("CREATE TABLE orders (id INTEGER)")
+    with contextlib.closing(ground.connect()) as conn:
+        conn.execute("INSERT INTO orders VALUES (1)")
+        with pytest.raises(BatchTooLarge):
+            await ground.outbox.put(conn, [ground.job(args=b"x" * (MAX_BATCH_BYTES + 1))])
+        conn.commit()
+    assert ground.ask("SELECT id FROM orders") == [(1,)]
+    assert ground.left() == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+async def test_a_missing_table_is_named_with_its_remedy_and_spoils_nothing(tmp_path: Path, kind: str) -> None:
+    url = f"sqlite:///{tmp_path}/app.db" if kind == "sqlite" else fresh_database(shared("postgres-16"))
+    ground = Ground(url)
+    with contextlib.closing(ground.connect()) as conn:
+        conn.execute("CREATE TABLE orders (id INTEGER)")
+        conn.execute("INSERT INTO orders VALUES (1)")
+        with pytest.raises(UsageError, match=r"has no table holdfast_outbox .*holdfast outbox --create"):
+            await ground.outbox.put(conn, [ground.job()])
+        conn.commit()
+    assert ground.ask("SELECT id FROM orders") == [(1,)]
+    with pytest.raises(UsageError, match="has no table holdfast_outbox"):
+        await ground.table().tally()
+    await ground.close()
+
+
+async def test_a_connection_in_no_transaction_is_refused(ground: Ground) -> None:
+    if ground.place.dialect == "sqlite":
+        conn = library.connect(ground.place.database, isolation_level=None)
+    else:
+        conn = psycopg.connect(ground.url, autocommit=True)
+    with contextlib.closing(conn), pytest.raises(WrongContext, match="in no transaction"):
+        await ground.outbox.put(conn, [ground.job()])
+    assert ground.left() == []
+
+
+async def test_a_connection_to_another_kind_of_database_is_refused(
+    sqlite_ground: Ground, postgres_ground: Ground
+) -> None:
+    for here, there in ((sqlite_ground, postgres_ground), (postgres_ground, sqlite_ground)):
+        with contextlib.closing(there.connect()) as conn, pytest.raises(WrongContext, match="and the outbox is"):
+            await here.outbox.put(conn, [here.job()])
+
+
+async def test_a_connection_to_another_database_is_refused_and_its_transaction_goes_on(
+    postgres_ground: Ground,
+) -> None:
+    other = Ground(fresh_database(shared("postgres-16")))
+    await other.table().create()
+    with contextlib.closing(other.connect()) as conn:
+        conn.execute("CREATE TABLE orders (id INTEGER)")
+        with pytest.raises(WrongContext, match="no relay would find the job"):
+            await postgres_ground.outbox.put(conn, [postgres_ground.job()])
+        conn.commit()
+    assert other.ask("SELECT count(*) FROM orders") == [(0,)]
+    assert other.left() == []
+    await other.close()
+
+
+async def test_a_connection_to_another_file_or_to_memory_is_refused(sqlite_ground: Ground, tmp_path: Path) -> None:
+    for path in (str(tmp_path / "other.db"), ":memory:"):
+        with contextlib.closing(library.connect(path)) as conn:
+            conn.execute("CREATE TABLE orders (id INTEGER)")
+            with pytest.raises(WrongContext, match="no relay would find the job"):
+                await sqlite_ground.outbox.put(conn, [sqlite_ground.job()])
+
+
+async def test_the_same_file_by_another_name_is_the_same(sqlite_ground: Ground, tmp_path: Path) -> None:
+    os.symlink(tmp_path / "app.db", tmp_path / "alias.db")
+    with contextlib.closing(library.connect(tmp_path / "alias.db")) as conn:
+        job = sqlite_ground.job()
+        await sqlite_ground.outbox.put(conn, [job])
+        conn.commit()
+    assert sqlite_ground.left() == texts([job.id])
+
+
+async def test_no_jobs_write_nothing(ground: Ground) -> None:
+    with ground.transaction() as conn:
+        await ground.outbox.put(conn, [])
+    assert ground.left() == []
+
+
+async def test_a_database_without_a_name_is_whichever_the_connection_is_to(postgres_ground: Ground) -> None:
+    nameless = Outbox(parse_outbox("postgresql://postgres@127.0.0.1"), "default")
+    with postgres_ground.transaction() as conn:
+        await nameless.put(conn, [postgres_ground.job()])
+    assert len(postgres_ground.left()) == 1
