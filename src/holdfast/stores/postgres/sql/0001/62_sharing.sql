@@ -27,27 +27,22 @@ BEGIN
   INTO ids, lefts, weights FROM unnest(p_ids) AS p (id) LEFT JOIN hf.turn AS k ON k.id = p.id;
 END $$;
 
--- Those who were served take their new places.
+-- Those who were served take their new places, one behind the other.
 CREATE FUNCTION hf.advance_1(p_ids bigint[], p_lefts integer[], p_weights integer[], p_served integer[], p_seats boolean)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_each record;
-  v_turn bigint;
+  v_ids bigint[];
+  v_lefts integer[];
+  v_turns bigint[];
 BEGIN
-  FOR v_each IN
-    SELECT e.* FROM hf.places_1(p_ids, p_lefts, p_weights, p_served) AS p
-    CROSS JOIN LATERAL unnest(p.members, p.lefts, p.moves) AS e (id, left_n, moves)
-  LOOP
-    IF v_each.moves THEN
-      v_turn := nextval('hf.turns');
-      UPDATE hf.turn SET left_n = v_each.left_n, turn = v_turn WHERE id = v_each.id;
-      IF p_seats THEN
-        UPDATE hf.seat SET turn = v_turn WHERE member = v_each.id;
-      END IF;
-    ELSE
-      UPDATE hf.turn SET left_n = v_each.left_n WHERE id = v_each.id;
-    END IF;
-  END LOOP;
+  SELECT array_agg(e.id), array_agg(e.left_n), array_agg(CASE WHEN e.moves THEN nextval('hf.turns') END)
+  INTO v_ids, v_lefts, v_turns FROM hf.places_1(p_ids, p_lefts, p_weights, p_served) AS p
+  CROSS JOIN LATERAL unnest(p.members, p.lefts, p.moves) AS e (id, left_n, moves);
+  UPDATE hf.turn AS k SET left_n = e.left_n, turn = coalesce(e.turn, k.turn)
+  FROM unnest(v_ids, v_lefts, v_turns) AS e (id, left_n, turn) WHERE k.id = e.id;
+  IF p_seats THEN
+    UPDATE hf.seat AS s SET turn = e.turn FROM unnest(v_ids, v_turns) AS e (id, turn) WHERE s.member = e.id AND e.turn IS NOT NULL;
+  END IF;
 END $$;
 
 -- How many jobs each of several lanes gives to the first `p_count` of all, in order of (due, id). Lanes are read in
