@@ -62,19 +62,67 @@ BEGIN
   );
 END $$;
 
--- The leases of what was taken.
-CREATE FUNCTION hf.lease_1(t hf.taking, p_session text, p_n integer) RETURNS void LANGUAGE plpgsql AS $$
+-- The leases of what was taken: one for each token. The last of these is the last that was given.
+CREATE FUNCTION hf.lease_1(p_session text, p_tokens bigint[], p_hards bigint[], p_n integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE hf.floor SET token = t.token;
-  IF cardinality(t.tokens) = 1 THEN
+  UPDATE hf.floor SET token = p_tokens[cardinality(p_tokens)];
+  IF cardinality(p_tokens) = 1 THEN
     INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
-    VALUES (t.token, p_session, CASE WHEN t.hards[1] >= 0 THEN t.now + t.hards[1] + 30000 END, p_n);
+    VALUES (p_tokens[1], p_session, CASE WHEN p_hards[1] >= 0 THEN p_now + p_hards[1] + 30000 END, p_n);
     RETURN;
   END IF;
   INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
-  SELECT k.token, p_session, CASE WHEN k.hard >= 0 THEN t.now + k.hard + 30000 END, count(r.id)
-  FROM unnest(t.tokens, t.hards) AS k (token, hard) JOIN hf.running AS r ON r.token = k.token
+  SELECT k.token, p_session, CASE WHEN k.hard >= 0 THEN p_now + k.hard + 30000 END, count(r.id)
+  FROM unnest(p_tokens, p_hards) AS k (token, hard) JOIN hf.running AS r ON r.token = k.token
   GROUP BY k.token, k.hard;
+END $$;
+
+-- The short way, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
+-- what the long way would; ids NULL: not so, take that.
+CREATE FUNCTION hf.take_only_1(
+  p_limit integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
+  OUT ids bytea[], OUT token bigint, OUT hard bigint, OUT again boolean
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_lane hf.lane;
+  v_seats integer;
+  v_id bigint;
+  p hf.popped;
+BEGIN
+  again := false;
+  SELECT count(*), min(s.lane) INTO v_seats, v_id FROM (SELECT lane FROM hf.seat LIMIT 2) AS s;
+  IF v_seats <> 1 THEN
+    RETURN;
+  END IF;
+  SELECT l.* INTO v_lane FROM hf.lane AS l WHERE l.id = v_id;
+  IF v_lane.limited OR v_lane.priority > p_least OR NOT p_capabilities @> v_lane.needs
+    OR NOT coalesce(v_lane.queue = ANY (p_queues), true) OR NOT coalesce(v_lane.task = ANY (p_tasks), true)
+    OR EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (v_lane.class_gates)) THEN
+    RETURN;
+  END IF;
+  SELECT count(*), min(n.id) INTO v_seats, v_id FROM (
+    SELECT id FROM hf.lane_now WHERE class = v_lane.class AND member = v_lane.member AND state = 1 LIMIT 2
+  ) AS n;
+  IF v_seats <> 1 THEN
+    RETURN;
+  END IF;
+  p := hf.pop_1(ARRAY[v_id], ARRAY[p_limit], p_now);
+  IF p.odd OR p.ids IS NULL OR p.hards <> array_fill(p.hards[1], ARRAY[cardinality(p.hards)]) THEN
+    RETURN;
+  END IF;
+  ids := p.ids;
+  hard := p.hards[1];
+  token := greatest(p_last + 1, p_now * 2048);
+  PERFORM hf.start_1(p.places, p.ids, array_fill(token, ARRAY[cardinality(p.ids)]), NULL, p_now);
+  INSERT INTO hf.tally (lane, whats, ns) VALUES (v_id, '{2,3}', ARRAY[-cardinality(ids), cardinality(ids)]);
+  PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
+  IF cardinality(ids) < p_limit THEN
+    IF EXISTS (SELECT 1 FROM hf.wait WHERE lane = v_id AND state = 2) THEN
+      again := true; -- somebody else holds what is left
+    ELSE
+      PERFORM hf.rest_all_1(ARRAY[v_id]);
+    END IF;
+  END IF;
 END $$;
 
 CREATE TYPE hf.handed AS (
@@ -115,10 +163,12 @@ BEGIN
 END $$;
 
 -- Lie down: the next job of what was asked for wakes this session. Written by the claim that found nothing.
-CREATE FUNCTION hf.lie_down_1(p_session text, t hf.taking, p_slots integer, p_next bigint, p_ear text) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.lie_down_1(
+  p_session text, p_queues text[], p_tasks text[], p_capabilities text[], p_slots integer, p_next bigint, p_ear text
+) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO hf.sleeper AS s (session, next_ms, slots, queues, tasks, capabilities, ear)
-  VALUES (p_session, p_next, p_slots, t.queues, t.tasks, t.capabilities, p_ear)
+  VALUES (p_session, p_next, p_slots, p_queues, p_tasks, p_capabilities, p_ear)
   ON CONFLICT (session) DO UPDATE SET next_ms = excluded.next_ms, slots = excluded.slots, queues = excluded.queues,
     tasks = excluded.tasks, capabilities = excluded.capabilities, ear = excluded.ear
   WHERE (s.next_ms, s.slots, s.queues, s.tasks, s.capabilities, s.ear) IS DISTINCT FROM
@@ -136,7 +186,10 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 DECLARE
   t hf.taking;
   v_got record;
+  v_last bigint;
+  v_ids bytea[];
   v_tokens bigint[];
+  v_hards bigint[];
   v_ear text;
   v_more boolean;
 BEGIN
@@ -163,27 +216,41 @@ BEGIN
     v_more := hf.file_posts_1(256, now_ms) OR v_more;
   END IF;
 
-  t := ROW (
-    now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
-    (SELECT f.token FROM hf.floor AS f), '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false, false
+  v_last := (SELECT f.token FROM hf.floor AS f);
+  SELECT * INTO v_got FROM hf.take_only_1(
+    least(p_limit, 1024), p_least, p_queues, p_tasks, p_capabilities, v_last, now_ms
   );
-  SELECT * INTO v_got FROM hf.fill_1(t);
-  t := v_got.t;
-  again := t.again OR (v_more AND t.left_n > 0);
-  IF v_got.ids = '{}' THEN
+  IF v_got.ids IS NOT NULL THEN
+    v_ids := v_got.ids;
+    v_tokens := ARRAY[v_got.token];
+    v_hards := ARRAY[v_got.hard];
+    again := v_got.again OR (v_more AND cardinality(v_ids) < p_limit);
+  ELSE
+    t := ROW (
+      now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
+      v_last, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false, false
+    );
+    SELECT * INTO v_got FROM hf.fill_1(t);
+    t := v_got.t;
+    v_ids := v_got.ids;
+    v_tokens := t.tokens;
+    v_hards := t.hards;
+    again := t.again OR (v_more AND t.left_n > 0);
+  END IF;
+  IF v_ids = '{}' THEN
     next_at := least(hf.next_at_1(), t.reopening);
     asleep := p_least = 9 AND NOT again;
     IF asleep THEN
-      PERFORM hf.lie_down_1(p_session, t, p_slots, next_at, v_ear);
+      PERFORM hf.lie_down_1(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
     END IF;
   ELSE
-    PERFORM hf.lease_1(t, p_session, cardinality(v_got.ids));
-    INSERT INTO hf.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, t.tokens)
+    PERFORM hf.lease_1(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);
+    INSERT INTO hf.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
     IF p_least = 9 THEN
       DELETE FROM hf.sleeper AS s WHERE s.session = p_session;
     END IF;
-    jobs := hf.hand_out_1(v_got.ids);
+    jobs := hf.hand_out_1(v_ids);
   END IF;
   IF EXISTS (SELECT 1 FROM hf.post WHERE xid = pg_current_xact_id()) THEN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
