@@ -1,8 +1,8 @@
 -- Promise: what was decided about running jobs is written, told to those who wait for them, and given back to their
 -- gates. Inputs and locks: see 70_outcome.
 
--- Jobs in their new places, with their results and attempts, counted and posted.
-CREATE FUNCTION hf.write_fates_1(p_fates hf.fate[], p_session text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Those that go back to wait.
+CREATE FUNCTION hf.write_waiting_1(p_fates hf.fate[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO hf.wait (
     id, lane, due_ms, expires_ms, held_since_ms, attempt, lost, held, cost, state, priority, flags, reason, cause, error_type
@@ -10,6 +10,15 @@ BEGIN
   SELECT f.id, f.lane, f.due_ms, f.expires_ms, f.held_since_ms, f.attempt, f.lost, f.held, f.cost, f.state, f.priority,
     f.flags, f.reason, f.cause, f.error_type
   FROM unnest(p_fates) AS f WHERE f.state < 3;
+  INSERT INTO hf.post (kind, lane, n, due_ms, id)
+  SELECT 0, f.lane, CASE f.state WHEN 2 THEN count(*) ELSE 0 END, min(f.due_ms),
+    CASE f.state WHEN 2 THEN (array_agg(f.id ORDER BY f.due_ms, f.id))[1] END
+  FROM unnest(p_fates) AS f WHERE f.state < 3 GROUP BY f.lane, f.state;
+END $$;
+
+-- Those that have ended, with their results.
+CREATE FUNCTION hf.write_ended_1(p_fates hf.fate[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
   INSERT INTO hf.done (
     id, lane, finished_ms, due_ms, claimed_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, reason,
     cause, error_type
@@ -19,16 +28,22 @@ BEGIN
   FROM unnest(p_fates) AS f WHERE f.state > 3;
   INSERT INTO hf.result (id, body) SELECT f.id, f.result FROM unnest(p_fates) AS f WHERE f.result IS NOT NULL
   ON CONFLICT (id) DO UPDATE SET body = excluded.body;
+END $$;
+
+-- The attempts that are kept.
+CREATE FUNCTION hf.write_attempts_1(p_fates hf.fate[], p_session text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
   INSERT INTO hf.attempt (
     job, seq, number, started_ms, finished_ms, outcome, session, kind, type, message, traceback, cause
   )
   SELECT f.id, 1 + coalesce((SELECT max(a.seq) FROM hf.attempt AS a WHERE a.job = f.id), 0), f.a_number, f.claimed_ms,
     p_now, f.a_how, p_session, f.a_kind, f.a_type, f.a_message, f.a_traceback, f.a_cause
   FROM unnest(p_fates) AS f WHERE f.a_how IS NOT NULL;
-  INSERT INTO hf.post (kind, lane, n, due_ms, id)
-  SELECT 0, f.lane, CASE f.state WHEN 2 THEN count(*) ELSE 0 END, min(f.due_ms),
-    CASE f.state WHEN 2 THEN (array_agg(f.id ORDER BY f.due_ms, f.id))[1] END
-  FROM unnest(p_fates) AS f WHERE f.state < 3 GROUP BY f.lane, f.state;
+END $$;
+
+-- All of them, lane by lane.
+CREATE FUNCTION hf.count_fates_1(p_fates hf.fate[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
   INSERT INTO hf.tally (lane, whats, ns)
   SELECT f.lane, '{3,1,2,4,11,5,6,12,14}', ARRAY[
     -count(*), count(*) FILTER (WHERE f.state = 1), count(*) FILTER (WHERE f.state = 2),
@@ -130,16 +145,22 @@ BEGIN
   END LOOP;
 END $$;
 
--- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order.
-CREATE FUNCTION hf.meet_1(p_heads hf.running[], p_outcomes hf.outcome[], p_session text, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
+-- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order. p_ended and
+-- p_tokens: others that left it in the same step, as successes that are written already.
+CREATE FUNCTION hf.meet_1(
+  p_heads hf.running[], p_outcomes hf.outcome[], p_ended bytea[], p_tokens bigint[], p_session text, p_now bigint
+) RETURNS smallint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_ids bytea[] := ARRAY(SELECT h.id FROM unnest(p_heads) AS h);
   v_settled hf.settled[];
   v_outcome hf.outcome;
+  v_fate hf.fate;
   v_fates hf.fate[] := '{}';
-  v_states smallint[];
+  v_states smallint[] := '{}';
+  v_ended bytea[] := p_ended;
+  v_ended_as smallint[] := array_fill(4::smallint, ARRAY[cardinality(p_ended)]);
+  v_noted boolean := false;
   v_charged boolean := false;
-  v_at integer;
 BEGIN
   -- What a handler noted in its own transaction is the truth, whatever is asked here.
   WITH found AS (DELETE FROM hf.settled AS s WHERE s.id = ANY (v_ids) RETURNING s.*)
@@ -147,22 +168,36 @@ BEGIN
   FOR v_at IN 1 .. cardinality(p_heads) LOOP
     v_outcome := p_outcomes[v_at];
     IF v_settled IS NOT NULL THEN
-      SELECT 0, s.result INTO v_outcome FROM unnest(v_settled) AS s WHERE s.id = v_ids[v_at] AND s.token = (p_heads[v_at]).token;
+      SELECT 0, s.result INTO v_outcome FROM unnest(v_settled) AS s
+      WHERE s.id = v_ids[v_at] AND s.token = (p_heads[v_at]).token;
       IF NOT FOUND THEN
         v_outcome := p_outcomes[v_at];
       END IF;
     END IF;
-    v_fates := v_fates || hf.fate_1(p_heads[v_at], v_outcome, p_now);
-    v_states[v_at] := (v_fates[v_at]).state;
-    v_charged := v_charged OR (p_heads[v_at]).charged IS NOT NULL OR v_outcome.kind = 6;
+    v_fate := hf.fate_1(p_heads[v_at], v_outcome, p_now);
+    v_fates := v_fates || v_fate;
+    v_states := v_states || v_fate.state;
+    IF v_fate.state > 3 THEN
+      v_ended := v_ended || v_fate.id;
+      v_ended_as := v_ended_as || v_fate.state;
+    END IF;
+    v_noted := v_noted OR v_fate.a_how IS NOT NULL;
+    v_charged := v_charged OR v_fate.charged IS NOT NULL OR v_fate.hold_gate IS NOT NULL;
   END LOOP;
-  PERFORM hf.write_fates_1(v_fates, p_session, p_now);
-  IF 4 <= ANY (v_states) THEN
-    PERFORM hf.after_end_1(
-      ARRAY(SELECT f.id FROM unnest(v_fates) AS f WHERE f.state > 3), ARRAY(SELECT f.state FROM unnest(v_fates) AS f WHERE f.state > 3), p_now
-    );
+  IF 3 > ANY (v_states) THEN
+    PERFORM hf.write_waiting_1(v_fates);
   END IF;
-  PERFORM hf.lease_less_1(ARRAY(SELECT h.token FROM unnest(p_heads) AS h));
+  IF 3 < ANY (v_states) THEN
+    PERFORM hf.write_ended_1(v_fates, p_now);
+  END IF;
+  IF v_noted THEN
+    PERFORM hf.write_attempts_1(v_fates, p_session, p_now);
+  END IF;
+  PERFORM hf.count_fates_1(v_fates);
+  IF v_ended <> '{}' THEN
+    PERFORM hf.after_end_1(v_ended, v_ended_as, p_now);
+  END IF;
+  PERFORM hf.lease_less_1(p_tokens || ARRAY(SELECT h.token FROM unnest(p_heads) AS h));
   IF v_charged THEN
     PERFORM hf.give_back_1(v_fates, p_now);
   END IF;
@@ -173,7 +208,7 @@ END $$;
 CREATE FUNCTION hf.outcomes_1(p_heads hf.running[], p_outcomes hf.outcome[], p_session text, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM hf.running AS r WHERE r.id = ANY (ARRAY(SELECT h.id FROM unnest(p_heads) AS h));
-  RETURN hf.meet_1(p_heads, p_outcomes, p_session, p_now);
+  RETURN hf.meet_1(p_heads, p_outcomes, '{}', '{}', p_session, p_now);
 END $$;
 
 -- One running job leaves its lease; where it is now. Its row is locked.
