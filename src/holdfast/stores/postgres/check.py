@@ -69,7 +69,7 @@ async def findings(route: Route) -> list[Finding]:
 
 
 async def startup(route: Route) -> None:
-    """Warn of what may lose acknowledged jobs or is not as it should be; with strict=1, refuse to start on the first."""
+    """Warn of what may lose acknowledged jobs, or is not as it should be; with strict=1, the former is refused."""
     facts, here_ms = await _facts(route)
     risky = [finding for finding in _promises(facts) if finding.level != "ok"]
     if risky and route.url.strict:

@@ -95,7 +95,7 @@ class Ear:
     async def _try_to_hear(self) -> Line | None:
         """A connection that hears; None when nothing can be heard on this way, ever."""
         url = self.url.listening
-        line = await open_line(url, url.timeout_s)
+        line = await open_line(url)
         try:
             # Who names another way says that LISTEN works there; it is tried all the same.
             hears = (self.url.listen is not None or not line.pooled) and await self._hears(line)

@@ -8,7 +8,8 @@ whether what was asked had left this process, and decides.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -24,12 +25,14 @@ from holdfast.stores.postgres.url import PostgresUrl
 from holdfast.stores.postgres.wire import Statement
 
 Row = tuple[Any, ...]
-Values = Sequence[Any]
+Said = list[bytes | None]  # the parameters of a statement, in binary form
 Then = Callable[["Line", list[Row]], None]
 
 CANCEL_S: Final = 2.0  # how long a server may take to hear that nobody waits for its answer any more
 
 _BINARY: Final = Format.BINARY
+# After these the connection is of no more use, whether or not the server hangs up: it has become a standby.
+_LAST_WORDS: Final = ("25006",)
 _GOOD: Final = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK, ExecStatus.EMPTY_QUERY)
 
 # What a new connection is asked first: who really answers, and whether it can do what the engine needs.
@@ -43,7 +46,15 @@ class Refusal(Exception):
     """The server's answer is an error. `code` is its SQLSTATE, which is stable; the rest is for people."""
 
     def __init__(
-        self, code: str, text: str, *, hint: str = "", detail: str = "", context: str = "", at: int = 0
+        self,
+        code: str,
+        text: str,
+        *,
+        hint: str = "",
+        detail: str = "",
+        context: str = "",
+        at: int = 0,
+        fatal: bool = False,
     ) -> None:
         super().__init__(f"{text} ({code})" if code else text)
         self.code = code
@@ -52,6 +63,7 @@ class Refusal(Exception):
         self.detail = detail
         self.context = context
         self.at = at  # which character of the statement it is about; 0: unknown
+        self.fatal = fatal  # it was the last that this connection said
 
 
 class Lost(Exception):
@@ -64,6 +76,10 @@ class Lost(Exception):
 
 class Silent(Exception):
     """The answer did not come in time."""
+
+
+class Crowded(Exception):
+    """Every connection was in use until the time was over."""
 
 
 class Unfit(Exception):
@@ -92,14 +108,17 @@ class Line:
         self._descriptor = self._libpq.socket
         self._repeats = 2 if self._libpq.ssl_in_use else 1  # libpq may leave a rest of what TLS has read unread
         self._loader = Transformer(connection)
-        self._prepared: set[bytes] = set()
-        self._preparing: tuple[Statement, list[bytes | None]] | None = None
+        self._prepared: dict[bytes, bytes] = {}  # under which name the server knows a statement
+        self._renamed = 0
+        self._preparing: tuple[Statement, Said] | None = None
         self._future: asyncio.Future[list[Row]] | None = None
         self._then: Then | None = None
         self._results: list[PGresult] = []
+        self._deadline = math.inf
         self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
         self._writing = False
-        self._farewell: asyncio.Task[None] | None = None
+        self.farewell: asyncio.Task[None] | None = None  # tells the server that nobody waits any more
         loop.add_reader(self._descriptor, self._readable)
 
     # -- asking
@@ -115,7 +134,7 @@ class Line:
         return self._future is not None
 
     def send(
-        self, statement: Statement, values: Values, deadline: float, then: Then | None = None
+        self, statement: Statement, said: Said, deadline: float, then: Then | None = None
     ) -> asyncio.Future[list[Row]]:
         """Ask; the answer is there by `deadline` (loop time), or the connection is given up.
 
@@ -126,15 +145,14 @@ class Line:
         if future.done():
             return future
         self._then = then
-        said = statement.said(values)
         try:
             if not self.prepares:
                 self._libpq.send_query_params(statement.text, said, None, statement.formats, _BINARY)
-            elif statement.name in self._prepared:
-                self._libpq.send_query_prepared(statement.name, said, statement.formats, _BINARY)
+            elif (name := self._prepared.get(statement.name)) is not None:
+                self._libpq.send_query_prepared(name, said, statement.formats, _BINARY)
             else:
                 self._preparing = (statement, said)
-                self._libpq.send_prepare(statement.name, statement.text)
+                self._libpq.send_prepare(self._name(statement), statement.text)
             self._flush()
         except psycopg.Error as error:
             self._end(str(error))
@@ -152,8 +170,12 @@ class Line:
         return future
 
     def forget(self) -> None:
-        """What was prepared is not there any more: somebody discarded it, or hands us to other server processes."""
+        """What was prepared is gone, or means something else by now: prepare it anew, under another name."""
         self._prepared.clear()
+        self._renamed += 1
+
+    def _name(self, statement: Statement) -> bytes:
+        return b"%s_%d" % (statement.name, self._renamed) if self._renamed else statement.name
 
     def _begin(self, deadline: float) -> asyncio.Future[list[Row]]:
         assert self._future is None, "a connection is asked one thing at a time"
@@ -161,8 +183,9 @@ class Line:
         if self.closed:
             _fail(future, Lost("the connection is closed", sent=False))
             return future
-        self._future = future
-        self._alarm = self._loop.call_at(deadline, self._ring)
+        self._future, self._deadline = future, deadline
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
         return future
 
     def _flush(self) -> None:
@@ -206,23 +229,27 @@ class Line:
         bad = next((result for result in results if result.status not in _GOOD), None)
         if bad is None and self._preparing is not None:
             (statement, said), self._preparing = self._preparing, None
-            self._prepared.add(statement.name)
-            self._libpq.send_query_prepared(statement.name, said, statement.formats, _BINARY)
+            name = self._prepared[statement.name] = self._name(statement)
+            self._libpq.send_query_prepared(name, said, statement.formats, _BINARY)
             self._flush()
             return
         then = self._then
         future = self._free()
-        try:
-            if bad is not None:
-                raise _refusal(bad)
-            rows = self._rows(results[-1]) if results else []
-        except Exception as error:  # a value that cannot be read must not leave anybody waiting
-            _fail(future, error)
+        if bad is not None:
+            refusal = _refusal(bad)
+            _fail(future, refusal)
+            if refusal.fatal or refusal.code in _LAST_WORDS:
+                self.close()
         else:
-            if then is not None:
-                then(self, rows)
-            if not future.done():
-                future.set_result(rows)
+            try:
+                rows = self._rows(results[-1]) if results else []
+                if then is not None:
+                    then(self, rows)
+            except Exception as error:  # what cannot be read must not leave anybody waiting
+                _fail(future, error)
+            else:
+                if not future.done():
+                    future.set_result(rows)
         if self._future is None and self.freed is not None and not self.closed:
             self.freed(self)
 
@@ -238,21 +265,33 @@ class Line:
         future, self._future = self._future, None
         assert future is not None
         self._then = self._preparing = None
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
+        self._deadline = math.inf
         return future
 
-    # -- how it ends
+    # -- deadlines: one timer, set again only when it rings, because nearly all are met
+
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_at = at
+        self._alarm = self._loop.call_at(at, self._ring)
 
     def _ring(self) -> None:
+        self._alarm, self._alarm_at = None, math.inf
+        if self._loop.time() >= self._deadline:
+            self._give_up()
+        elif self._future is not None:
+            self._set_alarm(self._deadline)
+
+    def _give_up(self) -> None:
         """The time of a call is over. Its statement may wait for a lock for long: the server is told to stop it."""
-        self._alarm = None
         if self._future is not None:
             _fail(self._future, Silent("the server did not answer in time"))
-            self._leave()
-            self._farewell = self._loop.create_task(self._cancel())
-            self._over("the server did not answer in time")
+        self._leave()
+        self.farewell = self._loop.create_task(self._cancel())
+        self._over("the server did not answer in time")
+
+    # -- how it ends
 
     async def _cancel(self) -> None:
         try:
@@ -267,8 +306,6 @@ class Line:
 
     def _end(self, why: str) -> None:
         if self.closed:
-            if self._farewell is not None:
-                self._farewell.cancel()
             return
         self._leave()
         self._libpq.finish()
@@ -277,6 +314,8 @@ class Line:
     def _leave(self) -> None:
         """The loop forgets the socket, before its number can belong to another one."""
         self.closed = True
+        if self._alarm is not None:
+            self._alarm.cancel()
         if not self._loop.is_closed():
             self._loop.remove_reader(self._descriptor)
             if self._writing:
@@ -310,6 +349,7 @@ def _refusal(result: PGresult) -> Refusal:
         detail=field(DiagnosticField.MESSAGE_DETAIL),
         context=field(DiagnosticField.CONTEXT),
         at=int(at) if at.isdigit() else 0,
+        fatal=field(DiagnosticField.SEVERITY_NONLOCALIZED) in ("FATAL", "PANIC"),
     )
 
 
@@ -317,10 +357,11 @@ def _first_line(text: str) -> str:
     return text.strip().partition("\n")[0] or "the connection broke"
 
 
-async def open_line(url: PostgresUrl, timeout_s: float) -> Line:
-    """A connection that is ready for statements. Raises TimeoutError, psycopg.Error, Lost, Refusal or Unfit."""
+async def open_line(url: PostgresUrl) -> Line:
+    """A connection that is ready for statements. Raises TimeoutError, psycopg.Error, Lost, Silent, Refusal or Unfit."""
     loop = asyncio.get_running_loop()
     line: Line | None = None
+    timeout_s = url.connect_s
     try:
         async with asyncio.timeout(timeout_s):
             connection = await psycopg.AsyncConnection.connect(make_conninfo(**url.keywords()), autocommit=True)

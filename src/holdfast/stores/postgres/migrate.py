@@ -166,7 +166,7 @@ async def apply(url: PostgresUrl, schema: str, progress: Progress | None = None)
     failures = 0
     while True:
         try:
-            line = await open_line(url, url.timeout_s)
+            line = await open_line(url)
             try:
                 await _apply_all(line, schema, done, progress or _quiet)
                 return done

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from holdfast.stores.postgres import trouble
-from holdfast.stores.postgres.line import Line, Lost, open_line
+from holdfast.stores.postgres.line import Crowded, Line, Lost, open_line
 from holdfast.stores.postgres.trouble import TROUBLE
 from holdfast.stores.postgres.url import PostgresUrl
 
@@ -33,6 +33,7 @@ class Pool:
         self._idle: list[Line] = []
         self._waiting: deque[asyncio.Future[Line]] = deque()
         self._opening: set[asyncio.Task[Line]] = set()
+        self._farewells: set[asyncio.Task[None]] = set()
         self._later: asyncio.TimerHandle | None = None
         self._failures = 0
         self._cut = False  # there was a connection, and it was lost
@@ -56,15 +57,12 @@ class Pool:
         try:
             async with asyncio.timeout_at(deadline):
                 return await future
-        except TimeoutError:
-            raise self.why or TimeoutError("all connections are in use") from None
-        except asyncio.CancelledError:
+        except BaseException as error:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._freed(future.result())
+                self._freed(future.result())  # it came in the last moment
+            if isinstance(error, TimeoutError):
+                raise self.why or Crowded(f"all {self.url.pool} connections of this loop were in use") from None
             raise
-        finally:
-            if not future.done():
-                future.cancel()
 
     # -- connections come
 
@@ -75,7 +73,7 @@ class Pool:
             return
         most = 1 if self._failures else self.url.pool
         while len(self._opening) < min(waiting, most) and len(self._opening) + len(self._lines) < self.url.pool:
-            opening = self._loop.create_task(open_line(self.url, self.url.timeout_s))
+            opening = self._loop.create_task(open_line(self.url))
             self._opening.add(opening)
             opening.add_done_callback(self._opened)
 
@@ -141,6 +139,9 @@ class Pool:
 
     def _ended(self, line: Line) -> None:
         self._lines.discard(line)
+        if line.farewell is not None:
+            self._farewells.add(line.farewell)
+            line.farewell.add_done_callback(self._farewells.discard)
         if line in self._idle:
             self._idle.remove(line)
         if not self._lines:
@@ -150,8 +151,8 @@ class Pool:
     def drop(self) -> None:
         """Let go of all connections, for good: who still waits is told."""
         self.dropped = True
-        for opening in self._opening:
-            opening.cancel()
+        for task in (*self._opening, *self._farewells):
+            task.cancel()
         if self._later is not None:
             self._later.cancel()
         for line in list(self._lines):

@@ -6,12 +6,12 @@ import asyncio
 import logging
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from holdfast.core.errors import HoldfastError
 from holdfast.stores.postgres import trouble
-from holdfast.stores.postgres.line import Line, Lost, Refusal, Row, Silent, Then, Values
+from holdfast.stores.postgres.line import Line, Lost, Refusal, Row, Silent, Then
 from holdfast.stores.postgres.pool import Pool, pause
 from holdfast.stores.postgres.trouble import TROUBLE
 from holdfast.stores.postgres.url import PostgresUrl
@@ -19,6 +19,9 @@ from holdfast.stores.postgres.wire import Statement, statement
 
 WAKE: Final = "SELECT hf.wake_1(%b::bigint[], %b::integer[], %b::bigint[], %b::text[], %b::bigint)"
 
+ONCE_S: Final = 0.01  # two who met in a deadlock do not meet again
+
+Values = Sequence[Any]
 Intercept = Callable[[str, str], None]
 
 logger = logging.getLogger("holdfast.stores.postgres")
@@ -83,7 +86,8 @@ class Route:
             lanes, ns, dues, gates = rows[0][-4:]
             if lanes or gates:
                 told = (lanes or [], ns or [], dues or [], gates or [], now_ms)
-                sent = line.send(self._statement(WAKE), told, self._loop.time() + self.url.timeout_s)
+                known = self._statement(WAKE)
+                sent = line.send(known, known.said(told), self._loop.time() + self.url.timeout_s)
                 sent.add_done_callback(lambda done: self._wake_again(done, told))
 
         rows = await self._ask(sql, values, verb, repeat, wake)
@@ -122,13 +126,14 @@ class Route:
         if self.intercept is not None:
             self.intercept(verb, "before")
         known = self._statement(sql)
+        said = known.said(values)
         timeout_s = timeout_s or self.url.timeout_s
         ask = Ask(verb, timeout_s, self._loop.time() + timeout_s, again=repeat)
         while True:
             try:
                 ask.line = None
                 line = ask.line = self._pool.take() or await self._pool.wait(ask.deadline)
-                rows = await line.send(known, values, ask.deadline, then)
+                rows = await line.send(known, said, ask.deadline, then)
             except TROUBLE as error:
                 await self._mend(ask, error)
                 continue
@@ -141,33 +146,34 @@ class Route:
         if self._pool.dropped:
             raise trouble.closed(ask.verb, sent=ask.sent or ask.line is not None) from error
         if ask.line is None:
-            raise self._over(ask, error)  # no connection could be had, until its time was over or waiting is in vain
+            raise self._over(ask, error)  # no connection could be had: its time is over, or waiting is in vain
         if isinstance(error, Silent):
             ask.sent = True
             raise self._over(ask, error)
-        at_once = ask.failures == 0
+        if not isinstance(error, Lost | Refusal):
+            raise error  # of the driver, about what it read: no way of asking changes that
+        ask.failures += 1
         if isinstance(error, Lost):
             # At once the first time: a proxy or a restart had cut a connection that nobody used.
-            if error.sent:
-                ask.sent = True
-                if not ask.again:
-                    raise trouble.unsure(error, ask.verb, self.url.shown)
-        elif isinstance(error, Refusal):
-            remedy = trouble.remedy_of(error)
-            if remedy == "none":
-                raise trouble.refused(error, ask.verb, self.url.shown) from error
-            if remedy == "elsewhere":
-                ask.line.close()
-            elif remedy == "prepare":
-                ask.line.forget()
-            at_once = at_once and remedy in ("prepare", "again")
+            at_once = ask.failures == 1
+            ask.sent = ask.sent or error.sent
+            if ask.sent and not ask.again:
+                raise trouble.unsure(error, ask.verb, self.url.shown)
         else:
-            raise error
-        ask.failures += 1
-        pause_s = random.uniform(0, 0.01) if at_once else pause(ask.failures - 1)
+            at_once = self._mend_refusal(ask, ask.line, error)
+        pause_s = random.uniform(0, ONCE_S) if at_once else pause(ask.failures - 1)
         if self._loop.time() + pause_s >= ask.deadline:
             raise self._over(ask, error)
         await asyncio.sleep(pause_s)
+
+    def _mend_refusal(self, ask: Ask, line: Line, refusal: Refusal) -> bool:
+        """True when it is worth asking again at once."""
+        remedy = trouble.remedy_of(refusal)
+        if remedy == "none" or (remedy == "prepare" and ask.failures > 2):
+            raise trouble.refused(refusal, ask.verb, self.url.shown)
+        if remedy == "prepare":
+            line.forget()
+        return remedy == "prepare" or (remedy == "again" and ask.failures <= 3)
 
     def _over(self, ask: Ask, cause: BaseException) -> HoldfastError:
         """Its time is over."""

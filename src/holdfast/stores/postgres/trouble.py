@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, Literal
 
 import psycopg
@@ -18,11 +19,11 @@ from holdfast.core.errors import (
     UnknownParent,
     UsageError,
 )
-from holdfast.stores.postgres.line import Lost, Refusal, Silent, Unfit
+from holdfast.stores.postgres.line import Crowded, Lost, Refusal, Silent, Unfit
 
-Remedy = Literal["again", "wait", "elsewhere", "prepare", "none"]
+Remedy = Literal["again", "wait", "prepare", "none"]
 
-TROUBLE: Final = (Lost, Silent, Refusal, Unfit, OSError, psycopg.Error)
+TROUBLE: Final = (Lost, Silent, Crowded, Refusal, Unfit, OSError, psycopg.Error)
 
 # By SQLSTATE. None of these has changed anything, so asking again is safe.
 REMEDIES: Final[dict[str, Remedy]] = {
@@ -31,10 +32,10 @@ REMEDIES: Final[dict[str, Remedy]] = {
     "55P03": "again",  # a lock_timeout of the role
     "57P03": "wait",  # starting up, shutting down
     "53300": "wait",  # too many connections
-    "57P01": "elsewhere",  # shut down, or somebody ended this server process
-    "57P02": "elsewhere",  # another server process crashed
-    "57P05": "elsewhere",  # idle for too long
-    "25006": "elsewhere",  # it has become a standby
+    "57P01": "wait",  # shut down, or somebody ended this server process
+    "57P02": "wait",  # another server process crashed
+    "57P05": "wait",  # idle for too long
+    "25006": "wait",  # it has become a standby
     "26000": "prepare",  # a prepared statement is gone
     "0A000": "prepare",  # a prepared statement means something else since a migration
     "42P05": "prepare",  # a prepared statement of another client of the pooler
@@ -86,6 +87,7 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     ),
     "XX001": (StoreCorrupt, "found damaged data", "restore the server from a backup"),
     "XX002": (StoreCorrupt, "found a damaged index", "REINDEX it, and see the server's log"),
+    "TLS": (StoreError, "cannot be spoken to like this", "see sslmode, sslrootcert and the other options of the URL"),
     "22P05": (
         StoreError,
         "cannot keep a character in the encoding of its database",
@@ -103,7 +105,7 @@ def remedy_of(refusal: Refusal) -> Remedy:
     known = REMEDIES.get(refusal.code)
     if known is not None:
         return known
-    return "elsewhere" if refusal.code.startswith("08") else "none"  # of the connection, or of a pooler
+    return "wait" if refusal.code.startswith("08") else "none"  # of the connection, or of a pooler
 
 
 def refused(refusal: Refusal, verb: str, where: object) -> HoldfastError:
@@ -155,26 +157,58 @@ def unreachable(cause: BaseException | None, verb: str, where: object, after_s: 
     """Nothing was sent, and the time is over."""
     if isinstance(cause, Refusal):
         return refused(cause, verb, where)
+    why, fix = "", "see whether the server runs and the URL is right"
+    if isinstance(cause, Unfit):
+        fix = _UNFIT[cause.code][1]
+    elif isinstance(cause, Crowded):
+        fix = "raise pool= in the URL, or ask for less at once"
+    elif (known := _REASONS.get(_told(cause))) is not None:
+        why, fix = f" {known[1]} and", known[2]
     reason = f" ({said(cause)})" if cause is not None else ""
     error = StoreUnreachable(
-        f"{verb}: {where} could not be reached within {after_s:g} s{reason}; nothing was sent",
-        verb=verb,
-        fix="see whether the server runs and the URL is right",
+        f"{verb}: {where}{why} could not be reached within {after_s:g} s{reason}; nothing was sent", verb=verb, fix=fix
     )
     error.__cause__ = cause
     return error
 
 
-def hopeless(cause: BaseException, verb: str, where: object) -> HoldfastError | None:
+def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | None:
     """The error for a connection that no waiting will open; None where waiting may help."""
     if isinstance(cause, Unfit):
         kind, fix = _UNFIT[cause.code]
-        if kind.retryable:
-            return None
-        error: HoldfastError = kind(f"{verb}: {where} cannot be used: {cause}", verb=verb, fix=fix)
-        error.__cause__ = cause
-        return error
-    return None
+        reason = "cannot be used"
+    elif isinstance(cause, psycopg.ProgrammingError | psycopg.InterfaceError):
+        kind, reason, fix = StoreError, "cannot be asked like this", "correct the options in the URL"
+    elif (known := _REASONS.get(_told(cause))) is not None:
+        kind, reason, fix = known
+    else:
+        return None
+    if kind.retryable:
+        return None
+    error = kind(f"{verb}: {where} {reason} ({said(cause)})", verb=verb, fix=fix)
+    error.__cause__ = cause
+    return error
+
+
+# libpq gives no code for a connection that was refused, only the server's words. They are read to give up early and to
+# say how to fix it; where a server speaks another language, one waits until the time is over and hears the words.
+_WORDS: Final = (
+    (re.compile(r"password authentication failed|no password supplied"), "28P01"),
+    (re.compile(r'role "[^"]*" (does not exist|is not permitted)|pg_hba\.conf|authentication failed'), "28000"),
+    (re.compile(r'database "[^"]*" does not exist|no such database'), "3D000"),
+    (re.compile(r"too many (clients|connections)|connection slots are reserved|no more connections allowed"), "53300"),
+    (re.compile(r"is (starting up|shutting down|in recovery)|not yet accepting connections"), "57P03"),
+    (re.compile(r"session is read-only|server is in hot standby"), "25006"),
+    (re.compile(r"does not support SSL|SSL error|certificate|invalid \S+ value|invalid connection option"), "TLS"),
+)
+
+
+def _told(cause: BaseException | None) -> str:
+    """The code that the words of a failed connection stand for; of several servers, that of the last."""
+    if not isinstance(cause, psycopg.OperationalError):
+        return ""
+    words = str(cause)
+    return next((code for pattern, code in _WORDS if pattern.search(words)), "")
 
 
 def said(cause: BaseException) -> str:

@@ -79,6 +79,15 @@ class PostgresUrl(Struct, frozen=True):
         """The way to take for LISTEN."""
         return self.listen or self
 
+    @property
+    def connect_s(self) -> float:
+        """How long a connection may take: a server that does not answer must not use up the time of the next."""
+        return max(self.timeout_s, len(self.servers) * self._each_s)
+
+    @property
+    def _each_s(self) -> int:
+        return max(2, int(self.timeout_s / len(self.servers)))  # libpq's least is 2
+
     def keywords(self) -> dict[str, str]:
         """The same for libpq."""
         said = {**DEFAULTS, "client_encoding": "UTF8"}
@@ -87,6 +96,7 @@ class PostgresUrl(Struct, frozen=True):
             said["port"] = ",".join(str(where.port) for where in self.servers)
         if len(self.servers) > 1:
             said["target_session_attrs"] = "read-write"  # a standby takes no jobs
+            said["connect_timeout"] = str(self._each_s)
         login = {"user": self.user, "password": self.password, "dbname": self.database}
         return {**said, **{name: value for name, value in login.items() if value}, **dict(self.libpq)}
 
