@@ -96,15 +96,17 @@ BEGIN
 END $$;
 
 -- A handler says in its own transaction that its job has succeeded: if and when that commits, whatever ends the lease
--- finds it. False when the token is stale, or was settled so before: the caller's work must not be done twice.
+-- finds it. Until then the lease cannot end. False when the token is stale. Said twice, the last result counts.
 CREATE FUNCTION hf.settle_on_1(p_id bytea, p_token bigint, p_result bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   PERFORM FROM hf.running AS r WHERE r.id = p_id AND r.token = p_token FOR KEY SHARE;
-  IF FOUND THEN
-    INSERT INTO hf.settled (id, token, at_ms, result) VALUES (p_id, p_token, hf.now_1(p_now), p_result) ON CONFLICT DO NOTHING;
+  IF NOT FOUND THEN
+    RETURN false;
   END IF;
-  RETURN FOUND;
+  INSERT INTO hf.settled (id, token, at_ms, result) VALUES (p_id, p_token, hf.now_1(p_now), p_result)
+  ON CONFLICT (id, token) DO UPDATE SET at_ms = excluded.at_ms, result = excluded.result;
+  RETURN true;
 END $$;
 
 -- Finish jobs whose handlers have settled them in their own transactions a minute ago and whose workers said nothing

@@ -1,0 +1,149 @@
+"""Turns transitions and notes into arguments of functions, and what became of them back into records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from holdfast.core.lease import Note
+from holdfast.core.state import STATES, State
+from holdfast.core.transition import (
+    Bury,
+    Drop,
+    Failure,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Settled,
+    Snooze,
+    Succeed,
+    Transition,
+)
+from holdfast.stores.callers import caller_of
+from holdfast.stores.postgres.enqueue import check_caller
+from holdfast.stores.postgres.wire import clean, in_schema
+
+if TYPE_CHECKING:
+    from holdfast.stores.postgres.route import Route
+
+SETTLE: Final = """SELECT * FROM hf.settle_1(
+  %b::text, %b::bigint, %b::bytea[], %b::bigint[], %b::bytea[], %b::jsonb, %b::bigint
+)"""
+SAVE: Final = "SELECT hf.save_1(%b::bytea, %b::bigint, %b::text, %b::text, %b::bytea, %b::bigint)"
+SETTLE_ON: Final = "SELECT hf.settle_on_1($1::bytea, $2::bigint, $3::bytea, $4::bigint)"
+
+NO_TOKEN: Final = -1  # no lease has it
+LAST_TOKEN: Final = (1 << 53) - 1
+LAST_MS: Final = 1 << 52  # beyond it a time is "never"
+
+# A code of the function's answer → what it means.
+ANSWERS: Final = {
+    20: Settled("gone"),
+    **{state.code: Settled("done", state) for state in STATES},
+    **{10 + state.code: Settled("stale", state) for state in STATES},
+}
+SUCCEEDED: Final = ANSWERS[State.succeeded.code]
+
+_encode = msgspec.json.Encoder().encode
+
+
+def _failed(failure: Failure) -> dict[str, object]:
+    return {
+        "f_kind": failure.kind,
+        "f_type": clean(failure.type),
+        "f_message": clean(failure.message),
+        "f_traceback": clean(failure.traceback),
+        "f_cause": clean(failure.cause),
+    }
+
+
+def _retry(t: RetryAfter) -> dict[str, object]:
+    return {"kind": 1, "delay_ms": min(t.delay_ms, LAST_MS), **_failed(t.failure)}
+
+
+def _bury(t: Bury) -> dict[str, object]:
+    return {"kind": 2, **_failed(t.failure)}
+
+
+def _drop(t: Drop) -> dict[str, object]:
+    return {"kind": 3, "reason": clean(t.reason)}
+
+
+def _release(t: Release) -> dict[str, object]:
+    return {"kind": 4, "started": t.started}
+
+
+def _snooze(t: Snooze) -> dict[str, object]:
+    return {"kind": 5, "delay_ms": min(t.delay_ms, LAST_MS), "reason": clean(t.reason)}
+
+
+def _hold(t: Hold) -> dict[str, object]:
+    return {"kind": 6, "gate": clean(t.gate), "delay_ms": min(t.delay_ms, LAST_MS), "reason": clean(t.reason)}
+
+
+def _lose(t: Lose) -> dict[str, object]:
+    return {"kind": 7, "proven": t.proven, "reason": clean(t.reason)}
+
+
+# The fields of hf.outcome that each has.
+_FIELDS: Final[dict[type, Callable[[Any], dict[str, object]]]] = {
+    RetryAfter: _retry,
+    Bury: _bury,
+    Drop: _drop,
+    Release: _release,
+    Snooze: _snooze,
+    Hold: _hold,
+    Lose: _lose,
+}
+
+
+async def settle(
+    route: Route, session: str, seq: int, transitions: Sequence[Transition], now_ms: int | None
+) -> list[Settled]:
+    """Apply each transition whose token still holds its job."""
+    if not transitions:
+        return []
+    tokens = [transition.token for transition in transitions]
+    if min(tokens) < 0 or max(tokens) > LAST_TOKEN:
+        tokens = [token if 0 <= token <= LAST_TOKEN else NO_TOKEN for token in tokens]
+    results: list[bytes | None] = []
+    rest: list[dict[str, object]] = []
+    for at, transition in enumerate(transitions, 1):
+        if type(transition) is Succeed:
+            results.append(None if transition.result == b"null" else transition.result)
+        else:
+            results.append(None)
+            rest.append({"at": at, **_FIELDS[type(transition)](transition)})
+    values = (
+        session,
+        seq,
+        [transition.id for transition in transitions],
+        tokens,
+        results if any(results) else None,
+        _encode(rest) if rest else None,
+        now_ms,
+    )
+    (codes,) = await route.change(SETTLE, values, verb="settle", now_ms=now_ms)
+    return [SUCCEEDED] * len(transitions) if codes is None else [ANSWERS[code] for code in codes]
+
+
+async def settle_on(
+    schema: str, floor: int, conn: object, id: bytes, token: int, result: bytes | None, now_ms: int | None
+) -> bool:
+    """Note inside the caller's own transaction that a job has succeeded; `floor` tells the store's own database."""
+    caller = caller_of(conn)
+    await check_caller(caller, schema, floor)
+    if not 0 <= token <= LAST_TOKEN:
+        return False
+    ((noted,),) = await caller.run(in_schema(SETTLE_ON, schema), (id, token, result, now_ms))
+    return bool(noted)
+
+
+async def save(route: Route, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
+    """Write a note of a running job; False when the token is stale."""
+    values = (id, token if 0 <= token <= LAST_TOKEN else NO_TOKEN, note.kind, note.name, note.body, now_ms)
+    (saved,) = await route.row(SAVE, values, verb="save")
+    return bool(saved)
