@@ -49,7 +49,7 @@ BEGIN
     v_now := (v_step ->> 1)::bigint;
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
-      v_costs := ARRAY(SELECT c::integer FROM jsonb_array_elements_text(v_step -> 2) WITH ORDINALITY AS c (c, n) ORDER BY n);
+      v_costs := ARRAY(SELECT c::integer FROM jsonb_array_elements_text(v_step -> 2) AS c);
       v_passed := hf.gate_admits_1(v_gate, v_costs, v_now);
       v_taken := hf.gate_charge_1(v_gate, v_costs[1 : v_passed], (v_step ->> 3)::bigint, v_now);
       v_said := json_build_array(
@@ -59,7 +59,8 @@ BEGIN
       v_gate := v_taken.gate;
     ELSIF v_step ->> 0 = 'end' THEN
       v_gate := hf.gate_give_back_1(
-        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, (v_step ->> 5)::boolean, v_now, (v_step ->> 6)::bigint
+        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, (v_step ->> 5)::boolean, v_now,
+        (v_step ->> 6)::bigint
       );
     ELSE
       v_gate := hf.gate_apply_1(v_gate, v_step -> 2, v_now);

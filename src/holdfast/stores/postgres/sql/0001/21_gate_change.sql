@@ -225,8 +225,9 @@ DECLARE
   v_changes jsonb;
 BEGIN
   SELECT array_agg(r.rule ->> 'key') INTO v_keys
-  FROM jsonb_array_elements(p_rules) AS r (rule) LEFT JOIN hf.gate AS g ON g.key = r.rule ->> 'key'
-  WHERE g.key IS NULL OR g.declared AND hf.gate_rule_1(g, r.rule) IS DISTINCT FROM g;
+  FROM jsonb_array_elements(p_rules) AS r (rule)
+  LEFT JOIN LATERAL (SELECT g FROM hf.gate AS g WHERE g.key = r.rule ->> 'key' LIMIT 1) AS f (gate) ON true
+  WHERE (f.gate).key IS NULL OR (f.gate).declared AND hf.gate_rule_1(f.gate, r.rule) IS DISTINCT FROM f.gate;
   IF v_keys IS NOT NULL THEN
     SELECT jsonb_agg(jsonb_build_object('key', r ->> 'key', 'rule', r, 'declared', true)) INTO v_changes
     FROM jsonb_array_elements(p_rules) AS r WHERE r ->> 'key' = ANY (v_keys);
