@@ -7,7 +7,8 @@ from typing import Final
 
 _LOGIN: Final = re.compile(r"(?<=://)([^/?#]*)@")
 _SPOILT_LOGIN: Final = re.compile(r"(?<=://)([^/].*)@")  # a password with a / that nobody wrote as %2F
-_SECRET_OPTION: Final = re.compile(r"([?&][^=&#]*password=)[^&#]*", re.IGNORECASE)
+# A listen_url is a URL of its own, password and all.
+_SECRET_OPTION: Final = re.compile(r"([?&](?:[^=&#]*password|listen_url)=)[^&#]*", re.IGNORECASE)
 
 
 def redacted(url: str) -> str:
