@@ -9,7 +9,6 @@ from typing import Any, Unpack
 
 import psycopg
 
-from holdfast.core.errors import HoldfastError
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import IdMaker, id_text
 from holdfast.core.job import Job
@@ -88,8 +87,10 @@ class Ground:
         return [id for (id,) in self.ask("SELECT id FROM holdfast_outbox ORDER BY seq")]
 
     async def close(self) -> None:
+        """Let go of all tables; others may be opened."""
         for table in self._tables:
             await table.close()
+        self._tables.clear()
 
 
 async def drain(carrier: Carrier, most: int = 10_000) -> list[str]:
@@ -108,5 +109,5 @@ def texts(ids: Sequence[bytes]) -> list[str]:
     return [id_text(id) for id in ids]
 
 
-class Cut(HoldfastError):
-    """The power is cut here."""
+class Cut(BaseException):
+    """The relay ends here, and nothing of it may notice."""

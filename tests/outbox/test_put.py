@@ -130,9 +130,9 @@ async def test_a_connection_to_another_file_or_to_memory_is_refused(sqlite_groun
                 await sqlite_ground.outbox.put(conn, [sqlite_ground.job()])
 
 
-async def test_the_same_file_by_another_name_is_the_same(sqlite_ground: Ground, tmp_path: Path) -> None:
-    os.symlink(tmp_path / "app.db", tmp_path / "alias.db")
-    with contextlib.closing(library.connect(tmp_path / "alias.db")) as conn:
+async def test_the_same_file_by_another_name_is_the_same(sqlite_ground: Ground, folder: Path) -> None:
+    os.symlink(folder / "app.db", folder / "alias.db")
+    with contextlib.closing(library.connect(folder / "alias.db")) as conn:
         job = sqlite_ground.job()
         await sqlite_ground.outbox.put(conn, [job])
         conn.commit()

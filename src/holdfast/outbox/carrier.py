@@ -74,7 +74,10 @@ class Carrier:
         letters = _read(rows)
         if letters is None:
             # Whoever stamped it could read it: it was sent whole, or not at all.
-            await (self._remove if await self._has_arrived(turn) else self._let_go)(turn, rows)
+            if await self._has_arrived(turn):
+                await self._remove(turn, rows)
+            else:
+                await self._let_go(turn)
             return
         jobs = [letter.job for letter in letters]
         began_s = time.monotonic()
@@ -83,19 +86,21 @@ class Carrier:
         except StoreError:
             raise
         except Exception as refusal:
-            await self._let_go(turn, rows)
-            await self._refused(turn, rows, jobs, refusal)
-            return
+            if not await self._has_arrived(turn):
+                await self._let_go(turn)
+                await self._refused(turn, rows, jobs, refusal)
+                return
+            answers = []  # it was not refused: it has arrived, and what it answered could not be read
         if answers is None and not await self._has_arrived(turn):
             # The store is further, and these rows are here all the same: a copy of this database was relayed there, or
             # a backup was put back. They go again under a number of their own; jobs that are there are the same jobs.
             outbox_log(logging.WARNING, "batch is older than the store's mark, sent again", batch=turn.batch)
-            await self._let_go(turn, rows)
+            await self._let_go(turn)
             return
         await self._remove(turn, rows)
         self._mark = turn.batch
         self._limit = min(self._most, 2 * self._limit)
-        self._tell(rows, jobs, answers or ())
+        self._tell(rows, jobs, answers or [])
         outbox_log(logging.INFO, "relayed", jobs=len(rows), ms=round(1000 * (time.monotonic() - began_s)))
 
     async def _has_arrived(self, turn: Turn) -> bool:
@@ -111,8 +116,8 @@ class Carrier:
         await turn.stamp(turn.batch, ())
         self.report.relayed += len(rows)
 
-    async def _let_go(self, turn: Turn, rows: Sequence[Row]) -> None:
-        """They are in the line again, and the batch never was.
+    async def _let_go(self, turn: Turn) -> None:
+        """The rows are in the line again, and the batch never was.
 
         A relay that was given up for dead may still have it on its way: then the jobs are there under their ids.
         """

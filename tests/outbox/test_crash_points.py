@@ -1,0 +1,86 @@
+"""A relay that is broken off between any two of its steps, and another that goes on: each job arrives once, in order.
+
+Before the other goes on, the store has run and forgotten all that had arrived, so that a job that came twice would be
+two jobs, and not be known by its id.
+"""
+
+from __future__ import annotations
+
+from holdfast.core.ids import id_text
+from holdfast.core.job import Unique
+from holdfast.core.view import Retention
+from holdfast.outbox.carrier import Carrier
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.bench import Bench
+from holdfast.testing.harness import Clock
+from tests.outbox.breaking import broken
+from tests.outbox.ground import Cut, Ground, drain, texts
+
+LONG_MS = 30 * 86_400_000  # no engine remembers the id of a finished job so long
+
+
+class Knife:
+    """Cuts at the n-th boundary; 0 = never."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.places: list[str] = []
+
+    def __call__(self, place: str) -> None:
+        self.places.append(place)
+        if len(self.places) == self.at:
+            raise Cut(place)
+
+
+async def story(ground: Ground) -> tuple[list[bytes], list[str]]:
+    """Rows of every kind; the ids of those that should run, in order, and of those that are set aside."""
+    good = [ground.job(), ground.job(unique=Unique("k")), ground.job(), ground.job()]
+    orphan, spoilt = ground.job(after=(ground.ids.make(1),)), ground.job()
+    sign = "?" if ground.place.dialect == "sqlite" else "%s"
+    with ground.transaction() as conn:
+        await ground.outbox.put(conn, [*good[:2], orphan, *good[2:], spoilt])
+        conn.execute(f"UPDATE holdfast_outbox SET job = {sign} WHERE id = {sign}", (b"junk", id_text(spoilt.id)))
+    return [job.id for job in good], texts([orphan.id, spoilt.id])
+
+
+async def forget(bench: Bench) -> list[bytes]:
+    """Run what is there, and let the store forget it; what ran, in order."""
+    bench.clock.advance(60_000)
+    ran = await bench.hand(f"w{bench.clock.now_ms}").drain()
+    bench.clock.advance(LONG_MS)
+    while await bench.store.prune(Retention(succeeded_ms=0), now_ms=bench.clock.now_ms):
+        pass
+    return ran
+
+
+async def cut_at(ground: Ground, at: int) -> list[str]:
+    """Break a relay off at one boundary, go on with another, and look at what became of the jobs; the boundaries."""
+    knife = Knife(at)
+    bench = Bench(SqliteStore(None), Clock())
+    should_run, should_fail = await story(ground)
+    ran: list[bytes] = []
+    try:
+        await drain(Carrier(*broken(bench.store, ground.table(), knife), batch=3))
+    except Cut:
+        ran += await forget(bench)
+    await drain(ground.carrier(bench.store, batch=3))
+    ran += await forget(bench)
+    assert ran == should_run
+    assert (await bench.store.count()).enqueued == len(should_run)
+    assert ground.left() == should_fail
+    ground.ask("DELETE FROM holdfast_outbox")
+    await bench.store.close()
+    await ground.close()
+    return knife.places
+
+
+async def test_each_job_arrives_once_wherever_the_relay_is_broken_off(ground: Ground) -> None:
+    places = await cut_at(ground, 0)
+    met = set(places)
+    for call in ("turn", "under_way", "fresh", "stamp", "remove", "set_aside", "holds", "relay", "controls", "commit"):
+        assert f"before {call}" in met, "every call of a relay is a place where it can end"
+    for at, place in enumerate(places, 1):
+        try:
+            await cut_at(ground, at)
+        except AssertionError as error:
+            raise AssertionError(f"cut {place} (boundary {at}): {error}") from error
