@@ -62,14 +62,17 @@ tests: $(READY) .venv/redis-7/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest
 	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --ignore tests/chaos
 	@test -z "$(wildcard tests/chaos/test_*.py)" || { echo "tests: chaos, one at a time" && $(BIN)/python -m pytest -q -n 0 tests/chaos; }
 
-bench: $(READY) ## measure this machine: drain, enqueue, latency, on SQLite and on Redis (two minutes)
+bench: $(READY) ## measure this machine: drain, enqueue, latency, on SQLite, Redis and PostgreSQL (three minutes)
 	@echo "bench: measuring the SQLite engine"
 	@$(BIN)/python -m bench
 	@echo "bench: measuring the Redis engine"
 	@$(BIN)/python -m bench --engine redis
+	@echo "bench: measuring the PostgreSQL engine"
+	@$(BIN)/python -m bench --engine postgres
 
 # The versions are part of the names, so that a new one is installed when it is written here.
-PEERS := .bench/huey/.ready-3.5.4 .bench/taskiq/.ready-0.13.0-1.2.4 .bench/bullmq/.ready-6.7.0
+PEERS := .bench/huey/.ready-3.5.4 .bench/taskiq/.ready-0.13.0-1.2.4 .bench/bullmq/.ready-6.7.0 \
+	.bench/pgqueuer/.ready-1.6.0 .bench/procrastinate/.ready-3.10.0
 
 .bench/huey/.ready-%:
 	@echo "bench-peers: installing huey $* into an environment of its own, .bench/huey"
@@ -83,17 +86,31 @@ PEERS := .bench/huey/.ready-3.5.4 .bench/taskiq/.ready-0.13.0-1.2.4 .bench/bullm
 	@.bench/taskiq/bin/python -m pip install -qq --disable-pip-version-check taskiq==0.13.0 taskiq-redis==$* redis==8.1.0 hiredis==3.5.0 uvloop==0.23.0
 	@touch $@
 
+.bench/pgqueuer/.ready-%:
+	@echo "bench-peers: installing PgQueuer $* into an environment of its own, .bench/pgqueuer"
+	@$(PYTHON) -m venv --clear .bench/pgqueuer
+	@.bench/pgqueuer/bin/python -m pip install -qq --disable-pip-version-check pgqueuer==$* asyncpg==0.32.0 uvloop==0.23.0
+	@touch $@
+
+.bench/procrastinate/.ready-%:
+	@echo "bench-peers: installing Procrastinate $* into an environment of its own, .bench/procrastinate"
+	@$(PYTHON) -m venv --clear .bench/procrastinate
+	@.bench/procrastinate/bin/python -m pip install -qq --disable-pip-version-check procrastinate==$* 'psycopg[binary,pool]==3.3.8' uvloop==0.23.0
+	@touch $@
+
 .bench/bullmq/.ready-%: bench/peers/bullmq/package.json
 	@command -v npm > /dev/null || { echo "bench-peers: no npm found, so BullMQ is left out"; exit 0; }; \
 	echo "bench-peers: installing bullmq $* into .bench/bullmq"; \
 	mkdir -p .bench/bullmq && cp bench/peers/bullmq/package.json bench/peers/bullmq/.npmrc .bench/bullmq/ && \
 	npm install --prefix .bench/bullmq --silent --no-package-lock --no-audit --no-fund --ignore-scripts && touch $@
 
-bench-peers: $(READY) $(PEERS) ## the same beside peers (huey, taskiq, BullMQ), each in its own environment, taking turns
+bench-peers: $(READY) $(PEERS) ## the same beside peers (huey, taskiq, BullMQ, PgQueuer, Procrastinate), each in its own environment, taking turns
 	@echo "bench-peers: measuring the SQLite engine and huey"
 	@$(BIN)/python -m bench --peers
 	@echo "bench-peers: measuring the Redis engine, BullMQ, taskiq and huey"
 	@$(BIN)/python -m bench --engine redis --peers
+	@echo "bench-peers: measuring the PostgreSQL engine, PgQueuer and Procrastinate"
+	@$(BIN)/python -m bench --engine postgres --peers
 
 prove: $(READY) ## the heavy proofs at full size; needs disk and time, writes dated results to docs/evidence/
 	@echo "prove: full-size proofs, results go to docs/evidence/"

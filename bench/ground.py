@@ -12,8 +12,10 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Final
 
-from bench.meter import ask, info
+from bench.meter import SERVER, ask, info
 from bench.server import RedisServer
+from tests.servers.installations import PostgresFlavour
+from tests.servers.postgres import PostgresServer, running
 
 SCRATCH: Final = Path(__file__).resolve().parent.parent / ".bench"
 STORES: Final = 2  # as many as a measure compares
@@ -51,6 +53,24 @@ def redis(fsync: str) -> Ground:
             yield f"{server.url}/{{n}}"
 
     return ground
+
+
+def postgres(flavour: PostgresFlavour) -> Ground:
+    """A server of this run's own, as it comes: it flushes every commit. What tests set otherwise is undone."""
+
+    @contextmanager
+    def ground(folder: Path) -> Iterator[str]:
+        folder.chmod(0o711)  # the server may be run by another user: it refuses root
+        with running(PostgresServer(flavour, folder / "postgres", settings=_AS_IT_COMES)) as server:
+            (folder / SERVER).write_text(str(server.pid))
+            for number in range(STORES):
+                server.ask(f"CREATE DATABASE bench{number}")
+            yield server.url_of("bench{n}")
+
+    return ground
+
+
+_AS_IT_COMES: Final = {"shared_buffers": "128MB", "max_connections": "100"}
 
 
 def elsewhere(url: str) -> Ground:

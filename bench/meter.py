@@ -5,14 +5,17 @@ Peers' adapters run in environments of their own and use this too, so it needs n
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import quantiles
 from urllib.parse import SplitResult, unquote, urlsplit
 
 SETTLED_S = 10.0  # longest wait for what the server does on the side
+SERVER = "server.pid"  # in the folder of a run: the process of a server that cannot be asked what it costs
 
 
 def cpu_s(url: str) -> float:
@@ -23,10 +26,23 @@ def cpu_s(url: str) -> float:
 
 def server_cpu_s(url: str) -> float:
     """Processor time of the server, its threads included; a file has none."""
-    if not _has_server(url):
+    if url.startswith("sqlite:"):
         return 0.0
+    if url.startswith("postgresql:"):
+        return family_cpu_s(int(Path(os.environ["HOLDFAST_BENCH_FOLDER"], SERVER).read_text()))
     found = info(url, "cpu")
     return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
+
+
+def family_cpu_s(pid: int) -> float:
+    """Processor time of a process and its children, those that have ended included."""
+    try:
+        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except FileNotFoundError:  # it ended just now: its parent has its time
+        return 0.0
+    ticks = sum(map(int, words[11:15]))  # its own, as user and in the kernel; the same of its children that ended
+    return ticks / os.sysconf("SC_CLK_TCK") + sum(family_cpu_s(int(child)) for child in children)
 
 
 def memory_bytes(url: str) -> int:
@@ -73,7 +89,3 @@ def _greeting(where: SplitResult) -> list[tuple[str, ...]]:
     if where.path.strip("/"):
         commands.append(("SELECT", where.path.strip("/")))
     return commands
-
-
-def _has_server(url: str) -> bool:
-    return not url.startswith("sqlite:")

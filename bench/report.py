@@ -86,7 +86,7 @@ def setting(engine: Engine) -> str:
         ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
     ).stdout.strip()
     load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
-    store = f", {version()}" if engine == "redis" else ""
+    store = f", {version()}" if engine == "redis" else ", fsync=on" if engine == "postgres" else ""
     return (
         f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, commit {commit or 'unknown'}, Python {platform.python_version()}"
         f"{store}, {platform.system()} {platform.machine()}, {os.cpu_count()} cores, load {load} at the end"

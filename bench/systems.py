@@ -22,13 +22,17 @@ def systems(engine: Engine, url: str | None = None) -> list[System]:
     """Ours first; peers as far as `make bench-peers` has installed them."""
     if url is not None:
         return [System(url, _OURS, _EVERY, ground.elsewhere(url))]
-    return [*_ours(engine), *(_sqlite_peers() if engine == "sqlite" else _redis_peers())]
+    peers = {"sqlite": _sqlite_peers, "redis": _redis_peers, "postgres": _postgres_peers}
+    return [*_ours(engine), *peers[engine]()]
 
 
 def _ours(engine: Engine) -> Iterator[System]:
     if engine == "sqlite":
         yield System("sync=normal", _OURS, _EVERY, ground.sqlite("?sync=normal"))
         yield System("sync=full", _OURS, _WRITES, ground.sqlite("?sync=full"))
+    elif engine == "postgres":
+        yield System("postgres-15", _OURS, _EVERY, ground.postgres("postgres-15"))
+        yield System("postgres-18", _OURS, _WRITES, ground.postgres("postgres-18"))
     else:
         yield System("fsync=everysec", _OURS, _EVERY, ground.redis("everysec"))
         yield System("fsync=always", _OURS, _WRITES, ground.redis("always"))
@@ -52,6 +56,15 @@ def _redis_peers() -> Iterator[System]:
         yield System("taskiq", taskiq, shared | {"callers"}, everysec, peer=True, scale=_SLOW)
     if huey := _python("huey"):
         yield System("huey", huey, shared, everysec, peer=True, scale=_SLOW)
+
+
+def _postgres_peers() -> Iterator[System]:
+    fifteen = ground.postgres("postgres-15")
+    measures = frozenset({"drain", "bulk", "single", "callers", "latency", "waiting"})
+    if pgqueuer := _python("pgqueuer"):
+        yield System("pgqueuer", pgqueuer, measures, fifteen, peer=True)
+    if procrastinate := _python("procrastinate"):
+        yield System("procrastinate", procrastinate, measures, fifteen, peer=True, scale=_SLOW / 4)
 
 
 def _python(peer: str) -> tuple[str, ...] | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
-Engine = Literal["sqlite", "redis"]
+Engine = Literal["sqlite", "redis", "postgres"]
 
 
 @dataclass(frozen=True)
@@ -32,12 +32,13 @@ class Row:
     targets: Mapping[Engine, Target]
 
 
-def _both(value: float) -> Mapping[Engine, Target]:
-    return {"sqlite": Target(value), "redis": Target(value)}
+def _all(value: float) -> Mapping[Engine, Target]:
+    return dict.fromkeys(get_args(Engine), Target(value))
 
 
 _PYTHON: Final = ("huey", "taskiq")
 _ALL: Final = ("bullmq", *_PYTHON)
+_POSTGRES: Final = ("pgqueuer", "procrastinate")
 _LEASE: Final = Target(1, below="lease_s", plus=2)
 # 1.2 times Sidekiq, which is not among the peers here: where the targets come from it adds five times BullMQ's jobs.
 _SIDEKIQ: Final = Target(6, peers=("bullmq",))
@@ -49,7 +50,11 @@ ROWS: Final = (
         "jobs_per_s",
         "jobs/s",
         "more",
-        {"sqlite": Target(50_000, floor=25_000), "redis": Target(5, floor=3, peers=("bullmq",))},
+        {
+            "sqlite": Target(50_000, floor=25_000),
+            "redis": Target(5, floor=3, peers=("bullmq",)),
+            "postgres": Target(3, floor=1.5, peers=("pgqueuer",)),
+        },
     ),
     Row(
         "the same, beside the fastest Python peer",
@@ -59,7 +64,7 @@ ROWS: Final = (
         "more",
         {"sqlite": Target(15, peers=("huey",)), "redis": Target(25, floor=15, peers=_PYTHON)},
     ),
-    Row("CPU per 10,000 no-op jobs, worker and store", "drain", "cpu_s_per_10k", "s", "less", _both(0.25)),
+    Row("CPU per 10,000 no-op jobs, worker and store", "drain", "cpu_s_per_10k", "s", "less", _all(0.25)),
     Row(
         "the same, while finished jobs beyond those kept are erased",
         "steady",
@@ -68,23 +73,34 @@ ROWS: Final = (
         "less",
         {"redis": Target(0.25)},
     ),
-    Row("bulk enqueue", "bulk", "jobs_per_s", "jobs/s", "more", {"sqlite": Target(100_000), "redis": _SIDEKIQ}),
+    Row(
+        "bulk enqueue",
+        "bulk",
+        "jobs_per_s",
+        "jobs/s",
+        "more",
+        {"sqlite": Target(100_000), "redis": _SIDEKIQ, "postgres": Target(1.5, peers=("pgqueuer",))},
+    ),
     Row(
         "enqueue one by one, awaited",
         "single",
         "jobs_per_s",
         "jobs/s",
         "more",
-        {"sqlite": Target(1.2, peers=("huey",)), "redis": Target(1.2, peers=_ALL)},
+        {
+            "sqlite": Target(1.2, peers=("huey",)),
+            "redis": Target(1.2, peers=_ALL),
+            "postgres": Target(1.2, peers=_POSTGRES),
+        },
     ),
-    Row("50 callers at once, each awaited", "callers", "jobs_per_s", "jobs/s", "more", _both(40_000)),
+    Row("50 callers at once, each awaited", "callers", "jobs_per_s", "jobs/s", "more", _all(40_000)),
     Row(
         "idle latency, enqueue to handler, p50",
         "latency",
         "p50_ms",
         "ms",
         "less",
-        {"sqlite": Target(0.6), "redis": Target(0.4)},
+        {"sqlite": Target(0.6), "redis": Target(0.4), "postgres": Target(1.4)},
     ),
     Row(
         "idle latency, enqueue to handler, p99",
@@ -92,16 +108,16 @@ ROWS: Final = (
         "p99_ms",
         "ms",
         "less",
-        {"sqlite": Target(1.5), "redis": Target(1.0)},
+        {"sqlite": Target(1.5), "redis": Target(1.0), "postgres": Target(3.0)},
     ),
-    Row("idle worker, supervisor included", "idle", "percent", "% CPU", "less", _both(0.5)),
-    Row("a critical job beside a flood of no-ops, p95", "urgent", "p95_ms", "ms", "less", _both(5)),
-    Row("a critical job beside a flood of 2 ms jobs, p95", "urgent beside work", "p95_ms", "ms", "less", _both(4)),
-    Row("claim beside many scheduled jobs, by that beside 1,000", "scheduled", "ratio", "×", "less", _both(1.25)),
-    Row("claim beside many rate-limited jobs, by that beside 1,000", "limited", "ratio", "×", "less", _both(1.25)),
-    Row("claim beside many jobs behind a breaker, by that beside 1,000", "breaker", "ratio", "×", "less", _both(1.25)),
-    Row("a small tenant's job beside a large backlog is started as number", "fairness", "jobs", "", "less", _both(2)),
-    Row("2,000 jobs of 50 ms, 100 at once (ideal 1.0)", "waiting", "seconds", "s", "less", _both(1.03)),
+    Row("idle worker, supervisor included", "idle", "percent", "% CPU", "less", _all(0.5)),
+    Row("a critical job beside a flood of no-ops, p95", "urgent", "p95_ms", "ms", "less", _all(5)),
+    Row("a critical job beside a flood of 2 ms jobs, p95", "urgent beside work", "p95_ms", "ms", "less", _all(4)),
+    Row("claim beside many scheduled jobs, by that beside 1,000", "scheduled", "ratio", "×", "less", _all(1.25)),
+    Row("claim beside many rate-limited jobs, by that beside 1,000", "limited", "ratio", "×", "less", _all(1.25)),
+    Row("claim beside many jobs behind a breaker, by that beside 1,000", "breaker", "ratio", "×", "less", _all(1.25)),
+    Row("a small tenant's job beside a large backlog is started as number", "fairness", "jobs", "", "less", _all(2)),
+    Row("2,000 jobs of 50 ms, 100 at once (ideal 1.0)", "waiting", "seconds", "s", "less", _all(1.03)),
     Row(
         "memory per waiting job, 100 bytes of payload",
         "memory",
@@ -116,7 +132,7 @@ ROWS: Final = (
         "seconds",
         "s",
         "less",
-        {"sqlite": _LEASE, "redis": _LEASE},
+        dict.fromkeys(get_args(Engine), _LEASE),
     ),
 )
 

@@ -5,14 +5,16 @@ Runs in the peers' environments, so it needs nothing but Python.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from bench.meter import percentiles
 
@@ -53,6 +55,86 @@ def waits(jobs: int, one: Callable[[], float]) -> Figures:
             found_ms.append(waited_ms)
         time.sleep(CALM_S * (0.5 + random.random()))
     return percentiles(found_ms)
+
+
+# -- for peers that run on asyncio
+
+Measure = Callable[..., Coroutine[Any, Any, Figures | None]]
+Send = Callable[[], Awaitable[object]]
+
+
+class Tally:
+    """Counts the jobs that have run, and tells when they are as many as awaited."""
+
+    def __init__(self) -> None:
+        self._run = 0
+        self._awaited = 0
+        self._done = asyncio.Event()
+
+    def count(self) -> None:
+        """One more has run."""
+        self._run += 1
+        if self._run == self._awaited:
+            self._done.set()
+
+    async def seconds(self, jobs: int, work: Coroutine[Any, Any, object]) -> float:
+        """How long a worker takes for these jobs; it is stopped afterwards."""
+        self._awaited = jobs
+        at_s = time.perf_counter()
+        worker = asyncio.create_task(work)
+        done = asyncio.create_task(self._done.wait())
+        await asyncio.wait([worker, done], return_when=asyncio.FIRST_COMPLETED)
+        took_s = time.perf_counter() - at_s
+        if not self._done.is_set():
+            raise RuntimeError(f"the worker ended after {self._run} of {jobs} jobs") from worker.exception()
+        worker.cancel()
+        await asyncio.wait([worker], timeout=5)
+        return took_s
+
+
+async def one_by_one(send: Send, jobs: int) -> Figures:
+    """One caller, each enqueue awaited before the next."""
+    await send()
+    at_s = time.perf_counter()
+    for _ in range(jobs):
+        await send()
+    return {"jobs_per_s": jobs / (time.perf_counter() - at_s)}
+
+
+async def side_by_side(send: Send, jobs: int, callers: int) -> Figures:
+    """Concurrent callers, each awaiting its own enqueues one by one."""
+    await send()
+
+    async def caller() -> None:
+        for _ in range(jobs // callers):
+            await send()
+
+    at_s = time.perf_counter()
+    await asyncio.gather(*(caller() for _ in range(callers)))
+    return {"jobs_per_s": jobs / (time.perf_counter() - at_s)}
+
+
+async def beside_a_sleeper(path: str, send: Callable[[int], Awaitable[object]], jobs: int) -> Figures:
+    """From before enqueue to the handler's first line, in another process that is idle."""
+    loop = asyncio.get_running_loop()
+    with sleeper(path) as waited_ms:
+
+        async def one() -> float:
+            await send(time.monotonic_ns())
+            return waited_ms()
+
+        # The pauses between jobs may hold up this thread, but not the loop that sends.
+        return await asyncio.to_thread(waits, jobs, lambda: asyncio.run_coroutine_threadsafe(one(), loop).result())
+
+
+def main_on_uvloop(path: str, measures: Iterable[Measure]) -> None:
+    """Run one of these measures, on the fastest loop there is."""
+    import uvloop  # it is in the environments of these peers alone
+
+    def looped(measure: Measure) -> Callable[..., Figures | None]:
+        return lambda **options: uvloop.run(measure(**options))
+
+    main(path, {measure.__name__: looped(measure) for measure in measures})
 
 
 def main(path: str, measures: Mapping[str, Callable[..., Figures | None]]) -> None:

@@ -14,7 +14,11 @@ from bench.plan import MEASURES
 from bench.targets import ROWS, Engine, rows
 from tests.arch.tree import ROOT
 
-SETTINGS = {"sqlite": ("sync=normal", "sync=full"), "redis": ("fsync=everysec", "fsync=always")}
+SETTINGS = {
+    "sqlite": ("sync=normal", "sync=full"),
+    "redis": ("fsync=everysec", "fsync=always"),
+    "postgres": ("postgres-15", "postgres-18"),
+}
 
 
 @pytest.mark.parametrize("engine", SETTINGS)
