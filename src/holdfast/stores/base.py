@@ -41,7 +41,7 @@ class Features(Struct, frozen=True):
     name: str
     shared: bool  # other processes can open the same store
     durable: bool  # an acknowledged job survives kill -9 of every process
-    transactional: bool  # enqueue inside the caller's own database transaction
+    transactional: bool  # enqueue and settle inside the caller's own database transaction
     notes: tuple[str, ...] = ()  # what docs and doctor should say about it
 
 
@@ -148,6 +148,17 @@ class Store(Protocol):
         """Apply each transition whose token still holds its job; answers in order.
 
         The same (session, seq) again gets the same answers again and changes nothing.
+        """
+
+    async def settle_on(
+        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
+    ) -> bool:
+        """Note inside the caller's own transaction that this running job has succeeded; False when the token is stale.
+
+        If and when that transaction commits, whatever ends the job's lease next (any transition, a sweep, a session
+        that leaves, a forced cancel) makes it succeeded with this result: a worker that dies right after the commit
+        has done its work. Never begins, commits or retries. The caller rolls back on False. Raises WrongContext where
+        the engine or the connection cannot (Features.transactional).
         """
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Unpack, cast
 
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import IdMaker
@@ -14,7 +14,7 @@ from holdfast.core.state import State
 from holdfast.core.view import JobView, Query
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest, Store
 from holdfast.testing.hand import Hand
-from holdfast.testing.harness import Clock, Harness
+from holdfast.testing.harness import Clock, Harness, Transactional, Visitor
 from holdfast.testing.making import JobOptions, make_job
 
 SWEEP_MS = 1_000  # the pace of a janitor; a longer gap would make `expire` wait a lease time (D6)
@@ -40,6 +40,10 @@ class Bench:
         """A second handle on the same jobs, as another process has it, under the same clock."""
         assert self._harness is not None
         return Bench(await self._harness.reopen(self.store), self.clock, self._harness)
+
+    async def visit(self) -> Visitor:
+        """A caller with a database connection of its own, where the engine joins its transactions."""
+        return await cast(Transactional, self._harness).visit(self.store)
 
     # -- producing
 

@@ -52,6 +52,13 @@ class Visitor(Protocol):
     async def close(self) -> None: ...
 
 
+class Transactional(Harness, Protocol):
+    """A harness of an engine that joins callers' own transactions (`Features.transactional`): one member more."""
+
+    async def visit(self, store: Store) -> Visitor:
+        """A caller with a connection to the database of `store`, and a table there that is empty."""
+
+
 class Clock:
     """The time that a test passes to every verb. It starts today, since a few verbs read the engine's own clock."""
 

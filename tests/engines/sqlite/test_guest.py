@@ -163,6 +163,17 @@ async def test_a_connection_to_another_file_is_refused(store: SqliteStore, tmp_p
     other.close()
 
 
+async def test_a_store_in_memory_has_no_file_to_share(conn: Any) -> None:
+    store = SqliteStore(None)
+    conn.execute("BEGIN IMMEDIATE")
+    with pytest.raises(WrongContext, match="the store is in 'memory'"):
+        await store.enqueue_on(conn, [job(1)])
+    with pytest.raises(WrongContext, match="the store is in 'memory'"):
+        await store.settle_on(conn, job(1).id, 1)
+    conn.execute("ROLLBACK")
+    await store.close()
+
+
 async def test_a_connection_in_no_transaction_is_refused(store: SqliteStore, conn: Any) -> None:
     with pytest.raises(WrongContext, match="in no transaction"):
         await store.enqueue_on(conn, [job(1)])

@@ -132,6 +132,14 @@ class RedisStore:
     ) -> list[Settled]:
         return await settle.settle(self._route, self._key, session, seq, transitions, self.url.keep, now_ms)
 
+    async def settle_on(
+        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
+    ) -> bool:
+        raise WrongContext(
+            "Redis cannot complete a job inside a transaction of your database",
+            fix="return the result instead and make your writes repeatable, or use a store on SQLite or PostgreSQL",
+        )
+
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
         return await settle.save(self._route, self._key, id, token, note, now_ms)
 

@@ -14,7 +14,7 @@ from holdfast.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
 
-LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
+LAYOUT: Final = 2  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
 
 

@@ -43,9 +43,9 @@ def cancel(tx: Tx, ids: Sequence[bytes], reason: str, *, force: bool) -> list[Ca
             if session is not None:
                 tx.tell_cancel(session[0])
             if force:
-                settle.revoke(tx, head, reason)
-                heads[id] = head._replace(state=CANCELLED)  # it may be named twice
-                answers.append("cancelled")
+                state = settle.revoke(tx, head, reason)
+                heads[id] = head._replace(state=state)  # it may be named twice
+                answers.append("finished" if state == SUCCEEDED else "cancelled")
                 continue
             tx.run("job_cancelling", (reason, id))
             if head.flags & KIDS:

@@ -34,6 +34,7 @@ from holdfast.stores.sqlite.tx import (
     READY,
     RUNNING,
     SCHEDULED,
+    SETTLED,
     STALE,
     SUCCEEDED,
     WATCHED,
@@ -119,6 +120,8 @@ class Settling:
 
     def one(self, head: Running, transition: Transition) -> int:
         """Apply a transition that is known to be allowed; the state code the job is in now."""
+        if head.flags & SETTLED:
+            transition = self._noted(head, transition)
         self.left[transition.token] += 1
         lane = self.tx.lane(head.lane)
         if isinstance(transition, Succeed):
@@ -135,6 +138,11 @@ class Settling:
         if state >= SUCCEEDED and head.flags & (KIDS | WATCHED):
             self.ended.append((head, state, transition.result if isinstance(transition, Succeed) else None))
         return state
+
+    def _noted(self, head: Running, transition: Transition) -> Transition:
+        """What the handler noted in its own transaction is the truth, whatever is asked here."""
+        rows = self.tx.rows("settled_take", (head.id,))
+        return Succeed(head.id, transition.token, rows[0][0]) if rows else transition
 
     def _succeed(self, head: Running, transition: Succeed) -> int:
         self.succeeded.append(head.id)
@@ -287,12 +295,19 @@ def release_all(tx: Tx, heads: Sequence[Running], session: str) -> None:
     settling.write()
 
 
-def revoke(tx: Tx, head: Running, reason: str) -> None:
-    """A forced cancel: the lease is over at once, and its holder's late success is stale."""
+def revoke(tx: Tx, head: Running, reason: str) -> int:
+    """A forced cancel: the lease is over at once, and its holder's late success is stale. The state it ends in."""
     assert head.token is not None
     settling = Settling(tx, "")
-    settling.one(head._replace(flags=head.flags | CANCELLING, reason=reason), Drop(head.id, head.token, reason))
+    drop = Drop(head.id, head.token, reason)
+    state = settling.one(head._replace(flags=head.flags | CANCELLING, reason=reason), drop)
     settling.write()
+    return state
+
+
+def note_success(tx: Tx, id: bytes, token: int, result: bytes | None) -> bool:
+    """A running job has succeeded, if and when this transaction of its handler's commits; False for a stale token."""
+    return tx.run("job_flag_settled", (id, token)) > 0 and tx.run("settled_put", (id, token, result)) > 0
 
 
 def save(tx: Tx, id: bytes, token: int, note: Note) -> bool:

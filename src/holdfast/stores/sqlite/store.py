@@ -246,6 +246,14 @@ class SqliteStore:
     ) -> list[Settled]:
         return await self._write("settle", lambda tx: settle.settle(tx, session, seq, transitions), now_ms)
 
+    async def settle_on(
+        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
+    ) -> bool:
+        def work(plain: Plain) -> bool:
+            return settle.note_success(self._tx(plain, now_ms), id, token, result)
+
+        return await self._guests.run("settle_on", conn, work)
+
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
         return await self._write("save", lambda tx: settle.save(tx, id, token, note), now_ms)
 

@@ -19,7 +19,7 @@ from holdfast.stores.sqlite.ear import CANCEL, FINISHED, URGENT, WORK
 from holdfast.stores.sqlite.statements import statements, with_marks, with_prefix
 
 # Bits of hf_job.flags.
-KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
+KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT, SETTLED = 1, 2, 4, 8, 16, 32, 64
 
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)
 

@@ -5,8 +5,9 @@ Give pytest a fixture named `engine` that answers a `holdfast.testing.harness.Ha
     from holdfast.testing.contract import *
 
 The star brings the fixture `bench` and every class of behaviours that any engine has; those of engines that
-other processes can open are in `holdfast.testing.contract.sharing`. `holdfast.testing.walk` and
-`holdfast.testing.crash` hold the random walk and the crash points for the same harness.
+other processes can open are in `holdfast.testing.contract.sharing`, those of engines that join callers' own
+transactions in `holdfast.testing.contract.transactions`. `holdfast.testing.walk` and `holdfast.testing.crash` hold the
+random walk and the crash points for the same harness.
 """
 
 from __future__ import annotations

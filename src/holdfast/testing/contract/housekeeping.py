@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.errors import WrongContext
 from holdfast.core.gate import GateRule
 from holdfast.core.state import State
 from holdfast.core.view import Entry, Retention
@@ -180,6 +181,14 @@ class TestLife:
         await bench.store.open()
         await bench.store.open()
         assert bench.store.features.name
+
+    async def test_a_transaction_that_cannot_be_joined_is_refused_with_the_fix(self, bench: Bench) -> None:
+        with pytest.raises(WrongContext) as enqueue:
+            await bench.store.enqueue_on("no connection", [bench.job()], now_ms=bench.clock.now_ms)
+        with pytest.raises(WrongContext) as settle:
+            await bench.store.settle_on("no connection", bench.id(), 1, now_ms=bench.clock.now_ms)
+        assert enqueue.value.fix
+        assert settle.value.fix
 
     async def test_the_check_speaks_in_findings(self, bench: Bench) -> None:
         assert all(finding.code and finding.text for finding in await bench.store.check())

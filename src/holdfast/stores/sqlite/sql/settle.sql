@@ -45,6 +45,17 @@ UPDATE hf_lease SET left = left - ? WHERE token = ?;
 -- name: lease_done
 DELETE FROM hf_lease WHERE token = ? AND left <= ?;
 
+-- name: job_flag_settled
+UPDATE hf_job SET flags = flags | 64 WHERE id = ? AND token = ? AND state = 3;
+
+-- Said again under the same token it is replaced. A row of an older token stays: the job's effects are there already.
+-- name: settled_put
+INSERT INTO hf_settled (id, token, result) VALUES (?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET result = excluded.result WHERE token = excluded.token;
+
+-- name: settled_take
+DELETE FROM hf_settled WHERE id = ? RETURNING result;
+
 -- name: job_flag_notes
 UPDATE hf_job SET flags = flags | 8 WHERE id = ? AND token = ? AND state = 3;
 

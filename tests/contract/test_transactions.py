@@ -1,0 +1,20 @@
+"""Behaviours of stores that join callers' own transactions, on every engine that does, in every way to reach it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from holdfast.testing.contract import transactions
+from holdfast.testing.harness import Transactional
+from tests.contract.visited import VISITED
+
+# The same as `from holdfast.testing.contract.transactions import *`, in a form that linters can follow.
+globals().update({name: getattr(transactions, name) for name in transactions.__all__})
+
+
+@pytest.fixture(params=VISITED)
+def engine(request: pytest.FixtureRequest, folder: Path) -> Transactional:
+    """One engine under test, on fresh ground, and one way to reach its database."""
+    return VISITED[request.param](folder)

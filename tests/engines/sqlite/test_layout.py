@@ -1,0 +1,130 @@
+"""A store of the release before is brought up to this one, once, while it is full and whoever opens it first."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.core.errors import SchemaOutdated
+from holdfast.core.job import Job, Lane, Policy
+from holdfast.core.lease import Beat, Claimed, ClaimRequest, Serves
+from holdfast.core.state import State
+from holdfast.core.transition import Lose, RetryAfter
+from holdfast.stores.sqlite import SqliteStore, connection, settle
+from holdfast.stores.sqlite.library import library
+from holdfast.testing.hand import failure
+
+JOB = Job((1).to_bytes(16, "big"), Lane("default", "work"), Policy(), b"{}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "jobs.db")
+
+
+@pytest.fixture
+async def old(path: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
+    """A handle of the release before, with a job in the store that it goes on serving."""
+    store = SqliteStore(path, sync="normal")
+    with monkeypatch.context() as before:
+        before.setattr(connection, "LAYOUT", 1)
+        await store.enqueue([JOB])
+        await store.count()  # by now every connection it has is open
+    yield store
+    await store.close()
+
+
+def layout(path: str) -> list[tuple[Any, ...]]:
+    """What is in a file, as SQLite sees it."""
+    conn = library.connect(path)
+    found: list[tuple[Any, ...]] = conn.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
+    conn.close()
+    return found
+
+
+async def claimed(store: SqliteStore, session: str = "s") -> Claimed:
+    await store.beat(Beat(session, 15_000, Serves()))
+    (job,) = (await store.claim(ClaimRequest(session, Serves(), 1, 1, 1))).jobs
+    return job
+
+
+async def test_a_store_that_was_brought_up_is_as_a_fresh_one(path: str, tmp_path: Path, old: SqliteStore) -> None:
+    before = layout(path)
+    store, fresh = SqliteStore(path, sync="normal"), SqliteStore(str(tmp_path / "fresh.db"))
+    await store.open()
+    await fresh.open()
+    assert layout(path) == layout(str(tmp_path / "fresh.db"))
+    assert set(before) < set(layout(path)), "a migration only adds"
+    assert await store.get([JOB.id]) != [None]
+    await store.close()
+    await fresh.close()
+
+
+async def test_two_may_bring_it_up_at_once(path: str, old: SqliteStore) -> None:
+    waiting = threading.Semaphore(0)
+
+    def bring_up() -> None:
+        conn = library.connect(path, isolation_level=None, timeout=60)
+        conn.set_trace_callback(lambda statement: waiting.release() if statement == "BEGIN IMMEDIATE" else None)
+        connection.migrate(conn, "hf_")
+        conn.close()
+
+    lock = library.connect(path, isolation_level=None)
+    lock.execute("BEGIN IMMEDIATE")
+    both = [asyncio.create_task(asyncio.to_thread(bring_up)) for _ in range(2)]
+    for _ in both:
+        await asyncio.to_thread(waiting.acquire)  # it has seen the old layout, and waits for the lock
+    lock.execute("COMMIT")
+    await asyncio.gather(*both)
+    assert connection.layout_of(lock, "hf_") == connection.LAYOUT
+    lock.close()
+
+
+async def test_a_process_of_the_release_before_goes_on_but_another_is_refused(
+    path: str, old: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SqliteStore(path, sync="normal")
+    await store.open()
+    job = await claimed(old)
+    await old.settle("s", 1, [RetryAfter(job.id, job.token, failure(), 0)])
+    assert (await old.count()).total(State.ready) == 1
+    late = SqliteStore(path)
+    with monkeypatch.context() as before:
+        before.setattr(connection, "LAYOUT", 1)
+        with pytest.raises(SchemaOutdated, match="layout 2, this release knows 1"):
+            await late.open()
+    await late.close()
+    await store.close()
+
+
+async def test_effects_that_an_older_process_overlooked_are_not_repeated(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was open before took the job back from a dead worker, without a look at what that had committed."""
+    store = SqliteStore(path, sync="normal")
+    await store.enqueue([JOB])
+    first = await claimed(store, "first")
+    conn = library.connect(path)
+    assert await store.settle_on(conn, first.id, first.token, b'"first"')
+    conn.commit()
+    with monkeypatch.context() as before:
+        before.setattr(settle, "SETTLED", 0)  # what the release before knows of that bit
+        await store.settle("its supervisor", 1, [Lose(first.id, first.token)])
+    again = await claimed(store, "second")
+    assert again.token > first.token
+    assert not await store.settle_on(conn, again.id, again.token, b'"second"'), "it must roll back"
+    conn.rollback()
+    conn.close()
+    await store.settle("second", 2, [Lose(again.id, again.token)])
+    (view,) = await store.get([JOB.id])
+    assert view is not None
+    assert (view.state, view.result) == (State.succeeded, b'"first"')
+    reader = library.connect(path)
+    assert reader.execute("SELECT count(*) FROM hf_settled").fetchone() == (0,), "what was noted goes with the end"
+    reader.close()
+    await store.close()
