@@ -50,6 +50,8 @@ from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.url import PostgresUrl, schema_of
 from holdfast.stores.waiters import Waiters, wake_of
 
+FLOOR: Final = "SELECT 'hf.floor'::regclass::oid::bigint"
+
 WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
 
 
@@ -86,6 +88,11 @@ class PostgresStore:
             self._ready = True
         return route
 
+    async def _floor_of(self) -> int:
+        if self._floor is None:
+            (self._floor,) = await (await self._route()).row(FLOOR, verb="open")
+        return self._floor
+
     async def open(self) -> None:
         route = await self._route()
         if not self._checked:
@@ -106,7 +113,7 @@ class PostgresStore:
     async def enqueue_on(
         self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        return await enqueue.enqueue_on(self.schema, conn, jobs, rules, now_ms)
+        return await enqueue.enqueue_on(self.schema, await self._floor_of(), conn, jobs, rules, now_ms)
 
     async def relay(
         self,
@@ -150,7 +157,7 @@ class PostgresStore:
     async def settle_on(
         self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
     ) -> bool:
-        return await settle.settle_on(self.schema, conn, id, token, result, now_ms)
+        return await settle.settle_on(self.schema, await self._floor_of(), conn, id, token, result, now_ms)
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
         return await settle.save(await self._route(), id, token, note, now_ms)
