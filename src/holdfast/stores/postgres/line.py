@@ -110,7 +110,8 @@ class Line:
         self._loader = Transformer(connection)
         self._prepared: dict[bytes, bytes] = {}  # under which name the server knows a statement
         self._renamed = 0
-        self._preparing: tuple[Statement, Said] | None = None
+        self._preparing: tuple[bytes, bytes] | None = None
+        self._piped = False
         self._future: asyncio.Future[list[Row]] | None = None
         self._then: Then | None = None
         self._results: list[PGresult] = []
@@ -151,8 +152,7 @@ class Line:
             elif (name := self._prepared.get(statement.name)) is not None:
                 self._libpq.send_query_prepared(name, said, statement.formats, _BINARY)
             else:
-                self._preparing = (statement, said)
-                self._libpq.send_prepare(self._name(statement), statement.text)
+                self._prepare(statement, said)
             self._flush()
         except psycopg.Error as error:
             self._end(str(error))
@@ -174,8 +174,15 @@ class Line:
         self._prepared.clear()
         self._renamed += 1
 
-    def _name(self, statement: Statement) -> bytes:
-        return b"%s_%d" % (statement.name, self._renamed) if self._renamed else statement.name
+    def _prepare(self, statement: Statement, said: Said) -> None:
+        """Prepare a statement and run it in one round trip: the last that a program asks leaves with it, too."""
+        name = b"%s_%d" % (statement.name, self._renamed)
+        self._libpq.enter_pipeline_mode()
+        self._piped = True
+        self._preparing = (statement.name, name)
+        self._libpq.send_prepare(name, statement.text)
+        self._libpq.send_query_prepared(name, said, statement.formats, _BINARY)
+        self._libpq.pipeline_sync()
 
     def _begin(self, deadline: float) -> asyncio.Future[list[Row]]:
         assert self._future is None, "a connection is asked one thing at a time"
@@ -212,10 +219,14 @@ class Line:
                 libpq.consume_input()
             while not self.closed and self._future is not None and not libpq.is_busy():
                 result = libpq.get_result()
-                if result is None:
+                if result is not None and result.status == ExecStatus.PIPELINE_SYNC:
+                    libpq.exit_pipeline_mode()
+                    self._piped = False
                     self._answered()
-                else:
+                elif result is not None:
                     self._results.append(result)
+                elif not self._piped:
+                    self._answered()
             if not self.closed:
                 while (notice := libpq.notifies()) is not None:
                     if self.heard is not None:
@@ -227,12 +238,8 @@ class Line:
         """All of an answer is there."""
         results, self._results = self._results, []
         bad = next((result for result in results if result.status not in _GOOD), None)
-        if bad is None and self._preparing is not None:
-            (statement, said), self._preparing = self._preparing, None
-            name = self._prepared[statement.name] = self._name(statement)
-            self._libpq.send_query_prepared(name, said, statement.formats, _BINARY)
-            self._flush()
-            return
+        if self._preparing is not None and results and results[0] is not bad:
+            self._prepared[self._preparing[0]] = self._preparing[1]
         then = self._then
         future = self._free()
         if bad is not None:
@@ -381,6 +388,7 @@ async def _greet(line: Line, url: PostgresUrl, deadline: float) -> None:
     line.version = version
     line.pooled = pid != line.backend_pid
     line.prepares = url.prepare == "yes" or (url.prepare == "auto" and not line.pooled)
+    line.prepares = line.prepares and psycopg.capabilities.has_pipeline()
     if standby or read_only:
         raise Unfit("read-only", "it is a standby" if standby else "its default_transaction_read_only is on")
     if isolation != "read committed":

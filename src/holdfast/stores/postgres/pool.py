@@ -90,8 +90,10 @@ class Pool:
             line.close()
             return
         if self._failures or self._cut:
-            logger.warning("connected to %s again", self.url.shown)
-            self.reconnects += 1
+            self.reconnects += self._cut
+            # An idle connection that somebody cut is no trouble.
+            level = logging.WARNING if self._failures else logging.INFO
+            logger.log(level, "connected to %s%s", self.url.shown, " again" if self._cut else "")
         self._failures, self._cut, self.why = 0, False, None
         self.pooled = line.pooled
         self._lines.add(line)
