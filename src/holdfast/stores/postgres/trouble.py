@@ -78,6 +78,7 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     ),
     "57P01": (StoreUnreachable, "was shut down", "start it again"),
     "57P02": (StoreUnreachable, "crashed and is being restarted", "see the server's log"),
+    "57P05": (StoreUnreachable, "ends connections that are idle", "raise its idle_session_timeout"),
     "40001": (StoreUnreachable, "could not bring this in line with others in time", "ask again"),
     "40P01": (StoreUnreachable, "met deadlocks until the time was over", "ask again"),
     "55P03": (
