@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -37,7 +37,6 @@ class PostgresTable:
         self.place = place
         self.namespace = namespace
         self._conn: Connection | None = None
-        self._told = False  # somebody has written since the last turn began
 
     async def create(self) -> None:
         with self._trouble():
@@ -50,7 +49,7 @@ class PostgresTable:
     async def turn(self) -> AsyncIterator[Turn | None]:
         with self._trouble():
             conn = await self._opened()
-            self._told = False
+            await self._listen(conn, 0.0)  # this turn sees all that was told of before it
             async with conn.transaction():
                 found = await _ask(conn, "lock", self.namespace)
                 yield PostgresTurn(conn, self.namespace, *found[0]) if found else None
@@ -58,10 +57,13 @@ class PostgresTable:
     async def wait(self, timeout_s: float) -> None:
         """Listen; through a pooler that forwards no notifications the time runs out."""
         with self._trouble():
-            conn = await self._opened()
-            if not self._told:
-                async for _ in conn.notifies(timeout=timeout_s, stop_after=1):
-                    pass
+            await self._listen(await self._opened(), timeout_s)
+
+    async def _listen(self, conn: Connection, timeout_s: float) -> None:
+        async with aclosing(conn.notifies(timeout=timeout_s)) as notices:
+            async for notice in notices:
+                if timeout_s and notice.payload == self.namespace:
+                    return
 
     async def tally(self) -> Tally:
         with self._trouble():
@@ -93,9 +95,8 @@ class PostgresTable:
             await _do(conn, "name_source", self.namespace, secrets.token_hex(8))
             await conn.execute(f"LISTEN {CHANNEL}".encode())
         except BaseException:
-            await _hang_up(conn)
+            conn.pgconn.finish()
             raise
-        conn.add_notify_handler(self._hear)
         self._conn = conn
         return conn
 
@@ -134,9 +135,6 @@ class PostgresTable:
         conn, self._conn = self._conn, None
         if conn is not None:
             conn.pgconn.finish()
-
-    def _hear(self, notice: psycopg.Notify) -> None:
-        self._told = self._told or notice.payload == self.namespace
 
 
 class PostgresTurn:
@@ -180,7 +178,3 @@ async def _ask(conn: Connection, name: str, *args: object) -> list[tuple[Any, ..
 async def _do(conn: Connection, name: str, *args: object) -> int:
     """How many rows a statement changed."""
     return (await conn.execute(_SQL[name], args)).rowcount
-
-
-async def _hang_up(conn: Connection) -> None:
-    conn.pgconn.finish()

@@ -1,12 +1,13 @@
-"""The outbox in a SQLite file: short transactions, none of them open while a store is asked.
+"""The outbox in a SQLite file: one short transaction at the end of a turn, after the store was asked.
 
 Relays are not kept apart by a lock: a transaction that was held while a store answers would stop the application. Two
-relays send the same batch, which arrives once; then one of them is faster and the other's changes are not committed.
+relays send the same batch, which arrives once; then one of them is faster, and the other's changes are not written.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -16,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from holdfast.outbox.log import outbox_log
 from holdfast.outbox.place import Place
 from holdfast.outbox.row import Row
 from holdfast.outbox.statements import statements
@@ -29,10 +31,6 @@ LOOK_S: Final = 0.05  # how soon a commit of somebody else is noticed
 BUSY_S: Final = 5.0  # how long a commit waits for another one's
 
 _SQL: Final = statements("sqlite")
-
-
-class Overtaken(Exception):
-    """Another relay has gone on from the batch that this turn began with."""
 
 
 class SqliteTable:
@@ -53,14 +51,9 @@ class SqliteTable:
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[Turn | None]:
         turn = await self.use(self._begin)
-        try:
-            yield turn
-            await self.use(turn.commit)
-        except Overtaken:
-            await self.use(turn.roll_back)
-        except BaseException:
-            self._thread.submit(self._drop)  # and not awaited: this may be a cancellation
-            raise
+        yield turn
+        if not await self.use(turn.commit):
+            outbox_log(logging.INFO, "another relay was faster", batch=turn.batch)
 
     def _begin(self, conn: sqlite3.Connection) -> SqliteTurn:
         self._seen = _version(conn)
@@ -98,7 +91,7 @@ class SqliteTable:
             try:
                 return work(self._conn or self._open(create))
             except library.Error as error:
-                self._drop()
+                self._drop()  # what was begun is rolled back
                 raise away(self.place, error) from error
 
         return await asyncio.wrap_future(self._thread.submit(there))
@@ -124,11 +117,11 @@ class SqliteTable:
     def _drop(self) -> None:
         conn, self._conn = self._conn, None
         if conn is not None:
-            conn.close()  # what was begun is rolled back
+            conn.close()
 
 
 class SqliteTurn:
-    """A turn. Its transaction begins with the first change."""
+    """A turn. It reads as it goes; what it changes is gathered, and written in one short transaction at its end."""
 
     def __init__(self, table: SqliteTable, source: str, batch: int, seqs: str) -> None:
         self._table = table
@@ -136,56 +129,48 @@ class SqliteTurn:
         self.source = source
         self.batch = self._before = batch
         self._seqs = seqs
-        self._open = False
+        self._changes: list[tuple[str, tuple[object, ...]]] = []
+        self._gone: list[int] = []  # rows that will not be in the line any more
 
     async def under_way(self) -> list[Row]:
         return _rows(await self._read("rows", self._seqs))
 
     async def fresh(self, limit: int, skip: Collection[Kind]) -> list[Row]:
-        pairs = msgspec.json.encode(list(skip)).decode()
-        return _rows(await self._read("fresh", self._namespace, limit, BATCH_BYTES, pairs))
+        left_out = (_json(list(skip)), _json(self._gone))
+        return _rows(await self._read("fresh", self._namespace, limit, BATCH_BYTES, *left_out))
 
     async def stamp(self, batch: int, seqs: Sequence[int]) -> None:
-        self._seqs = _json(seqs)
-        if await self._write("stamp", self._namespace, batch, self._seqs, self.batch) == 0:
-            raise Overtaken
-        self.batch = batch
+        self.batch, self._seqs = batch, _json(seqs)
+        self._changes.append(("stamp", (self._namespace, batch, self._seqs)))
 
     async def remove(self, seqs: Sequence[int]) -> None:
-        await self._write("remove", _json(seqs))
+        self._changes.append(("remove", (_json(seqs),)))
+        self._gone += seqs
 
     async def set_aside(self, seq: int, why: str) -> None:
-        await self._write("set_aside", seq, why)
+        self._changes.append(("set_aside", (seq, why)))
+        self._gone.append(seq)
 
     async def holds(self, ids: Sequence[str]) -> bool:
-        ((found,),) = await self._read("holds", self._namespace, msgspec.json.encode(list(ids)).decode())
+        ((found,),) = await self._read("holds", self._namespace, _json(ids))
         return bool(found)
-
-    def commit(self, conn: sqlite3.Connection) -> None:
-        if self._open:
-            conn.execute("COMMIT")
-
-    def roll_back(self, conn: sqlite3.Connection) -> None:
-        if self._open:
-            conn.execute("ROLLBACK")
 
     async def _read(self, name: str, *args: object) -> list[tuple[Any, ...]]:
         return await self._table.use(lambda conn: conn.execute(_SQL[name], args).fetchall())
 
-    async def _write(self, name: str, *args: object) -> int:
-        def work(conn: sqlite3.Connection) -> int:
-            if not self._open:
-                conn.execute("BEGIN IMMEDIATE")
-                self._open = True
-                self._refuse_if_overtaken(conn)
-            return conn.execute(_SQL[name], args).rowcount
-
-        return await self._table.use(work)
-
-    def _refuse_if_overtaken(self, conn: sqlite3.Connection) -> None:
+    def commit(self, conn: sqlite3.Connection) -> bool:
+        """Write what was gathered; False, and nothing is written, when another relay has gone on meanwhile."""
+        if not self._changes:
+            return True
+        conn.execute("BEGIN IMMEDIATE")
         _, batch, _ = conn.execute(_SQL["state"], (self._namespace,)).fetchone()
         if batch != self._before:
-            raise Overtaken
+            conn.execute("ROLLBACK")
+            return False
+        for name, args in self._changes:
+            conn.execute(_SQL[name], args)
+        conn.execute("COMMIT")
+        return True
 
 
 def _create(conn: sqlite3.Connection) -> None:
@@ -204,8 +189,8 @@ def _rows(found: Sequence[tuple[Any, ...]]) -> list[Row]:
     return [Row(*row) for row in found]
 
 
-def _json(seqs: Sequence[int]) -> str:
-    return msgspec.json.encode(list(seqs)).decode()
+def _json(values: Sequence[object]) -> str:
+    return msgspec.json.encode(values).decode()
 
 
 def _quoted(path: str) -> str:
