@@ -91,7 +91,7 @@ BEGIN
     RETURN;
   END IF;
   SELECT array_agg(d.due ORDER BY d.at), array_agg(CASE WHEN d.due > p_now THEN 1 ELSE 2 END ORDER BY d.at) INTO v_dues, states FROM (
-    SELECT coalesce(greatest(t.due, 0), p_now + t.delay) AS due, t.at
+    SELECT CASE WHEN t.due IS NULL THEN p_now + t.delay ELSE greatest(t.due, 0) END AS due, t.at
     FROM unnest(p_batch.delays, p_batch.dues) WITH ORDINALITY AS t (delay, due, at)
   ) AS d;
   INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority)

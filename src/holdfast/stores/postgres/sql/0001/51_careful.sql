@@ -68,12 +68,21 @@ BEGIN
   END LOOP;
 END $$;
 
+-- When a job may run: at the instant it names, or after its delay.
+CREATE FUNCTION hf.due_1(p_batch hf.batch, p_at integer, p_from bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_batch.dues[p_at] IS NULL THEN
+    RETURN p_from + p_batch.delays[p_at];
+  END IF;
+  RETURN greatest(p_batch.dues[p_at], 0);
+END $$;
+
 -- Store one job of the call; where it is then.
 CREATE FUNCTION hf.insert_one_1(p_batch hf.batch, p_at integer, p_targets bytea[], p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
 DECLARE
   v_id bytea := p_batch.ids[p_at];
   v_lane integer := p_batch.lane_of[p_at];
-  v_due bigint := coalesce(greatest(p_batch.dues[p_at], 0), p_now + p_batch.delays[p_at]);
+  v_due bigint := hf.due_1(p_batch, p_at, p_now);
   v_state smallint := CASE WHEN v_due > p_now THEN 1 ELSE 2 END;
   v_parents bytea[];
   v_waits boolean := false;
@@ -130,7 +139,7 @@ BEGIN
     RETURN;
   END IF;
   v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM hf.job WHERE id = p_target) END;
-  v_due := coalesce(greatest(p_batch.dues[p_at], 0), v_base + p_batch.delays[p_at]);
+  v_due := hf.due_1(p_batch, p_at, v_base);
   v_state := CASE WHEN v_old.state = 0 THEN 0 WHEN v_due > p_now THEN 1 ELSE 2 END;
   UPDATE hf.wait SET state = v_state, lane = p_batch.lanes[v_lane], priority = p_batch.priorities[v_lane], due_ms = v_due,
     expires_ms = p_now + p_batch.expires[p_at], attempt = 0, held = 0, held_since_ms = NULL WHERE id = p_target;

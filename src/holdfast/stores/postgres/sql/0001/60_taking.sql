@@ -252,9 +252,12 @@ DECLARE
   v_got record;
   p hf.popped;
   v_short bigint[];
+  v_seen bytea[];
   v_empty bigint[];
+  v_held bigint[];
 BEGIN
   p := hf.pop_1(p_lanes, p_counts, t.now);
+  v_seen := p.ids;
   v_short := ARRAY(
     SELECT l.id FROM unnest(p_lanes, p_counts) AS l (id, n)
     LEFT JOIN (SELECT u.lane, count(*) AS n FROM unnest(p.lanes) AS u (lane) GROUP BY u.lane) AS k ON k.lane = l.id
@@ -278,13 +281,16 @@ BEGIN
     PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
   END IF;
   IF v_short <> '{}' AND NOT t.disturbed THEN
-    -- All was taken that could be locked: what is left there, if anything, is held by somebody else.
     v_empty := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2));
     PERFORM hf.rest_all_1(v_empty);
     t.skipped_lanes := t.skipped_lanes || v_short;
     IF cardinality(v_empty) < cardinality(v_short) THEN
-      UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_short) AND NOT id = ANY (v_empty) AND floor_ms > 0;
-      t.again := true;
+      -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
+      v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE EXISTS (
+        SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (v_seen), false)
+      ));
+      UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_held) AND floor_ms > 0;
+      t.again := t.again OR v_held <> '{}';
     END IF;
   END IF;
   ids := coalesce(p.ids, '{}');

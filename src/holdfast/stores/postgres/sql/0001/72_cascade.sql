@@ -94,8 +94,8 @@ BEGIN
 END $$;
 
 -- Remember that `p_child` depends on `p_parent`, which is in this state (NULL: it is stored no more): whether it must
--- wait, and why it must not run. The caller keeps a parent that lives from ending (FOR KEY SHARE); one that has failed
--- is kept from being erased here.
+-- wait, and why it must not run. The caller keeps a parent that lives from ending (FOR KEY SHARE); one that has ended
+-- is kept here from being erased or tried again; should it be tried again just now, the whole step must be done anew.
 CREATE FUNCTION hf.dep_at_enqueue_1(
   p_child bytea, p_parent bytea, p_parent_state smallint, p_mode smallint, p_now bigint, OUT waits boolean, OUT cancelled text
 ) LANGUAGE plpgsql AS $$
@@ -103,9 +103,14 @@ DECLARE
   v_state smallint := p_parent_state;
   v_failed text;
 BEGIN
-  IF v_state > 4 THEN
+  IF v_state > 3 THEN
     PERFORM FROM hf.done AS d WHERE d.id = p_parent FOR KEY SHARE;
-    v_state := CASE WHEN FOUND THEN v_state END;
+    IF NOT FOUND THEN
+      v_state := NULL;
+      IF hf.state_of_1(p_parent) IS NOT NULL THEN
+        RAISE EXCEPTION 'a parent came back to life' USING ERRCODE = 'serialization_failure';
+      END IF;
+    END IF;
   END IF;
   IF v_state IS NULL THEN
     SELECT g.state INTO v_state FROM hf.gone AS g WHERE g.id = p_parent;

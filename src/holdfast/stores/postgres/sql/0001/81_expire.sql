@@ -168,6 +168,10 @@ BEGIN
     RETURN;
   END IF;
   SELECT s.since, s.overdue INTO v_since, v_overdue FROM hf.sweep_1(v_now) AS s;
+  IF hf.finish_settled_1(p_limit, v_now) > 0 THEN -- the rest with the next sweep: one step ends jobs once, in order
+    SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+    RETURN;
+  END IF;
   IF v_since IS NOT NULL THEN
     v_sessions := hf.silent_1(v_since);
     v_heads := hf.take_held_1(v_sessions, p_limit, false);
