@@ -65,10 +65,10 @@ class Hand:
         self._beaten_at_ms: int | None = None
 
     async def beat(self, notes: Sequence[tuple[bytes, int, Note]] = ()) -> Pulse:
-        self._beaten_at_ms = self.clock.now_ms
-        return await self.store.beat(
-            Beat(self.session, self.ttl_ms, self.serves, notes=tuple(notes)), now_ms=self.clock.now_ms
-        )
+        now_ms = self.clock.now_ms
+        pulse = await self.store.beat(Beat(self.session, self.ttl_ms, self.serves, notes=tuple(notes)), now_ms=now_ms)
+        self._beaten_at_ms = now_ms  # not before it is answered: claims at the same time must find the session
+        return pulse
 
     async def ask(
         self,
