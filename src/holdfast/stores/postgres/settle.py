@@ -106,6 +106,12 @@ async def settle(
     """Apply each transition whose token still holds its job."""
     if not transitions:
         return []
+    (codes,) = await route.change(SETTLE, (session, seq, *columns(transitions), now_ms), verb="settle", now_ms=now_ms)
+    return answers(len(transitions), codes)
+
+
+def columns(transitions: Sequence[Transition]) -> tuple[Any, ...]:
+    """Transitions as the function takes them: ids, tokens, results, and all but successes as JSON."""
     tokens = [transition.token for transition in transitions]
     if min(tokens) < 0 or max(tokens) > LAST_TOKEN:
         tokens = [token if 0 <= token <= LAST_TOKEN else NO_TOKEN for token in tokens]
@@ -117,17 +123,17 @@ async def settle(
         else:
             results.append(None)
             rest.append({"at": at, **_FIELDS[type(transition)](transition)})
-    values = (
-        session,
-        seq,
+    return (
         [transition.id for transition in transitions],
         tokens,
         results if any(results) else None,
         _encode(rest) if rest else None,
-        now_ms,
     )
-    (codes,) = await route.change(SETTLE, values, verb="settle", now_ms=now_ms)
-    return [SUCCEEDED] * len(transitions) if codes is None else [ANSWERS[code] for code in codes]
+
+
+def answers(count: int, codes: Sequence[int] | None) -> list[Settled]:
+    """What became of so many transitions."""
+    return [SUCCEEDED] * count if codes is None else [ANSWERS[code] for code in codes]
 
 
 async def settle_on(

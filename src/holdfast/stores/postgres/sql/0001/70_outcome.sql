@@ -20,7 +20,8 @@ CREATE TYPE hf.fate AS (
 );
 
 -- One more dead job of its origin; under which cause.
-CREATE FUNCTION hf.bury_1(p_id bytea, p_lane bigint, p_cause text, p_type text, p_message text, p_now bigint) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.bury_1(p_id bytea, p_lane bigint, p_cause text, p_type text, p_message text, p_now bigint)
+RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   v_lane hf.lane;
   v_cause text := coalesce(nullif(p_cause, ''), p_type);
@@ -32,7 +33,7 @@ BEGIN
     v_cause := p_type; -- too many origins to tell apart: the kind of error is still known
   END IF;
   INSERT INTO hf.cause_tally (cause, queue, task, n, type, message, at_ms, sample)
-  VALUES (v_cause, v_lane.queue, v_lane.task, 1, p_type, p_message, p_now, p_id);
+  VALUES (v_cause, coalesce(v_lane.queue, ''), coalesce(v_lane.task, ''), 1, p_type, p_message, p_now, p_id);
   RETURN v_cause;
 END $$;
 
@@ -40,11 +41,13 @@ END $$;
 CREATE FUNCTION hf.unbury_1(p_id bytea, p_lane bigint, p_cause text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO hf.cause_tally (cause, queue, task, n, type, message, at_ms, sample)
-  SELECT p_cause, l.queue, l.task, -1, '', '', p_now, p_id FROM hf.lane AS l WHERE l.id = p_lane;
+  SELECT p_cause, coalesce(max(l.queue), ''), coalesce(max(l.task), ''), -1, '', '', p_now, p_id
+  FROM hf.lane AS l WHERE l.id = p_lane;
 END $$;
 
 -- The attempt of this fate is kept, with an error or a message.
-CREATE FUNCTION hf.note_attempt_1(p_fate hf.fate, p_how text, p_outcome hf.outcome, p_message text) RETURNS hf.fate LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION hf.note_attempt_1(p_fate hf.fate, p_how text, p_outcome hf.outcome, p_message text)
+RETURNS hf.fate LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   p_fate.a_how := p_how;
   IF p_outcome.f_type IS NULL THEN
@@ -63,7 +66,8 @@ BEGIN
 END $$;
 
 -- Dead: for a person to look at.
-CREATE FUNCTION hf.fate_dead_1(p_fate hf.fate, p_outcome hf.outcome, p_now bigint) RETURNS hf.fate LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.fate_dead_1(p_fate hf.fate, p_outcome hf.outcome, p_now bigint)
+RETURNS hf.fate LANGUAGE plpgsql AS $$
 BEGIN
   p_fate := hf.note_attempt_1(p_fate, 'dead', p_outcome, '');
   p_fate.state := 5;
@@ -74,7 +78,8 @@ BEGIN
 END $$;
 
 -- A lost lease: back to the front with one more loss, or to the dead letters as poison. The attempt is refunded.
-CREATE FUNCTION hf.fate_lost_1(p_fate hf.fate, p_outcome hf.outcome, p_now bigint) RETURNS hf.fate LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.fate_lost_1(p_fate hf.fate, p_outcome hf.outcome, p_now bigint)
+RETURNS hf.fate LANGUAGE plpgsql AS $$
 DECLARE
   v_reason text := coalesce(nullif(p_outcome.reason, ''), 'its worker died');
   v_max_lost integer;
@@ -102,7 +107,8 @@ BEGIN
 END $$;
 
 -- Put back without having spent its attempt: to wait until a time (p_later), or to the front. Counted apart.
-CREATE FUNCTION hf.fate_held_1(p_fate hf.fate, p_how text, p_outcome hf.outcome, p_later boolean, p_now bigint) RETURNS hf.fate LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION hf.fate_held_1(p_fate hf.fate, p_how text, p_outcome hf.outcome, p_later boolean, p_now bigint)
+RETURNS hf.fate LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   p_fate := hf.note_attempt_1(p_fate, p_how, p_outcome, p_outcome.reason);
   p_fate.attempt := p_fate.attempt - 1;
@@ -117,7 +123,8 @@ BEGIN
 END $$;
 
 -- Cancelled by its handler, or on request whatever else it had to say.
-CREATE FUNCTION hf.fate_cancelled_1(p_fate hf.fate, p_outcome hf.outcome, p_reason text) RETURNS hf.fate LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION hf.fate_cancelled_1(p_fate hf.fate, p_outcome hf.outcome, p_reason text)
+RETURNS hf.fate LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   IF p_outcome.kind = 7 THEN
     p_fate.was_lost := true;

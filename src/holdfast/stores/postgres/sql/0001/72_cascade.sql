@@ -3,7 +3,8 @@
 -- Locks: whoever walks holds the graph (lock 2), which comes before any row of `wait`; see 71_graph.
 
 -- Jobs that wait end as cancelled, each for its own reason; those of them that did wait.
-CREATE FUNCTION hf.cancel_rows_1(p_ids bytea[], p_reasons text[], p_by_parent boolean, p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.cancel_rows_1(p_ids bytea[], p_reasons text[], p_by_parent boolean, p_now bigint)
+RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
   v_gone bytea[];
 BEGIN
@@ -32,7 +33,8 @@ BEGIN
 END $$;
 
 -- Parents are dead or cancelled (p_word says which): each child goes by its own mode, and so on, level by level.
-CREATE FUNCTION hf.fail_1(p_parents bytea[], p_word text, p_revivable boolean, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.fail_1(p_parents bytea[], p_word text, p_revivable boolean, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_parents bytea[] := p_parents;
   v_word text := p_word;

@@ -99,7 +99,8 @@ BEGIN
 END $$;
 
 -- True when a gate looks the same after this end, so that its row need not be locked: most ends under a rate or a breaker.
-CREATE FUNCTION hf.is_unmoved_1(p_gate hf.gate, p_taken jsonb, p_verdict text, p_unstarted boolean) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+CREATE FUNCTION hf.is_unmoved_1(p_gate hf.gate, p_taken jsonb, p_verdict text, p_unstarted boolean)
+RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT NOT (p_taken -> 1)::boolean AND NOT (p_taken -> 3)::boolean AND NOT (p_unstarted AND (p_taken -> 2)::bigint <> 0)
     AND (
       (p_gate).breaker_failures IS NULL OR p_verdict = 'neutral'
@@ -205,14 +206,16 @@ BEGIN
 END $$;
 
 -- Running jobs leave their leases, each with its own outcome; where they are now, in order. Their rows are locked.
-CREATE FUNCTION hf.outcomes_1(p_heads hf.running[], p_outcomes hf.outcome[], p_session text, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.outcomes_1(p_heads hf.running[], p_outcomes hf.outcome[], p_session text, p_now bigint)
+RETURNS smallint[] LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM hf.running AS r WHERE r.id = ANY (ARRAY(SELECT h.id FROM unnest(p_heads) AS h));
   RETURN hf.meet_1(p_heads, p_outcomes, '{}', '{}', p_session, p_now);
 END $$;
 
 -- One running job leaves its lease; where it is now. Its row is locked.
-CREATE FUNCTION hf.outcome_1(p_head hf.running, p_outcome hf.outcome, p_session text, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
+CREATE FUNCTION hf.outcome_1(p_head hf.running, p_outcome hf.outcome, p_session text, p_now bigint)
+RETURNS smallint LANGUAGE plpgsql AS $$
 BEGIN
   RETURN (hf.outcomes_1(ARRAY[p_head], ARRAY[p_outcome], p_session, p_now))[1];
 END $$;

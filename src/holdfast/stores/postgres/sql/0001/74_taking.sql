@@ -38,13 +38,21 @@ BEGIN
   INTO ids, tokens, ats, head_ats, heads FROM gone AS g;
 END $$;
 
--- One running job, taken from whoever holds its row for a moment; none when that takes long: then a transaction of the
--- handler's own is about to settle it, and that one decides.
-CREATE FUNCTION hf.take_late_1(p_id bytea, p_token bigint) RETURNS SETOF hf.running LANGUAGE plpgsql SET lock_timeout = '500ms' AS $$
+-- One running job, taken from whoever holds its row for a moment. None when it is gone, or when that takes long: then a
+-- transaction of its handler's own is about to settle it, and that one decides. An impatient one does not wait at all.
+CREATE FUNCTION hf.take_late_1(p_id bytea, p_token bigint, p_patient boolean) RETURNS hf.running LANGUAGE plpgsql
+SET lock_timeout = '500ms' AS $$
+DECLARE
+  v_head hf.running;
 BEGIN
-  RETURN QUERY SELECT r.* FROM hf.running AS r WHERE r.id = p_id AND r.token = p_token FOR UPDATE;
+  IF p_patient THEN
+    SELECT r.* INTO v_head FROM hf.running AS r WHERE r.id = p_id AND r.token = p_token FOR UPDATE;
+  ELSE
+    SELECT r.* INTO v_head FROM hf.running AS r WHERE r.id = p_id AND r.token = p_token FOR UPDATE SKIP LOCKED;
+  END IF;
+  RETURN v_head;
 EXCEPTION WHEN lock_not_available THEN
-  RETURN;
+  RETURN NULL;
 END $$;
 
 -- The jobs of transitions that are no Succeed leave `running`; with what was asked, in the order of the call. They are
@@ -56,6 +64,8 @@ CREATE FUNCTION hf.take_rest_1(
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_item record;
+  v_head hf.running;
+  v_patient boolean := true;
 BEGIN
   SELECT array_agg(t.head), array_agg(t.outcome), array_agg(t.at) INTO heads, outcomes, ats FROM (
     SELECT r AS head, jsonb_populate_record(NULL::hf.outcome, o.item) AS outcome, o.at
@@ -64,15 +74,19 @@ BEGIN
     WHERE o.at <> ALL (p_not) FOR UPDATE OF r SKIP LOCKED
   ) AS t;
   FOR v_item IN
-    SELECT l AS head, o.item, o.at
+    SELECT r.id, r.token, o.item, o.at
     FROM (SELECT i.item, (i.item ->> 'at')::integer AS at FROM jsonb_array_elements(p_rest) AS i (item)) AS o
     JOIN hf.running AS r ON r.id = p_ids[o.at] AND r.token = p_tokens[o.at]
-    CROSS JOIN LATERAL hf.take_late_1(r.id, r.token) AS l
     WHERE o.at <> ALL (p_not) AND o.at <> ALL (coalesce(ats, '{}'))
   LOOP
-    heads := heads || v_item.head;
-    outcomes := outcomes || jsonb_populate_record(NULL::hf.outcome, v_item.item);
-    ats := ats || v_item.at;
+    v_head := hf.take_late_1(v_item.id, v_item.token, v_patient);
+    IF v_head.id IS NULL THEN
+      v_patient := false; -- once is enough for one call
+    ELSE
+      heads := heads || v_head;
+      outcomes := outcomes || jsonb_populate_record(NULL::hf.outcome, v_item.item);
+      ats := ats || v_item.at;
+    END IF;
   END LOOP;
   DELETE FROM hf.running AS r WHERE r.id = ANY (ARRAY(SELECT h.id FROM unnest(heads) AS h));
 END $$;
@@ -105,7 +119,8 @@ BEGIN
 END $$;
 
 -- The codes of a call as far as they are known: plain successes and the others, by their positions.
-CREATE FUNCTION hf.codes_1(p_n integer, p_plain integer[], p_ats integer[], p_states smallint[]) RETURNS smallint[] LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE FUNCTION hf.codes_1(p_n integer, p_plain integer[], p_ats integer[], p_states smallint[])
+RETURNS smallint[] LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_codes smallint[] := array_fill(NULL::smallint, ARRAY[p_n]);
   v_at integer;
@@ -122,16 +137,18 @@ END $$;
 -- The codes of transitions that were not applied; p_codes has those of the others. Stale ones are counted.
 CREATE FUNCTION hf.refuse_1(p_ids bytea[], p_codes smallint[]) RETURNS smallint[] LANGUAGE plpgsql AS $$
 DECLARE
+  v_applied bytea[] := ARRAY(SELECT a.id FROM unnest(p_ids, p_codes) AS a (id, code) WHERE a.code IS NOT NULL);
   v_state smallint;
   v_lanes bigint[] := '{}';
-  v_at integer;
 BEGIN
   FOR v_at IN 1 .. cardinality(p_ids) LOOP
     IF p_codes[v_at] IS NULL THEN
       v_state := hf.state_of_1(p_ids[v_at]);
-      -- Named again further on in this call, with the token that fits: until then it ran.
-      IF EXISTS (SELECT FROM unnest(p_ids, p_codes) WITH ORDINALITY AS a (id, code, at) WHERE a.id = p_ids[v_at] AND a.code < 10 AND a.at > v_at) THEN
-        v_state := 3;
+      IF p_ids[v_at] = ANY (v_applied) AND NOT EXISTS (
+        SELECT FROM unnest(p_ids, p_codes) WITH ORDINALITY AS a (id, code, at)
+        WHERE a.id = p_ids[v_at] AND a.code < 10 AND a.at < v_at
+      ) THEN
+        v_state := 3; -- named again further on in this call, with the token that fits: until then it ran
       END IF;
       p_codes[v_at] := coalesce(10 + v_state, 20);
       IF v_state IS NOT NULL THEN

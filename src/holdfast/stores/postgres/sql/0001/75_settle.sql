@@ -76,7 +76,8 @@ BEGIN
 END $$;
 
 -- Write a note of a running job while its token holds; false when it does not.
-CREATE FUNCTION hf.save_1(p_id bytea, p_token bigint, p_kind text, p_name text, p_body bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql
+CREATE FUNCTION hf.save_1(p_id bytea, p_token bigint, p_kind text, p_name text, p_body bytea, p_now bigint)
+RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_flags smallint;
@@ -97,7 +98,8 @@ END $$;
 
 -- A handler says in its own transaction that its job has succeeded: if and when that commits, whatever ends the lease
 -- finds it. Until then the lease cannot end. False when the token is stale. Said twice, the last result counts.
-CREATE FUNCTION hf.settle_on_1(p_id bytea, p_token bigint, p_result bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql
+CREATE FUNCTION hf.settle_on_1(p_id bytea, p_token bigint, p_result bytea, p_now bigint)
+RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   PERFORM FROM hf.running AS r WHERE r.id = p_id AND r.token = p_token FOR KEY SHARE;
