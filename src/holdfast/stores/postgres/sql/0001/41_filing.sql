@@ -25,6 +25,9 @@ BEGIN
   VALUES (p_post.lane, p_post.class, p_post.member, (v_body ->> 'priority')::smallint) ON CONFLICT DO NOTHING;
   INSERT INTO hf.lane_gate (gate, lane)
   SELECT key, p_post.lane FROM unnest(v_class_gates[4:] || v_lane_gates) AS key ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    PERFORM hf.recall_gates_1(v_class_gates[4:] || v_lane_gates);
+  END IF;
 END $$;
 
 -- Store a policy, as it was posted or sent.
