@@ -1,4 +1,4 @@
-"""Pages on Redis: each index in its order, cursors that stay, bounds that are admitted, and lower bounds put right."""
+"""Pages and places in line, on every engine: each index in its order, cursors that stay, bounds that are admitted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ import pytest
 from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import id_text
 from holdfast.core.state import State
-from holdfast.core.view import Control, Entry, Query, Term
-from holdfast.stores.redis import RedisStore, shelf
+from holdfast.core.view import Query, Term
 from holdfast.stores.search import CANDIDATES
 from holdfast.testing.bench import Bench
-from tests.contract.harnesses import RedisNamespace
+from tests.contract.harnesses import HARNESSES
 
 
-@pytest.fixture
-async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    harness = RedisNamespace("redis-6.2", tmp_path)
+@pytest.fixture(params=["sqlite-file", "redis-6.2", "postgres-15"])
+async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
+    harness = HARNESSES[request.param](tmp_path)
     yield await Bench.open(harness)
     await harness.close()
 
@@ -109,8 +108,7 @@ async def test_a_page_says_when_it_has_looked_at_enough(bench: Bench) -> None:
     query = Query(terms=(Term("task", "rare"),))
     page = await bench.store.find(query, now_ms=bench.clock.now_ms)
     assert (page.jobs, page.complete) == ((), False)
-    rest = await bench.store.find(Query(terms=query.terms, cursor=page.cursor), now_ms=bench.clock.now_ms)
-    assert ([job.id for job in rest.jobs], rest.complete, rest.cursor) == ([old], True, None)
+    assert await pages(bench, Query(terms=query.terms, cursor=page.cursor)) == [old]
     assert await bench.store.resolve(id_text(old)[-20:]) == [old]
 
 
@@ -118,7 +116,7 @@ async def test_a_cursor_of_another_query_or_none_at_all_is_refused(bench: Bench)
     await bench.add_many(3)
     page = await bench.store.find(Query(limit=1), now_ms=bench.clock.now_ms)
     assert page.cursor is not None
-    for wrong in ("", "garbage", "AAAA", page.cursor[:-4], "kqZsZWRnZXKhYQ=="):
+    for wrong in ("", "garbage", "AAAA", page.cursor[:-4], "kqZsZWRnZXKhYQ==", "kqJpZKFh"):
         with pytest.raises(InvalidOption):
             await bench.store.find(Query(limit=1, cursor=wrong), now_ms=bench.clock.now_ms)
     query = Query(frozenset({State.dead}), cursor=page.cursor)
@@ -188,42 +186,3 @@ async def test_more_than_a_thousand_ahead_are_not_counted(bench: Bench) -> None:
     standing = await bench.store.standing(ids[-1], now_ms=bench.clock.now_ms)
     assert standing is not None
     assert (standing.ahead, standing.ahead_capped) == (1_000, True)
-
-
-# -- calls whose answer got lost
-
-
-@pytest.fixture
-def same_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call is a repetition of the first."""
-    monkeypatch.setattr(shelf, "call_name", lambda: b"the same call")
-
-
-@pytest.mark.usefixtures("same_name")
-async def test_a_repeated_write_of_a_record_is_one_write(bench: Bench) -> None:
-    first = await bench.store.put_control(Control("tick", "digest", b"1"), expect=0)
-    again = await bench.store.put_control(Control("tick", "digest", b"1"), expect=0)
-    assert first is not None
-    assert first == again
-    assert await bench.store.controls("tick") == [first]
-
-
-@pytest.mark.usefixtures("same_name")
-async def test_a_repeated_line_of_a_log_is_one_line(bench: Bench) -> None:
-    for _ in range(2):
-        await bench.store.append([Entry("audit", bench.clock.now_ms, "retry"), Entry("event", bench.clock.now_ms, "e")])
-    assert len(await bench.store.read("audit")) == len(await bench.store.read("event")) == 1
-
-
-async def test_two_equal_writes_that_expect_the_same_are_not_both_made(bench: Bench) -> None:
-    other = await bench.other()
-    assert await bench.store.put_control(Control("tick", "digest", b"1"), expect=0) is not None
-    assert await other.store.put_control(Control("tick", "digest", b"1"), expect=0) is None
-
-
-async def test_a_weight_is_an_integer_of_at_least_one(bench: Bench) -> None:
-    assert isinstance(bench.store, RedisStore)
-    await bench.store.put_control(Control("weight", "group:a", b"0"))
-    with pytest.raises(ValueError, match="int"):
-        await bench.store.put_control(Control("weight", "group:a", b'"many"'))
-    assert [control.value for control in await bench.store.controls("weight")] == [b"0"]
