@@ -25,6 +25,7 @@ class Question(Struct, frozen=True):
     app: str
     url: str | None = None
     namespace: str | None = None
+    only_settings: bool = False  # the store is not to be opened
 
 
 class Refusal(Struct, frozen=True):
@@ -41,6 +42,7 @@ class Answer(Struct, frozen=True):
 
     url: str = ""
     namespace: str = ""
+    outbox: str = ""
     shared: bool = True
     tasks: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
@@ -48,12 +50,12 @@ class Answer(Struct, frozen=True):
     refusal: Refusal | None = None
 
 
-async def ask(app: str, url: str | None, namespace: str | None) -> Answer:
+async def ask(app: str, url: str | None, namespace: str | None, *, only_settings: bool = False) -> Answer:
     """Look at an app in a fresh process."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", __name__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await process.communicate(msgspec.json.encode(Question(app, url, namespace)))
+    said, _ = await process.communicate(msgspec.json.encode(Question(app, url, namespace, only_settings)))
     try:
         return msgspec.json.decode(said, type=Answer)
     except msgspec.MsgspecError:
@@ -67,6 +69,9 @@ async def look(question: Question) -> Answer:
     from holdfast.cli.terminal import Terminal
 
     app = load(Terminal(question.url, question.namespace), question.app)
+    if question.only_settings:
+        outbox = app.outbox
+        return Answer(url=app.url, namespace=app.namespace, outbox="" if outbox is None else outbox.place.url)
     specs = app.parts().tasks
     answer = Answer(
         url=app.url,

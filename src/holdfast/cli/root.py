@@ -18,6 +18,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Run work": {
         "worker": ("worker", "Run an app's tasks."),
         "enqueue": ("enqueue", "Ask for one job, by the task's name."),
+        "outbox": ("outbox", "Relay jobs from a table in your database to the store."),
         "demo": ("demo", "See it work: deployments, crashes, limits, dead letters."),
     },
     "Look": {

@@ -26,15 +26,18 @@ async def config_body(terminal: Terminal) -> None:
     shape = {
         "url": {"value": redacted(config.url.value), "source": config.url.source},
         "namespace": {"value": config.namespace.value, "source": config.namespace.source},
+        "outbox": None
+        if config.outbox is None
+        else {"value": redacted(config.outbox.value), "source": config.outbox.source},
         "app": None if config.app is None else {"value": config.app.value, "source": config.app.source},
         "file": None if config.path is None else str(config.path),
     }
     if terminal.machine:
         terminal.answer(shape)
         return
-    for name in ("url", "namespace", "app"):
+    for name in ("url", "namespace", "outbox", "app"):
         setting = getattr(config, name)
-        value = "(none)" if setting is None else redacted(setting.value) if name == "url" else setting.value
+        value = "(none)" if setting is None else setting.value if name == "app" else redacted(setting.value)
         terminal.text(f"{name:<10} {value}{'' if setting is None else f'  from {setting.source}'}")
     terminal.text(f"{'file':<10} {config.path or '(none)'}")
 
