@@ -16,8 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
+from holdfast.stores.open import open_store
 from holdfast.testing.gate_vectors import PAUSE, T0
 from tests.engines.postgres.schemas import Schema, fresh_schema
+from tests.servers.postgres import shared
 
 CHANGE = "SELECT gates, w_gates FROM hf.change_gates_1(%s, %s, %s)"
 DECLARE = "SELECT hf.declare_1(%s, %s)"
@@ -333,3 +335,21 @@ BEGIN
   END LOOP;
 END $$;
 """
+
+
+# -- through the store
+
+
+async def test_texts_that_the_server_cannot_keep_are_kept_as_well_as_it_can() -> None:
+    server, namespace = shared("postgres-15"), f"gates{next(_number)}"
+    store = open_store(server.url, namespace)
+    try:
+        pause = Pause("a\x00nn", 'half\x00 and "\\u0000"', T0)
+        (gate,) = await store.change_gates([GateChange("queue:q", pause=pause)], now_ms=T0)
+        assert gate.paused == Pause("a\ufffdnn", 'half\ufffd and "\\u0000"', T0)
+        assert await store.gates("queue:") == [gate]
+        assert await store.gates("queue:\x00") == []
+        assert await store.change_gates([]) == []
+    finally:
+        await store.close()
+        server.ask(f"DROP SCHEMA IF EXISTS holdfast_{namespace} CASCADE")

@@ -57,13 +57,10 @@ $$;
 CREATE FUNCTION hf.gate_admits_1(p_gate hf.gate, p_costs integer[], p_now bigint) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  v_limit integer := least(hf.gate_room_1(p_gate, p_now), cardinality(p_costs));
+  v_limit integer := greatest(0, least(hf.gate_room_1(p_gate, p_now), cardinality(p_costs))); -- a debt may be long
   v_left bigint;
 BEGIN
-  IF v_limit <= 0 THEN
-    RETURN 0;
-  END IF;
-  IF p_gate.interval_us IS NULL OR 1 >= ALL (p_costs) THEN
+  IF v_limit = 0 OR p_gate.interval_us IS NULL OR 1 >= ALL (p_costs) THEN
     RETURN v_limit; -- no more than there are tokens, and none takes more than one
   END IF;
   v_left := hf.gate_tokens_1(p_gate, p_now);
