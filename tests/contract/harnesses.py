@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import ClassVar
 
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
@@ -72,6 +73,9 @@ class SqliteMemory:
 
 _NAMESPACES = count(1)
 
+# The oldest and the newest: what lies between is tested where versions could matter.
+POSTGRES: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-18")
+
 
 class RedisNamespace:
     """A namespace on the server that this process shares; every handle has its own connections."""
@@ -101,8 +105,25 @@ class RedisNamespace:
         return store
 
 
+_EMPTY = """
+DO $$ DECLARE v_table regclass; BEGIN
+  SET LOCAL lock_timeout = '2s';
+  FOR v_table IN
+    SELECT oid FROM pg_class WHERE relnamespace = '"SCHEMA"'::regnamespace AND relkind = 'r' AND relname <> 'migration'
+  LOOP EXECUTE 'DELETE FROM ' || v_table; END LOOP;
+  INSERT INTO "SCHEMA".floor (token, filed) VALUES (0, '0');
+  INSERT INTO "SCHEMA".sweep DEFAULT VALUES;
+END $$
+"""
+
+
 class PostgresSchema:
-    """A schema of its own on the server that this process shares; every handle has its own connections."""
+    """A schema of its own on the server that this process shares; every handle has its own connections.
+
+    To make a schema takes far longer than most tests, so those that are done are emptied and used again.
+    """
+
+    _spare: ClassVar[dict[str, list[str]]] = {flavour: [] for flavour in POSTGRES}
 
     def __init__(self, flavour: PostgresFlavour, folder: Path) -> None:
         self.name = flavour
@@ -110,7 +131,8 @@ class PostgresSchema:
         self._opened: list[Store] = []
 
     async def open(self) -> Store:
-        return await self._handle(f"n{next(_NAMESPACES)}")
+        spare = self._spare[self.name]
+        return await self._handle(spare.pop() if spare else f"n{next(_NAMESPACES)}")
 
     async def reopen(self, store: Store) -> Store:
         return await self._handle(self._namespaces[id(store)])
@@ -119,7 +141,8 @@ class PostgresSchema:
         for store in self._opened:
             await store.close()
         for namespace in set(self._namespaces.values()):
-            shared_postgres(self.name).ask(f'DROP SCHEMA IF EXISTS "holdfast_{namespace}" CASCADE')
+            shared_postgres(self.name).ask(_EMPTY.replace("SCHEMA", f"holdfast_{namespace}"))
+            self._spare[self.name].append(namespace)
         self._opened.clear()
         self._namespaces.clear()
 
@@ -131,8 +154,6 @@ class PostgresSchema:
         return store
 
 
-# The oldest and the newest: what lies between is tested where versions could matter.
-POSTGRES: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-18")
 HARNESSES: dict[str, Callable[[Path], Harness]] = {
     "sqlite-file": SqliteFile,
     "sqlite-memory": SqliteMemory,
