@@ -1,0 +1,253 @@
+"""Wake-ups reach sleepers in every loop of a process, and a lost connection costs no one more than a moment."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+
+from holdfast.stores.loops import PerLoop
+from holdfast.stores.postgres import ear as ear_module
+from holdfast.stores.postgres.ear import Ear
+from holdfast.stores.postgres.url import parse_postgres
+from holdfast.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
+from tests.servers.pgbouncer import pooled
+from tests.servers.postgres import PostgresServer, own, shared
+
+CHANNEL = "CREATE FUNCTION hears.channel_1() RETURNS text LANGUAGE sql AS $$ SELECT 'all-of-them' $$"
+JOB = bytes(range(16))
+
+
+def prepared(server: PostgresServer) -> PostgresServer:
+    """A server with all of the engine that an ear needs."""
+    server.ask("DROP SCHEMA IF EXISTS hears CASCADE")
+    server.ask("CREATE SCHEMA hears")
+    server.ask(CHANNEL)
+    return server
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with own("postgres-15") as server:
+        yield prepared(server)
+
+
+class Post:
+    """An ear, who sleeps by it, and the way others tell it something."""
+
+    def __init__(self, server: PostgresServer, url: str | None = None, ping_s: float = 15) -> None:
+        self.server = server
+        self.waiters = Waiters()
+        self.ears = PerLoop(lambda: Ear(parse_postgres(url or server.url), "hears", self.waiters, ping_s=ping_s))
+
+    def tell(self, *messages: str, to: str | None = None) -> None:
+        for message in messages:
+            self.server.ask("SELECT pg_notify(%s, %s)", to or self.ears.here().address, message)
+
+    async def sleep(self, name: bytes, timeout_s: float) -> set[bytes]:
+        await self.ears.here().hear()
+        return await self.waiters.sleep(name, timeout_s)
+
+    def listeners(self) -> list[int]:
+        """The server processes that somebody listens on."""
+        query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%%' OR query = 'SELECT 1'"
+        return [pid for (pid,) in self.server.ask(f"{query} AND application_name = 'holdfast'")]
+
+
+@pytest.fixture
+async def post() -> AsyncIterator[Post]:
+    post = Post(prepared(shared("postgres-15")))
+    yield post
+    await post.ears.close()
+
+
+async def until(true: Callable[[], Any]) -> None:
+    for _ in range(1_000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> None:
+    sleeps = [asyncio.create_task(post.sleep(name, 5)) for name in (b"one", b"two", "drei-ü".encode(), JOB)]
+    await post.ears.here().hear()
+    start = time.monotonic()
+    post.tell("utwo")
+    assert await sleeps[1] == {URGENT}
+    assert time.monotonic() - start < 1
+    assert not sleeps[0].done()
+    post.tell("wone", "cone", "wdrei-ü", f"f{JOB.hex()}")
+    assert await sleeps[0] >= {WORK}
+    assert await sleeps[2] == {WORK}
+    assert await sleeps[3] == {FINISHED}
+
+
+async def test_who_gives_the_address_is_heard_from_then_on(post: Post) -> None:
+    """Nothing keeps a notification for one who does not listen yet."""
+    post.waiters.expect(b"one")
+    address = await post.ears.here().hear("one")
+    assert address is not None
+    post.tell("wone", "cone", to=address)
+    assert await post.waiters.sleep(b"one", 5) | await post.waiters.sleep(b"one", 0.2) == {WORK, CANCEL}
+    assert await post.waiters.sleep(b"one", 0.05) == set(), "to begin to listen is no reason to wake anybody"
+
+
+async def test_nonsense_on_the_channel_hurts_nobody(post: Post) -> None:
+    sleeping = asyncio.create_task(post.sleep(b"one", 5))
+    await post.ears.here().hear()
+    post.tell("", "f", "fxyz", "t", "wnobody", "?one", "wone")
+    assert WORK in await sleeping | await post.waiters.sleep(b"one", 0.2)
+
+
+async def test_what_a_foreign_transaction_posts_is_news_for_sessions_and_not_for_watchers(post: Post) -> None:
+    for name in (b"one", b"two", b"other loop's", JOB):
+        post.waiters.expect(name)
+    for session in ("one", "two", "gone"):
+        await post.ears.here().hear(session)
+    post.tell("p", to="all-of-them")
+    assert await post.waiters.sleep(b"one", 5) == {WORK}
+    assert await post.waiters.sleep(b"two", 0.1) == {WORK}, "noted, for one who is about to sleep"
+    assert await post.waiters.sleep(JOB, 0.05) == set()
+    assert await post.waiters.sleep(b"other loop's", 0.05) == set()
+
+
+async def test_a_sleep_ends_by_its_own_clock(post: Post) -> None:
+    start = time.monotonic()
+    assert await post.sleep(b"one", 0.1) == set()
+    assert 0.1 <= time.monotonic() - start < 2
+
+
+async def test_after_a_lost_connection_everybody_is_woken_once(server: PostgresServer) -> None:
+    """What was told meanwhile is gone."""
+    post = Post(server)
+    sleeps = [asyncio.create_task(post.sleep(name, 30)) for name in (b"session", b"job")]
+    address = await post.ears.here().hear("session")
+    await asyncio.sleep(0)
+    server.kill()
+    server.start()
+    for sleep in sleeps:
+        assert wake_of(await sleep).work
+    assert await post.sleep(b"session", 0.05) == set(), "once is enough"
+    assert await post.ears.here().hear() == address, "and the address is the same"
+    post.tell("wsession", to=address)
+    assert await post.sleep(b"session", 5) == {WORK}
+    await post.ears.close()
+
+
+async def test_a_connection_that_somebody_cut_is_replaced(server: PostgresServer) -> None:
+    post = Post(server)
+    sleeping = asyncio.create_task(post.sleep(b"one", 30))
+    await post.ears.here().hear("one")
+    for pid in post.listeners():
+        server.ask("SELECT pg_terminate_backend(%s)", pid)
+    assert wake_of(await sleeping).work
+    await post.ears.close()
+
+
+async def test_a_frozen_server_is_noticed(server: PostgresServer) -> None:
+    post = Post(server, f"{server.url}?timeout=0.3", ping_s=0.1)
+    sleeping = asyncio.create_task(post.sleep(b"one", 30))
+    await post.ears.here().hear()
+    server.freeze()
+    await asyncio.sleep(1)
+    server.thaw()
+    assert wake_of(await asyncio.wait_for(sleeping, 10)).work, "the connection was given up, and made again"
+    await post.ears.close()
+
+
+async def test_a_quiet_server_is_not_given_up(server: PostgresServer) -> None:
+    post = Post(server, ping_s=0.05)
+    await post.ears.here().hear()
+    before = post.listeners()
+    assert await post.sleep(b"one", 0.5) == set()
+    assert post.listeners() == before
+    assert len(before) == 1
+    await post.ears.close()
+
+
+async def test_a_server_that_is_not_there_is_waited_for_and_then_everybody_is_woken(server: PostgresServer) -> None:
+    post = Post(server, f"{server.url}?timeout=0.3")
+    server.kill()
+    sleeping = asyncio.create_task(post.sleep(b"one", 30))
+    await asyncio.sleep(0.5)
+    server.start()
+    assert wake_of(await sleeping).work
+    await post.ears.close()
+
+
+async def test_sleepers_of_other_loops_and_threads_are_woken(post: Post) -> None:
+    woken: list[set[bytes]] = []
+    thread = threading.Thread(target=lambda: woken.append(asyncio.run(post.waiters.sleep(b"there", 10))))
+    thread.start()
+    post.waiters.expect(b"there")
+    await post.ears.here().hear("there")
+    post.tell("wthere")
+    await asyncio.to_thread(thread.join)
+    assert woken == [{WORK}]
+
+
+def test_a_loop_that_ends_leaves_nothing_behind() -> None:
+    server = prepared(shared("postgres-15"))
+    posts: list[Post] = []
+
+    async def main() -> None:
+        posts.append(Post(server, f"{server.url}?application_name=leaves"))
+        await posts[0].ears.here().hear("one")
+
+    asyncio.run(main())
+    gc.collect()
+    deadline = time.monotonic() + 10
+    while server.ask("SELECT 1 FROM pg_stat_activity WHERE application_name = 'leaves'"):
+        assert time.monotonic() < deadline
+
+
+async def test_closing_ends_it_and_hearing_begins_it_again(post: Post) -> None:
+    address = await post.ears.here().hear()
+    await post.ears.close()
+    again = await post.ears.here().hear()
+    assert address != again
+    post.waiters.expect(b"one")
+    post.tell("wone", to=again)
+    assert await post.waiters.sleep(b"one", 5) == {WORK}
+
+
+# -- where nothing can be heard
+
+
+async def test_behind_a_pooler_sleepers_look_by_themselves_and_the_fix_is_said_once(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ear_module, "POLL_S", 0.2)
+    with pooled(server) as pool:
+        post = Post(server, pool.url)
+        assert await post.ears.here().hear("one") is None, "no address: nobody needs to tell it anything"
+        post.waiters.expect(b"one")
+        await post.waiters.sleep(b"one", 1)
+        for _ in range(3):
+            start = time.monotonic()
+            assert wake_of(await post.waiters.sleep(b"one", 5)).work
+            assert time.monotonic() - start < 2
+        assert await post.ears.here().hear("one") is None
+        warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+        assert len(warnings) == 1
+        assert "listen_url" in warnings[0]
+        assert pool.show("CLIENTS")
+        await post.ears.close()
+
+
+async def test_another_way_to_the_server_is_taken_for_listening(server: PostgresServer) -> None:
+    with pooled(server) as pool:
+        post = Post(server, f"{pool.url}?listen_url=127.0.0.1:{server.port}")
+        sleeping = asyncio.create_task(post.sleep(b"one", 5))
+        address = await post.ears.here().hear("one")
+        assert address is not None
+        post.tell("wone", to=address)
+        assert await sleeping == {WORK}
+        await post.ears.close()
