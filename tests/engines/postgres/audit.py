@@ -1,0 +1,222 @@
+"""Reads everything that a schema holds and says where two places of it disagree, in one snapshot."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Final
+
+import psycopg
+
+from holdfast.stores.postgres.wire import in_schema
+from tests.servers.postgres import PostgresServer
+
+SHOWN: Final = 5
+
+# Views of what the faults below ask about.
+WORDS: Final = """
+CREATE TEMP VIEW place AS
+  SELECT id, lane, state, priority, flags FROM hf.wait
+  UNION ALL SELECT id, lane, 3, priority, flags FROM hf.running
+  UNION ALL SELECT id, lane, state, priority, flags FROM hf.done;
+CREATE TEMP VIEW ready AS SELECT id, lane, due_ms FROM hf.wait WHERE state = 2;
+CREATE TEMP VIEW named AS -- lanes, stored or only posted
+  SELECT id, queue, task FROM hf.lane
+  UNION SELECT p.lane, b.body ->> 'queue', b.body ->> 'task' FROM hf.post AS p
+  CROSS JOIN LATERAL (SELECT convert_from(p.body, 'UTF8')::jsonb AS body) AS b WHERE p.kind = 0 AND p.body IS NOT NULL;
+CREATE TEMP VIEW charge AS
+  SELECT r.id, r.token, c ->> 0 AS gate, (c -> 1)::boolean AS slot, (c -> 3)::boolean AS probe
+  FROM hf.running AS r CROSS JOIN LATERAL jsonb_array_elements(r.charged) AS c;
+CREATE TEMP VIEW counted AS
+  SELECT queue, task, what::integer, n FROM hf.count
+  UNION ALL
+  SELECT CASE WHEN u.what < 10 THEN l.queue ELSE '' END, CASE WHEN u.what < 10 THEN l.task ELSE '' END, u.what, u.n
+  FROM hf.tally AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) LEFT JOIN named AS l ON l.id = t.lane
+  WHERE u.what < 20;
+CREATE TEMP VIEW open_dep AS
+  SELECT d.child, d.parent, d.mode, c.state AS child_state, p.state AS parent_state FROM hf.dep AS d
+  LEFT JOIN place AS c ON c.id = d.child LEFT JOIN place AS p ON p.id = d.parent WHERE NOT d.done;
+CREATE TEMP VIEW shut AS -- lanes that wait at a gate, and what there is to say about that gate
+  SELECT l.id, l.class, l.gate, g.key, g.opens_ms,
+    hf.gate_room_1(g, {now}) AS room, hf.gate_opens_at_1(g, {now}) AS opens_at,
+    EXISTS (SELECT FROM hf.post AS p WHERE p.kind = 1 AND p.gate = l.gate) AS posted,
+    (SELECT count(*) FROM hf.lane_now AS a JOIN hf.lane AS d ON d.id = a.id
+     WHERE a.state = 1 AND a.class = l.class AND l.gate = ANY (d.lane_gates)) AS carriers
+  FROM hf.lane_now AS l LEFT JOIN hf.gate AS g ON g.key = l.gate WHERE l.state = 2
+"""
+
+# What must not be found, and how it would be: one row for each case.
+FAULTS: Final = {
+    # -- jobs and their places
+    "a job is in more than one place": "SELECT id FROM place GROUP BY id HAVING count(*) > 1",
+    "a job is nowhere": "SELECT id FROM hf.job EXCEPT SELECT id FROM place",
+    "a place is of no job": "SELECT id FROM place EXCEPT SELECT id FROM hf.job",
+    "a job is in a place of another lane": (
+        "SELECT j.id, j.lane, p.lane FROM hf.job AS j JOIN place AS p ON p.id = j.id WHERE j.lane <> p.lane"
+    ),
+    "a job that is stored counts as gone": "SELECT g.id FROM hf.gone AS g JOIN hf.job AS j ON j.id = g.id",
+    "something is kept of a job that is not stored": """
+        SELECT k.what, k.id FROM (
+          SELECT 'result' AS what, id FROM hf.result UNION ALL SELECT 'note', job FROM hf.note
+          UNION ALL SELECT 'attempt', job FROM hf.attempt UNION ALL SELECT 'dep', child FROM hf.dep
+          UNION ALL SELECT 'watch', job FROM hf.watch UNION ALL SELECT 'settled', id FROM hf.settled
+        ) AS k LEFT JOIN hf.job AS j ON j.id = k.id WHERE j.id IS NULL""",
+    "notes are there without the flag that says so": """
+        SELECT p.id FROM place AS p WHERE p.flags & 8 = 0 AND EXISTS (SELECT FROM hf.note AS n WHERE n.job = p.id)""",
+    "somebody watches a job that has ended": (
+        "SELECT w.job, d.state FROM hf.watch AS w JOIN hf.done AS d ON d.id = w.job"
+    ),
+    # -- definitions
+    "a lane is not known": "SELECT lane FROM hf.job EXCEPT SELECT id FROM named",
+    "a policy is not known": """
+        SELECT policy FROM hf.job EXCEPT (SELECT id FROM hf.policy UNION SELECT lane FROM hf.post WHERE kind = 4)""",
+    "a lane is half stored": """
+        SELECT coalesce(l.id, n.id) FROM hf.lane AS l FULL JOIN hf.lane_now AS n ON n.id = l.id
+        WHERE (l.class, l.member, l.priority) IS DISTINCT FROM (n.class, n.member, n.priority)""",
+    "a job waits at another priority than its lane": """
+        SELECT w.id FROM hf.wait AS w JOIN hf.lane AS l ON l.id = w.lane WHERE w.priority <> l.priority""",
+    "the gates of a lane are not those it names": """
+        SELECT coalesce(g.gate, k.gate), coalesce(g.lane, k.id) FROM hf.lane_gate AS g FULL JOIN (
+          SELECT DISTINCT l.id, u.gate FROM hf.lane AS l
+          CROSS JOIN LATERAL unnest(l.class_gates[4:] || l.lane_gates) AS u (gate)
+        ) AS k ON k.gate = g.gate AND k.id = g.lane WHERE g.gate IS NULL OR k.gate IS NULL""",
+    # -- the floor
+    "a post is older than all that is to be filed": (
+        "SELECT p.xid, p.seq, p.kind FROM hf.post AS p WHERE p.xid < (SELECT filed FROM hf.floor)"
+    ),
+    "a lane has ready jobs and is idle": """
+        SELECT DISTINCT r.lane, l.state FROM ready AS r LEFT JOIN hf.lane_now AS l ON l.id = r.lane
+        WHERE coalesce(l.state, 0) = 0
+          AND NOT EXISTS (SELECT FROM hf.post AS p WHERE p.kind = 0 AND p.lane = r.lane AND p.n > 0)""",
+    "a ready job lies before its lane's floor": """
+        SELECT r.id, r.due_ms, l.floor_ms FROM ready AS r JOIN hf.lane_now AS l ON l.id = r.lane
+        WHERE (r.due_ms, r.id) < (l.floor_ms, l.floor_id) AND NOT EXISTS (
+          SELECT FROM hf.post AS p
+          WHERE p.kind = 0 AND p.lane = r.lane AND p.n > 0 AND (p.due_ms, p.id) <= (r.due_ms, r.id)
+        )""",
+    "a lane waits at a gate that is not there": "SELECT id, gate FROM shut WHERE key IS NULL AND NOT posted",
+    "a lane waits at a gate that will not call it": """
+        SELECT id, gate, opens_at, opens_ms FROM shut WHERE room <= 0 AND NOT posted
+          AND opens_at IS NOT NULL AND coalesce(opens_ms > opens_at, true)""",
+    "a lane waits at a gate that has room for it": """
+        SELECT id, gate, room, carriers FROM shut WHERE room > 0 AND NOT posted
+          AND coalesce(opens_ms > {now}, true) AND carriers < least(room, 256)""",
+    "an active lane has no seat": """
+        SELECT l.id FROM hf.lane_now AS l LEFT JOIN hf.seat AS s
+        ON s.class = l.class AND s.priority = l.priority AND s.member = l.member
+        WHERE l.state = 1 AND s.class IS NULL""",
+    "a seat is of no active lane": """
+        SELECT s.class, s.member FROM hf.seat AS s WHERE NOT EXISTS (
+          SELECT FROM hf.lane_now AS l
+          WHERE l.state = 1 AND l.class = s.class AND l.priority = s.priority AND l.member = s.member)""",
+    "a seat names a lane that is not of its class": """
+        SELECT s.lane FROM hf.seat AS s LEFT JOIN hf.lane AS l ON l.id = s.lane WHERE
+          (l.class, l.priority, l.member, l.ring) IS DISTINCT FROM (s.class, s.priority, s.member, s.ring)""",
+    "a seat and the turn of its member differ": """
+        SELECT s.member, s.turn, t.turn FROM hf.seat AS s LEFT JOIN hf.turn AS t ON t.id = s.member
+        WHERE s.turn IS DISTINCT FROM t.turn""",
+    "a ring takes no turns": "SELECT ring FROM hf.seat EXCEPT SELECT id FROM hf.turn",
+    "a turn that has no end": "SELECT id, left_n, weight FROM hf.turn WHERE left_n NOT BETWEEN 1 AND weight",
+    # -- leases
+    "a lease does not count what it holds": """
+        SELECT coalesce(l.token, r.token), l.left_n, r.n FROM hf.lease AS l
+        FULL JOIN (SELECT token, count(*) AS n FROM hf.running GROUP BY token) AS r ON r.token = l.token
+        WHERE l.left_n IS DISTINCT FROM r.n""",
+    "a lease is of nobody": "SELECT token, session FROM hf.lease WHERE session NOT IN (SELECT id FROM hf.session)",
+    "a token was given that the floor has not seen": (
+        "SELECT token FROM hf.lease WHERE token > (SELECT token FROM hf.floor)"
+    ),
+    "a session that is gone sleeps": "SELECT session FROM hf.sleeper EXCEPT SELECT id FROM hf.session",
+    "a success is noted under no lease": """
+        SELECT s.id, s.token FROM hf.settled AS s LEFT JOIN hf.running AS r ON r.id = s.id AND r.token = s.token
+        WHERE r.id IS NULL""",
+    # -- gates
+    "a gate does not count its slots": """
+        SELECT g.key, g.used, count(c.id) FROM hf.gate AS g LEFT JOIN charge AS c ON c.gate = g.key AND c.slot
+        GROUP BY g.key, g.used HAVING g.used <> count(c.id)""",
+    "slots are taken of a gate that is not there": (
+        "SELECT c.id, c.gate FROM charge AS c WHERE c.slot AND c.gate NOT IN (SELECT key FROM hf.gate)"
+    ),
+    "a breaker waits for a probe that nobody runs": """
+        SELECT g.key, g.probe_token FROM hf.gate AS g WHERE g.probe_token <> 0
+          AND NOT EXISTS (SELECT FROM charge AS c WHERE c.gate = g.key AND c.probe AND c.token = g.probe_token)""",
+    # -- unique keys
+    "a key is held by a job that is not its own": """
+        SELECT u.key, u.job FROM hf.unique_key AS u LEFT JOIN hf.job AS j ON j.id = u.job
+        WHERE (j.id IS NULL) <> (u.states = 0) OR j.id IS NOT NULL AND j.unique_key IS DISTINCT FROM u.key""",
+    "a job that lives does not hold its key": """
+        SELECT j.id, j.unique_key FROM hf.job AS j JOIN place AS p ON p.id = j.id AND p.state <= 3
+        LEFT JOIN hf.unique_key AS u ON u.key = j.unique_key
+        WHERE j.unique_key IS NOT NULL AND j.unique_states & 15 = 15 AND u.job IS DISTINCT FROM j.id""",
+    # -- who waits for whom
+    "a job is blocked by nobody": """
+        SELECT w.id FROM hf.wait AS w WHERE w.state = 0
+          AND NOT EXISTS (SELECT FROM open_dep AS d WHERE d.child = w.id)""",
+    "a job goes on though a parent has not ended": (
+        "SELECT child, parent, child_state FROM open_dep WHERE child_state BETWEEN 1 AND 4"
+    ),
+    "a job waits for a parent that will not release it": """
+        SELECT d.child, d.parent, d.mode, d.parent_state FROM open_dep AS d WHERE d.child_state = 0
+          AND NOT EXISTS (SELECT FROM hf.post AS p WHERE p.kind = 2 AND p.id = d.child)
+          AND (
+            d.parent_state IS NULL OR d.parent_state IN (5, 6) AND d.mode <> 2
+            OR d.parent_state = 4 AND d.parent NOT IN (SELECT parent FROM hf.fan)
+          )""",
+    # -- counting
+    "counts differ from what is stored": """
+        SELECT coalesce(c.queue, f.queue), coalesce(c.task, f.task), coalesce(c.what, f.state), c.n, f.n FROM (
+          SELECT queue, task, what, sum(n) AS n FROM counted WHERE what < 10
+          GROUP BY queue, task, what HAVING sum(n) <> 0
+        ) AS c FULL JOIN (
+          SELECT l.queue, l.task, p.state, count(*) AS n FROM place AS p JOIN named AS l ON l.id = p.lane
+          GROUP BY l.queue, l.task, p.state
+        ) AS f ON (f.queue, f.task, f.state) = (c.queue, c.task, c.what) WHERE c.n IS DISTINCT FROM f.n""",
+    "not all that was enqueued is accounted for": """
+        SELECT e.n, s.n, x.n FROM (SELECT coalesce(sum(n), 0) AS n FROM counted WHERE what = 10) AS e,
+          (SELECT count(*) AS n FROM place WHERE state NOT IN (4, 6)) AS s,
+          (SELECT coalesce(sum(n), 0) AS n FROM counted WHERE what IN (11, 12, 13)) AS x WHERE e.n <> s.n + x.n""",
+    "a lane does not count its jobs": """
+        SELECT n.id, n.jobs, t.n, j.n FROM hf.lane_now AS n
+        CROSS JOIN LATERAL (SELECT count(*) AS n FROM hf.job AS b WHERE b.lane = n.id) AS j
+        CROSS JOIN LATERAL (
+          SELECT coalesce(sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END), 0) AS n FROM hf.tally AS y
+          CROSS JOIN LATERAL unnest(y.whats, y.ns) AS u (what, n) WHERE y.lane = n.id AND u.what IN (10, 20, 21)
+        ) AS t WHERE n.jobs + t.n <> j.n""",
+    "causes differ from the dead": """
+        SELECT coalesce(c.cause, d.cause), c.n, d.n FROM (
+          SELECT cause, queue, task, sum(n) AS n FROM (
+            SELECT cause, queue, task, n FROM hf.cause UNION ALL SELECT cause, queue, task, n FROM hf.cause_tally
+          ) AS a GROUP BY cause, queue, task HAVING sum(n) <> 0
+        ) AS c FULL JOIN (
+          SELECT o.cause, l.queue, l.task, count(*) AS n FROM hf.done AS o JOIN named AS l ON l.id = o.lane
+          WHERE o.state = 5 GROUP BY o.cause, l.queue, l.task
+        ) AS d ON (d.cause, d.queue, d.task) = (c.cause, c.queue, c.task) WHERE c.n IS DISTINCT FROM d.n""",
+}  # fmt: skip
+
+
+def faults_on(line: psycopg.Connection[Any], schema: str, now_ms: int) -> list[str]:
+    """Where the places of a schema disagree, as this connection's transaction sees them; nothing in a sound one."""
+
+    def sql(text: str) -> bytes:
+        return in_schema(text, schema).replace("{now}", str(now_ms)).encode()
+
+    found = []
+    with line.transaction(force_rollback=True):
+        line.execute(sql(WORDS))
+        for what, query in FAULTS.items():
+            rows = line.execute(sql(query)).fetchall()
+            if rows:
+                shown = "; ".join(", ".join(_shown(value) for value in row) for row in rows[:SHOWN])
+                found.append(f"{what}: {shown}" + (f" and {len(rows) - SHOWN} more" if len(rows) > SHOWN else ""))
+    return found
+
+
+def faults(server: PostgresServer, schema: str, now_ms: int | None = None) -> list[str]:
+    """The same in a snapshot of its own; without a time, it is the server's."""
+    with contextlib.closing(psycopg.connect(server.url, autocommit=True)) as line:
+        line.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        return faults_on(line, schema, int(time.time() * 1000) if now_ms is None else now_ms)
+
+
+def _shown(value: object) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)

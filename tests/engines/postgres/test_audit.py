@@ -1,0 +1,149 @@
+"""Every place, index and counter of a schema says the same, after any history; and damage to any of them is seen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.job import Unique
+from holdfast.core.lease import Note
+from holdfast.testing.hand import ENDINGS
+from holdfast.testing.stroll import STEPS, Stroll
+from holdfast.testing.walk import StoreWalk
+from tests.engines.postgres.audit import FAULTS, faults_on
+from tests.engines.postgres.namespace import Namespace
+from tests.servers.postgres import PostgresServer, shared
+
+LOOK_EVERY = 5
+
+
+@pytest.fixture(scope="module")
+def server() -> PostgresServer:
+    return shared("postgres-15")
+
+
+@pytest.mark.parametrize("seed", range(100, 103))
+def test_everything_agrees_on_a_long_way(server: PostgresServer, seed: int) -> None:
+    namespace = Namespace(server)
+    walk, rng = StoreWalk(namespace), Random(seed)
+    went = Stroll(walk, rng)
+    kinds, weights = list(STEPS), list(STEPS.values())
+    try:
+        walk.begin(went.picks(12))
+        for number in range(200):
+            step = rng.choices(kinds, weights)[0]
+            step(went)
+            if number % LOOK_EVERY == 0:
+                found = namespace.faults(walk.tandem.now_ms)
+                assert not found, f"after step {number} ({step.__name__}): {found}"
+        walk.run(walk.tandem.heal())
+        assert not namespace.faults(walk.tandem.now_ms)
+    finally:
+        walk.abandon()
+        namespace.drop()
+
+
+# -- damage, and what the audit says to it
+
+
+LONE = "(SELECT id FROM hf.wait WHERE state = 2 ORDER BY id LIMIT 1)"
+HELD = "(SELECT id FROM hf.running WHERE charged IS NULL LIMIT 1)"
+LANE = "(SELECT lane FROM hf.wait WHERE state = 2 ORDER BY id LIMIT 1)"
+
+DAMAGE = {
+    "a job is in more than one place": (
+        f"INSERT INTO hf.done SELECT id, lane, 1, due_ms, 1, NULL, 1, 0, 0, 1, 4, priority, flags FROM hf.wait WHERE id = {LONE}"
+    ),
+    "a job is nowhere": f"DELETE FROM hf.wait WHERE id = {LONE}",
+    "a place is of no job": f"DELETE FROM hf.job WHERE id = {LONE}",
+    "a job is in a place of another lane": f"UPDATE hf.job SET lane = lane + 1 WHERE id = {LONE}",
+    "a job that is stored counts as gone": f"INSERT INTO hf.gone VALUES ({LONE}, 4, 9000000000000)",
+    "something is kept of a job that is not stored": "INSERT INTO hf.result VALUES ('\\x01', 'null')",
+    "notes are there without the flag that says so": f"INSERT INTO hf.note VALUES ({LONE}, 'step', '', '')",
+    "somebody watches a job that has ended": "INSERT INTO hf.watch SELECT id, 'ear' FROM hf.done LIMIT 1",
+    "a lane is not known": f"DELETE FROM hf.lane WHERE id = {LANE}",
+    "a policy is not known": "DELETE FROM hf.policy",
+    "a lane is half stored": f"UPDATE hf.lane_now SET member = member + 1 WHERE id = {LANE}",
+    "a job waits at another priority than its lane": f"UPDATE hf.wait SET priority = 9 WHERE id = {LONE}",
+    "the gates of a lane are not those it names": "DELETE FROM hf.lane_gate",
+    "a post is older than all that is to be filed": "INSERT INTO hf.post (xid, kind) VALUES ('3', 0)",
+    "a lane has ready jobs and is idle": f"UPDATE hf.lane_now SET state = 0, gate = NULL WHERE id = {LANE}",
+    "a ready job lies before its lane's floor": f"UPDATE hf.lane_now SET floor_ms = floor_ms + 9000000000000 WHERE id = {LANE}",
+    "a lane waits at a gate that is not there": "DELETE FROM hf.gate WHERE key = 'limit:k1'",
+    "a lane waits at a gate that will not call it": (
+        "UPDATE hf.gate SET used = 0, concurrency = NULL, held_until_ms = 9000000000000 WHERE key = 'limit:k1'"
+    ),
+    "a lane waits at a gate that has room for it": "UPDATE hf.gate SET concurrency = 9 WHERE key = 'limit:k1'",
+    "an active lane has no seat": "DELETE FROM hf.seat",
+    "a seat is of no active lane": "UPDATE hf.lane_now SET state = 0 WHERE state = 1",
+    "a seat names a lane that is not of its class": "UPDATE hf.seat SET lane = 1",
+    "a seat and the turn of its member differ": "UPDATE hf.seat SET turn = turn + 1",
+    "a ring takes no turns": "DELETE FROM hf.turn",
+    "a turn that has no end": "UPDATE hf.turn SET left_n = 0",
+    "a lease does not count what it holds": "UPDATE hf.lease SET left_n = left_n + 1",
+    "a lease is of nobody": "DELETE FROM hf.session",
+    "a token was given that the floor has not seen": "UPDATE hf.floor SET token = 1",
+    "a session that is gone sleeps": "INSERT INTO hf.sleeper VALUES ('nobody', NULL, 1, NULL, NULL, '{}', NULL)",
+    "a success is noted under no lease": f"INSERT INTO hf.settled VALUES ({HELD}, 1, 1, NULL)",
+    "a gate does not count its slots": "UPDATE hf.gate SET used = used + 1 WHERE key = 'limit:k1'",
+    "slots are taken of a gate that is not there": "DELETE FROM hf.gate",
+    "a breaker waits for a probe that nobody runs": "UPDATE hf.gate SET probe_token = 7 WHERE key LIKE 'breaker:%'",
+    "a key is held by a job that is not its own": f"UPDATE hf.unique_key SET job = {LONE}",
+    "a job that lives does not hold its key": "DELETE FROM hf.unique_key",
+    "a job is blocked by nobody": "DELETE FROM hf.dep",
+    "a job goes on though a parent has not ended": "UPDATE hf.wait SET state = 2 WHERE state = 0",
+    "a job waits for a parent that will not release it": "UPDATE hf.dep SET parent = '\\x01'",
+    "counts differ from what is stored": "DELETE FROM hf.tally WHERE ctid = (SELECT min(ctid) FROM hf.tally)",
+    "not all that was enqueued is accounted for": (
+        "INSERT INTO hf.tally (lane, whats, ns) VALUES (0, '{11}', '{1}')"
+    ),
+    "a lane does not count its jobs": "UPDATE hf.lane_now SET jobs = jobs + 1",
+    "causes differ from the dead": "DELETE FROM hf.cause_tally",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def full(server: PostgresServer) -> Iterator[Namespace]:
+    """A namespace with something in each of its places."""
+    namespace = Namespace(server)
+    asyncio.run(fill(namespace))
+    namespace.ask("DELETE FROM hf.post")  # what is posted would excuse some of the damage
+    assert not namespace.faults()
+    yield namespace
+    namespace.drop()
+
+
+async def fill(namespace: Namespace) -> None:
+    bench = await namespace.bench()
+    rules = [GateRule("limit:k1", concurrency=1), GateRule("breaker:b", breaker=BreakerRule())]
+    keyed = [bench.job(keys=("k1",), group=group) for group in ("a", "b")]
+    ending = [bench.job(task="ending") for _ in range(3)]
+    await bench.put(*keyed, bench.job(breaker="b"), *ending, rules=rules)
+    hand = bench.hand()
+    jobs = {job.id: job for job in await hand.claim(10)}
+    assert len(jobs) == 5, "all but one of those with one key"
+    await hand.settle(
+        *(ENDINGS[how](jobs[job.id]) for how, job in zip(("succeed", "bury", "drop"), ending, strict=True))
+    )
+    held = jobs[keyed[0].id]
+    assert await bench.store.save(held.id, held.token, Note("step", "one", b"1"))
+    assert await hand.claim() == []
+    parent = bench.job(task="plain", unique=Unique("u"))
+    await bench.put(parent, *(bench.job(task="plain") for _ in range(3)), bench.job(after=(parent.id,)))
+    await bench.add(delay_ms=60_000)
+    assert (await bench.hand("w2", tasks=("plain",)).take()).id == parent.id
+    await namespace.close()
+
+
+@pytest.mark.parametrize("what", FAULTS)
+def test_damage_is_seen(full: Namespace, what: str) -> None:
+    with contextlib.closing(full.connect()) as line:
+        line.execute(full.sql(DAMAGE[what]))
+        found = faults_on(line, full.schema, full.clock.now_ms)
+        line.rollback()
+    assert what in [each.split(":")[0] for each in found]
