@@ -111,7 +111,8 @@ DO $$ DECLARE v_table regclass; BEGIN
   FOR v_table IN
     SELECT oid FROM pg_class WHERE relnamespace = '"SCHEMA"'::regnamespace AND relkind = 'r' AND relname <> 'migration'
   LOOP EXECUTE 'DELETE FROM ' || v_table; END LOOP;
-  INSERT INTO "SCHEMA".floor (token, filed) VALUES (0, '0');
+  INSERT INTO "SCHEMA".floor DEFAULT VALUES;
+  PERFORM setval('"SCHEMA".tokens', 0);
   INSERT INTO "SCHEMA".sweep DEFAULT VALUES;
 END $$
 """

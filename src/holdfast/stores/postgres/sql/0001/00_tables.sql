@@ -100,13 +100,19 @@ CREATE TABLE hf.lane (
 CREATE INDEX lane_queue ON hf.lane (queue, task);
 
 -- The floor: what only the one who claims may change, one at a time (lock 1, see lock_1). Everyone else posts.
+-- How far posts are filed is a snapshot, not a number: transactions commit in any order. Posts that it could see are
+-- done; a pass over the others may take several claims, and says how far it is.
 CREATE TABLE hf.floor (
   one boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one),
-  token bigint NOT NULL, -- the last fencing token
-  filed xid8 NOT NULL -- every post of an older transaction is filed
+  filed pg_snapshot NOT NULL DEFAULT '1:1:',
+  pass pg_snapshot, -- what will be filed when this pass is over
+  at_xid xid8 NOT NULL DEFAULT '0',
+  at_seq bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 10);
-INSERT INTO hf.floor (token, filed) VALUES (0, '0');
-CREATE SEQUENCE hf.turns; -- places at the end of a round; gaps are fine
+INSERT INTO hf.floor DEFAULT VALUES;
+-- Counters that a claim moves: no row of theirs has versions, so an old snapshot cannot make them slow. Gaps are fine.
+CREATE SEQUENCE hf.tokens MINVALUE 0 START 0;
+CREATE SEQUENCE hf.turns; -- places at the end of a round
 
 -- What happened elsewhere and concerns the floor, in any number of transactions that never wait for each other.
 -- kind 0: a lane has `n` more ready jobs, none before (due_ms, id); n = 0: it has a timer at due_ms, or is only defined.

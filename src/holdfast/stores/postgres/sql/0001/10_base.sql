@@ -29,8 +29,33 @@ BEGIN
     RETURN p_now;
   END IF;
   RETURN greatest(
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT token / 2048 FROM hf.floor)
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT last_value / 2048 FROM hf.tokens)
   );
+END $$;
+
+-- Posts that are not filed yet, in order: of transactions that were still open at the last filing, and of later ones.
+-- Those that are filed are not walked over again, even while an old snapshot keeps their remains.
+CREATE FUNCTION hf.unfiled_1(p_limit integer) RETURNS SETOF hf.post LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_floor hf.floor;
+  v_open xid8[];
+BEGIN
+  SELECT * INTO v_floor FROM hf.floor;
+  v_open := ARRAY(SELECT pg_snapshot_xip(v_floor.filed));
+  IF v_open = '{}' THEN
+    RETURN QUERY SELECT p.* FROM hf.post AS p
+      WHERE p.xid >= pg_snapshot_xmax(v_floor.filed) AND (p.xid, p.seq) > (v_floor.at_xid, v_floor.at_seq)
+      ORDER BY p.xid, p.seq LIMIT p_limit;
+  ELSE
+    RETURN QUERY SELECT * FROM (
+      (SELECT p.* FROM unnest(v_open) AS o (xid) JOIN hf.post AS p ON p.xid = o.xid
+       WHERE (p.xid, p.seq) > (v_floor.at_xid, v_floor.at_seq) ORDER BY p.xid, p.seq LIMIT p_limit)
+      UNION ALL
+      (SELECT p.* FROM hf.post AS p
+       WHERE p.xid >= pg_snapshot_xmax(v_floor.filed) AND (p.xid, p.seq) > (v_floor.at_xid, v_floor.at_seq)
+       ORDER BY p.xid, p.seq LIMIT p_limit)
+    ) AS u ORDER BY u.xid, u.seq LIMIT p_limit;
+  END IF;
 END $$;
 
 -- Where a job is, in one look (it may be moving); NULL when it is nowhere.

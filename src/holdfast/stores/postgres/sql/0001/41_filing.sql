@@ -66,15 +66,13 @@ BEGIN
   END IF;
 END $$;
 
--- File up to `p_limit` posts; true when there may be more. A transaction may commit after younger ones, so everything
--- since the oldest that was still open at the last filing is looked at; older posts are never walked over again.
+-- File up to `p_limit` posts; true when there may be more. How far it got is noted once in a while: the few that are
+-- gone by then are cheap to walk over, and the note's own versions would not be.
 CREATE FUNCTION hf.file_posts_1(p_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  v_filed xid8 := (SELECT filed FROM hf.floor);
-  v_open xid8 := pg_snapshot_xmin(pg_current_snapshot());
-  v_posts hf.post[];
-  v_places tid[];
-  v_count integer;
+  v_pass pg_snapshot := coalesce((SELECT pass FROM hf.floor), pg_current_snapshot());
+  v_posts hf.post[] := ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p);
+  v_count integer := cardinality(v_posts);
   v_post hf.post;
   v_at bigint;
   v_ready boolean;
@@ -83,16 +81,15 @@ DECLARE
   v_key text;
   v_graph boolean;
 BEGIN
-  SELECT array_agg(p ORDER BY p.xid, p.seq), array_agg(p.place) INTO v_posts, v_places FROM (
-    SELECT post AS p, post.ctid AS place, post.xid, post.seq FROM hf.post WHERE post.xid >= v_filed
-    ORDER BY post.xid, post.seq LIMIT p_limit
-  ) AS p;
-  IF v_posts IS NULL THEN
+  IF v_count = 0 THEN
     RETURN false;
   END IF;
-  v_count := cardinality(v_posts);
-  DELETE FROM hf.post WHERE ctid = ANY (v_places);
-  UPDATE hf.floor SET filed = CASE WHEN v_count < p_limit THEN v_open ELSE (v_posts[v_count]).xid END;
+  DELETE FROM hf.post AS p USING unnest(v_posts) AS f WHERE p.xid = f.xid AND p.seq = f.seq;
+  IF v_count = p_limit THEN
+    UPDATE hf.floor SET pass = v_pass, at_xid = v_posts[v_count].xid, at_seq = v_posts[v_count].seq;
+  ELSIF v_count > 16 OR random() < 0.1 OR (SELECT pass IS NOT NULL FROM hf.floor) THEN
+    UPDATE hf.floor SET filed = v_pass, pass = NULL, at_xid = '0', at_seq = 0;
+  END IF;
 
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 4 LOOP
     PERFORM hf.define_policy_1(v_post.lane, v_post.body);

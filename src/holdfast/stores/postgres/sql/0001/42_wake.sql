@@ -139,7 +139,7 @@ END $$;
 CREATE FUNCTION hf.posted_since_1() RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
-  RETURN EXISTS (SELECT 1 FROM hf.post WHERE xid >= (SELECT filed FROM hf.floor));
+  RETURN EXISTS (SELECT 1 FROM hf.unfiled_1(1));
 END $$;
 
 -- Definitions by id, stored or only posted. Answer: arrays of ids and bodies; what is nowhere is left out.

@@ -251,18 +251,17 @@ CREATE FUNCTION hf.take_plain_1(
 DECLARE
   v_got record;
   p hf.popped;
-  v_short bigint[];
+  v_short bigint[]; -- lanes that gave less than they were asked for
+  v_few bigint[]; -- those, and lanes that were asked for little: one look spares another visit
   v_seen bytea[];
   v_empty bigint[];
   v_held bigint[];
 BEGIN
   p := hf.pop_1(p_lanes, p_counts, t.now);
   v_seen := p.ids;
-  v_short := ARRAY(
-    SELECT l.id FROM unnest(p_lanes, p_counts) AS l (id, n)
-    LEFT JOIN (SELECT u.lane, count(*) AS n FROM unnest(p.lanes) AS u (lane) GROUP BY u.lane) AS k ON k.lane = l.id
-    WHERE coalesce(k.n, 0) < l.n
-  );
+  SELECT array_agg(l.id) FILTER (WHERE coalesce(k.n, 0) < l.n), array_agg(l.id) FILTER (WHERE coalesce(k.n, 0) < l.n OR l.n < 4)
+  INTO v_short, v_few FROM unnest(p_lanes, p_counts) AS l (id, n)
+  LEFT JOIN (SELECT u.lane, count(*) AS n FROM unnest(p.lanes) AS u (lane) GROUP BY u.lane) AS k ON k.lane = l.id;
   IF p.odd THEN
     SELECT * INTO v_got FROM hf.sort_out_1(t, p);
     t := v_got.t;
@@ -280,17 +279,19 @@ BEGIN
     END IF;
     PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
   END IF;
-  IF v_short <> '{}' AND NOT t.disturbed THEN
-    v_empty := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2));
+  IF v_few IS NOT NULL AND NOT t.disturbed THEN
+    v_empty := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2));
     PERFORM hf.rest_all_1(v_empty);
+  END IF;
+  IF v_short IS NOT NULL AND NOT t.disturbed THEN
     t.skipped_lanes := t.skipped_lanes || v_short;
-    IF cardinality(v_empty) < cardinality(v_short) THEN
-      -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
-      v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE EXISTS (
-        SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (v_seen), false)
-      ));
+    -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
+    v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (v_empty) AND EXISTS (
+      SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (v_seen), false)
+    ));
+    IF v_held <> '{}' THEN
       UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_held) AND floor_ms > 0;
-      t.again := t.again OR v_held <> '{}';
+      t.again := true;
     END IF;
   END IF;
   ids := coalesce(p.ids, '{}');

@@ -65,7 +65,7 @@ END $$;
 -- The leases of what was taken: one for each token. The last of these is the last that was given.
 CREATE FUNCTION hf.lease_1(p_session text, p_tokens bigint[], p_hards bigint[], p_n integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE hf.floor SET token = p_tokens[cardinality(p_tokens)];
+  PERFORM setval('hf.tokens', p_tokens[cardinality(p_tokens)]);
   IF cardinality(p_tokens) = 1 THEN
     INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
     VALUES (p_tokens[1], p_session, CASE WHEN p_hards[1] >= 0 THEN p_now + p_hards[1] + 30000 END, p_n);
@@ -216,7 +216,7 @@ BEGIN
     v_more := hf.file_posts_1(256, now_ms) OR v_more;
   END IF;
 
-  v_last := (SELECT f.token FROM hf.floor AS f);
+  v_last := (SELECT k.last_value FROM hf.tokens AS k);
   SELECT * INTO v_got FROM hf.take_only_1(
     least(p_limit, 1024), p_least, p_queues, p_tasks, p_capabilities, v_last, now_ms
   );

@@ -85,7 +85,7 @@ BEGIN
   -- Jobs that became ready before their lane's floor, and were not filed yet.
   posted AS (
     SELECT DISTINCT ON (q.lane) q.lane, q.due_ms, q.id FROM (
-      SELECT p.lane, p.due_ms, p.id, p.kind, p.n FROM hf.post AS p WHERE p.xid >= (SELECT o.filed FROM hf.floor AS o)
+      SELECT p.lane, p.due_ms, p.id, p.kind, p.n FROM hf.unfiled_1(p_posts) AS p
       ORDER BY p.xid, p.seq LIMIT p_posts
     ) AS q WHERE q.kind = 0 AND q.n > 0 ORDER BY q.lane, q.due_ms, q.id
   ),
@@ -121,7 +121,7 @@ BEGIN
     SELECT front_1.due_ms, front_1.id
     UNION ALL
     SELECT q.due_ms, coalesce(q.id, '\x') FROM (
-      SELECT p.* FROM hf.post AS p WHERE p.xid >= (SELECT o.filed FROM hf.floor AS o) ORDER BY p.xid, p.seq LIMIT p_posts
+      SELECT p.* FROM hf.unfiled_1(p_posts) AS p
     ) AS q WHERE q.kind = 0 AND q.n > 0 AND q.lane = p_lane
   ) AS x ORDER BY x.due_ms, x.id LIMIT 1;
 END $$;
