@@ -15,6 +15,7 @@ from holdfast.core.errors import (
     JobDead,
     JobError,
     JobNotFound,
+    LeaseLost,
     NotSerialisable,
     PayloadTooLarge,
     QueueDraining,
@@ -36,7 +37,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State
 from holdfast.core.version import VERSION as __version__
-from holdfast.runtime.context import JobContext, LeaseLost, current_job
+from holdfast.runtime.context import JobContext, current_job
 from holdfast.runtime.settings import WorkReport
 
 __all__ = [

@@ -28,7 +28,7 @@ from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
 from holdfast.ops import Operator
 from holdfast.outbox import Outbox, parse_outbox, refuse_needless
 from holdfast.runtime.context import current
-from holdfast.runtime.settings import Middleware, Parts, Resource, WorkerSettings, WorkReport
+from holdfast.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
 from holdfast.runtime.worker import Worker
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
@@ -338,7 +338,7 @@ class Holdfast:
             hooks=parts.hooks,
             middleware=parts.middleware,
             classifiers=parts.classifiers,
-            app_ref=find_ref(self),
+            app_ref=None if (ref := find_ref(self)) is None else AppRef(ref, self.url, self.namespace),
         )
         return await worker.run(stop, until_empty)
 

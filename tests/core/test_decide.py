@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.decide import HOLD_CAP_MS, decide, unjudgeable, unwritable
+from holdfast.core.decide import HOLD_CAP_MS, NOT_COMMITTED, awaits_commit, decide, unjudgeable, unwritable
 from holdfast.core.duration import LONGEST_WAIT_MS
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed
 from holdfast.core.outcome import (
     CancelAsked,
     CancelledByRequest,
+    Completed,
     Crashed,
     DeadAsked,
     HandedBack,
@@ -73,6 +74,7 @@ def decided(claimed: Claimed, outcome: Outcome, **more: Any) -> Transition:
 DIRECT: list[tuple[Outcome, Transition]] = [
     (Returned(b"1"), Succeed(ID, TOKEN, b"1")),
     (Returned(), Succeed(ID, TOKEN, None)),
+    (Completed(), RetryAfter(ID, TOKEN, NOT_COMMITTED, 1_000)),
     (Raised(failure()), RetryAfter(ID, TOKEN, failure(), 1_000)),
     (Raised(failure("timeout")), RetryAfter(ID, TOKEN, failure("timeout"), 1_000)),
     (Raised(failure("cancelled")), RetryAfter(ID, TOKEN, failure("cancelled"), 1_000)),
@@ -103,7 +105,14 @@ def test_every_kind_of_outcome_is_in_the_table_or_has_tests_of_its_own() -> None
     assert {type(outcome) for outcome, _ in DIRECT} | {TimedOut, Limited} == set(get_args(Outcome))
 
 
-@pytest.mark.parametrize("outcome", [Raised(failure()), LaterAsked(7, failure()), TimedOut(hard=True, after_ms=9)])
+def test_only_a_completed_handler_that_returned_waits_for_its_commit() -> None:
+    assert [awaits_commit(decided(job(attempt), Completed())) for attempt in (1, 5)] == [True, True]
+    assert not any(awaits_commit(decided(job(), outcome)) for outcome, _ in DIRECT if outcome != Completed())
+
+
+@pytest.mark.parametrize(
+    "outcome", [Raised(failure()), Completed(), LaterAsked(7, failure()), TimedOut(hard=True, after_ms=9)]
+)
 def test_the_last_attempt_is_the_last(outcome: Outcome) -> None:
     assert isinstance(decided(job(4), outcome), RetryAfter)
     assert isinstance(decided(job(5), outcome), Bury)

@@ -11,6 +11,7 @@ from holdfast.core.limit import MAX_KEY_CHARS
 from holdfast.core.outcome import (
     CancelAsked,
     CancelledByRequest,
+    Completed,
     Crashed,
     DeadAsked,
     HandedBack,
@@ -30,6 +31,14 @@ HOLD_FIRST_MS: Final = 1_000  # a 429 that names no time: 1 s, doubled each time
 HOLD_CAP_MS: Final = 60_000
 HOLD_JITTER: Final = 0.1  # workers on one key must not come back in the same instant
 
+# What becomes of a job that was completed in a transaction which then was not committed: it did nothing.
+NOT_COMMITTED: Final = Failure(
+    "transient",
+    "holdfast.NotCommitted",
+    "complete() was called, and its transaction was not committed",
+    cause="not-committed",
+)
+
 
 def decide(
     job: Claimed,
@@ -48,6 +57,8 @@ def decide(
     match outcome:
         case Returned(result):
             return Succeed(job.id, job.token, result)
+        case Completed():
+            return _again(job, NOT_COMMITTED, rng, None, None)
         case Raised(failure, retry_after_ms, fatal):
             if fatal or failure.kind == "permanent":
                 return Bury(job.id, job.token, failure)
@@ -74,6 +85,11 @@ def decide(
             return Release(job.id, job.token, started)
         case Crashed(proven, reason):
             return Lose(job.id, job.token, proven, storable(reason))
+
+
+def awaits_commit(transition: Transition) -> bool:
+    """True for what is asked when a completed handler has returned: it takes effect only without the commit."""
+    return isinstance(transition, (RetryAfter, Bury)) and transition.failure == NOT_COMMITTED
 
 
 def unjudgeable(job: Claimed, trouble: BaseException) -> Bury:

@@ -131,7 +131,7 @@ class SchemaOutdated(StoreError):
 
 
 class JobError(HoldfastError):
-    """What asking for a job's result can answer instead of a value."""
+    """What asking about a job can answer instead of a value."""
 
     code = "job"
 
@@ -167,3 +167,9 @@ class ResultTimeout(JobError, TimeoutError):
     """The job did not finish within the time given; it goes on."""
 
     code = "result_timeout"
+
+
+class LeaseLost(JobError):
+    """This attempt no longer owns its job: another worker may be running it, so nothing it does will count."""
+
+    code = "lease_lost"

@@ -13,6 +13,13 @@ class Returned(Struct, frozen=True, tag=True):
     result: bytes | None = None
 
 
+class Completed(Struct, frozen=True, tag=True):
+    """The handler completed its job in a transaction of its own, and returned.
+
+    Only the store knows whether that was committed: a job whose success it finds noted has succeeded whatever is asked.
+    """
+
+
 class Raised(Struct, frozen=True, tag=True):
     """The handler raised. `fatal` buries whatever the kind; `retry_after_ms` is the least wait the other side named."""
 
@@ -86,6 +93,7 @@ class CancelledByRequest(Struct, frozen=True, tag=True):
 
 Outcome = (
     Returned
+    | Completed
     | Raised
     | TimedOut
     | LaterAsked

@@ -46,6 +46,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "wrong_context": REFUSED,
     "unique_held": CONFLICT,
     "stale_lease": CONFLICT,
+    "lease_lost": CONFLICT,
     "store": Meaning(1, 500),
     "store_unreachable": UNREACHABLE,
     "store_timeout": UNREACHABLE,

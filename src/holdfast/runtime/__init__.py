@@ -1,6 +1,7 @@
 """Makes work happen in time: workers, their parts, and the supervisor of their processes."""
 
-from holdfast.runtime.context import JobContext, LeaseLost, current_job, worker_loop
+from holdfast.core.errors import LeaseLost
+from holdfast.runtime.context import JobContext, current_job, worker_loop
 from holdfast.runtime.settings import App, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
 from holdfast.runtime.worker import Worker
 

@@ -41,9 +41,11 @@ class Attempt:
         "_desk",
         "_timer",
         "cause",
+        "completed",
         "host",
         "job",
         "loop",
+        "noted",
         "over",
         "reason",
         "replaced",
@@ -66,6 +68,8 @@ class Attempt:
         self.loop = loop
         self.cause: Cause | None = None
         self.reason = ""
+        self.completed = False  # in a transaction of the handler's own, with `noted` as the result
+        self.noted: bytes | None = None
         self.over = False  # settled, dropped or abandoned: nothing its handler does can matter any more
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
@@ -96,6 +100,10 @@ class Attempt:
             self.stopper(cause)
         elif self.task is not None:
             self.task.cancel()
+
+    def fence(self) -> None:
+        """No longer ours, as the handler itself has heard: it is not cancelled, so that it can roll back in peace."""
+        self.cause, self.reason = "lost", "the lease was lost"
 
     def suspend(self, task: asyncio.Task[Any] | None) -> None:
         """The handler waits for something: from here on it can run out of time or be cancelled."""

@@ -22,7 +22,7 @@ from holdfast.runtime.loading import load_app
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.pipe import Pipe
 from holdfast.runtime.resources import Resources
-from holdfast.runtime.settings import Parts
+from holdfast.runtime.settings import App, AppRef, Parts
 from holdfast.runtime.threads import Call, perform
 from holdfast.runtime.wire import (
     Broken,
@@ -39,6 +39,7 @@ from holdfast.runtime.wire import (
     read_frame,
     to_cell,
 )
+from holdfast.stores.base import Store
 
 
 class MainThread:
@@ -81,11 +82,17 @@ class MainThread:
 
 
 class PipeDesk:
-    """Sends a running job's notes to the worker, which holds the lease."""
+    """Sends a running job's notes to the worker, which holds the lease.
 
-    def __init__(self, send: Callable[[ToWorker], None], loop: asyncio.AbstractEventLoop) -> None:
+    A job's success goes another way: the transaction it is noted in is of this process.
+    """
+
+    def __init__(
+        self, send: Callable[[ToWorker], None], loop: asyncio.AbstractEventLoop, store: Callable[[], Store]
+    ) -> None:
         self._send = send
         self._loop = loop
+        self._store = store
         self._number = 0
         self._asked: dict[int, asyncio.Future[bool]] = {}
 
@@ -98,6 +105,9 @@ class PipeDesk:
         self._asked[self._number] = future
         self._send(Save(self._number, note))
         return await future
+
+    async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
+        return await self._store().settle_on(conn, job.id, job.token, result)
 
     def answer(self, saved: Saved) -> None:
         future = self._asked.pop(saved.number, None)
@@ -125,9 +135,10 @@ class Inside:
             return
         sys.path[:] = [*hello.path, *(entry for entry in sys.path if entry not in hello.path)]
         async with contextlib.AsyncExitStack() as stack:
-            desk = PipeDesk(send, asyncio.get_running_loop())
             try:
-                parts = load_app(hello.app_ref).parts()
+                app = _bound(hello.app)
+                desk = PipeDesk(send, asyncio.get_running_loop(), lambda: app.store)
+                parts = app.parts()
                 resources = await stack.enter_async_context(Resources(parts.hooks, parts.resources))
                 pipe = Pipe(parts, resources, self._main_thread, random.Random())
             except BaseException as error:
@@ -170,6 +181,14 @@ class Inside:
     async def _next(self, reader: asyncio.StreamReader) -> Hello | Run | Stop | Saved | None:
         body = await read_frame(reader)
         return None if body is None else to_cell.decode(body)
+
+
+def _bound(found: AppRef) -> App:
+    """The app, on the store that the worker uses: a flag of the command line may name another than the code."""
+    app = load_app(found.ref)
+    if found.url is not None:
+        app.rebind(found.url, namespace=found.namespace)
+    return app
 
 
 def main(descriptor: int) -> None:

@@ -28,7 +28,7 @@ from holdfast.runtime.orders import (
 )
 from holdfast.runtime.patience import Patience
 from holdfast.runtime.roster import Roster
-from holdfast.runtime.settings import App, WorkerCutOff
+from holdfast.runtime.settings import App, AppRef, WorkerCutOff
 from holdfast.runtime.wire import frame, read_frame
 from holdfast.runtime.worker import Worker
 
@@ -93,7 +93,7 @@ def _worker(app: App, begin: Begin, roster: Roster) -> Worker:
         hooks=parts.hooks,
         middleware=parts.middleware,
         classifiers=parts.classifiers,
-        app_ref=begin.app_ref,
+        app_ref=AppRef(begin.app_ref, app.url, app.namespace),
         session=begin.session,
         roster=roster,
     )

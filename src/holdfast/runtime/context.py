@@ -1,4 +1,4 @@
-"""What a running job knows and may say about itself: identity, cancellation, progress, log lines, checkpoint."""
+"""What a running job knows and may say about itself: identity, cancellation, progress, checkpoint, its own success."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import msgspec
 
 from holdfast.core.codec import encode_checkpoint
-from holdfast.core.errors import HoldfastError, WrongContext
+from holdfast.core.errors import LeaseLost, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note
 from holdfast.core.text import storable
+from holdfast.stores.callers import run_here
 
 if TYPE_CHECKING:
     from holdfast.runtime.attempt import Attempt
@@ -27,12 +28,6 @@ MAX_MESSAGE_CHARS: Final = 500
 current: Final[ContextVar[Attempt | None]] = ContextVar("holdfast_attempt", default=None)
 
 
-class LeaseLost(HoldfastError):
-    """This attempt no longer owns its job: another worker may be running it, so nothing it does will count."""
-
-    code = "lease_lost"
-
-
 class Desk(Protocol):
     """Where a running job's notes go: the store, or the pipe to the process that holds the lease."""
 
@@ -41,6 +36,9 @@ class Desk(Protocol):
 
     async def save(self, job: Claimed, note: Note) -> bool:
         """Write a note now; False when the lease is lost."""
+
+    async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
+        """Note the job's success in the transaction that `conn` is in; False when the lease is lost."""
 
 
 class JobContext:
@@ -121,8 +119,28 @@ class JobContext:
         body = encode_checkpoint(value)
         if not await self._desk.save(self._attempt.job, Note("checkpoint", "", body)):
             self._attempt.stop("lost", "the lease was lost")
-            raise LeaseLost(f"job {self.id} is no longer leased to this worker", fix="stop: someone else may run it")
+            raise self._lost("stop: someone else may run it")
         self._saved[:] = [msgspec.json.decode(body)]
+
+    async def complete(self, conn: Any, result: object = None) -> None:
+        """Succeed with `result` inside your own transaction: when it commits the job has succeeded, and not otherwise.
+
+        So what the handler writes in that transaction happens exactly once, whatever dies when. `conn` is what
+        `options(conn=...)` takes, and you commit it yourself; until then nothing has happened. Raises LeaseLost
+        when this attempt no longer counts: let it roll your transaction back.
+        """
+        attempt = self._attempt
+        body = None
+        if result is not None:
+            body = attempt.spec.signature.encode_result(result, attempt.job.policy.max_result_bytes)
+        if not await self._desk.complete(conn, attempt.job, body):
+            attempt.fence()
+            raise self._lost("roll back: someone else may run it")
+        attempt.completed, attempt.noted = True, body
+
+    def complete_sync(self, conn: Any, result: object = None) -> None:
+        """`complete` for a plain function; the connection is used in the function's own thread."""
+        run_here(self.complete(conn, result), conn, instead="await .complete()")
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Say how far the job is. Buffered; written with the next heartbeat."""
@@ -136,6 +154,9 @@ class JobContext:
         self._lines += 1
         body = msgspec.json.encode(storable(line, MAX_LINE_CHARS))
         self._desk.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
+
+    def _lost(self, fix: str) -> LeaseLost:
+        return LeaseLost(f"job {self.id} is no longer leased to this worker", fix=fix)
 
     def run(self, awaitable: Awaitable[T]) -> T:
         """Wait for an awaitable from a sync task: `current_job().run(current_job().save(state))`."""

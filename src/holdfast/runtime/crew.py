@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from holdfast.core.decide import awaits_commit
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
 from holdfast.runtime.attempt import Attempt
@@ -232,6 +233,9 @@ class Crew:
 def log_end(attempt: Attempt, transition: Transition) -> None:
     """One line per attempt: how it ended, how long it took and, when it failed, why."""
     about: dict[str, object] = {"duration_ms": attempt.elapsed_ms()}
+    if awaits_commit(transition):
+        job_log(logging.INFO, "job completed, if its transaction was committed", attempt.job, **about)
+        return
     failure = getattr(transition, "failure", None)
     why = getattr(transition, "reason", "") if failure is None else f"{failure.type}: {failure.message}"
     if why:

@@ -19,7 +19,7 @@ from holdfast.runtime.attempt import Attempt, Cause
 from holdfast.runtime.context import Desk
 from holdfast.runtime.log import job_log
 from holdfast.runtime.pipe import decided
-from holdfast.runtime.settings import WorkerFailed
+from holdfast.runtime.settings import AppRef, WorkerFailed
 from holdfast.runtime.wire import (
     Broken,
     Done,
@@ -57,7 +57,7 @@ class Cell:
         self.memory_bytes = 0
 
     @classmethod
-    async def spawn(cls, app_ref: str) -> Cell:
+    async def spawn(cls, app: AppRef) -> Cell:
         """Start a process and load the app in it."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -68,12 +68,12 @@ class Cell:
         reader, writer = await asyncio.open_connection(sock=ours)
         cell = cls(process, reader, writer)
         try:
-            cell.send(Hello(app_ref, [entry or "." for entry in sys.path]))
+            cell.send(Hello(app, [entry or "." for entry in sys.path]))
             async with asyncio.timeout(START_S):
                 answer = await cell._next()
         except TimeoutError as error:
             await cell.kill()
-            raise CellBroken(f"an isolated process did not load {app_ref!r} within {START_S:.0f} s") from error
+            raise CellBroken(f"an isolated process did not load {app.ref!r} within {START_S:.0f} s") from error
         except BaseException:
             await cell.kill()
             raise
@@ -81,7 +81,7 @@ class Cell:
             await cell.kill()
             why = answer.error if isinstance(answer, Broken) else "it ended while starting"
             raise CellBroken(
-                f"an isolated process could not load {app_ref!r}: {why}",
+                f"an isolated process could not load {app.ref!r}: {why}",
                 fix="import it by hand once; a script starts its work under if __name__ == '__main__'",
             )
         return cell
@@ -132,8 +132,8 @@ class Cell:
 class Isolation:
     """The cells of one worker. A suspect gets a fresh one to itself, so that a second death is surely its own."""
 
-    def __init__(self, app_ref: str | None, desk: Desk, rng: random.Random, max_memory_bytes: int | None) -> None:
-        self._app_ref = app_ref
+    def __init__(self, app: AppRef | None, desk: Desk, rng: random.Random, max_memory_bytes: int | None) -> None:
+        self._app = app
         self._desk = desk
         self._rng = rng
         self._max_memory_bytes = max_memory_bytes
@@ -141,13 +141,13 @@ class Isolation:
 
     async def run(self, attempt: Attempt) -> Transition | None:
         """The transition for this attempt; None when its outcome cannot matter any more."""
-        if self._app_ref is None:
+        if self._app is None:
             raise InvalidTask(
                 f"task {attempt.spec.name!r} runs in a process, and this worker's app cannot be found from there",
                 fix="keep the app in a module and name it: app_ref='module:attr'",
             )
         suspect = attempt.job.lost >= 2
-        cell = self._idle.pop() if self._idle and not suspect else await Cell.spawn(self._app_ref)
+        cell = self._idle.pop() if self._idle and not suspect else await Cell.spawn(self._app)
         attempt.stopper = lambda cause: self._stop(cell, cause, attempt.reason)
         if attempt.cause is not None:
             attempt.stopper(attempt.cause)

@@ -50,7 +50,7 @@ class Notebook:
 
 
 class StoreDesk:
-    """Writes a running job's notes to the store: progress and lines with the beat, checkpoints at once."""
+    """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
 
     def __init__(self, store: Store, notebook: Notebook) -> None:
         self._store = store
@@ -61,6 +61,9 @@ class StoreDesk:
 
     async def save(self, job: Claimed, note: Note) -> bool:
         return await self._store.save(job.id, job.token, note)
+
+    async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
+        return await self._store.settle_on(conn, job.id, job.token, result)
 
 
 class Keeper:

@@ -29,7 +29,7 @@ from holdfast.runtime.pipe import Pipe
 from holdfast.runtime.rack import Places, Rack
 from holdfast.runtime.resources import Resources
 from holdfast.runtime.roster import Roster
-from holdfast.runtime.settings import Ending, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
+from holdfast.runtime.settings import AppRef, Ending, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
 from holdfast.runtime.settler import Settler
 from holdfast.runtime.threads import Threads
 from holdfast.stores.base import Store
@@ -51,7 +51,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     rng: random.Random
     clock_s: Callable[[], float]
     info: Callable[[], bytes]
-    app_ref: str | None = None
+    app_ref: AppRef | None = None
     roster: Roster | None = None
     until_empty: bool = False
 

@@ -17,6 +17,7 @@ from holdfast.core.errors import NotSerialisable, PayloadTooLarge, UsageError
 from holdfast.core.failure import failure_of
 from holdfast.core.outcome import (
     CancelledByRequest,
+    Completed,
     HandedBack,
     Outcome,
     Raised,
@@ -81,7 +82,8 @@ class Pipe:
         try:
             body = self._body(attempt, recipe, context)
             value = await drive(body, attempt, context)
-            result = None if value is None else recipe.encode_result(value, job.policy.max_result_bytes)
+            plain = value is not None and not attempt.completed
+            result = recipe.encode_result(value, job.policy.max_result_bytes) if plain else None
         except (KeyboardInterrupt, GeneratorExit):
             raise  # these are the loop's: a handler's own come as Escaped
         except Escaped as error:
@@ -90,7 +92,7 @@ class Pipe:
             return self._failed(attempt, recipe, error)
         if attempt.over or attempt.cause == "lost":
             return None
-        return Succeed(job.id, job.token, result)
+        return self._completed(attempt, recipe, value) if attempt.completed else Succeed(job.id, job.token, result)
 
     def hard_timeout(self, attempt: Attempt) -> Transition:
         """The transition for an attempt that did not end when it was told to."""
@@ -151,6 +153,12 @@ class Pipe:
 
     # -- judge, decide
 
+    def _completed(self, attempt: Attempt, recipe: Recipe, value: object) -> Transition:
+        """The handler has said its result where it counts: what it returns besides is dropped, not in silence."""
+        if value is not None and not _is_noted(attempt, recipe, value):
+            job_log(logging.WARNING, "the job keeps the result given to complete()", attempt.job)
+        return decided(attempt, Completed(), self._rng)
+
     def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
         if attempt.over or attempt.cause == "lost":
             return None
@@ -158,6 +166,13 @@ class Pipe:
             return decided(attempt, judge(attempt, error, recipe.classifiers), self._rng, error)
         except _TROUBLE as trouble:
             return _given_up(attempt, trouble)
+
+
+def _is_noted(attempt: Attempt, recipe: Recipe, value: object) -> bool:
+    try:
+        return recipe.encode_result(value, attempt.job.policy.max_result_bytes) == attempt.noted
+    except UsageError:
+        return False
 
 
 # What other people's code may raise while it is asked about an error: a property, a __str__, a function of the task.

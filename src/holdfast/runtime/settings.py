@@ -69,6 +69,14 @@ class Parts(Struct, frozen=True, kw_only=True):
     classifiers: Sequence[Classifier] = ()
 
 
+class AppRef(Struct, frozen=True):
+    """Where another process finds the app (`module:attr` or `file.py:attr`), and which store it is bound to here."""
+
+    ref: str
+    url: str | None = None  # None: as the code says
+    namespace: str | None = None
+
+
 class App(Protocol):
     """What a child process needs of the app that `module:attr` names."""
 

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from holdfast.core.decide import unwritable
+from holdfast.core.decide import awaits_commit, unwritable
 from holdfast.core.errors import StoreError
 from holdfast.core.ids import id_text
+from holdfast.core.state import State
 from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Settled, Snooze, Succeed, Transition
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Part
@@ -146,12 +147,28 @@ class Settler(Part):
         for transition, settled in zip(batch, answers, strict=True):
             if settled.answer != "done":
                 self._refused(transition, settled.answer)
+            elif settled.state is State.succeeded and type(transition) is not Succeed:
+                self._had_succeeded(transition)
+
+    def _had_succeeded(self, transition: Transition) -> None:
+        """The handler's own transaction was committed: the job has succeeded, whatever was asked for it."""
+        self._uncount(transition)
+        self._report.succeeded += 1
+        level = logging.INFO if awaits_commit(transition) else logging.WARNING
+        worker_log(
+            level,
+            "job succeeded in its own transaction",
+            job_id=id_text(transition.id),
+            instead_of=type(transition).__name__,
+        )
+
+    def _uncount(self, transition: Transition) -> None:
+        name = _COUNTED[type(transition)]
+        setattr(self._report, name, getattr(self._report, name) - 1)
 
     def _refused(self, transition: Transition, answer: str) -> None:
-        report = self._report
-        name = _COUNTED[type(transition)]
-        setattr(report, name, getattr(report, name) - 1)
-        report.stale += 1
+        self._uncount(transition)
+        self._report.stale += 1
         worker_log(
             logging.WARNING,
             "settlement refused",

@@ -11,14 +11,15 @@ from msgspec import Struct
 from holdfast.core.lease import Claimed, Note
 from holdfast.core.transition import Transition
 from holdfast.runtime.attempt import Cause
+from holdfast.runtime.settings import AppRef
 
 _HEAD: Final = 4  # bytes of length before each message
 
 
 class Hello(Struct, frozen=True, tag=True):
-    """worker → cell: which app to load, and from where."""
+    """worker → cell: which app to load, from where, and which store it is bound to."""
 
-    app_ref: str
+    app: AppRef
     path: list[str]
 
 

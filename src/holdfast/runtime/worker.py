@@ -19,7 +19,7 @@ from holdfast.runtime.life import Life, Plan
 from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.roster import Roster
 from holdfast.runtime.session import session_name
-from holdfast.runtime.settings import Middleware, Parts, Resource, WorkerFailed, WorkerSettings, WorkReport
+from holdfast.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerFailed, WorkerSettings, WorkReport
 from holdfast.stores.base import Store
 
 
@@ -39,7 +39,7 @@ class Worker:
         hooks: Sequence[Resource] = (),
         middleware: Sequence[Middleware] = (),
         classifiers: Sequence[Classifier] = (),
-        app_ref: str | None = None,
+        app_ref: AppRef | str | None = None,
         session: str | None = None,
         roster: Roster | None = None,
         rng: random.Random | None = None,
@@ -52,7 +52,7 @@ class Worker:
         self._parts = Parts(
             tasks=dict(tasks), resources=resources, hooks=hooks, middleware=middleware, classifiers=classifiers
         )
-        self._app_ref = app_ref
+        self._app_ref = AppRef(app_ref) if isinstance(app_ref, str) else app_ref
         self._roster = roster
         self._rng = rng or random.Random()
         self._clock_s = clock_s
