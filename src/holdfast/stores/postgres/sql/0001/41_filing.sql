@@ -66,11 +66,26 @@ BEGIN
   END IF;
 END $$;
 
+-- What is visible now, with this very transaction as one that is still open: a snapshot leaves itself out, and what is
+-- posted further on here is for the next claims to file.
+CREATE FUNCTION hf.snapshot_1() RETURNS pg_snapshot LANGUAGE plpgsql AS $$
+DECLARE
+  v_now pg_snapshot := pg_current_snapshot();
+BEGIN
+  IF pg_current_xact_id() >= pg_snapshot_xmax(v_now) THEN
+    RETURN v_now;
+  END IF;
+  RETURN (
+    SELECT pg_snapshot_xmin(v_now) || ':' || pg_snapshot_xmax(v_now) || ':' || string_agg(o.xid::text, ',' ORDER BY o.xid)
+    FROM (SELECT pg_snapshot_xip(v_now) UNION SELECT pg_current_xact_id()) AS o (xid)
+  )::pg_snapshot;
+END $$;
+
 -- File up to `p_limit` posts; true when there may be more. How far it got is noted once in a while: the few that are
 -- gone by then are cheap to walk over, and the note's own versions would not be.
 CREATE FUNCTION hf.file_posts_1(p_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  v_pass pg_snapshot := coalesce((SELECT pass FROM hf.floor), pg_current_snapshot());
+  v_pass pg_snapshot := coalesce((SELECT pass FROM hf.floor), hf.snapshot_1());
   v_posts hf.post[] := ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p);
   v_count integer := cardinality(v_posts);
   v_post hf.post;
