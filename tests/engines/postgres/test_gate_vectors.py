@@ -206,7 +206,7 @@ GATES = st.builds(
     paused=st.sampled_from([None, None, None, PAUSE]),
     draining=st.booleans(),
     used=st.integers(0, 6),
-    full_at_us=st.just(0) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000),
+    full_at_us=st.sampled_from([0, T0 * 1000]) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000),
     held_until_ms=INSTANTS,
     failed_at_ms=st.lists(st.integers(T0 - 3_000, T0), max_size=4).map(lambda at: tuple(sorted(at))),
     calls=st.just((0, 0, 0, 0))
@@ -250,6 +250,13 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
         elif story.jobs:
             job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
             story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans())))
+    story.check(schema)
+
+
+@pytest.mark.parametrize("beside_us", [-1, 0, 1])
+def test_a_bucket_is_full_at_its_very_instant(schema: Schema, beside_us: int) -> None:
+    story = Story(Gate(GateRule("limit:k", interval_us=100_000, burst=3), full_at_us=T0 * 1000 + beside_us))
+    story.ask(T0, (1, 1, 1, 1))
     story.check(schema)
 
 
