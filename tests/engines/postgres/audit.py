@@ -81,9 +81,10 @@ FAULTS: Final = {
           CROSS JOIN LATERAL unnest(l.class_gates[4:] || l.lane_gates) AS u (gate)
         ) AS k ON k.gate = g.gate AND k.id = g.lane WHERE g.gate IS NULL OR k.gate IS NULL""",
     # -- the floor
-    "a post is older than all that is to be filed": (
-        "SELECT p.xid, p.seq, p.kind FROM hf.post AS p WHERE p.xid < (SELECT filed FROM hf.floor)"
-    ),
+    "a post counts as filed": """
+        SELECT p.xid, p.seq, p.kind FROM hf.post AS p CROSS JOIN hf.floor AS f
+        WHERE pg_visible_in_snapshot(p.xid, f.filed)
+          OR f.pass IS NOT NULL AND pg_visible_in_snapshot(p.xid, f.pass) AND (p.xid, p.seq) <= (f.at_xid, f.at_seq)""",
     "a lane has ready jobs and is idle": """
         SELECT DISTINCT r.lane, l.state FROM ready AS r LEFT JOIN hf.lane_now AS l ON l.id = r.lane
         WHERE coalesce(l.state, 0) = 0
@@ -123,8 +124,8 @@ FAULTS: Final = {
         FULL JOIN (SELECT token, count(*) AS n FROM hf.running GROUP BY token) AS r ON r.token = l.token
         WHERE l.left_n IS DISTINCT FROM r.n""",
     "a lease is of nobody": "SELECT token, session FROM hf.lease WHERE session NOT IN (SELECT id FROM hf.session)",
-    "a token was given that the floor has not seen": (
-        "SELECT token FROM hf.lease WHERE token > (SELECT token FROM hf.floor)"
+    "a token was given that may be given again": (
+        "SELECT token FROM hf.lease WHERE token > (SELECT last_value FROM hf.tokens)"
     ),
     "a session that is gone sleeps": "SELECT session FROM hf.sleeper EXCEPT SELECT id FROM hf.session",
     "a success is noted under no lease": """

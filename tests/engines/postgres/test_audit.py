@@ -57,7 +57,8 @@ LANE = "(SELECT lane FROM hf.wait WHERE state = 2 ORDER BY id LIMIT 1)"
 
 DAMAGE = {
     "a job is in more than one place": (
-        f"INSERT INTO hf.done SELECT id, lane, 1, due_ms, 1, NULL, 1, 0, 0, 1, 4, priority, flags FROM hf.wait WHERE id = {LONE}"
+        "INSERT INTO hf.done SELECT id, lane, 1, due_ms, 1, NULL, 1, 0, 0, 1, 4, priority, flags "
+        f"FROM hf.wait WHERE id = {LONE}"
     ),
     "a job is nowhere": f"DELETE FROM hf.wait WHERE id = {LONE}",
     "a place is of no job": f"DELETE FROM hf.job WHERE id = {LONE}",
@@ -71,9 +72,11 @@ DAMAGE = {
     "a lane is half stored": f"UPDATE hf.lane_now SET member = member + 1 WHERE id = {LANE}",
     "a job waits at another priority than its lane": f"UPDATE hf.wait SET priority = 9 WHERE id = {LONE}",
     "the gates of a lane are not those it names": "DELETE FROM hf.lane_gate",
-    "a post is older than all that is to be filed": "INSERT INTO hf.post (xid, kind) VALUES ('3', 0)",
+    "a post counts as filed": (
+        "INSERT INTO hf.post (xid, kind) VALUES ('1', 0); UPDATE hf.floor SET filed = pg_current_snapshot()"
+    ),
     "a lane has ready jobs and is idle": f"UPDATE hf.lane_now SET state = 0, gate = NULL WHERE id = {LANE}",
-    "a ready job lies before its lane's floor": f"UPDATE hf.lane_now SET floor_ms = floor_ms + 9000000000000 WHERE id = {LANE}",
+    "a ready job lies before its lane's floor": f"UPDATE hf.lane_now SET floor_ms = 9000000000000 WHERE id = {LANE}",
     "a lane waits at a gate that is not there": "DELETE FROM hf.gate WHERE key = 'limit:k1'",
     "a lane waits at a gate that will not call it": (
         "UPDATE hf.gate SET used = 0, concurrency = NULL, held_until_ms = 9000000000000 WHERE key = 'limit:k1'"
@@ -87,7 +90,7 @@ DAMAGE = {
     "a turn that has no end": "UPDATE hf.turn SET left_n = 0",
     "a lease does not count what it holds": "UPDATE hf.lease SET left_n = left_n + 1",
     "a lease is of nobody": "DELETE FROM hf.session",
-    "a token was given that the floor has not seen": "UPDATE hf.floor SET token = 1",
+    "a token was given that may be given again": "UPDATE hf.lease SET token = token * 2",
     "a session that is gone sleeps": "INSERT INTO hf.sleeper VALUES ('nobody', NULL, 1, NULL, NULL, '{}', NULL)",
     "a success is noted under no lease": f"INSERT INTO hf.settled VALUES ({HELD}, 1, 1, NULL)",
     "a gate does not count its slots": "UPDATE hf.gate SET used = used + 1 WHERE key = 'limit:k1'",
