@@ -6,16 +6,56 @@ import click
 
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import command
-from holdfast.stores.open import redacted
+from holdfast.core.errors import UsageError
+from holdfast.stores.base import Migrates, Plan
+from holdfast.stores.open import open_store, redacted
 
 
-async def migrate_body(terminal: Terminal) -> None:
-    """Create the store, or bring an old one up to date. Safe to repeat."""
+@command("migrate")
+@click.option("--plan", is_flag=True, help="Say what would be done, and change nothing (PostgreSQL).")
+@click.option("--sql", is_flag=True, help="Print the SQL instead, to be run by hand (PostgreSQL).")
+async def migrate(terminal: Terminal, plan: bool, sql: bool) -> None:
+    """Create the store, or bring an old one up to date. Safe to repeat, and while workers run."""
     url = redacted(terminal.config.url.value)
-    async with terminal.store(create=True) as store:
-        name = store.features.name
+    store = open_store(terminal.openable(create=True), terminal.config.namespace.value)
+    name = store.features.name
+    try:
+        if not isinstance(store, Migrates):
+            if plan or sql:
+                raise UsageError(f"{url} ({name}) is upgraded by whoever opens it", fix="leave --plan and --sql away")
+            await store.open()
+            _migrated(terminal, url, name, ())
+        elif sql:
+            print((await store.plan()).script, end="")
+        elif plan:
+            _planned(terminal, url, name, await store.plan())
+        else:
+            before = await store.plan()
+            done = await store.migrate(terminal.say)
+            if before.steps and not done:
+                terminal.say("somebody else has done it meanwhile")
+            await store.open()
+            _migrated(terminal, url, name, done)
+    finally:
+        await store.close()
+
+
+def _planned(terminal: Terminal, url: str, name: str, plan: Plan) -> None:
     if terminal.machine:
-        terminal.answer({"url": url, "engine": name, "state": "up to date"})
+        state = "outdated" if plan.steps else "up to date"
+        shape = {"url": url, "engine": name, "state": state, "at": plan.at, "needs": plan.needs}
+        terminal.answer({**shape, "pending": plan.steps})
+    elif plan.steps:
+        there = f"is at migration {plan.at}" if plan.at else "holds nothing yet"
+        terminal.text(f"{url} ({name}) {there}; this release needs {plan.needs}")
+        terminal.text(f"migrate would apply: {', '.join(plan.steps)} (--sql prints what they do)")
+    else:
+        terminal.text(f"{url} ({name}) is up to date")
+
+
+def _migrated(terminal: Terminal, url: str, name: str, done: tuple[str, ...]) -> None:
+    if terminal.machine:
+        terminal.answer({"url": url, "engine": name, "state": "up to date", "applied": done})
     else:
         terminal.text(f"{url} ({name}) is up to date")
 
@@ -56,5 +96,4 @@ def completion(shell: str) -> None:
     print(kind(holdfast, {}, "holdfast", "_HOLDFAST_COMPLETE").source())
 
 
-migrate = command("migrate")(migrate_body)
 config = command("config")(config_body)

@@ -48,7 +48,7 @@ class Terminal:
     @asynccontextmanager
     async def store(self, *, create: bool = False) -> AsyncIterator[Store]:
         """The store of this command; only commands that may begin one create a missing file."""
-        url = self._openable(create=create)
+        url = self.openable(create=create)
         store = open_store(url, self.config.namespace.value)
         try:
             await store.open()
@@ -56,7 +56,7 @@ class Terminal:
         finally:
             await store.close()
 
-    def _openable(self, *, create: bool) -> str:
+    def openable(self, *, create: bool) -> str:
         """The store's URL, unless opening it would answer from a place where nothing is."""
         url = self.config.url
         parsed = parse_url(url.value)

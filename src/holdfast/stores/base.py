@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -53,6 +53,26 @@ class RetryRequest(Struct, frozen=True):
     args: bytes | None = None  # edited arguments, for every id named
     actor: str = ""
     reason: str = ""
+
+
+class Plan(Struct, frozen=True):
+    """What an upgrade would do to a stored layout."""
+
+    at: int  # the layout that is there; 0 = none
+    needs: int  # the one that this release is written for
+    steps: tuple[str, ...] = ()  # what would be done, in order; empty = nothing is to be done
+    script: str = ""  # the same, to be run by hand
+
+
+@runtime_checkable
+class Migrates(Protocol):
+    """An engine whose layout is upgraded when a person says so, and not by the first process that opens it."""
+
+    async def plan(self) -> Plan:
+        """What `migrate` would do now. Changes nothing."""
+
+    async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
+        """Bring the layout up to date; what was done. Of several who try at once one does it, the others nothing."""
 
 
 def check_size(jobs: Sequence[Job]) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from holdfast.core.errors import SchemaOutdated, StoreError, StoreUnreachable
+from holdfast.stores.base import Plan
 from holdfast.stores.postgres import trouble
 from holdfast.stores.postgres.line import Line, Lost, Refusal, Row, Silent, open_line
 from holdfast.stores.postgres.pool import pause
@@ -146,23 +147,30 @@ async def look(route: Route) -> Layout:
     return Layout(schema, tuple(Applied(*row) for row in await route.rows(_DONE, verb="open")))
 
 
-def script(layout: Layout, schema: str) -> str:
-    """The SQL that `apply` would run, to be run by hand."""
+def plan(layout: Layout, schema: str) -> Plan:
+    """What `apply` would do."""
+    steps = [each.name for each in layout.pending]
+    return Plan(layout.number, newest(), tuple(steps), _script(layout, schema))
+
+
+def _script(layout: Layout, schema: str) -> str:
+    """The SQL that `apply` would run, to be run by hand: psql -v ON_ERROR_STOP=1 -f FILE."""
     parts = []
     for each in layout.pending:
-        parts += [f"-- Migration {each.name}\nBEGIN;\n{_lock(schema, 'pg_advisory_xact_lock')};\n"]
-        if each.number == 1:
-            parts += [f'CREATE SCHEMA IF NOT EXISTS "{schema}";', in_schema(_RECORD, schema)]
-        parts += [f"-- {name}\n{in_schema(text, schema)}" for name, text in each.files]
-        parts += [f"{_note(each, schema)};\nCOMMIT;\n"]
+        parts += [f"-- Migration {each.name}", "BEGIN;", f"{_lock(schema, 'pg_advisory_xact_lock')};"]
+        if not layout.applied and each is layout.pending[0]:
+            parts += [] if layout.exists else [f'CREATE SCHEMA IF NOT EXISTS "{schema}";']
+            parts += [in_schema(_RECORD, schema)]
+        parts += [f"-- {each.name}/{name}\n{in_schema(text, schema)}" for name, text in each.files]
+        parts += [f"{_note(each, schema)};", "COMMIT;", ""]
     return "\n".join(parts)
 
 
-async def apply(url: PostgresUrl, schema: str, progress: Progress | None = None) -> list[int]:
+async def apply(url: PostgresUrl, schema: str, progress: Progress | None = None) -> list[str]:
     """Apply what is missing; which migrations that were. None, when somebody else was faster."""
     loop = asyncio.get_running_loop()
     give_up_at = loop.time() + PATIENCE_S
-    done: list[int] = []
+    done: list[str] = []
     failures = 0
     while True:
         try:
@@ -191,7 +199,7 @@ class _Busy(Exception):
     """Somebody else is migrating this schema."""
 
 
-async def _apply_all(line: Line, schema: str, done: list[int], progress: Progress) -> None:
+async def _apply_all(line: Line, schema: str, done: list[str], progress: Progress) -> None:
     for each in migrations():
         await _run(line, "BEGIN")
         ((locked,),) = await _run(line, _lock(schema, "pg_try_advisory_xact_lock"))
@@ -212,7 +220,7 @@ async def _apply_all(line: Line, schema: str, done: list[int], progress: Progres
             await _run_file(line, f"{each.name}/{name}", in_schema(text, schema))
         await _run(line, _note(each, schema))
         await _run(line, "COMMIT")
-        done.append(each.number)
+        done.append(each.name)
         progress(f"migration {each.name} is done")
 
 

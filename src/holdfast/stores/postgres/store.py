@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from holdfast.core.errors import ResultTimeout
@@ -28,7 +28,7 @@ from holdfast.core.view import (
     Retention,
     Standing,
 )
-from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
+from holdfast.stores.base import CancelAnswer, Features, Plan, RetryAnswer, RetryRequest
 from holdfast.stores.loops import PerLoop
 from holdfast.stores.postgres import (
     check,
@@ -102,6 +102,12 @@ class PostgresStore:
     async def close(self) -> None:
         await self._ears.close()
         await self._routes.close()
+
+    async def plan(self) -> Plan:
+        return migrate.plan(await migrate.look(self._routes.here()), self.schema)
+
+    async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
+        return tuple(await migrate.apply(self.url, self.schema, progress))
 
     # -- producers
 
