@@ -1,0 +1,351 @@
+"""A schema is made once, upgraded when somebody says so, by one of many, and never half."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from holdfast.cli import main
+from holdfast.core.errors import SchemaOutdated, StoreError, StoreUnreachable
+from holdfast.stores.base import Migrates
+from holdfast.stores.open import open_store, redacted
+from holdfast.stores.postgres import check, migrate
+from holdfast.stores.postgres.route import Route
+from holdfast.stores.postgres.url import parse_postgres
+from tests.servers.installations import PostgresFlavour, programs
+from tests.servers.postgres import PostgresServer, fresh_database, shared
+
+FLAVOURS: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-18")
+SERVER: PostgresFlavour = "postgres-15"
+
+_names = count(1)
+
+
+@pytest.fixture
+def schema() -> Iterator[str]:
+    """The name of a schema that is not there."""
+    name = f"migrating-{next(_names)}.x"
+    yield name
+    shared(SERVER).ask(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
+
+
+class Steps:
+    """Migrations of a test's own, in files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, number: int, *texts: str) -> None:
+        folder = self.folder / f"{number:04}"
+        folder.mkdir()
+        for place, text in enumerate(texts):
+            (folder / f"{place}0_part.sql").write_text(text)
+        migrate.migrations.cache_clear()
+
+    def edit(self, number: int, text: str) -> None:
+        (self.folder / f"{number:04}/00_part.sql").write_text(text)
+        migrate.migrations.cache_clear()
+
+    def drop(self, number: int) -> None:
+        """As if the release were older."""
+        for file in (self.folder / f"{number:04}").iterdir():
+            file.unlink()
+        (self.folder / f"{number:04}").rmdir()
+        migrate.migrations.cache_clear()
+
+
+@pytest.fixture
+def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    monkeypatch.setattr(migrate, "FOLDER", tmp_path)
+    steps = Steps(tmp_path)
+    steps.add(1, "CREATE TABLE hf.one (n integer);\nINSERT INTO hf.one VALUES (1);", "CREATE INDEX ON hf.one (n);")
+    yield steps
+    migrate.migrations.cache_clear()
+
+
+def ask(sql: str, *values: object) -> list[tuple[Any, ...]]:
+    return shared(SERVER).ask(sql, *values)
+
+
+def route_to(schema: str, server: PostgresServer | None = None, options: str = "") -> Route:
+    return Route(parse_postgres(f"{(server or shared(SERVER)).url}?{options}"), schema)
+
+
+async def ready(schema: str) -> None:
+    route = route_to(schema)
+    try:
+        await migrate.ready(route)
+    finally:
+        route.drop()
+
+
+async def apply(schema: str, options: str = "") -> list[str]:
+    return await migrate.apply(parse_postgres(f"{shared(SERVER).url}?{options}"), schema)
+
+
+async def layout_of(schema: str) -> migrate.Layout:
+    route = route_to(schema)
+    try:
+        return await migrate.look(route)
+    finally:
+        route.drop()
+
+
+# -- a fresh one
+
+
+async def test_a_fresh_schema_is_made_by_whoever_opens_it(steps: Steps, schema: str) -> None:
+    await ready(schema)
+    await ready(schema)
+    assert ask(f'SELECT n FROM "{schema}".one') == [(1,)]
+    layout = await layout_of(schema)
+    assert (layout.number, layout.min_client, layout.pending, layout.edited) == (1, 1, (), ())
+
+
+async def test_many_who_open_a_fresh_schema_at_once_all_succeed(steps: Steps, schema: str) -> None:
+    await asyncio.gather(*(ready(schema) for _ in range(12)))
+    assert ask(f'SELECT n FROM "{schema}".one') == [(1,)]
+
+
+async def test_an_empty_schema_that_somebody_made_for_us_is_filled(steps: Steps, schema: str) -> None:
+    """A role that may not create schemas is given one."""
+    role = f"guest{next(_names)}"
+    ask(f"CREATE ROLE {role} LOGIN")
+    ask(f'CREATE SCHEMA "{schema}" AUTHORIZATION {role}')
+    port = shared(SERVER).port
+    url = parse_postgres(f"postgresql://{role}@127.0.0.1:{port}/postgres")
+    assert await migrate.apply(url, schema) == ["0001"]
+    assert ask(f'SELECT n FROM "{schema}".one') == [(1,)]
+    ask(f'DROP SCHEMA "{schema}" CASCADE')
+    with pytest.raises(StoreError, match="permission denied for database") as caught:
+        await migrate.apply(url, schema)
+    assert caught.value.fix
+    ask(f"DROP ROLE {role}")
+
+
+async def test_a_fault_in_a_file_is_named_with_its_line_and_nothing_is_changed(steps: Steps, schema: str) -> None:
+    steps.add(2, "CREATE TABLE hf.two (n integer);", "-- first\n\nCREATE TABLE hf.three (\n  n integr\n);")
+    with pytest.raises(StoreError, match=r"0002/10_part\.sql:4 failed, and nothing was changed") as caught:
+        await ready(schema)
+    assert "integr" in caught.value.message
+    assert [number for (number,) in ask(f'SELECT number FROM "{schema}".migration')] == [1]
+    assert ask("SELECT to_regclass(%s)", f'"{schema}".two') == [(None,)]
+
+
+async def test_a_fault_in_a_function_is_named_with_its_line(steps: Steps, schema: str) -> None:
+    body = "CREATE FUNCTION hf.f() RETURNS void LANGUAGE plpgsql AS $$\nBEGIN\n  PERFORM 1;\n  IF x THEN\nEND $$;"
+    steps.edit(1, body)
+    with pytest.raises(StoreError, match=r"0001/00_part\.sql:5 failed"):
+        await ready(schema)
+
+
+# -- an old one, and one that is newer than we are
+
+
+async def test_an_old_schema_is_left_to_a_person(steps: Steps, schema: str) -> None:
+    await ready(schema)
+    steps.add(2, "CREATE TABLE hf.two (n integer);")
+    with pytest.raises(SchemaOutdated, match=r"is at migration 1, and this release needs 2") as caught:
+        await ready(schema)
+    assert "holdfast migrate" in caught.value.fix
+    assert await apply(schema) == ["0002"]
+    assert await apply(schema) == []
+    await ready(schema)
+
+
+async def test_a_release_works_on_the_schema_of_a_later_one_that_says_so(steps: Steps, schema: str) -> None:
+    await ready(schema)
+    steps.add(2, "-- Min client: 1\nCREATE TABLE hf.two (n integer);")
+    steps.add(3, "-- Promise: drops what release 1 needs.\n-- Min client: 2\nDROP TABLE hf.one;")
+    assert await apply(schema) == ["0002", "0003"]
+    steps.drop(3)
+    await ready(schema)
+    steps.drop(2)
+    with pytest.raises(SchemaOutdated, match="releases that know less than 2 cannot work on it; this one knows 1") as c:
+        await ready(schema)
+    assert c.value.fix == "upgrade holdfast"
+
+
+async def test_a_file_that_was_changed_since_is_a_finding_and_no_failure(steps: Steps, schema: str) -> None:
+    await ready(schema)
+    steps.edit(1, "CREATE TABLE hf.one (n integer, m integer);")
+    await ready(schema)
+    layout = await layout_of(schema)
+    assert layout.edited == (1,)
+    assert [finding.level for finding in check._layout(layout)] == ["ok", "warning"]
+
+
+# -- many at once, and others who work meanwhile
+
+
+async def test_of_many_who_migrate_at_once_one_does_each_step(steps: Steps, schema: str) -> None:
+    await ready(schema)
+    for number in range(2, 8):
+        steps.add(number, f"CREATE TABLE hf.t{number} (n integer); SELECT pg_sleep(0.02);")
+    done = await asyncio.gather(*(apply(schema) for _ in range(6)))
+    assert sorted(name for names in done for name in names) == [f"{number:04}" for number in range(2, 8)]
+
+
+async def test_a_migration_does_not_wait_behind_a_long_transaction_with_everybody_behind_it(
+    steps: Steps, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_MS", 100)
+    await ready(schema)
+    steps.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
+    with closing(psycopg.connect(shared(SERVER).url)) as long:
+        long.execute(f'SELECT * FROM "{schema}".one'.encode())
+        migrating = asyncio.create_task(apply(schema))
+        worst = 0.0
+        for _ in range(20):
+            start = time.monotonic()
+            await asyncio.to_thread(ask, f'SELECT n FROM "{schema}".one')
+            worst = max(worst, time.monotonic() - start)
+            await asyncio.sleep(0.02)
+        assert not migrating.done()
+        assert worst < 2, "readers wait for as long as the attempt does, and no longer"
+        long.rollback()
+        assert await migrating == ["0002"]
+
+
+async def test_what_cannot_be_had_in_time_is_given_up_with_a_reason(
+    steps: Steps, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_MS", 50)
+    monkeypatch.setattr(migrate, "PATIENCE_S", 0.5)
+    await ready(schema)
+    steps.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
+    with closing(psycopg.connect(shared(SERVER).url)) as other:
+        other.execute(f'LOCK TABLE "{schema}".one'.encode())
+        with pytest.raises(StoreUnreachable, match="lock timeout") as caught:
+            await apply(schema)
+        assert "pg_stat_activity" in caught.value.fix
+        other.rollback()
+        other.execute(migrate._lock(schema, "pg_advisory_xact_lock").encode())
+        with pytest.raises(StoreUnreachable, match="somebody else is migrating this schema"):
+            await apply(schema)
+    monkeypatch.setattr(migrate, "PATIENCE_S", 0.2)
+    with pytest.raises(StoreUnreachable, match="could not be reached within"):
+        await migrate.apply(parse_postgres("postgresql://u@127.0.0.1:1/x?timeout=0.3"), schema)
+
+
+# -- what this release ships
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_the_migrations_of_this_release_apply_and_what_is_printed_does_the_same(flavour: PostgresFlavour) -> None:
+    server = shared(flavour)
+    name = f"printed-{next(_names)}"
+    by_hand, by_us = f"{name}.hand", f"{name}.us"
+    script = migrate.plan(migrate.Layout(False), by_hand).script
+    psql = [str(programs(flavour) / "psql"), server.url, "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+    answer = subprocess.run(psql, input=script, text=True, capture_output=True, check=False, timeout=60)
+    assert (answer.returncode, answer.stderr) == (0, "")
+    asyncio.run(migrate.apply(parse_postgres(server.url), by_us))
+    assert catalog(server, by_us) == catalog(server, by_hand)
+    for each in (by_hand, by_us):
+        server.ask(f'DROP SCHEMA "{each}" CASCADE')
+
+
+CATALOG = """
+SELECT 'column', c.relname, concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
+  pg_get_expr(d.adbin, d.adrelid))
+FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid
+LEFT JOIN pg_attrdef AS d ON d.adrelid = c.oid AND d.adnum = a.attnum
+WHERE c.relnamespace = %(schema)s::regnamespace AND a.attnum > 0
+UNION ALL SELECT 'relation', relname, concat_ws(' ', relkind, reloptions) FROM pg_class
+WHERE relnamespace = %(schema)s::regnamespace
+UNION ALL SELECT 'index', tablename, indexdef FROM pg_indexes WHERE schemaname = %(name)s
+UNION ALL SELECT 'constraint', conname, pg_get_constraintdef(oid) FROM pg_constraint
+WHERE connamespace = %(schema)s::regnamespace
+UNION ALL SELECT 'function', proname, CASE prokind WHEN 'f' THEN pg_get_functiondef(oid) ELSE prokind::text END
+FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace
+UNION ALL SELECT 'type', typname, typtype::text FROM pg_type WHERE typnamespace = %(schema)s::regnamespace
+UNION ALL SELECT 'migration', checksum, min_client::text FROM "SCHEMA".migration
+"""
+
+
+def catalog(server: PostgresServer, schema: str) -> set[tuple[str, str, str]]:
+    """All that a schema holds, in words that do not name it."""
+    with closing(psycopg.connect(server.url)) as line:
+        values = {"schema": f'"{schema}"', "name": schema}
+        rows = line.execute(CATALOG.replace("SCHEMA", schema).encode(), values).fetchall()
+    assert len(rows) > 100
+    return {(str(kind), str(name), str(text).replace(schema, "SCHEMA")) for kind, name, text in rows}
+
+
+async def test_this_release_ships_its_migrations_in_order() -> None:
+    numbers = [each.number for each in migrate.migrations()]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert all(each.files and 1 <= each.min_client <= each.number for each in migrate.migrations())
+
+
+# -- the command
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    capsys.readouterr()
+    assert main(["migrate", *words]) == code
+    out, err = capsys.readouterr()
+    return out if code == 0 else err
+
+
+def test_the_command_plans_prints_applies_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    url = fresh_database(shared(SERVER))
+    newest = migrate.newest()
+    planned = msgspec.json.decode(run(capsys, "--url", url, "--plan", "--json"))
+    assert planned == {
+        "url": redacted(url),
+        "engine": "postgres",
+        "state": "outdated",
+        "at": 0,
+        "needs": newest,
+        "pending": [each.name for each in migrate.migrations()],
+    }
+    assert "holds nothing yet" in run(capsys, "--url", url, "--plan")
+    assert 'CREATE TABLE "holdfast_shop".job (' in run(capsys, "--url", url, "--namespace", "shop", "--sql")
+    with closing(psycopg.connect(url)) as line:
+        assert line.execute("SELECT to_regnamespace('holdfast')").fetchone() == (None,), "nothing was changed"
+    applied = msgspec.json.decode(run(capsys, "--url", url, "--json"))
+    assert (applied["state"], applied["applied"]) == ("up to date", planned["pending"])
+    assert msgspec.json.decode(run(capsys, "--url", url, "--json"))["applied"] == []
+    assert "is up to date" in run(capsys, "--url", url, "--plan")
+    assert run(capsys, "--url", url, "--sql") == ""
+    assert msgspec.json.decode(run(capsys, "--url", url, "--plan", "--json"))["state"] == "up to date"
+
+
+def test_an_old_schema_is_upgraded_by_the_command_and_refused_by_the_others(
+    steps: Steps, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = fresh_database(shared(SERVER))
+    run(capsys, "--url", url)
+    steps.add(2, "CREATE TABLE hf.two (n integer);")
+    assert main(["jobs", "--url", url]) != 0
+    assert "holdfast migrate" in capsys.readouterr().err
+    assert "is at migration 1; this release needs 2" in run(capsys, "--url", url, "--plan")
+    run(capsys, "--url", url)
+    assert "is up to date" in run(capsys, "--url", url, "--plan")
+
+
+def test_engines_that_upgrade_themselves_have_no_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    for word in ("--plan", "--sql"):
+        assert "is upgraded by whoever opens it" in run(capsys, "--url", url, word, code=2)
+    assert not (tmp_path / "jobs.db").exists()
+    assert msgspec.json.decode(run(capsys, "--url", url, "--json"))["applied"] == []
+
+
+async def test_a_store_can_be_asked_what_it_would_do() -> None:
+    store = open_store(shared(SERVER).url, f"asked{next(_names)}")
+    assert isinstance(store, Migrates)
+    assert (await store.plan()).at == 0
+    await store.close()
