@@ -114,6 +114,7 @@ DO $$ DECLARE v_table regclass; BEGIN
   INSERT INTO "SCHEMA".floor DEFAULT VALUES;
   PERFORM setval('"SCHEMA".tokens', 0);
   INSERT INTO "SCHEMA".sweep DEFAULT VALUES;
+  INSERT INTO "SCHEMA".pruned (what) VALUES ('4'), ('5'), ('6'), ('gone'), ('gate');
 END $$
 """
 

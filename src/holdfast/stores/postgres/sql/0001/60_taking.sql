@@ -95,7 +95,7 @@ BEGIN
     RETURN v_gates;
   END IF;
   SELECT array_agg(g) INTO v_locked FROM (
-    SELECT * FROM hf.gate WHERE key = ANY (v_keys) ORDER BY key COLLATE "C" FOR UPDATE SKIP LOCKED
+    SELECT * FROM hf.gate WHERE key = ANY (v_keys) ORDER BY key COLLATE "C" || '' FOR UPDATE SKIP LOCKED
   ) AS g;
   IF cardinality(v_locked) IS DISTINCT FROM cardinality(v_keys) THEN
     RETURN NULL;
@@ -191,24 +191,8 @@ BEGIN
   INTO p.places, p.ids, p.lanes, p.dues, p.costs, p.losts, p.hards FROM unnest(v_got.usable) AS i;
 END $$;
 
--- A token for each job.
-CREATE FUNCTION hf.tokens_for_1(INOUT t hf.taking, p_hards bigint[], p_losts integer[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
-DECLARE
-  v_got record;
-  v_token bigint;
-BEGIN
-  FOR i IN 1 .. cardinality(p_hards) LOOP
-    IF i = 1 OR p_hards[i] <> p_hards[i - 1] OR p_losts[i] > 0 OR p_losts[i - 1] > 0 THEN
-      SELECT * INTO v_got FROM hf.token_for_1(t, p_hards[i], p_losts[i] > 0);
-      t := v_got.t;
-      v_token := v_got.token;
-    END IF;
-    tokens[i] := v_token;
-  END LOOP;
-END $$;
-
--- Locked jobs become running.
-CREATE FUNCTION hf.start_1(p_places tid[], p_ids bytea[], p_tokens bigint[], p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Locked jobs become running under one token.
+CREATE FUNCTION hf.start_1(p_places tid[], p_ids bytea[], p_token bigint, p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_started integer;
 BEGIN
@@ -219,13 +203,33 @@ BEGIN
     id, token, lane, due_ms, claimed_ms, expires_ms, held_since_ms, attempt, lost, held, cost, priority, flags, charged,
     reason, cause, error_type
   )
-  SELECT g.id, k.token, g.lane, g.due_ms, p_now, g.expires_ms, g.held_since_ms, g.attempt + 1, g.lost, g.held, g.cost,
-    g.priority, g.flags, k.charged, g.reason, g.cause, g.error_type
-  FROM gone AS g JOIN unnest(p_ids, p_tokens, p_charged) AS k (id, token, charged) ON k.id = g.id;
+  SELECT g.id, p_token, g.lane, g.due_ms, p_now, g.expires_ms, g.held_since_ms, g.attempt + 1, g.lost, g.held, g.cost,
+    g.priority, g.flags, CASE WHEN p_charged IS NOT NULL THEN p_charged[array_position(p_ids, g.id)] END, g.reason, g.cause,
+    g.error_type
+  FROM gone AS g;
   GET DIAGNOSTICS v_started = ROW_COUNT;
   IF v_started <> cardinality(p_ids) THEN -- one more would be running with nobody to run it: better no claim at all
     RAISE EXCEPTION '% jobs would start where % are held', v_started, cardinality(p_ids) USING ERRCODE = 'data_corrupted';
   END IF;
+END $$;
+
+-- Locked jobs become running, those that end together under one token. Answer: the token of the first.
+CREATE FUNCTION hf.start_all_1(INOUT t hf.taking, p hf.popped, p_charged jsonb[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_each record;
+BEGIN
+  FOR v_each IN
+    SELECT array_agg(o.place) AS places, array_agg(o.id) AS ids, array_agg(o.charged) AS charged, o.hard, o.suspect IS NOT NULL AS alone
+    FROM (
+      SELECT j.place, j.id, j.hard, p_charged[j.at] AS charged, CASE WHEN j.lost > 0 THEN j.at END AS suspect, j.at
+      FROM unnest(p.places, p.ids, p.hards, p.losts) WITH ORDINALITY AS j (place, id, hard, lost, at) ORDER BY j.at
+    ) AS o GROUP BY o.hard, o.suspect ORDER BY min(o.at)
+  LOOP
+    SELECT * INTO v_got FROM hf.token_for_1(t, v_each.hard, v_each.alone);
+    t := v_got.t;
+    PERFORM hf.start_1(v_each.places, v_each.ids, v_got.token, CASE WHEN p_charged IS NOT NULL THEN v_each.charged END, t.now);
+  END LOOP;
 END $$;
 
 -- Nothing of these lanes lies before the last that was taken: the next claim begins there. Looked at once in a while,
@@ -259,18 +263,17 @@ DECLARE
 BEGIN
   p := hf.pop_1(p_lanes, p_counts, t.now);
   v_seen := p.ids;
-  SELECT array_agg(l.id) FILTER (WHERE coalesce(k.n, 0) < l.n), array_agg(l.id) FILTER (WHERE coalesce(k.n, 0) < l.n OR l.n < 4)
-  INTO v_short, v_few FROM unnest(p_lanes, p_counts) AS l (id, n)
-  LEFT JOIN (SELECT u.lane, count(*) AS n FROM unnest(p.lanes) AS u (lane) GROUP BY u.lane) AS k ON k.lane = l.id;
+  SELECT array_agg(l.id) FILTER (WHERE l.got < l.n), array_agg(l.id) FILTER (WHERE l.got < l.n OR l.n < 4) INTO v_short, v_few
+  FROM (
+    SELECT a.id, a.n, coalesce(cardinality(array_positions(p.lanes, a.id)), 0) AS got FROM unnest(p_lanes, p_counts) AS a (id, n)
+  ) AS l;
   IF p.odd THEN
     SELECT * INTO v_got FROM hf.sort_out_1(t, p);
     t := v_got.t;
     p := v_got.p;
   END IF;
   IF p.ids IS NOT NULL THEN
-    SELECT * INTO v_got FROM hf.tokens_for_1(t, p.hards, p.losts);
-    t := v_got.t;
-    PERFORM hf.start_1(p.places, p.ids, v_got.tokens, NULL, t.now);
+    t := hf.start_all_1(t, p, NULL);
     INSERT INTO hf.tally (lane, whats, ns)
     SELECT l.lane, '{2,3}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
     t.left_n := t.left_n - cardinality(p.ids);
@@ -352,14 +355,17 @@ BEGIN
     t.skipped_lanes := t.skipped_lanes || p_lane;
     RETURN;
   END IF;
-  ids := p.ids[:v_n];
-  lanes := p.lanes[:v_n];
-  dues := p.dues[:v_n];
-  SELECT * INTO v_got FROM hf.tokens_for_1(t, p.hards[:v_n], p.losts[:v_n]);
-  t := v_got.t;
-  PERFORM hf.start_1(p.places[:v_n], ids, v_got.tokens, hf.charge_1(v_gates, p.costs[:v_n], v_got.tokens[1], t.now), t.now);
+  p := ROW (
+    p.places[:v_n], p.ids[:v_n], p.lanes[:v_n], p.dues[:v_n], p.costs[:v_n], p.losts[:v_n], p.expires[:v_n], p.hards[:v_n], p.odd
+  );
+  ids := p.ids;
+  lanes := p.lanes;
+  dues := p.dues;
+  -- A half-open breaker remembers the token of its probe: the one that the first job here is going to have.
+  SELECT * INTO v_got FROM hf.token_for_1(t, p.hards[1], p.losts[1] > 0);
+  t := hf.start_all_1(t, p, hf.charge_1(v_gates, p.costs, v_got.token, t.now));
   PERFORM hf.count_1(p_lane, 2, -v_n, 3, v_n);
   PERFORM hf.raise_floors_1(lanes, dues, ids);
   t.left_n := t.left_n - v_n;
-  t.slots := t.slots - CASE WHEN v_must THEN v_n ELSE (SELECT count(*) FROM unnest(p.losts[:v_n]) AS lost WHERE lost > 0)::integer END;
+  t.slots := t.slots - CASE WHEN v_must THEN v_n ELSE (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer END;
 END $$;

@@ -91,8 +91,11 @@ BEGIN
   FROM hf.turns_1(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c)) AS k;
   v_given := hf.share_1(hf.scarce_1(t, p_candidates, p_count), v_lefts, v_weights);
   FOR v_each IN
-    SELECT array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain, g.n FROM unnest(v_members, v_given) WITH ORDINALITY AS g (member, n, at)
-    JOIN unnest(p_candidates) AS c ON c.member = g.member WHERE g.n > 0 GROUP BY g.at, g.n ORDER BY g.at
+    SELECT m.lanes, m.plain, m.n FROM (
+      SELECT array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain, array_position(v_members, c.member) AS at,
+        v_given[array_position(v_members, c.member)] AS n
+      FROM unnest(p_candidates) AS c GROUP BY c.member
+    ) AS m WHERE m.n > 0 ORDER BY m.at
   LOOP
     IF v_each.plain AND cardinality(v_each.lanes) = 1 THEN
       v_lanes := v_lanes || v_each.lanes;
@@ -120,15 +123,18 @@ BEGIN
     v_dues := v_dues || v_got.dues;
   END IF;
 
-  WITH taken AS (
-    SELECT j.id, m.at AS member, row_number() OVER (PARTITION BY m.at ORDER BY j.due_ms, j.id) AS rank
-    FROM unnest(ids, v_from, v_dues) AS j (id, lane, due_ms)
-    JOIN unnest(p_candidates) AS c ON c.lane = j.lane JOIN unnest(v_members) WITH ORDINALITY AS m (id, at) ON m.id = c.member
-  )
-  SELECT coalesce(array_agg(k.id), '{}'), ARRAY(
-    SELECT count(s.id)::integer FROM unnest(v_members) WITH ORDINALITY AS m (id, at) LEFT JOIN taken AS s ON s.member = m.at
-    GROUP BY m.at ORDER BY m.at
-  ) INTO ids, v_served FROM (SELECT id FROM taken ORDER BY rank, member) AS k;
+  SELECT array_agg(c.lane), array_agg(array_position(v_members, c.member)) INTO v_lanes, v_ns FROM unnest(p_candidates) AS c;
+  SELECT array_agg(j.member) INTO v_served
+  FROM (SELECT v_ns[array_position(v_lanes, f)] AS member FROM unnest(v_from) AS f) AS j;
+  ids := ARRAY(
+    SELECT k.id FROM (
+      SELECT j.id, j.member, row_number() OVER (PARTITION BY j.member ORDER BY j.due_ms, j.id) AS rank
+      FROM unnest(ids, v_served, v_dues) AS j (id, member, due_ms)
+    ) AS k ORDER BY k.rank, k.member
+  );
+  v_served := ARRAY(
+    SELECT coalesce(cardinality(array_positions(v_served, m)), 0) FROM generate_series(1, cardinality(v_members)) AS m ORDER BY m
+  );
   IF cardinality(v_members) > 1 OR t.cut THEN
     PERFORM hf.advance_1(v_members, v_lefts, v_weights, v_served, true);
   END IF;

@@ -113,7 +113,7 @@ BEGIN
   ids := p.ids;
   hard := p.hards[1];
   token := greatest(p_last + 1, p_now * 2048);
-  PERFORM hf.start_1(p.places, p.ids, array_fill(token, ARRAY[cardinality(p.ids)]), NULL, p_now);
+  PERFORM hf.start_1(p.places, p.ids, token, NULL, p_now);
   INSERT INTO hf.tally (lane, whats, ns) VALUES (v_id, '{2,3}', ARRAY[-cardinality(ids), cardinality(ids)]);
   PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
   IF cardinality(ids) < p_limit THEN
