@@ -113,7 +113,7 @@ END $$;
 -- The stored gates of these keys, locked.
 CREATE FUNCTION hf.gate_lock_1(p_keys text[]) RETURNS SETOF hf.gate LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN QUERY SELECT g.* FROM hf.gate AS g WHERE g.key = ANY (p_keys) ORDER BY g.key COLLATE "C" FOR UPDATE;
+  RETURN QUERY SELECT g.* FROM hf.gate AS g WHERE g.key = ANY (p_keys) ORDER BY g.key COLLATE "C" || '' FOR UPDATE;
 END $$;
 
 -- The gates of these keys, locked; those that nobody has stored are made first.

@@ -109,8 +109,21 @@ DECLARE
 BEGIN
   FOR v_each IN
     SELECT DISTINCT ON (l.class) l.queue, l.task, l.needs, l.limited, least(hf.gate_room_1(g, p_now), 64)::integer AS free
-    FROM hf.gate AS g JOIN hf.lane_now AS w ON w.gate = g.key AND w.state = 2 JOIN hf.lane AS l ON l.id = w.id
-    WHERE g.key = ANY (p_gates) ORDER BY l.class
+    FROM unnest(p_gates) AS k (key)
+    CROSS JOIN LATERAL (SELECT x.* FROM hf.gate AS x WHERE x.key = k.key OFFSET 0) AS g
+    CROSS JOIN LATERAL ( -- one lane of each class that waits there
+      WITH RECURSIVE step (class, id) AS (
+        (SELECT w.class, w.id FROM hf.lane_now AS w WHERE w.gate = k.key AND w.state = 2 ORDER BY w.class LIMIT 1)
+        UNION ALL
+        SELECT n.class, n.id FROM step CROSS JOIN LATERAL (
+          SELECT w.class, w.id FROM hf.lane_now AS w WHERE w.gate = k.key AND w.state = 2 AND w.class > step.class
+          ORDER BY w.class LIMIT 1
+        ) AS n
+      )
+      SELECT step.id FROM step
+    ) AS w
+    CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = w.id OFFSET 0) AS l
+    ORDER BY l.class
   LOOP
     IF v_each.free > 0 THEN
       PERFORM hf.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);
@@ -127,7 +140,8 @@ BEGIN
     SELECT l.queue, l.task, l.needs, l.limited, (
       SELECT min(least(hf.gate_room_1(g, p_now), 64))::integer FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
     ) AS free
-    FROM step JOIN hf.lane AS l ON l.id = step.lane WHERE l.class_gates && p_gates
+    FROM step CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = step.lane OFFSET 0) AS l
+    WHERE l.class_gates && p_gates
   LOOP
     IF v_each.free > 0 THEN
       PERFORM hf.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);

@@ -30,7 +30,7 @@ BEGIN
         AND s.priority >= coalesce(t.floor_priorities[array_position(t.floor_classes, step.class)], 0)
       ORDER BY s.priority, s.member LIMIT 1
     ) AS f
-    JOIN hf.lane AS l ON l.id = f.lane
+    CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = f.lane OFFSET 0) AS l
     CROSS JOIN LATERAL (
       SELECT min(hf.gate_room_1(g, t.now)) AS free,
         bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL) AS must,

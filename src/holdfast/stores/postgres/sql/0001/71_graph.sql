@@ -44,7 +44,7 @@ BEGIN
   WITH freed AS (
     UPDATE hf.wait AS w SET state = CASE WHEN w.due_ms > p_now THEN 1 ELSE 2 END
     WHERE w.id = ANY (p_children) AND w.state = 0
-      AND NOT EXISTS (SELECT FROM hf.dep AS d WHERE d.child = w.id AND NOT d.done)
+      AND NOT EXISTS (SELECT FROM hf.dep AS d WHERE d.child = w.id AND d.done::integer = 0 OFFSET 0)
     RETURNING w.id, w.lane, w.due_ms, w.state
   ), ready AS (
     INSERT INTO hf.post (kind, lane, n, due_ms, id)

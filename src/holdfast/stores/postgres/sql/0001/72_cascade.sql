@@ -49,8 +49,9 @@ BEGIN
     )
     SELECT v_freed || array_agg(c.child) INTO v_freed FROM closed AS c;
     SELECT array_agg(k.child), array_agg(k.why) INTO v_children, v_reasons FROM (
-      SELECT DISTINCT ON (d.child) d.child, hf.because_1(d.parent, v_word) AS why FROM hf.dep AS d
-      WHERE d.parent = ANY (v_parents) AND NOT d.done AND d.mode = 0 ORDER BY d.child
+      SELECT DISTINCT ON (d.child) d.child, hf.because_1(d.parent, v_word) AS why FROM (
+        SELECT c.child, c.parent FROM hf.dep AS c WHERE c.parent = ANY (v_parents) AND NOT c.done AND c.mode = 0 OFFSET 0
+      ) AS d ORDER BY d.child
     ) AS k;
     EXIT WHEN v_children IS NULL;
     v_parents := hf.cancel_rows_1(v_children, v_reasons, p_revivable, p_now);
@@ -143,7 +144,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = p_child AND w.state = 0);
   END IF;
-  v_parents := ARRAY(SELECT d.parent FROM hf.dep AS d WHERE d.child = p_child AND NOT d.done);
+  v_parents := ARRAY(SELECT d.parent FROM hf.dep AS d WHERE d.child = p_child AND d.done::integer = 0);
   -- A parent that is held cannot end before this is committed; one that ends later sees the child.
   v_held := ARRAY(SELECT r.id FROM hf.running AS r WHERE r.id = ANY (v_parents) ORDER BY r.id FOR KEY SHARE SKIP LOCKED)
     || ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (v_parents) ORDER BY w.id FOR KEY SHARE SKIP LOCKED)
@@ -154,7 +155,7 @@ BEGIN
   FOR v_dep IN
     SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone FROM hf.dep AS d
     LEFT JOIN hf.done AS o ON o.id = d.parent LEFT JOIN hf.gone AS g ON g.id = d.parent AND o.id IS NULL
-    WHERE d.child = p_child AND NOT d.done
+    WHERE d.child = p_child AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent)
       AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent)
     ORDER BY d.parent
@@ -190,9 +191,10 @@ BEGIN
   WHILE v_parents <> '{}' LOOP
     v_next := '{}';
     FOR v_child IN
-      SELECT o.id FROM hf.done AS o WHERE o.state = 6 AND o.flags & 32 <> 0
-        AND o.id = ANY (ARRAY(SELECT d.child FROM hf.dep AS d WHERE d.parent = ANY (v_parents) AND NOT d.done))
-      ORDER BY o.id
+      SELECT o.id FROM hf.dep AS d
+      CROSS JOIN LATERAL (SELECT e.id, e.state, e.flags FROM hf.done AS e WHERE e.id = d.child OFFSET 0) AS o
+      WHERE d.parent = ANY (v_parents) AND NOT d.done AND o.state = 6 AND o.flags & 32 <> 0
+      GROUP BY o.id ORDER BY o.id
     LOOP
       IF hf.revive_1(v_child, p_now) THEN
         v_next := v_next || v_child;
@@ -210,7 +212,7 @@ DECLARE
 BEGIN
   SELECT o.* INTO v_old FROM hf.done AS o WHERE o.id = p_id AND o.state = 6 FOR UPDATE;
   IF NOT FOUND OR EXISTS (
-    SELECT FROM hf.dep AS d WHERE d.child = p_id AND NOT d.done
+    SELECT FROM hf.dep AS d WHERE d.child = p_id AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent)
       AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent)
   ) OR NOT hf.unique_reclaim_1(p_id, p_now) THEN

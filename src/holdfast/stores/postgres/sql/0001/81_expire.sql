@@ -134,7 +134,7 @@ BEGIN
   FOR v_gate IN
     SELECT g.* FROM hf.gate AS g WHERE g.key = ANY (v_keys) AND NOT EXISTS (
       SELECT FROM hf.counts_1() AS c WHERE c.what <= 3 AND c.n > 0 AND g.key IN ('all', 'queue:' || c.queue, 'task:' || c.task)
-    ) ORDER BY g.key COLLATE "C" FOR UPDATE OF g
+    ) ORDER BY g.key COLLATE "C" || '' FOR UPDATE OF g
   LOOP
     IF v_gate.draining AND v_gate.paused_at_ms IS NULL THEN
       v_room := hf.gate_room_1(v_gate, p_now);

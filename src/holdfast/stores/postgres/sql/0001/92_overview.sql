@@ -157,7 +157,7 @@ BEGIN
       SELECT 3 FROM hf.running AS r WHERE r.id = d.parent
       UNION ALL
       SELECT o.state FROM hf.done AS o WHERE o.id = d.parent
-    ) AS p WHERE d.child = p_id AND NOT d.done ORDER BY d.parent
+    ) AS p WHERE d.child = p_id AND d.done::integer = 0 ORDER BY d.parent
   ) AS x;
   SELECT json_agg(hf.gate_json_1(g) ORDER BY array_position(p_gates, g.key)) INTO gates FROM hf.gate AS g
   WHERE g.key = ANY (p_gates);
