@@ -1,0 +1,135 @@
+"""Every verb looks up what it needs: however full the tables are, and whatever ANALYZE has made of them meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from holdfast.core.gate import GateChange, GateRule, Pause
+from holdfast.core.job import Unique
+from holdfast.core.state import State
+from holdfast.core.view import Query, Retention, Term
+from holdfast.stores.open import open_store
+from holdfast.testing.bench import Bench
+from holdfast.testing.hand import ENDINGS
+from holdfast.testing.harness import Clock
+from tests.engines.postgres.plans import TELLING, touched
+from tests.servers.postgres import PostgresServer, own
+
+CROWD = 5_000  # of everything that a verb has no business with
+FEW = 1_024  # rows that one statement may touch: the janitor goes in steps of 1,000
+
+# Written by whoever changes anything, read by the janitor and by whoever counts: both as a whole.
+WHOLE = ("tally", "cause_tally", "count", "cause")
+
+# Table → what it has of each of the crowd. Nothing of it is due, and nobody serves it.
+CROWDS = {
+    "lane": "-n, -n, -n, -n, 5, true, 'crowd' || n % 10, 't', NULL, '{}', '{all}', ARRAY['limit:c' || n], '{}'",
+    "lane_now (id, class, member, priority, jobs, state, gate)": """
+      -n, -n % 5, -n, 5, 1, n % 2 * 2, CASE WHEN n % 2 = 1 THEN 'limit:c' || n END""",
+    "lane_gate": "'limit:c' || n, -n",
+    "turn": "-n, 0, 1, 1, 'group:c' || n",
+    "gate (key, concurrency, used, opens_ms)": "'limit:c' || n, 1, 1, 9e15",
+    "wait (id, lane, due_ms, expires_ms, state, priority)": """
+      id, -n, CASE n % 3 WHEN 1 THEN 9e15 ELSE 1 END, 9e15, n % 3, 5""",
+    "running (id, token, lane, due_ms, claimed_ms, attempt, lost, held, cost, priority, flags)": """
+      id || '\\x01', n / 8, -n, 0, 0, 1, 0, 0, 1, 5, 0""",
+    "done (id, lane, finished_ms, due_ms, attempt, lost, held, cost, state, priority, flags)": """
+      id || '\\x02', -n, 9e15, 0, 1, 0, 0, 1, 4 + n % 2 * 2, 5, 0""",
+    "job (id, lane, policy, enqueued_ms, args)": "id || decode('0' || n % 3, 'hex'), -n, 0, 0, '{}'",
+    "unique_key": "id, id, 0, 9e15",
+    "dep": "id, id || '\\x01', n % 3, n % 2 = 0",
+    "result": "id, ''",
+    "note": "id, 'k', 'n', ''",
+    "attempt (job, seq, number, started_ms, finished_ms, outcome, session)": "id, 1, 1, 0, 0, 'lost', ''",
+    "gone": "id, 4, 9e15",
+    "watch": "id, 'ear'",
+    "receipt": "'crowd' || n, 'c', 1, 9e15",
+    "policy": "n, NULL, 1, '{}'",
+    "lease": "n, 'crowd' || n / 50, NULL, 8",
+}
+# Those that are few by nature, and may be looked at as a whole.
+LIVE = """
+INSERT INTO session SELECT 'crowd' || n, 0, 0, 9e15::bigint, NULL, '{none}', '{}', NULL, '{"tasks":["none"]}', '{}'
+FROM generate_series(0, 100) AS n;
+INSERT INTO settled SELECT decode(lpad(to_hex(n), 32, '0'), 'hex'), n, 9e15 FROM generate_series(0, 100) AS n
+"""
+
+
+def crowd(server: PostgresServer) -> None:
+    """Fill every table with what no verb has business with."""
+    ids = f"(SELECT n, decode(lpad(to_hex(n), 32, '0'), 'hex') AS id FROM generate_series(1, {CROWD}) AS n) AS crowd"
+    fills = [f"INSERT INTO {table} SELECT {columns} FROM {ids}" for table, columns in CROWDS.items()]
+    server.ask("; ".join(("SET search_path = holdfast", *fills, LIVE)))
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with own("postgres-15", **TELLING) as server:
+        yield server
+
+
+async def a_day(bench: Bench) -> None:
+    """Every verb, and every way that a job can go."""
+    store, hand = bench.store, bench.hand("w1")
+    parent = await bench.add(task="parent", priority=0)
+    children = [*await bench.add_many(3, after=(parent,)), await bench.add(after=(parent,), if_parent_fails="run")]
+    await bench.declare(GateRule("limit:x", concurrency=1))
+    await bench.add_many(4, keys=("x",), group="g", breaker="api")
+    await bench.add_many(3, delay_ms=500, expires_ms=2_000)
+    await bench.put(bench.job(unique=Unique("key", for_ms=1_000)), bench.job(unique=Unique("key")))
+    for ending in ENDINGS:
+        await bench.add(task=ending, priority=0)
+        await hand.end(ending, *await hand.claim(1))
+    for job in await hand.claim(3):
+        await hand.bury(job)
+    await hand.succeed(*await hand.claim(3))
+    for _ in range(3):
+        bench.clock.advance(1_000)
+        await hand.claim(5)
+        await bench.sweep(1_000, hand)
+    await asked(bench, [parent, *children])
+    await bench.cancel(children[0])
+    dead = [job.id for job in (await store.find(Query(frozenset({State.dead})), now_ms=bench.clock.now_ms)).jobs]
+    await bench.retry(*dead[:2])
+    await store.discard(dead[2:], now_ms=bench.clock.now_ms)
+    await bench.change(GateChange("queue:c", pause=Pause("ada", "why", bench.clock.now_ms)))
+    await bench.change(GateChange("queue:c", resume=True))
+    await hand.leave()
+    await store.prune(Retention(0, 0, 0), now_ms=bench.clock.now_ms + 10)
+
+
+async def asked(bench: Bench, ids: list[bytes]) -> None:
+    """Every question."""
+    store, now_ms = bench.store, bench.clock.now_ms
+    for states in (None, *(frozenset({state}) for state in State), frozenset({State.ready, State.dead})):
+        for newest_first in (True, False):
+            await store.find(Query(states, limit=10, newest_first=newest_first), now_ms=now_ms)
+    await store.find(Query(terms=(Term("tag", "vip"), Term("args.x", "1")), limit=10), now_ms=now_ms)
+    await store.count()
+    await store.causes()
+    await store.get(ids)
+    for id in ids:
+        await store.attempts(id)
+        await store.standing(id, now_ms=now_ms)
+
+
+async def test_what_a_verb_touches_does_not_grow_with_the_tables(server: PostgresServer) -> None:
+    store = open_store(server.url)
+    bench = Bench(store, Clock())
+    await a_day(bench)
+    server.ask("VACUUM ANALYZE")  # statistics of tables that are nearly empty, and plans made by them
+    await a_day(bench)
+    crowd(server)
+    for _ in range(2):
+        begin = len(server.log())
+        await a_day(bench)
+        found = {
+            (rows, where, statement)
+            for rows, where, statement in touched(server.log()[begin:])
+            if rows > FEW and not any(where.endswith(each) for each in WHOLE)
+        }
+        assert not found, "\n".join(f"{rows} rows by {where}: {statement[:300]}" for rows, where, statement in found)
+        server.ask("VACUUM ANALYZE")  # and of full ones
+    await store.close()
