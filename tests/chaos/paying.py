@@ -1,0 +1,160 @@
+"""A worker whose handler pays in one transaction with its job's end, and that is killed at the n-th of its steps.
+
+As a program it forks such workers on request, one line of JSON each, and says how each ended: everything is imported
+once, and nothing is open when it forks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import signal
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol, cast
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.task import TaskSpec
+from holdfast.runtime import Worker, WorkerSettings, current_job
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.library import library
+
+VERBS: Final = frozenset(name for name, member in vars(Store).items() if inspect.iscoroutinefunction(member))
+PAID: Final = "paid"
+
+
+class Life(Struct, frozen=True):
+    """One worker's life: where it works, how its handler runs, and before which step it dies (0: none)."""
+
+    ground: str
+    url: str
+    executor: str
+    dies_at: int = 0
+
+
+class Steps:
+    """Counts what the worker does; the n-th step is never taken."""
+
+    def __init__(self, dies_at: int = 0) -> None:
+        self.taken: list[str] = []
+        self._dies_at = dies_at
+
+    def take(self, what: str) -> None:
+        self.taken.append(what)
+        if len(self.taken) == self._dies_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Ground(Protocol):
+    """An engine whose store shares its database with what handlers write."""
+
+    def connect(self, url: str, steps: Steps) -> Any:
+        """A connection to that database, as psycopg's and SQLite's are; every statement is a step."""
+
+    def watch(self, store: Store, steps: Steps) -> Store:
+        """The same store, where every verb is a step before and after it, and every statement of its own too."""
+
+
+class Sqlite:
+    """A file."""
+
+    def connect(self, url: str, steps: Steps) -> Any:
+        conn = library.connect(url.removeprefix("sqlite:///").partition("?")[0], timeout=30)
+        conn.set_trace_callback(steps.take)
+        return conn
+
+    def watch(self, store: Store, steps: Steps) -> Store:
+        assert isinstance(store, SqliteStore)
+        plain = store._connect
+
+        def traced() -> Any:
+            conn = plain()
+            conn.set_trace_callback(lambda statement: None if statement.startswith("PRAGMA") else steps.take(statement))
+            return conn
+
+        store._connect = traced  # type: ignore[method-assign]  # of this one, before it connects
+        return cast(Store, Watched(store, steps))
+
+
+GROUNDS: Final[dict[str, Ground]] = {"sqlite": Sqlite()}
+
+
+class Watched:
+    """A store whose verbs are steps."""
+
+    def __init__(self, store: Store, steps: Steps) -> None:
+        self._store = store
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        member = getattr(self._store, name)
+        return partial(self._verb, name, member) if name in VERBS else member
+
+    async def _verb(self, name: str, member: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        self._steps.take(f"before {name}")
+        answer = await member(*args, **options)
+        self._steps.take(f"after {name}")
+        return answer
+
+
+def task_of(life: Life, steps: Steps) -> TaskSpec:
+    """A task that pays once: its row and the end of its job are committed together."""
+    ground = GROUNDS[life.ground]
+
+    def pay(conn: Any) -> None:
+        conn.execute(f"INSERT INTO payment VALUES ('{current_job().id}')")
+
+    def done(conn: Any) -> None:
+        conn.commit()
+        steps.take("committed")
+        conn.close()
+
+    async def pays() -> str:
+        conn = ground.connect(life.url, steps)
+        pay(conn)
+        await current_job().complete(conn, PAID)
+        done(conn)
+        return PAID
+
+    def pays_in_a_thread() -> str:
+        conn = ground.connect(life.url, steps)
+        pay(conn)
+        current_job().complete_sync(conn, PAID)
+        done(conn)
+        return PAID
+
+    return TaskSpec.declare(pays if life.executor == "async" else pays_in_a_thread, name="pays", retry=None)
+
+
+async def live(life: Life, steps: Steps) -> None:
+    """Work until nothing is left, or until the last step."""
+    store = GROUNDS[life.ground].watch(open_store(life.url), steps)
+    try:
+        await Worker(store, {"pays": task_of(life, steps)}, WorkerSettings()).run(until_empty=True)
+    finally:
+        await store.close()
+
+
+def fork(life: Life) -> int:
+    """Live in a process of its own; how that ended, as a process says it."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            asyncio.run(live(life, Steps(life.dies_at)))
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        sys.stdout.write(f"{fork(msgspec.json.decode(line, type=Life))}\n")
+        sys.stdout.flush()

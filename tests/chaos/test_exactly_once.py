@@ -1,0 +1,142 @@
+"""A handler that writes its own rows and completes its job in one transaction has its effects once, wherever it dies.
+
+Its worker is killed before every step that it takes: each call of the store, each statement of the store and of the
+handler. An engine that joins callers' transactions takes part with a line in GROUNDS and one in PLACES.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import msgspec
+import pytest
+
+from holdfast.core.ids import IdMaker
+from holdfast.core.state import State
+from holdfast.core.task import build_job
+from holdfast.stores.open import open_store
+from holdfast.testing.bench import SWEEP_MS, Bench
+from holdfast.testing.harness import Clock
+from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
+
+ROOT = Path(__file__).parents[2]
+MEMORY = Path("/dev/shm")  # a kill leaves the machine running: what was written is there, on a disk or not
+
+# Engine → the URL of an empty store, given a fresh folder.
+PLACES: dict[str, Callable[[Path], str]] = {"sqlite": lambda folder: f"sqlite:///{folder}/jobs.db?sync=normal"}
+
+
+class Nursery:
+    """The program that forks workers."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.chaos.paying"]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        )
+
+    def live(self, life: Life) -> int:
+        """One worker's life; its exit code."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(life).decode() + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with closing(Nursery()) as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="hf-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
+        yield Path(name)
+
+
+async def asked(life: Life) -> bytes:
+    """A store with one job, and the handler's own table beside it; the job's id."""
+    store = open_store(life.url)
+    await store.open()
+    with closing(GROUNDS[life.ground].connect(life.url, Steps())) as conn:
+        conn.execute("CREATE TABLE payment (job TEXT)")
+        conn.commit()
+    job, rules = build_job(task_of(life, Steps()), {}, id=IdMaker().make(time.time_ns() // 1_000_000))
+    await store.enqueue([job], rules)
+    await store.close()
+    return job.id
+
+
+def payments(life: Life) -> int:
+    with closing(GROUNDS[life.ground].connect(life.url, Steps())) as conn:
+        return int(conn.execute("SELECT count(*) FROM payment").fetchone()[0])
+
+
+async def leases_run_out(life: Life, id: bytes) -> State:
+    """What a janitor makes of it; the state of the job when nobody holds it any more."""
+    store = open_store(life.url)
+    bench = Bench(store, Clock())
+    healer = bench.hand("healer")
+    for _ in range(60):
+        if await bench.state(id) is not State.running:
+            break
+        await bench.sweep(SWEEP_MS, healer)
+    await bench.check_books()
+    state = await bench.state(id)
+    await store.close()
+    return state
+
+
+async def is_paid_once(life: Life, id: bytes) -> None:
+    store = open_store(life.url)
+    bench = Bench(store, Clock())
+    view = await bench.view(id)
+    assert (view.state, view.result) == (State.succeeded, msgspec.json.encode(PAID))
+    assert payments(life) == 1, "paid twice, or not at all"
+    await bench.check_books()
+    await store.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("executor", ["async", "thread"])
+@pytest.mark.parametrize("ground", PLACES)
+async def test_effects_happen_once_wherever_the_worker_dies(
+    ground: str, executor: str, nursery: Nursery, folder: Path
+) -> None:
+    died: list[bool] = []  # with the payment committed?
+    for number in count(1):
+        fresh = folder / str(number)
+        fresh.mkdir()
+        life = Life(ground, PLACES[ground](fresh), executor, number)
+        id = await asked(life)
+        code = await asyncio.to_thread(nursery.live, life)
+        if code == 0:
+            await is_paid_once(life, id)  # it has fewer steps than that
+            break
+        assert code == -signal.SIGKILL
+        try:
+            paid = payments(life) == 1
+            died.append(paid)
+            state = await leases_run_out(life, id)
+            assert (state is State.succeeded) == paid, "whoever takes it back must know what was committed"
+            await live(life, Steps())
+            await is_paid_once(life, id)
+        except AssertionError as error:
+            raise AssertionError(f"it died before step {number}: {error}") from error
+    assert died.count(False) > 5, "it hardly died before the commit"
+    assert died.count(True) > 5, "it hardly died after the commit"
