@@ -104,13 +104,14 @@ class Watched:
 
 
 def task_of(life: Life, steps: Steps) -> TaskSpec:
-    """A task that pays once: its row and the end of its job are committed together."""
+    """A task that pays once: its rows, before and after the end of its job, are committed with that."""
     ground = GROUNDS[life.ground]
 
     def pay(conn: Any) -> None:
-        conn.execute(f"INSERT INTO payment VALUES ('{current_job().id}')")
+        conn.execute("INSERT INTO payment VALUES ('payment')")
 
     def done(conn: Any) -> None:
+        conn.execute("INSERT INTO payment VALUES ('receipt')")
         conn.commit()
         steps.take("committed")
         conn.close()
