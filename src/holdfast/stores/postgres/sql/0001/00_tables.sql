@@ -30,9 +30,9 @@ CREATE TABLE hf.wait (
   state smallint NOT NULL CHECK (state BETWEEN 0 AND 2),
   priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
   flags smallint NOT NULL DEFAULT 0, -- 4 cancelling, 8 has notes, 16 has inputs, 32 cancelled by its parent's death
-  reason text,
-  cause text,
-  error_type text
+  reason text COLLATE "C",
+  cause text COLLATE "C",
+  error_type text COLLATE "C"
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000);
 CREATE INDEX wait_ready ON hf.wait (lane, due_ms, id) WHERE state = 2;
 CREATE INDEX wait_scheduled ON hf.wait (priority, due_ms, id) WHERE state = 1;
@@ -54,9 +54,9 @@ CREATE TABLE hf.running (
   priority smallint NOT NULL,
   flags smallint NOT NULL,
   charged jsonb, -- [[gate, slot, cost, probe], …]: what it took, and all that is given back
-  reason text,
-  cause text,
-  error_type text
+  reason text COLLATE "C",
+  cause text COLLATE "C",
+  error_type text COLLATE "C"
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000);
 CREATE INDEX running_token ON hf.running (token);
 
@@ -74,9 +74,9 @@ CREATE TABLE hf.done (
   state smallint NOT NULL CHECK (state BETWEEN 4 AND 6),
   priority smallint NOT NULL,
   flags smallint NOT NULL,
-  reason text,
-  cause text,
-  error_type text
+  reason text COLLATE "C",
+  cause text COLLATE "C",
+  error_type text COLLATE "C"
 );
 CREATE INDEX done_finished ON hf.done (state, finished_ms, id);
 
@@ -89,9 +89,9 @@ CREATE TABLE hf.lane (
   ring bigint NOT NULL,
   priority smallint NOT NULL,
   limited boolean NOT NULL,
-  queue text NOT NULL,
-  task text NOT NULL,
-  grp text,
+  queue text COLLATE "C" NOT NULL,
+  task text COLLATE "C" NOT NULL,
+  grp text COLLATE "C",
   needs text[] NOT NULL,
   class_gates text[] NOT NULL,
   lane_gates text[] NOT NULL,
@@ -129,7 +129,7 @@ CREATE TABLE hf.post (
   class bigint,
   member bigint,
   ring bigint,
-  gate text,
+  gate text COLLATE "C",
   body bytea, -- kind 0: the lane's definition, where it may be new; kind 3: the rule; kind 4: the policy (lane = its id)
   PRIMARY KEY (xid, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
@@ -147,7 +147,7 @@ CREATE TABLE hf.lane_now (
   state smallint NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 2),
   priority smallint NOT NULL,
   floor_id bytea NOT NULL DEFAULT '\x',
-  gate text,
+  gate text COLLATE "C",
   CHECK ((state = 2) = (gate IS NOT NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX lane_now_active ON hf.lane_now (class, member, served_ms, id) WHERE state = 1;
@@ -156,7 +156,7 @@ CREATE INDEX lane_now_member ON hf.lane_now (member);
 CREATE INDEX lane_now_empty ON hf.lane_now (id) WHERE jobs <= 0;
 
 -- Which lanes a limit or breaker rules: its gate is forgotten only after the last of them.
-CREATE TABLE hf.lane_gate (gate text NOT NULL, lane bigint NOT NULL, PRIMARY KEY (gate, lane));
+CREATE TABLE hf.lane_gate (gate text COLLATE "C" NOT NULL, lane bigint NOT NULL, PRIMARY KEY (gate, lane));
 CREATE INDEX lane_gate_lane ON hf.lane_gate (lane);
 
 -- Who takes turns: rings (a queue at a priority) and, within one, members (a group, or all ungrouped jobs).
@@ -165,7 +165,7 @@ CREATE TABLE hf.turn (
   turn bigint NOT NULL,
   left_n integer NOT NULL,
   weight integer NOT NULL,
-  name text NOT NULL
+  name text COLLATE "C" NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX turn_name ON hf.turn (name);
 
@@ -185,7 +185,7 @@ CREATE INDEX seat_ring ON hf.seat (ring);
 
 -- A gate's rule and level, column by column as core/gate.py has them. `opens_ms`: when those who wait at it may go on.
 CREATE TABLE hf.gate (
-  key text NOT NULL PRIMARY KEY,
+  key text COLLATE "C" NOT NULL PRIMARY KEY,
   concurrency bigint,
   interval_us bigint,
   burst bigint NOT NULL DEFAULT 1,
@@ -198,8 +198,8 @@ CREATE TABLE hf.gate (
   breaker_min_calls bigint,
   declared boolean NOT NULL DEFAULT true,
   paused_at_ms bigint, -- NULL: not paused
-  paused_by text,
-  paused_reason text,
+  paused_by text COLLATE "C",
+  paused_reason text COLLATE "C",
   draining boolean NOT NULL DEFAULT false,
   used bigint NOT NULL DEFAULT 0,
   full_at_us bigint NOT NULL DEFAULT 0,
@@ -214,14 +214,14 @@ CREATE TABLE hf.gate (
 CREATE INDEX gate_opens ON hf.gate (opens_ms) WHERE opens_ms IS NOT NULL;
 
 CREATE TABLE hf.session (
-  id text NOT NULL PRIMARY KEY,
+  id text COLLATE "C" NOT NULL PRIMARY KEY,
   started_ms bigint NOT NULL,
   beat_ms bigint NOT NULL,
   deadline_ms bigint NOT NULL,
   queues text[], -- NULL: any
   tasks text[], -- NULL: any
   capabilities text[] NOT NULL,
-  ear text,
+  ear text COLLATE "C",
   serves bytea NOT NULL, -- the same three for Python
   info bytea NOT NULL
 ) WITH (fillfactor = 50);
@@ -229,18 +229,18 @@ CREATE INDEX session_deadline ON hf.session (deadline_ms);
 
 -- A session whose last claim found nothing, with what it asked for: there until it is woken or claims again.
 CREATE TABLE hf.sleeper (
-  session text NOT NULL PRIMARY KEY,
+  session text COLLATE "C" NOT NULL PRIMARY KEY,
   next_ms bigint, -- it wakes by itself then
   slots integer NOT NULL,
   queues text[],
   tasks text[],
   capabilities text[] NOT NULL,
-  ear text
+  ear text COLLATE "C"
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
 
 CREATE TABLE hf.lease (
   token bigint NOT NULL PRIMARY KEY,
-  session text NOT NULL,
+  session text COLLATE "C" NOT NULL,
   hard_until_ms bigint,
   left_n integer NOT NULL
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
@@ -249,8 +249,8 @@ CREATE INDEX lease_hard ON hf.lease (hard_until_ms) WHERE hard_until_ms IS NOT N
 
 -- The last answer of each claimer (tokens) and of each settler (answer and state codes), for whoever asks again.
 CREATE TABLE hf.receipt (
-  session text NOT NULL,
-  claimer text NOT NULL,
+  session text COLLATE "C" NOT NULL,
+  claimer text COLLATE "C" NOT NULL,
   seq bigint NOT NULL,
   at_ms bigint NOT NULL,
   tokens bigint[],
@@ -277,7 +277,7 @@ CREATE TABLE hf.dep (
   mode smallint NOT NULL,
   done boolean NOT NULL DEFAULT false,
   result bytea,
-  failed text,
+  failed text COLLATE "C",
   PRIMARY KEY (child, parent)
 );
 CREATE INDEX dep_parent ON hf.dep (parent, child);
@@ -287,20 +287,20 @@ CREATE INDEX dep_open ON hf.dep (child) WHERE done::integer = 0;
 CREATE TABLE hf.fan (parent bytea NOT NULL PRIMARY KEY); -- succeeded, with more children than one step releases
 
 CREATE TABLE hf.result (id bytea NOT NULL PRIMARY KEY, body bytea NOT NULL);
-CREATE TABLE hf.note (job bytea NOT NULL, kind text NOT NULL, name text NOT NULL, body bytea NOT NULL, PRIMARY KEY (job, kind, name));
+CREATE TABLE hf.note (job bytea NOT NULL, kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, body bytea NOT NULL, PRIMARY KEY (job, kind, name));
 CREATE TABLE hf.attempt (
   job bytea NOT NULL,
   seq integer NOT NULL,
   number integer NOT NULL,
   started_ms bigint NOT NULL,
   finished_ms bigint NOT NULL,
-  outcome text NOT NULL,
-  session text NOT NULL,
-  kind text,
-  type text NOT NULL DEFAULT '',
-  message text NOT NULL DEFAULT '',
-  traceback text NOT NULL DEFAULT '',
-  cause text NOT NULL DEFAULT '',
+  outcome text COLLATE "C" NOT NULL,
+  session text COLLATE "C" NOT NULL,
+  kind text COLLATE "C",
+  type text COLLATE "C" NOT NULL DEFAULT '',
+  message text COLLATE "C" NOT NULL DEFAULT '',
+  traceback text COLLATE "C" NOT NULL DEFAULT '',
+  cause text COLLATE "C" NOT NULL DEFAULT '',
   PRIMARY KEY (job, seq)
 );
 
@@ -308,17 +308,17 @@ CREATE TABLE hf.attempt (
 -- 14 lost 15 stale, ever, over all lanes; 20 erased from, 21 moved into this lane.
 CREATE TABLE hf.tally (lane bigint NOT NULL, whats smallint[] NOT NULL, ns integer[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
-CREATE TABLE hf.count (queue text NOT NULL, task text NOT NULL, what smallint NOT NULL, n bigint NOT NULL, PRIMARY KEY (queue, task, what));
+CREATE TABLE hf.count (queue text COLLATE "C" NOT NULL, task text COLLATE "C" NOT NULL, what smallint NOT NULL, n bigint NOT NULL, PRIMARY KEY (queue, task, what));
 
 -- Dead jobs of one origin: counted like everything, by rows that are folded.
-CREATE TABLE hf.cause_tally (cause text NOT NULL, queue text NOT NULL, task text NOT NULL, n integer NOT NULL, type text NOT NULL, message text NOT NULL, at_ms bigint NOT NULL, sample bytea NOT NULL);
+CREATE TABLE hf.cause_tally (cause text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, task text COLLATE "C" NOT NULL, n integer NOT NULL, type text COLLATE "C" NOT NULL, message text COLLATE "C" NOT NULL, at_ms bigint NOT NULL, sample bytea NOT NULL);
 CREATE TABLE hf.cause (
-  cause text NOT NULL,
-  queue text NOT NULL,
-  task text NOT NULL,
+  cause text COLLATE "C" NOT NULL,
+  queue text COLLATE "C" NOT NULL,
+  task text COLLATE "C" NOT NULL,
   n bigint NOT NULL,
-  type text NOT NULL,
-  message text NOT NULL,
+  type text COLLATE "C" NOT NULL,
+  message text COLLATE "C" NOT NULL,
   first_ms bigint NOT NULL,
   last_ms bigint NOT NULL,
   sample bytea NOT NULL,
@@ -329,15 +329,15 @@ CREATE TABLE hf.cause (
 CREATE TABLE hf.gone (id bytea NOT NULL PRIMARY KEY, state smallint NOT NULL, until_ms bigint NOT NULL);
 CREATE INDEX gone_until ON hf.gone (until_ms);
 
-CREATE TABLE hf.watch (job bytea NOT NULL, ear text NOT NULL, PRIMARY KEY (job, ear));
-CREATE TABLE hf.control (kind text NOT NULL, name text NOT NULL, version bigint NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, name));
+CREATE TABLE hf.watch (job bytea NOT NULL, ear text COLLATE "C" NOT NULL, PRIMARY KEY (job, ear));
+CREATE TABLE hf.control (kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, version bigint NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, name));
 CREATE TABLE hf.log (
   seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
   at_ms bigint NOT NULL,
-  log text NOT NULL,
-  kind text NOT NULL,
-  actor text NOT NULL,
-  reason text NOT NULL,
+  log text COLLATE "C" NOT NULL,
+  kind text COLLATE "C" NOT NULL,
+  actor text COLLATE "C" NOT NULL,
+  reason text COLLATE "C" NOT NULL,
   job bytea,
   data bytea NOT NULL
 );

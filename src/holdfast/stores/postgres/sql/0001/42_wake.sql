@@ -108,7 +108,7 @@ DECLARE
   v_each record;
 BEGIN
   FOR v_each IN
-    SELECT DISTINCT ON (l.class) l.queue, l.task, l.needs, l.limited, least(hf.gate_room_1(g, p_now), 64)::integer AS free
+    SELECT DISTINCT ON (l.class) l.queue, l.task, l.needs, l.limited, greatest(0, least(hf.gate_room_1(g, p_now), 64))::integer AS free
     FROM unnest(p_gates) AS k (key)
     CROSS JOIN LATERAL (SELECT x.* FROM hf.gate AS x WHERE x.key = k.key OFFSET 0) AS g
     CROSS JOIN LATERAL ( -- one lane of each class that waits there
@@ -138,7 +138,7 @@ BEGIN
       ) AS s
     )
     SELECT l.queue, l.task, l.needs, l.limited, (
-      SELECT min(least(hf.gate_room_1(g, p_now), 64))::integer FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
+      SELECT greatest(0, min(least(hf.gate_room_1(g, p_now), 64)))::integer FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
     ) AS free
     FROM step CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = step.lane OFFSET 0) AS l
     WHERE l.class_gates && p_gates

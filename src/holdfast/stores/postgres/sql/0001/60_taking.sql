@@ -16,7 +16,6 @@ CREATE TYPE hf.taking AS (
   skipped_lanes bigint[],
   floor_classes bigint[], floor_priorities smallint[], -- classes that have given all above this priority
   reopening bigint, -- when the first of the shut classes may go on
-  disturbed boolean, -- a job left on the way, so its dependents may have come into lanes seen before
   cut boolean, -- the lanes in view are only the first of more
   again boolean
 );
@@ -68,7 +67,7 @@ BEGIN
   t.skipped_lanes := t.skipped_lanes || p_lane.id;
   IF EXISTS (SELECT 1 FROM hf.wait WHERE lane = p_lane.id AND state = 2) THEN
     UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = p_lane.id AND floor_ms > 0;
-    t.again := true;
+    t.reopening := least(t.reopening, t.now + 500); -- a caller's transaction may hold it for long
     RETURN;
   END IF;
   PERFORM hf.rest_1(p_lane);
@@ -114,7 +113,6 @@ BEGIN
   FOR i IN 1 .. cardinality(p_ids) LOOP
     IF p_expires[i] <= t.now THEN
       IF hf.try_lock_1(2) THEN
-        t.disturbed := true;
         PERFORM hf.cancel_waiting_1(p_ids[i], 'expired', t.now);
       ELSE
         t.skipped_lanes := t.skipped_lanes || p_lanes[i];
@@ -236,16 +234,14 @@ END $$;
 -- since it walks over what was just taken.
 CREATE FUNCTION hf.raise_floors_1(p_lanes bigint[], p_dues bigint[], p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF random() < 0.1 THEN
-    UPDATE hf.lane_now AS f SET floor_ms = l.due_ms, floor_id = l.id
-    FROM (
-      SELECT DISTINCT ON (p.lane) p.lane, p.due_ms, p.id FROM unnest(p_lanes, p_dues, p_ids) AS p (lane, due_ms, id)
-      ORDER BY p.lane, p.due_ms DESC, p.id DESC
-    ) AS l
-    WHERE f.id = l.lane AND NOT EXISTS (
-      SELECT 1 FROM hf.wait AS w WHERE w.lane = l.lane AND w.state = 2 AND (w.due_ms, w.id) < (l.due_ms, l.id)
-    );
-  END IF;
+  UPDATE hf.lane_now AS f SET floor_ms = l.due_ms, floor_id = l.id
+  FROM (
+    SELECT DISTINCT ON (p.lane) p.lane, p.due_ms, p.id FROM unnest(p_lanes, p_dues, p_ids) AS p (lane, due_ms, id)
+    ORDER BY p.lane, p.due_ms DESC, p.id DESC
+  ) AS l
+  WHERE f.id = l.lane AND NOT EXISTS (
+    SELECT 1 FROM hf.wait AS w WHERE w.lane = l.lane AND w.state = 2 AND (w.due_ms, w.id) < (l.due_ms, l.id)
+  );
 END $$;
 
 -- Take jobs from lanes that no gate rules, so many from each.
@@ -280,13 +276,15 @@ BEGIN
     IF p.odd THEN
       t.slots := t.slots - (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer;
     END IF;
-    PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
+    IF random() < 0.1 THEN
+      PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
+    END IF;
   END IF;
-  IF v_few IS NOT NULL AND NOT t.disturbed THEN
+  IF v_few IS NOT NULL THEN
     v_empty := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2));
     PERFORM hf.rest_all_1(v_empty);
   END IF;
-  IF v_short IS NOT NULL AND NOT t.disturbed THEN
+  IF v_short IS NOT NULL THEN
     t.skipped_lanes := t.skipped_lanes || v_short;
     -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
     v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (v_empty) AND EXISTS (
@@ -294,7 +292,7 @@ BEGIN
     ));
     IF v_held <> '{}' THEN
       UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_held) AND floor_ms > 0;
-      t.again := true;
+      t.reopening := least(t.reopening, t.now + 500); -- a caller's transaction may hold it for long
     END IF;
   END IF;
   ids := coalesce(p.ids, '{}');
@@ -365,7 +363,9 @@ BEGIN
   SELECT * INTO v_got FROM hf.token_for_1(t, p.hards[1], p.losts[1] > 0);
   t := hf.start_all_1(t, p, hf.charge_1(v_gates, p.costs, v_got.token, t.now));
   PERFORM hf.count_1(p_lane, 2, -v_n, 3, v_n);
-  PERFORM hf.raise_floors_1(lanes, dues, ids);
+  IF random() < 0.1 THEN
+    PERFORM hf.raise_floors_1(lanes, dues, ids);
+  END IF;
   t.left_n := t.left_n - v_n;
   t.slots := t.slots - CASE WHEN v_must THEN v_n ELSE (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer END;
 END $$;

@@ -83,6 +83,9 @@ DECLARE
   v_served integer[];
   v_lanes bigint[] := '{}'; -- plain ones, with how many each shall give
   v_ns integer[] := '{}';
+  v_gated integer := 0;
+  v_gated_lanes bigint[];
+  v_gated_ns integer[];
   v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
   v_dues bigint[] := '{}';
 BEGIN
@@ -104,14 +107,21 @@ BEGIN
       SELECT * INTO v_got FROM hf.merge_1(v_each.lanes, v_each.n);
       v_lanes := v_lanes || v_got.lanes;
       v_ns := v_ns || v_got.ns;
+    ELSIF v_gated >= 128 THEN
+      t.again := true; -- others wait for the floor
     ELSE
-      SELECT * INTO v_got FROM hf.merge_1(v_each.lanes, v_each.n);
-      FOR i IN 1 .. cardinality(v_got.lanes) LOOP
-        SELECT * INTO v_each FROM hf.take_gated_1(t, v_got.lanes[i], v_got.ns[i]);
-        t := v_each.t;
-        ids := ids || v_each.ids;
-        v_from := v_from || v_each.lanes;
-        v_dues := v_dues || v_each.dues;
+      v_gated_lanes := v_each.lanes;
+      v_gated_ns := ARRAY[v_each.n];
+      IF cardinality(v_each.lanes) > 1 THEN
+        SELECT m.lanes, m.ns INTO v_gated_lanes, v_gated_ns FROM hf.merge_1(v_each.lanes, v_each.n) AS m;
+      END IF;
+      FOR i IN 1 .. cardinality(v_gated_lanes) LOOP
+        SELECT * INTO v_got FROM hf.take_gated_1(t, v_gated_lanes[i], v_gated_ns[i]);
+        t := v_got.t;
+        ids := ids || v_got.ids;
+        v_from := v_from || v_got.lanes;
+        v_dues := v_dues || v_got.dues;
+        v_gated := v_gated + 1;
       END LOOP;
     END IF;
   END LOOP;

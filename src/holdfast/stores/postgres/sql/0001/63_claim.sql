@@ -21,6 +21,7 @@ BEGIN
     WITH due AS (
       SELECT w.place FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
         SELECT r.ctid AS place FROM hf.wait AS r WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms <= p_now
+          AND EXISTS (SELECT 1 FROM hf.lane_now AS k WHERE k.id = r.lane) -- others are filed first
         ORDER BY r.due_ms, r.id LIMIT 512 FOR UPDATE SKIP LOCKED
       ) AS w LIMIT 512
     ), up AS (
@@ -115,7 +116,9 @@ BEGIN
   token := greatest(p_last + 1, p_now * 2048);
   PERFORM hf.start_1(p.places, p.ids, token, NULL, p_now);
   INSERT INTO hf.tally (lane, whats, ns) VALUES (v_id, '{2,3}', ARRAY[-cardinality(ids), cardinality(ids)]);
-  PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
+  IF random() < 0.1 THEN
+    PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
+  END IF;
   IF cardinality(ids) < p_limit THEN
     IF EXISTS (SELECT 1 FROM hf.wait WHERE lane = v_id AND state = 2) THEN
       again := true; -- somebody else holds what is left
@@ -228,7 +231,7 @@ BEGIN
   ELSE
     t := ROW (
       now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
-      v_last, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false, false
+      v_last, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
     );
     SELECT * INTO v_got FROM hf.fill_1(t);
     t := v_got.t;
