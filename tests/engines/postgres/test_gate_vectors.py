@@ -109,7 +109,7 @@ class Story:
 
     def __init__(self, gate: Gate) -> None:
         self.first = self.gate = gate
-        self.jobs: list[tuple[int, int, Charge | None]] = []  # (token, when, what it was charged)
+        self.jobs: list[tuple[int, int | None, Charge | None]] = []  # (token, when, what it was charged)
         self.steps: list[Any] = []
         self.expected: list[tuple[Any, Gate]] = []
 
@@ -257,6 +257,46 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
 def test_a_bucket_is_full_at_its_very_instant(schema: Schema, beside_us: int) -> None:
     story = Story(Gate(GateRule("limit:k", interval_us=100_000, burst=3), full_at_us=T0 * 1000 + beside_us))
     story.ask(T0, (1, 1, 1, 1))
+    story.check(schema)
+
+
+COUNTED = GateRule("limit:k", concurrency=2, interval_us=1_000_000, breaker=BreakerRule(failures=3, within_ms=1_000))
+RARE_ENDS: dict[str, tuple[Gate, int | None, Charge]] = {  # the gate, when the job was charged, what
+    "a slot when none is taken": (Gate(COUNTED), T0, Charge("limit:k", slot=True)),
+    "a token, charged nobody knows when": (Gate(COUNTED, full_at_us=T0 * 1000), None, Charge("limit:k", cost=2)),
+    "a token, charged by a clock ahead": (Gate(COUNTED, full_at_us=T0 * 1000), T0 + 5, Charge("limit:k", cost=2)),
+    "no probe, by the token of one": (Gate(COUNTED, open_until_ms=T0, probe_token=1), T0, Charge("limit:k")),
+    "a probe, by the token of none": (Gate(COUNTED, open_until_ms=T0), 0, Charge("limit:k", probe=True)),
+}
+
+
+@pytest.mark.parametrize("verdict", ["ok", "failed", "neutral"])
+@pytest.mark.parametrize("rare", RARE_ENDS)
+def test_ends_that_histories_seldom_meet(schema: Schema, rare: str, verdict: Verdict) -> None:
+    gate, charged_at_ms, charge = RARE_ENDS[rare]
+    story = Story(gate)
+    story.jobs.append((1, charged_at_ms, charge))
+    story.end(End(T0, 0, verdict, unstarted=True))
+    story.check(schema)
+
+
+RATED = GateRule("limit:k", breaker=BreakerRule(within_ms=1_000, rate=0.5))
+
+
+@pytest.mark.parametrize("at_ms", [T0 + 999, T0 + 1_000, T0 + 1_001, T0 + 1_500])
+@pytest.mark.parametrize(
+    "gate",
+    [
+        Gate(COUNTED, failed_at_ms=(T0 - 1, T0)),
+        Gate(RATED, calls=(T0 // 500, 1, 0, 0)),
+        Gate(RATED, calls=(T0 // 500, 0, 0, 0)),
+        Gate(COUNTED, held_until_ms=T0 + 1_000),
+        Gate(COUNTED, full_at_us=(T0 + 1_000) * 1000),
+    ],
+)
+def test_a_gate_is_blank_from_the_instant_at_which_it_remembers_nothing(schema: Schema, gate: Gate, at_ms: int) -> None:
+    story = Story(gate)
+    story.ask(at_ms, ())
     story.check(schema)
 
 
