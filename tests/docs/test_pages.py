@@ -10,6 +10,7 @@ import pytest
 
 from tests.arch.tree import ROOT, named
 from tests.docs.pages import Reader, blocks_of, says
+from tests.servers.postgres import own
 from tests.servers.redis import RedisServer, running
 
 BIN = Path(sys.executable).parent
@@ -22,14 +23,19 @@ RUN = {"python", "sh"}
 # A block that is neither run nor one of these would be an example that nobody checks.
 FOR_THE_EYE = {"text", "ini", "toml", "mermaid", "json"}
 ELSEWHERE = {"README.md": {"bash", "py"}}  # run on two machines by tests/engines/redis/test_two_machines.py
-QUEUE = "redis://queue.example:6379"  # what pages call the reader's own server
+# What pages call the reader's own servers.
+REDIS = "redis://queue.example:6379"
+POSTGRES = "postgresql://shop@queue.example:5432/shop"
 
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """A server such as the page on Redis asks for."""
-    with running(RedisServer("redis-7", tmp_path_factory.mktemp("redis"), aof="everysec")) as server:
-        yield {QUEUE: server.url}
+    """Servers such as the pages on Redis and PostgreSQL ask for."""
+    with (
+        running(RedisServer("redis-7", tmp_path_factory.mktemp("redis"), aof="everysec")) as redis,
+        own("postgres-15") as postgres,
+    ):
+        yield {REDIS: redis.url, POSTGRES: postgres.url}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
