@@ -89,11 +89,15 @@ CREATE FUNCTION hf.lease_less_1(p_tokens bigint[]) RETURNS void LANGUAGE plpgsql
 DECLARE
   v_token bigint;
   v_n integer;
+  v_left integer;
 BEGIN
   FOR v_token, v_n IN SELECT t.token, count(*) FROM unnest(p_tokens) AS t (token) GROUP BY t.token ORDER BY t.token LOOP
     DELETE FROM hf.lease AS l WHERE l.token = v_token AND l.left_n <= v_n;
     IF NOT FOUND THEN
-      UPDATE hf.lease AS l SET left_n = l.left_n - v_n WHERE l.token = v_token;
+      UPDATE hf.lease AS l SET left_n = l.left_n - v_n WHERE l.token = v_token RETURNING l.left_n INTO v_left;
+      IF v_left <= 0 THEN -- others left it since the look
+        DELETE FROM hf.lease AS l WHERE l.token = v_token;
+      END IF;
     END IF;
   END LOOP;
 END $$;
@@ -118,8 +122,9 @@ DECLARE
   v_end record;
 BEGIN
   v_keys := ARRAY(
-    SELECT DISTINCT g.key FROM unnest(p_fates) AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
-    JOIN hf.gate AS g ON g.key = t.taken ->> 0 WHERE NOT hf.is_unmoved_1(g, t.taken, f.verdict, f.unstarted)
+    SELECT DISTINCT t.taken ->> 0 FROM unnest(p_fates) AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
+    CROSS JOIN LATERAL (SELECT x AS row FROM hf.gate AS x WHERE x.key = t.taken ->> 0 OFFSET 0) AS g
+    WHERE NOT hf.is_unmoved_1(g.row, t.taken, f.verdict, f.unstarted)
   );
   IF v_holds <> '{}' THEN
     v_keys := v_keys || v_holds;
