@@ -1,5 +1,5 @@
--- Promise: what every verb begins with: locks, time, where a job is, and posts to the floor. Inputs: as named. Each
--- function's name ends in its version: a later release adds the next one beside it, so workers of both can run.
+-- Promise: what every verb begins with: locks, time, where a job is, and posts to the floor. Inputs: as named.
+-- Answer: as each says. Each function's name ends in its version: a later release adds the next one beside it, so workers of both can run.
 --
 -- Locks are taken in this order, and nobody waits for an earlier one while holding a later one:
 --   the floor (claim alone) < rows of `running` by id < the graph < rows of `wait` by id < gates by key
@@ -48,7 +48,8 @@ BEGIN
       ORDER BY p.xid, p.seq LIMIT p_limit;
   ELSE
     RETURN QUERY SELECT * FROM (
-      (SELECT p.* FROM unnest(v_open) AS o (xid) JOIN hf.post AS p ON p.xid = o.xid
+      (SELECT p.* FROM unnest(v_open) AS o (xid)
+       CROSS JOIN LATERAL (SELECT x.* FROM hf.post AS x WHERE x.xid = o.xid OFFSET 0) AS p
        WHERE (p.xid, p.seq) > (v_floor.at_xid, v_floor.at_seq) ORDER BY p.xid, p.seq LIMIT p_limit)
       UNION ALL
       (SELECT p.* FROM hf.post AS p

@@ -1,5 +1,5 @@
 -- Promise: which job holds an idempotency key; whether it still holds is read off the job itself, so settling costs
--- nothing. Inputs: keys as bytes (task, a zero byte, key). Relies on the primary keys. Keys are locked in their order.
+-- nothing. Inputs: keys as bytes (task, a zero byte, key). Answer: the job that holds a key. Relies on the primary keys. Keys are locked in their order.
 
 -- The job that holds a key now: it is in one of the key's states, or its window is not over.
 CREATE FUNCTION hf.unique_holder_1(p_key bytea, p_now bigint) RETURNS bytea LANGUAGE plpgsql AS $$
@@ -71,7 +71,8 @@ DECLARE
   v_id bytea;
 BEGIN
   FOR v_key, v_id IN
-    SELECT j.unique_key, j.id FROM unnest(p_ids) AS gone (id) JOIN hf.job AS j ON j.id = gone.id
+    SELECT j.unique_key, gone.id FROM unnest(p_ids) AS gone (id)
+    CROSS JOIN LATERAL (SELECT x.unique_key FROM hf.job AS x WHERE x.id = gone.id OFFSET 0) AS j
     WHERE j.unique_key IS NOT NULL ORDER BY j.unique_key
   LOOP
     DELETE FROM hf.unique_key AS u WHERE u.key = v_key AND u.job = v_id AND coalesce(u.until_ms <= p_now, true);

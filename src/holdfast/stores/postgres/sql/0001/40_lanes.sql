@@ -1,5 +1,5 @@
 -- Promise: which lanes can be served: idle, active (their members have seats), or waiting at a gate.
--- Inputs: lanes that are stored. Everything here changes the floor: the caller holds lock 1.
+-- Inputs: lanes that are stored. Answer: none but where it says so. Everything here changes the floor: the caller holds lock 1.
 -- Relies on seat_member, seat_ring, lane_now_active, lane_now_waiting.
 
 -- How many jobs a turn of this queue or group is worth.
@@ -77,9 +77,10 @@ CREATE FUNCTION hf.rest_all_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS
 BEGIN
   UPDATE hf.lane_now SET state = 0 WHERE id = ANY (p_lanes);
   DELETE FROM hf.seat AS s USING (SELECT DISTINCT r.class, r.priority, r.member FROM hf.lane_now AS r WHERE r.id = ANY (p_lanes)) AS g
-  WHERE s.class = g.class AND s.priority = g.priority AND s.member = g.member AND NOT EXISTS (
-    SELECT 1 FROM hf.lane_now AS l WHERE l.class = g.class AND l.member = g.member AND l.state = 1
-  );
+  WHERE s.class = ANY (ARRAY[g.class]) AND s.priority = ANY (ARRAY[g.priority]) AND s.member = ANY (ARRAY[g.member])
+    AND NOT EXISTS (
+      SELECT 1 FROM hf.lane_now AS l WHERE l.class = g.class AND l.member = g.member AND l.state = 1 OFFSET 0
+    );
 END $$;
 
 -- The lane waits at a gate, whose row the caller has locked.

@@ -1,5 +1,5 @@
 -- Promise: what others posted reaches the floor: new lanes, ready jobs, opened gates, children whose parents must be
--- looked at, declared rules. Inputs: as named; the caller holds lock 1. Relies on the primary key of post.
+-- looked at, declared rules. Inputs: as named; the caller holds lock 1. Answer: whether there is more. Relies on the primary key of post.
 
 -- Store a lane's definition, as it was posted.
 CREATE FUNCTION hf.define_lane_1(p_post hf.post) RETURNS void LANGUAGE plpgsql AS $$
@@ -99,7 +99,7 @@ BEGIN
   IF v_count = 0 THEN
     RETURN false;
   END IF;
-  DELETE FROM hf.post AS p USING unnest(v_posts) AS f WHERE p.xid = f.xid AND p.seq = f.seq;
+  DELETE FROM hf.post AS p USING unnest(v_posts) AS f WHERE p.xid = ANY (ARRAY[f.xid]) AND p.seq = ANY (ARRAY[f.seq]);
   IF v_count = p_limit THEN
     UPDATE hf.floor SET pass = v_pass, at_xid = v_posts[v_count].xid, at_seq = v_posts[v_count].seq;
   ELSIF v_count > 16 OR random() < 0.1 OR (SELECT pass IS NOT NULL FROM hf.floor) THEN

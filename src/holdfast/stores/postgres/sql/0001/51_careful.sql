@@ -1,5 +1,5 @@
 -- Promise: the careful way of storing jobs: ids, unique keys and parents are looked up first; one bad item refuses all.
--- Inputs: hf.batch. Locks, in order: parents (by id, FOR KEY SHARE: they cannot end meanwhile), the graph, keys in
+-- Inputs: hf.batch. Answer: as store_1. Locks, in order: parents (by id, FOR KEY SHARE: they cannot end meanwhile), the graph, keys in
 -- their order; a caller's own transaction locks no parent: its children are looked at when it has committed (post 2).
 
 -- Which job stands for each of the call: itself, the one with its id, or the holder of its key.

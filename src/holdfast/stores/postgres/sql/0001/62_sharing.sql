@@ -1,5 +1,5 @@
 -- Promise: a claim is shared between queues, then between the members of each: round robin with weights, FIFO within a
--- member. Inputs: hf.taking and candidates of one priority. The caller holds lock 1. Relies on the primary key of turn.
+-- member. Inputs: hf.taking and candidates of one priority. Answer: the same, and jobs in order. The caller holds lock 1. Relies on the primary key of turn.
 
 -- How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that.
 CREATE FUNCTION hf.scarce_1(t hf.taking, p_candidates hf.candidate[], p_count integer) RETURNS integer LANGUAGE plpgsql AS $$
@@ -10,7 +10,8 @@ BEGIN
   SELECT max(r.room), min(r.room) INTO v_most, v_least FROM (
     SELECT least(g.free, CASE WHEN l.limited OR g.must THEN t.slots END) AS room
     FROM (SELECT DISTINCT ON (c.class) c.lane FROM unnest(p_candidates) AS c ORDER BY c.class) AS k
-    JOIN hf.lane AS l ON l.id = k.lane CROSS JOIN LATERAL (
+    CROSS JOIN LATERAL (SELECT x.limited, x.class_gates FROM hf.lane AS x WHERE x.id = k.lane OFFSET 0) AS l
+    CROSS JOIN LATERAL (
       SELECT coalesce(min(hf.gate_room_1(g, t.now)), 1 << 30) AS free,
         coalesce(bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL), false) AS must
       FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
@@ -24,7 +25,8 @@ CREATE FUNCTION hf.turns_1(p_ids bigint[], OUT ids bigint[], OUT lefts integer[]
 BEGIN
   SELECT array_agg(p.id ORDER BY k.turn NULLS LAST, p.id), array_agg(greatest(1, coalesce(k.left_n, 1)) ORDER BY k.turn NULLS LAST, p.id),
     array_agg(greatest(1, coalesce(k.weight, 1)) ORDER BY k.turn NULLS LAST, p.id)
-  INTO ids, lefts, weights FROM unnest(p_ids) AS p (id) LEFT JOIN hf.turn AS k ON k.id = p.id;
+  INTO ids, lefts, weights FROM unnest(p_ids) AS p (id)
+  LEFT JOIN LATERAL (SELECT x.turn, x.left_n, x.weight FROM hf.turn AS x WHERE x.id = p.id OFFSET 0) AS k ON true;
 END $$;
 
 -- Those who were served take their new places, one behind the other.
@@ -39,9 +41,10 @@ BEGIN
   INTO v_ids, v_lefts, v_turns FROM hf.places_1(p_ids, p_lefts, p_weights, p_served) AS p
   CROSS JOIN LATERAL unnest(p.members, p.lefts, p.moves) AS e (id, left_n, moves);
   UPDATE hf.turn AS k SET left_n = e.left_n, turn = coalesce(e.turn, k.turn)
-  FROM unnest(v_ids, v_lefts, v_turns) AS e (id, left_n, turn) WHERE k.id = e.id;
+  FROM unnest(v_ids, v_lefts, v_turns) AS e (id, left_n, turn) WHERE k.id BETWEEN e.id AND e.id;
   IF p_seats THEN
-    UPDATE hf.seat AS s SET turn = e.turn FROM unnest(v_ids, v_turns) AS e (id, turn) WHERE s.member = e.id AND e.turn IS NOT NULL;
+    UPDATE hf.seat AS s SET turn = e.turn FROM unnest(v_ids, v_turns) AS e (id, turn)
+    WHERE s.member BETWEEN e.id AND e.id AND e.turn IS NOT NULL;
   END IF;
 END $$;
 
@@ -54,7 +57,9 @@ DECLARE
 BEGIN
   LOOP
     WITH heads AS (
-      SELECT w.lane, w.due_ms, w.id FROM unnest(p_lanes) AS l (id) JOIN hf.lane_now AS k ON k.id = l.id CROSS JOIN LATERAL (
+      SELECT w.lane, w.due_ms, w.id FROM unnest(p_lanes) AS l (id)
+      CROSS JOIN LATERAL (SELECT x.id, x.floor_ms, x.floor_id FROM hf.lane_now AS x WHERE x.id = l.id OFFSET 0) AS k
+      CROSS JOIN LATERAL (
         SELECT r.lane, r.due_ms, r.id FROM hf.wait AS r
         WHERE r.lane = k.id AND r.state = 2 AND (r.due_ms, r.id) >= (k.floor_ms, k.floor_id)
         ORDER BY r.due_ms, r.id LIMIT v_piece
