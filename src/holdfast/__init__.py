@@ -1,4 +1,4 @@
-"""Holdfast: a task queue that does not let go of a job, on embedded SQLite or on Redis."""
+"""Holdfast: a task queue that does not let go of a job, on embedded SQLite, Redis or PostgreSQL."""
 
 from holdfast.app import Holdfast
 from holdfast.client.handle import JobHandle, JobStatus, Progress

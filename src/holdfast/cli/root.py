@@ -104,7 +104,7 @@ def _present(name: str) -> bool:
 @click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="holdfast", message="%(prog)s %(version)s")
 def holdfast() -> None:
-    """A task queue that does not let go of a job. On SQLite, or Redis for several machines.
+    """A task queue that does not let go of a job. On SQLite; on Redis or PostgreSQL for several machines.
 
     Every command takes --url (or HOLDFAST_URL), --namespace and --json.
     """
