@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -184,13 +186,38 @@ async def test_a_relay_that_was_overtaken_changes_nothing(sqlite_ground: Ground,
     async with slow.turn() as turn:
         assert turn is not None
         rows = await turn.under_way()
-        assert len(rows) == 2
+        assert [row.id for row in rows] == texts(ids[:2])
         await quick.step()  # sees it through, and stamps the other two
-        await turn.stamp(turn.batch + 1, [rows[0].seq])
-        await turn.set_aside(rows[1].seq, "by the slow one")
+        async with ground.table().turn() as newer:
+            assert newer is not None
+            await bench.store.relay(newer.source, newer.batch, [])  # as if they had arrived, unheard
+        await turn.set_aside(rows[0].seq, "by the slow one")
+        await turn.stamp(turn.batch, ())
     await drain(quick)
-    assert errors(ground) == {}
-    assert await bench.hand().drain() == ids
+    assert ground.left() == []
+    assert await bench.hand().drain() == ids[:2]
+
+
+async def test_two_copies_of_a_database_lose_nothing_of_each_other(
+    sqlite_ground: Ground, bench: Bench, folder: Path
+) -> None:
+    """They have one name in the store, and both count on from where they were copied."""
+    ground = sqlite_ground
+    await ground.add(1)
+    await drain(ground.carrier(bench.store))
+    await ground.close()
+    shutil.copy(folder / "app.db", folder / "copy.db")
+    copy = Ground(f"sqlite:///{folder}/copy.db?sync=normal")
+    ids = await ground.add(2) + await copy.add(2)
+    carriers = [each.carrier(bench.store, batch=1) for each in (ground, copy)]
+    for _ in range(2):
+        for carrier in carriers:
+            await carrier.step()  # both stamp before either sends
+    for carrier in carriers:
+        await drain(carrier)
+    assert set(ids) <= set(await bench.hand().drain())
+    assert ground.left() == copy.left() == []
+    await copy.close()
 
 
 async def test_a_turn_keeps_the_others_out(postgres_ground: Ground, bench: Bench) -> None:
@@ -329,6 +356,15 @@ async def test_a_job_that_the_store_refuses_is_set_aside_and_the_rest_keeps_its_
     assert list(errors(ground)) == texts([jobs[bad].id])
     assert "which is not stored" in errors(ground)[id_text(jobs[bad].id)]
     assert ground.left() == texts([jobs[bad].id])
+
+
+async def test_after_a_bad_job_batches_grow_again(ground: Ground, bench: Bench) -> None:
+    jobs = [ground.job(after=(ground.ids.make(1),)), *(ground.job() for _ in range(39))]
+    await ground.write(*jobs)
+    carrier = ground.carrier(bench.store, batch=10)
+    await drain(carrier)
+    await ground.write(*(ground.job() for _ in range(40)))
+    assert await drain(carrier) == ["moved"] * 5 + ["idle"]
 
 
 async def test_what_was_set_aside_can_be_tried_again(ground: Ground, bench: Bench) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -16,6 +16,7 @@ from holdfast.outbox import relay as relay_room
 from holdfast.outbox import sqlite as sqlite_room
 from holdfast.outbox.carrier import Report
 from holdfast.outbox.relay import Relay
+from holdfast.outbox.table import Table
 from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.bench import Bench
@@ -90,16 +91,50 @@ async def until(true: Callable[[], Coroutine[Any, Any, bool]]) -> None:
 # -- hearing
 
 
+class Drowsy:
+    """The real table; it says when whoever uses it falls asleep."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self.asleep = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._table, name)
+
+    async def wait(self, timeout_s: float) -> None:
+        self.asleep.set()
+        await self._table.wait(timeout_s)
+        self.asleep.clear()
+
+
 async def test_a_commit_is_heard_of_long_before_the_next_look(
     ground: Ground, store: WithGate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay_room, "IDLE_S", 600)
-    async with at_work(Relay(store, ground.table())):
+    table = Drowsy(ground.table())
+    async with at_work(Relay(store, cast(Table, table))):
         for _ in range(3):
+            async with asyncio.timeout(PATIENCE_S):
+                await table.asleep.wait()
             store.arrived.clear()
             await ground.add(1)
             async with asyncio.timeout(PATIENCE_S):
                 await store.arrived.wait()
+
+
+async def test_what_a_turn_has_seen_wakes_nobody_after_it(ground: Ground) -> None:
+    table = ground.table()
+    async with table.turn():
+        pass
+    await ground.add(2)
+    async with table.turn():
+        pass
+    sleeper = asyncio.create_task(table.wait(PATIENCE_S))
+    await asyncio.wait({sleeper}, timeout=0.3)
+    assert not sleeper.done()
+    await ground.add(1)
+    async with asyncio.timeout(PATIENCE_S / 2):
+        await sleeper
 
 
 async def test_another_namespace_wakes_nobody_here(postgres_ground: Ground) -> None:

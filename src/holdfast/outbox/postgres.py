@@ -49,9 +49,9 @@ class PostgresTable:
     async def turn(self) -> AsyncIterator[Turn | None]:
         with self._trouble():
             conn = await self._opened()
-            await self._listen(conn, 0.0)  # this turn sees all that was told of before it
             async with conn.transaction():
                 found = await _ask(conn, "lock", self.namespace)
+                await self._listen(conn, 0.0)  # what was told of until now, this turn will see
                 yield PostgresTurn(conn, self.namespace, *found[0]) if found else None
 
     async def wait(self, timeout_s: float) -> None:
