@@ -38,18 +38,17 @@ async def test_a_job_that_is_claimed_while_it_is_to_be_cancelled_is_asked_to_sto
 
 
 @pytest.mark.parametrize("force", [False, True])
-async def test_a_job_that_moves_at_every_look_is_cancelled_in_the_end(place: Place, force: bool) -> None:
-    """Claimed after the look for those that run; then in somebody's hands when it is looked for again."""
-    id, other = await place.add(), await place.another()
-    hand = place.hand()
+async def test_a_job_that_begins_to_run_after_the_look_for_those_that_run_is_found(place: Place, force: bool) -> None:
+    id, hand, now = await place.add(), place.hand(), place.clock.now_ms
+    query = f"SELECT answers FROM hf.cancel_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 'enough', {force}, {now})"
     with place.holding(GRAPH) as graph:
-        cancel = start(other.cancel(id, force=force))
+        cancel = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again by itself
         await place.until_waiting(1)
         job = await hand.take()
         with place.holding("SELECT FROM hf.running FOR UPDATE"):
             graph.rollback()
             await place.until_waiting(1)
-    assert await cancel == ["cancelled" if force else "cancelling"]
+    assert await cancel == [([0],) if force else ([1],)]
     assert [answer.answer for answer in await hand.succeed(job)] == ["stale" if force else "done"]
 
 

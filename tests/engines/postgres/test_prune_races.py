@@ -130,6 +130,30 @@ async def test_a_lane_dropped_under_an_enqueue_in_flight_is_there_again(place: P
     assert await place.hand().ids() == [job.id]
 
 
+async def test_a_lane_stays_while_its_jobs_are_not_yet_folded(place: Place) -> None:
+    await place.add(group="g")
+    await place.hand().drain()
+    await place.store.prune(Retention(succeeded_ms=0), now_ms=place.clock.now_ms)
+    assert place.ask("SELECT jobs FROM hf.lane_now") == [(0,)]  # it stays for an hour
+    place.clock.advance(2 * HOUR_MS)
+    later = await place.add(group="g", delay_ms=HOUR_MS)
+    with place.holding("SELECT hf.lock_1(4)"):  # somebody else is folding
+        await place.store.prune(Retention(), now_ms=place.clock.now_ms)
+    place.clock.advance(HOUR_MS)
+    assert await place.hand().ids() == [later]
+
+
+async def test_a_lane_goes_after_what_was_posted_about_it(place: Place) -> None:
+    id = await dead(place)
+    assert await place.retry(id) == ["retried"]  # posted, and filed by nobody
+    await place.cancel(id)
+    place.clock.advance(2 * HOUR_MS)
+    for _ in range(4):
+        await place.store.prune(Retention(cancelled_ms=1), now_ms=place.clock.now_ms)
+    assert place.ask("SELECT count(*) FROM hf.lane_now") == [(0,)]
+    assert await place.hand().claim() == []
+
+
 async def test_a_limit_forgotten_under_an_enqueue_in_flight_still_limits(place: Place) -> None:
     """The enqueue saw the limit as it should be and declared nothing."""
     rule, other = GateRule("limit:x", concurrency=1), await place.another()

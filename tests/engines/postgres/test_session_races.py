@@ -186,6 +186,21 @@ async def test_a_claim_gets_nothing_for_a_session_that_is_leaving(place: Place) 
     assert place.ask("SELECT count(*) FROM hf.running") == [(0,)]
 
 
+async def test_leaving_waits_for_a_settlement_that_is_under_way(place: Place) -> None:
+    await place.add()
+    other = await place.another()
+    hand, leaver = place.hand("w1"), other.hand("w1")
+    job = await hand.take()
+    with place.holding(LEASES):
+        settling = start(hand.succeed(job))
+        await place.until_waiting(1)
+        leave = start(leaver.leave())
+        await place.until_waiting(2)
+    assert [answer.answer for answer in await settling] == ["done"]
+    await leave
+    assert place.ask("SELECT count(*) FROM hf.session") == [(0,)]
+
+
 async def test_leaving_waits_for_no_open_transaction_of_a_handler(place: Place) -> None:
     await place.add_many(3)
     watcher, hand = place.hand("watcher"), place.hand("w1")

@@ -35,7 +35,9 @@ BEGIN
   ELSE
     fresh := EXISTS (SELECT 1 FROM hf.receipt WHERE session = p_session AND claimer = 'beat' AND seq = p_call);
     SELECT array_agg(r.id), array_agg(r.token) INTO ids, tokens
-    FROM hf.lease AS l JOIN hf.running AS r ON r.token = l.token WHERE l.session = p_session AND r.flags & 4 <> 0;
+    FROM hf.lease AS l
+    CROSS JOIN LATERAL (SELECT x.id, x.token, x.flags FROM hf.running AS x WHERE x.token = l.token OFFSET 0) AS r
+    WHERE l.session = p_session AND r.flags & 4 <> 0;
   END IF;
   FOR v_at IN 1 .. coalesce(cardinality(p_ids), 0) LOOP
     PERFORM hf.save_1(p_ids[v_at], p_tokens[v_at], p_kinds[v_at], p_names[v_at], p_bodies[v_at], v_now);
@@ -63,7 +65,8 @@ CREATE FUNCTION hf.forget_sessions_1(p_sessions text[]) RETURNS void LANGUAGE pl
 DECLARE
   v_gone text[] := ARRAY(
     SELECT s.id FROM unnest(p_sessions) AS s (id) WHERE NOT EXISTS (
-      SELECT 1 FROM hf.lease AS l JOIN hf.running AS r ON r.token = l.token WHERE l.session = s.id
+      SELECT 1 FROM hf.lease AS l
+      WHERE l.session = s.id AND EXISTS (SELECT 1 FROM hf.running AS r WHERE r.token = l.token OFFSET 0) OFFSET 0
     )
   );
 BEGIN
@@ -105,7 +108,9 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   SELECT array_agg(r.id), array_agg(r.token), array_agg(r.lost) INTO ids, tokens, losts
-  FROM hf.lease AS l JOIN hf.running AS r ON r.token = l.token WHERE l.session = p_session;
+  FROM hf.lease AS l
+  CROSS JOIN LATERAL (SELECT x.id, x.token, x.lost FROM hf.running AS x WHERE x.token = l.token OFFSET 0) AS r
+  WHERE l.session = p_session;
 END $$;
 
 -- Verb: the sessions that are alive, by name, at most 10,000.

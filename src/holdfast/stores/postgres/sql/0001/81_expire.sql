@@ -54,7 +54,7 @@ DECLARE
 BEGIN
   DELETE FROM hf.lease WHERE token = ANY (ARRAY(
     SELECT l.token FROM hf.lease AS l WHERE l.hard_until_ms <= p_now
-      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.token = l.token) LIMIT 256 FOR UPDATE SKIP LOCKED
+      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.token = l.token OFFSET 0) LIMIT 256 FOR UPDATE SKIP LOCKED
   ));
   v_tokens := ARRAY(
     SELECT l.token FROM hf.lease AS l WHERE l.hard_until_ms <= p_now ORDER BY l.hard_until_ms LIMIT p_limit + cardinality(p_taken)
@@ -98,7 +98,8 @@ BEGIN
   v_outcome.proven := false;
   FOR v_session, v_heads IN
     SELECT l.session, array_agg(h ORDER BY h.id) FROM unnest(p_heads[:p_silent]) AS h
-    JOIN hf.lease AS l ON l.token = h.token GROUP BY l.session ORDER BY l.session
+    CROSS JOIN LATERAL (SELECT x.session FROM hf.lease AS x WHERE x.token = h.token OFFSET 0) AS l
+    GROUP BY l.session ORDER BY l.session
   LOOP
     v_outcome.reason := 'session ' || v_session || ' went silent';
     v_states := v_states || hf.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), v_session, p_now);

@@ -1,8 +1,7 @@
 -- Promise: waiting jobs are cancelled with their dependents; running ones are asked to stop, or with force fenced off.
 -- Inputs: as named. Answer: one code per id, in order: 0 cancelled 1 cancelling 2 finished before 3 no such job.
--- Locks, in order: what runs (by id), the graph, what waits (by id). A job that changes its place between the look for
--- those that run and the look for those that wait is found by a third look, which waits for nobody; should that one be
--- in somebody's hands, the whole step begins again.
+-- Locks, in order: what runs (by id), the graph, what waits (by id). Where a job begins to run between the look for those
+-- that run and the look for those that wait, the whole step begins again.
 
 -- Lock a running job for its end. NULL: an open transaction of its handler has settled it, and will hardly be over soon.
 CREATE FUNCTION hf.seize_1(p_id bytea) RETURNS hf.running LANGUAGE plpgsql SET lock_timeout = '250ms' AS $$
@@ -65,9 +64,6 @@ DECLARE
 BEGIN
   PERFORM hf.lock_1(2);
   PERFORM FROM hf.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE;
-  v_running := v_running || ARRAY(
-    SELECT r.id FROM hf.running AS r WHERE r.id = ANY (p_ids) AND r.id <> ALL (v_running) FOR NO KEY UPDATE SKIP LOCKED
-  );
   v_free := ARRAY(SELECT r.id FROM hf.running AS r WHERE p_force AND r.id = ANY (v_running) FOR UPDATE SKIP LOCKED);
   PERFORM hf.brace_1(ARRAY(SELECT r FROM hf.running AS r WHERE r.id = ANY (v_free)));
   v_before := ARRAY(SELECT hf.state_of_1(i.id) FROM unnest(p_ids) WITH ORDINALITY AS i (id, at) ORDER BY i.at);

@@ -93,7 +93,8 @@ BEGIN
   PERFORM hf.lock_1(2); -- nobody becomes a child of a dead job meanwhile
   PERFORM FROM hf.done WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
   FOR v_at IN
-    SELECT i.at FROM unnest(p_ids) WITH ORDINALITY AS i (id, at) LEFT JOIN hf.job AS j ON j.id = i.id
+    SELECT i.at FROM unnest(p_ids) WITH ORDINALITY AS i (id, at)
+    LEFT JOIN LATERAL (SELECT x.unique_key FROM hf.job AS x WHERE x.id = i.id OFFSET 0) AS j ON true
     ORDER BY j.unique_key NULLS FIRST, i.at
   LOOP
     answers[v_at] := hf.retry_one_1(p_ids[v_at], p_delay, p_args, v_now);

@@ -112,9 +112,9 @@ BEGIN
   GET DIAGNOSTICS v_keys = ROW_COUNT;
   DELETE FROM hf.receipt AS r USING (
     SELECT o.session, o.claimer FROM hf.receipt AS o
-    WHERE o.at_ms <= p_now - 3600000 AND NOT EXISTS (SELECT FROM hf.session AS s WHERE s.id = o.session)
+    WHERE o.at_ms <= p_now - 3600000 AND NOT EXISTS (SELECT FROM hf.session AS s WHERE s.id = o.session OFFSET 0)
     LIMIT p_limit FOR UPDATE SKIP LOCKED
-  ) AS old WHERE r.session = old.session AND r.claimer = old.claimer;
+  ) AS old WHERE r.session = ANY (ARRAY[old.session]) AND r.claimer = ANY (ARRAY[old.claimer]);
   GET DIAGNOSTICS v_receipts = ROW_COUNT;
   RETURN v_keys + v_receipts;
 END $$;

@@ -26,7 +26,7 @@ BEGIN
     sample = CASE WHEN excluded.last_ms >= c.last_ms THEN excluded.sample ELSE c.sample END,
     last_ms = greatest(c.last_ms, excluded.last_ms);
   DELETE FROM hf.cause AS c USING (SELECT DISTINCT x.cause, x.queue, x.task FROM unnest(v_rows) AS x) AS f
-  WHERE c.cause = f.cause AND c.queue = f.queue AND c.task = f.task AND c.n = 0;
+  WHERE c.cause = ANY (ARRAY[f.cause]) AND c.queue = ANY (ARRAY[f.queue]) AND c.task = ANY (ARRAY[f.task]) AND c.n = 0;
   RETURN cardinality(v_rows);
 END $$;
 
@@ -38,7 +38,8 @@ DECLARE
 BEGIN
   WITH taken AS (
     DELETE FROM hf.tally WHERE ctid = ANY (ARRAY(
-      SELECT t.ctid FROM hf.tally AS t LEFT JOIN hf.lane AS l ON l.id = t.lane
+      SELECT t.ctid FROM hf.tally AS t
+      LEFT JOIN LATERAL (SELECT x.id FROM hf.lane AS x WHERE x.id = t.lane OFFSET 0) AS l ON true
       WHERE l.id IS NOT NULL OR NOT t.whats && '{0,1,2,3,4,5,6,10,20,21}' LIMIT p_limit
     )) RETURNING tally AS t
   )
@@ -50,13 +51,15 @@ BEGIN
   SELECT x.queue, x.task, x.what, sum(x.n) FROM (
     SELECT CASE WHEN u.what < 10 THEN l.queue ELSE '' END AS queue, CASE WHEN u.what < 10 THEN l.task ELSE '' END AS task,
       u.what, u.n
-    FROM unnest(v_rows) AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) LEFT JOIN hf.lane AS l ON l.id = t.lane
+    FROM unnest(v_rows) AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n)
+    LEFT JOIN LATERAL (SELECT x.queue, x.task FROM hf.lane AS x WHERE x.id = t.lane OFFSET 0) AS l ON true
     WHERE u.what < 20
   ) AS x GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> 0 ORDER BY x.queue, x.task, x.what
   ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   DELETE FROM hf.count AS c USING (
-    SELECT DISTINCT l.queue, l.task FROM unnest(v_rows) AS t JOIN hf.lane AS l ON l.id = t.lane
-  ) AS f WHERE c.queue = f.queue AND c.task = f.task AND c.n = 0;
+    SELECT DISTINCT l.queue, l.task FROM unnest(v_rows) AS t
+    CROSS JOIN LATERAL (SELECT x.queue, x.task FROM hf.lane AS x WHERE x.id = t.lane OFFSET 0) AS l
+  ) AS f WHERE c.queue = ANY (ARRAY[f.queue]) AND c.task = ANY (ARRAY[f.task]) AND c.n = 0;
   SELECT array_agg(x.lane), array_agg(x.n) INTO lanes, ns FROM (
     SELECT t.lane, sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END) AS n
     FROM unnest(v_rows) AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n)
@@ -80,7 +83,8 @@ BEGIN
   SELECT f.folded, f.lanes, f.ns INTO v_folded, v_lanes, v_ns FROM hf.fold_tallies_1(p_limit) AS f;
   IF v_lanes IS NOT NULL THEN
     PERFORM hf.lock_1(1); -- last, and for this alone
-    UPDATE hf.lane_now AS l SET jobs = l.jobs + f.n FROM unnest(v_lanes, v_ns) AS f (lane, n) WHERE l.id = f.lane;
+    UPDATE hf.lane_now AS l SET jobs = l.jobs + f.n FROM unnest(v_lanes, v_ns) AS f (lane, n)
+    WHERE l.id BETWEEN f.lane AND f.lane;
   END IF;
   RETURN v_folded;
 END $$;

@@ -74,7 +74,7 @@ BEGIN
   UPDATE hf.pruned SET key = CASE WHEN cardinality(v_some) = 1000 THEN v_some[1000] ELSE '' END WHERE what = 'gate' AND (key <> '' OR cardinality(v_some) = 1000);
   FOR v_gate IN
     SELECT g.* FROM hf.gate AS g WHERE g.key = ANY (v_some) AND g.key ~ '^(limit|breaker):'
-      AND NOT EXISTS (SELECT FROM hf.lane_gate AS l WHERE l.gate = g.key) AND hf.gate_is_blank_1(g, p_now)
+      AND NOT EXISTS (SELECT FROM hf.lane_gate AS l WHERE l.gate = g.key OFFSET 0) AND hf.gate_is_blank_1(g, p_now)
     LIMIT p_limit FOR UPDATE OF g SKIP LOCKED
   LOOP
     INSERT INTO hf.gate_old SELECT v_gate.* ON CONFLICT (key) DO NOTHING;
