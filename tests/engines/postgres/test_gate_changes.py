@@ -172,6 +172,8 @@ def test_a_rule_that_changes_nothing_writes_and_locks_nothing(place: Place, othe
     place.declare(rule, GateRule("limit:k", concurrency=2, breaker=BreakerRule(rate=0.1 + 0.2)), on=other)
     place.declare(GateRule("limit:o", concurrency=9), on=other)  # an operator has said otherwise
     assert other.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
+    other.execute("SET LOCAL lock_timeout = '5s'")
+    place.declare(rule, GateRule("limit:new"), on=other)  # of two, the one that differs
     place.schema.run("COMMIT")
 
 

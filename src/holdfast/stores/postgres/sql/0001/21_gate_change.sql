@@ -1,10 +1,8 @@
 -- Promise: operators' words and declarations reach stored gates, and whoever can go on because of them hears of it.
 -- Inputs: core.gate.GateChange and GateRule as JSON; a field left out has its default. Answer: gates as JSON that
 -- core.gate.Gate is decoded from, and what was posted (w_*).
--- Relies on: the key of `gate`, gate_by_key, lane_now_waiting. Gates are locked in the bytewise order of their keys; whoever
+-- Relies on: the key of `gate`, lane_now_waiting. Gates are locked in the order of their keys' bytes; whoever
 -- changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
-
-CREATE INDEX gate_by_key ON hf.gate (key COLLATE "C"); -- in the order in which gates are listed, whatever the database's is
 
 -- A gate that nobody has stored: its rule allows all.
 CREATE FUNCTION hf.gate_new_1(p_key text) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
@@ -216,7 +214,7 @@ BEGIN
       hf.gate_json_1(CASE WHEN g.key IS NULL THEN hf.gate_new_1(c.change ->> 'key') ELSE g END) ORDER BY c.n
     ), '[]') INTO gates
     FROM jsonb_array_elements(p_changes) WITH ORDINALITY AS c (change, n)
-    LEFT JOIN hf.gate AS g ON g.key = c.change ->> 'key';
+    LEFT JOIN hf.gate AS g ON g.key = ANY (ARRAY[c.change ->> 'key']);
   END IF;
 END $$;
 
@@ -237,7 +235,7 @@ BEGIN
   END IF;
 END $$;
 
--- Verb: gates whose key begins with p_prefix, by key, at most 10,000. In bytewise order they stand together.
+-- Verb: gates whose key begins with p_prefix, by key, at most 10,000. In the order of bytes they stand together.
 CREATE FUNCTION hf.gates_1(p_prefix text) RETURNS text LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -245,7 +243,7 @@ DECLARE
   v_found json[] := '{}';
 BEGIN
   FOR v_gate IN
-    SELECT g.* FROM hf.gate AS g WHERE g.key COLLATE "C" >= p_prefix ORDER BY g.key COLLATE "C" LIMIT 10000
+    SELECT g.* FROM hf.gate AS g WHERE g.key >= p_prefix ORDER BY g.key LIMIT 10000
   LOOP
     EXIT WHEN NOT starts_with(v_gate.key, p_prefix);
     v_found := v_found || hf.gate_json_1(v_gate);
