@@ -15,6 +15,7 @@ from holdfast.stores.postgres.url import PostgresUrl
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5  # work resumes within two seconds of the server's return
+GROW_S: Final = 0.01  # most verbs take a millisecond: whoever waits longer than this needs another connection
 IDLE_S: Final = 60.0  # a connection that was not needed for so long is closed, unless it is the last
 
 logger = logging.getLogger("holdfast.stores.postgres")
@@ -34,6 +35,7 @@ class Pool:
         self._waiting: deque[asyncio.Future[Line]] = deque()
         self._opening: set[asyncio.Task[Line]] = set()
         self._farewells: set[asyncio.Task[None]] = set()
+        self._growing: asyncio.TimerHandle | None = None
         self._later: asyncio.TimerHandle | None = None
         self._failures = 0
         self._cut = False  # there was a connection, and it was lost
@@ -53,7 +55,11 @@ class Pool:
             raise Lost("the store was closed", sent=False)
         future: asyncio.Future[Line] = self._loop.create_future()
         self._waiting.append(future)
-        self._open_more()
+        if not self._lines:
+            self._open_more()
+        elif self._growing is None:
+            # One that is in use is free again in a moment, and a new one costs the server a process.
+            self._growing = self._loop.call_later(GROW_S, self._grow)
         try:
             async with asyncio.timeout_at(deadline):
                 return await future
@@ -66,11 +72,15 @@ class Pool:
 
     # -- connections come
 
+    def _grow(self) -> None:
+        self._growing = None
+        self._open_more()
+
     def _open_more(self) -> None:
         """Open as many connections as are waited for; one at a time while the server cannot be reached."""
-        waiting = sum(not future.done() for future in self._waiting)
         if self._later is not None or self.dropped:
             return
+        waiting = sum(not future.done() for future in self._waiting)
         most = 1 if self._failures else self.url.pool
         while len(self._opening) < min(waiting, most) and len(self._opening) + len(self._lines) < self.url.pool:
             opening = self._loop.create_task(open_line(self.url))
@@ -155,8 +165,9 @@ class Pool:
         self.dropped = True
         for task in (*self._opening, *self._farewells):
             task.cancel()
-        if self._later is not None:
-            self._later.cancel()
+        for timer in (self._later, self._growing):
+            if timer is not None:
+                timer.cancel()
         for line in list(self._lines):
             line.close()
         while self._waiting:
