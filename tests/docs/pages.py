@@ -5,7 +5,7 @@ What a block means is said by the words after its fence:
 - `python` is run as a script, `sh` as a shell script; both must end with exit code 0.
 - `python file=NAME` (or `toml file=NAME` and the like) is saved under that name instead.
 - `sh background` is started and left running until the page ends: the reader's other terminal. It must say
-  "worker started" on the way and end with exit code 0 when it is told to stop.
+  "worker started" (or "relay started") on the way and end with exit code 0 when it is told to stop.
 - `text output` is what the block before it prints, stdout and stderr together; "..." stands for anything.
 - Every other language is for the eye.
 """
@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 FENCE = re.compile(r"^```(\S+)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
-STARTED = "worker started"
+STARTED = re.compile("(worker|relay) started")
 PATIENCE_S = 60
 
 
@@ -141,7 +141,7 @@ class Reader:
             assert process.stdout is not None
             for line in process.stdout:
                 said.append(line)
-                if STARTED in line:
+                if STARTED.search(line):
                     started.set()
             started.set()  # it has ended
 
@@ -149,7 +149,7 @@ class Reader:
         listener.start()
         self._background.append((block, process, listener))
         assert started.wait(PATIENCE_S), f"{block.place} does not start:\n{''.join(said)}"
-        assert STARTED in "".join(said), f"{block.place} ended:\n{''.join(said)}"
+        assert STARTED.search("".join(said)), f"{block.place} ended:\n{''.join(said)}"
 
     def _end_background(self) -> dict[str, int]:
         """Stop what still runs; exit codes by place."""

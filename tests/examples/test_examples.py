@@ -39,6 +39,10 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     ]
 
 
+def test_orders_that_commit_get_their_receipt_once_although_a_relay_is_killed(tmp_path: Path) -> None:
+    assert run("outbox.py", tmp_path) == ["receipt for order 1", "receipt for order 3", "receipt for order 4"]
+
+
 def test_every_example_has_a_test() -> None:
     source = Path(__file__).read_text()
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in source] == []
