@@ -125,7 +125,7 @@ def _standbys(facts: dict[str, Any]) -> list[Finding]:
 def _settings(facts: dict[str, Any]) -> list[Finding]:
     found = []
     if not facts["autovacuum"]:
-        text = "autovacuum is off: tables grow without end"
+        text = "autovacuum or track_counts is off: tables grow without end"
         found.append(Finding("error", "autovacuum", text, "set autovacuum = on and track_counts = on"))
     if facts["encoding"] != "UTF8":
         text = f"the database's encoding is {facts['encoding']}: what it cannot say cannot be stored"

@@ -1,0 +1,198 @@
+"""What doctor and a start say about the server, and that the hot tables are kept small."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import closing
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.core.errors import StoreError
+from holdfast.core.view import Finding
+from holdfast.stores.open import open_store
+from holdfast.stores.postgres import check, migrate, vacuum
+from holdfast.stores.postgres.route import Route
+from holdfast.stores.postgres.url import parse_postgres
+from tests.servers.postgres import PostgresServer, own
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with own("postgres-15") as server:
+        yield server
+
+
+@pytest.fixture
+async def route(server: PostgresServer) -> AsyncIterator[Route]:
+    route = Route(parse_postgres(server.url), "holdfast")
+    await migrate.ready(route)
+    yield route
+    route.drop()
+
+
+def set_to(server: PostgresServer, name: str, value: str | None) -> None:
+    server.ask(f"ALTER SYSTEM RESET {name}" if value is None else f"ALTER SYSTEM SET {name} = {value}")
+    server.ask("SELECT pg_reload_conf()")
+    deadline = time.monotonic() + 10
+    while value is not None and server.ask(f"SHOW {name}") != [(value.strip("'"),)]:
+        assert time.monotonic() < deadline
+
+
+async def found(server: PostgresServer, code: str) -> list[Finding]:
+    """What is said about it, on a connection that has heard of every change."""
+    route = Route(parse_postgres(server.url), "holdfast")
+    try:
+        return [finding for finding in await check.findings(route) if finding.code == code]
+    finally:
+        route.drop()
+
+
+async def test_a_good_server_is_called_good(route: Route) -> None:
+    findings = await check.findings(route)
+    assert {finding.level for finding in findings} == {"ok"}
+    assert {finding.code for finding in findings} >= {"version", "sync", "layout"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code", "level"),
+    [
+        ("fsync", "off", "sync", "error"),
+        ("synchronous_commit", "off", "sync", "error"),
+        ("full_page_writes", "off", "pages", "warning"),
+        ("autovacuum", "off", "autovacuum", "error"),
+        ("track_counts", "off", "autovacuum", "error"),
+    ],
+)
+async def test_a_setting_that_may_lose_jobs_or_speed_is_found_with_its_fix(
+    server: PostgresServer, route: Route, name: str, value: str, code: str, level: str
+) -> None:
+    set_to(server, name, value)
+    try:
+        (finding,) = await found(server, code)
+        assert finding.level == level
+        assert name in finding.text
+        assert f"{name} = on" in finding.fix
+    finally:
+        set_to(server, name, None)
+
+
+async def test_a_start_warns_and_a_strict_start_refuses(
+    server: PostgresServer, route: Route, caplog: pytest.LogCaptureFixture
+) -> None:
+    strict = open_store(f"{server.url}?strict=1")
+    await strict.open()
+    await strict.close()
+    set_to(server, "fsync", "off")
+    try:
+        strict = open_store(f"{server.url}?strict=1")
+        with pytest.raises(StoreError, match="refused, because strict=1 and fsync is off") as caught:
+            await strict.open()
+        assert caught.value.fix == "set fsync = on"
+        await strict.close()
+        lax = open_store(server.url)
+        await lax.open()
+        await lax.close()
+        assert [record.levelno for record in caplog.records if "fsync" in record.getMessage()] == [logging.ERROR]
+    finally:
+        set_to(server, "fsync", None)
+
+
+async def test_a_transaction_that_stays_open_is_found(
+    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "OLD_S", 0)
+    with closing(psycopg.connect(server.url, application_name="forgotten")) as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT 1")
+        await asyncio.sleep(1.6)
+        (finding,) = await found(server, "old-transaction")
+        assert "forgotten" in finding.text
+        assert finding.level == "warning"
+    assert await found(server, "old-transaction") == []
+
+
+async def test_a_clock_that_differs_is_found(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = time.time
+    for shift, side in ((30, "behind"), (-30, "ahead of")):
+        monkeypatch.setattr(time, "time", lambda shift=shift: real() + shift)
+        (finding,) = [each for each in await check.findings(route) if each.code == "clock"]
+        assert f"30.0 s {side} this machine's" in finding.text
+
+
+def test_what_cannot_be_seen_here_is_said_as_it_should_be() -> None:
+    facts: dict[str, Any] = {
+        "number": 140_011,
+        "version": "14.11",
+        "fsync": True,
+        "synchronous_commit": "on",
+        "full_page_writes": True,
+        "autovacuum": True,
+        "encoding": "SQL_ASCII",
+        "connections": 95,
+        "max_connections": 100,
+        "standbys": 1,
+        "synchronous_standbys": "",
+    }
+    assert check._version(facts).level == "error"
+    assert [finding.code for finding in check._settings(facts)] == ["encoding", "connections"]
+    assert [finding.code for finding in check._standbys(facts)] == ["standbys"]
+    assert check._standbys({**facts, "synchronous_standbys": "ANY 1 (*)"}) == []
+    assert check._standbys({**facts, "synchronous_standbys": "ANY 1 (*)", "synchronous_commit": "local"})
+    (finding,) = check._bloat([("wait", 1_234_567)])
+    assert "wait holds 1,234,567 dead rows" in finding.text
+
+
+# -- the hot tables
+
+
+async def until(true: Callable[[], Any]) -> None:
+    for _ in range(1_000):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+async def test_dead_rows_of_a_hot_table_are_removed_once_a_minute_by_one_of_many(
+    server: PostgresServer, route: Route
+) -> None:
+    assert await vacuum.vacuum(route) == 0, "nothing is to be done"
+    await route.rows("INSERT INTO hf.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
+    await route.rows("DELETE FROM hf.tally", verb="test")
+    dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'holdfast' AND relname = 'tally'"
+    await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
+    assert await vacuum.vacuum(route) == 0, "this loop has looked a moment ago"
+    others = [Route(parse_postgres(server.url), "holdfast") for _ in range(3)]
+    assert sum(await asyncio.gather(*(vacuum.vacuum(other) for other in others))) >= 1
+    assert server.ask(dead) == [(0,)]
+    last = Route(parse_postgres(server.url), "holdfast")
+    await route.rows("INSERT INTO hf.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
+    await route.rows("DELETE FROM hf.tally", verb="test")
+    await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
+    assert await vacuum.vacuum(last) == 0, "somebody did it less than a minute ago"
+    for other in (*others, last):
+        other.drop()
+
+
+async def test_a_table_that_is_locked_is_not_waited_for(server: PostgresServer, route: Route) -> None:
+    with closing(psycopg.connect(server.url)) as other:
+        other.execute("LOCK TABLE holdfast.wait")
+        start = time.monotonic()
+        await route.rows(vacuum._VACUUM.format("wait"), verb="vacuum")
+        assert time.monotonic() - start < 2
+
+
+async def test_vacuum_is_never_the_callers_trouble(server: PostgresServer) -> None:
+    route = Route(parse_postgres("postgresql://u@127.0.0.1:1/x?timeout=0.2"), "holdfast")
+    assert await vacuum.vacuum(route) == 0
+    route.drop()
+
+
+async def test_every_hot_table_is_there(route: Route) -> None:
+    rows = await route.rows("SELECT tablename::text FROM pg_tables WHERE schemaname = 'holdfast'", verb="test")
+    assert set(vacuum.HOT) <= {name for (name,) in rows}

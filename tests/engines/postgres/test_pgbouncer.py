@@ -1,0 +1,174 @@
+"""Behind PgBouncer in transaction mode every verb means the same; only wake-ups need a way past it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from itertools import count
+
+import pytest
+
+from holdfast.core.state import State
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+from holdfast.stores.postgres.route import Route
+from holdfast.stores.postgres.url import parse_postgres
+from holdfast.testing import contract
+from holdfast.testing.bench import Bench
+from holdfast.testing.harness import Harness
+from tests.servers.pgbouncer import PgBouncer, pooled
+from tests.servers.postgres import own, shared
+
+# Those that lean most on connections: repeats, wake-ups, and what is told to others.
+_BEHAVIOURS = ("TestClaim", "TestRepeatedClaim", "TestSettle", "TestLosses", "TestWakeUps", "TestWatch")
+globals().update({name: getattr(contract, name) for name in ("bench", *_BEHAVIOURS)})
+
+_names = count(1)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[PgBouncer]:
+    with pooled(shared("postgres-15")) as pool:
+        yield pool
+
+
+class Behind:
+    """A schema on the shared server, reached through the pool; LISTEN goes past it."""
+
+    name = "postgres behind pgbouncer"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._namespaces: dict[int, str] = {}
+        self._opened: list[Store] = []
+
+    async def open(self) -> Store:
+        return await self._handle(f"pooled{next(_names)}")
+
+    async def reopen(self, store: Store) -> Store:
+        return await self._handle(self._namespaces[id(store)])
+
+    async def close(self) -> None:
+        for store in self._opened:
+            await store.close()
+        for namespace in set(self._namespaces.values()):
+            shared("postgres-15").ask(f'DROP SCHEMA IF EXISTS "holdfast_{namespace}" CASCADE')
+
+    async def _handle(self, namespace: str) -> Store:
+        store = open_store(self._url, namespace)
+        self._opened.append(store)
+        self._namespaces[id(store)] = namespace
+        await store.open()
+        return store
+
+
+@pytest.fixture
+def engine(pool: PgBouncer) -> Harness:
+    return Behind(f"{pool.url}?listen_url=127.0.0.1:{shared('postgres-15').port}")
+
+
+@pytest.fixture
+async def deaf(pool: PgBouncer) -> AsyncIterator[Bench]:
+    """A store that has no way past the pool."""
+    harness = Behind(pool.url)
+    yield await Bench.open(harness)
+    await harness.close()
+
+
+# -- statements
+
+
+async def test_nothing_is_prepared_where_somebody_else_may_get_the_session(pool: PgBouncer) -> None:
+    route = Route(parse_postgres(pool.url), "holdfast")
+    for number in range(5):
+        assert await route.row("SELECT %b::bigint", (number,), verb="test") == (number,)
+    assert await route.rows("SELECT 1 FROM pg_prepared_statements", verb="test") == []
+    assert route.pooled
+    route.drop()
+
+
+async def test_where_the_pool_keeps_prepared_statements_they_can_be_asked_for() -> None:
+    with pooled(shared("postgres-15"), prepared=100) as pool:
+        route = Route(parse_postgres(f"{pool.url}?prepare=yes"), "holdfast")
+        for number in range(50):
+            assert await route.row("SELECT %b::bigint", (number,), verb="test") == (number,)
+        answers = await asyncio.gather(*(route.row("SELECT %b::bigint", (n,), verb="test") for n in range(50)))
+        assert answers == [(number,) for number in range(50)]
+        route.drop()
+
+
+async def test_a_call_that_takes_too_long_is_stopped_through_the_pool(pool: PgBouncer) -> None:
+    route = Route(parse_postgres(f"{pool.url}?timeout=0.4"), "holdfast")
+    with pytest.raises(Exception, match="did not answer within"):
+        await route.row("SELECT pg_sleep(77)", verb="test")
+    deadline = time.monotonic() + 10
+    running = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(77)%' AND state = 'active'"
+    while shared("postgres-15").ask(running):
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    assert await route.row("SELECT 1", verb="test") == (1,)
+    route.drop()
+
+
+async def test_a_server_that_is_started_again_behind_the_pool_is_found_again() -> None:
+    with own("postgres-15") as server, pooled(server) as pool:
+        route = Route(parse_postgres(f"{pool.url}?timeout=30"), "holdfast")
+        assert await route.row("SELECT 1", verb="test") == (1,)
+        server.kill()
+        waiting = [asyncio.create_task(route.row("SELECT 2", verb="test")) for _ in range(5)]
+        await asyncio.sleep(0.3)
+        server.start()
+        assert await asyncio.gather(*waiting) == [(2,)] * 5
+        route.drop()
+
+
+async def test_a_pool_that_is_started_again_is_found_again() -> None:
+    with pooled(shared("postgres-15")) as pool:
+        route = Route(parse_postgres(f"{pool.url}?timeout=30"), "holdfast")
+        assert await route.row("SELECT 1", verb="test") == (1,)
+        pool.kill()
+        waiting = [asyncio.create_task(route.row("SELECT 2", verb="test")) for _ in range(5)]
+        await asyncio.sleep(0.3)
+        pool.start()
+        assert await asyncio.gather(*waiting) == [(2,)] * 5
+        route.drop()
+
+
+# -- without a way past the pool
+
+
+async def test_without_wake_ups_work_is_found_within_a_moment(deaf: Bench) -> None:
+    hand = deaf.hand("one")
+    assert await hand.claim(1) == []
+    other = await deaf.other()
+    sleeping = asyncio.create_task(deaf.store.wait("one", 10_000))
+    await asyncio.sleep(0.1)
+    start = time.monotonic()
+    await other.add()
+    while not await hand.claim(1):
+        assert (await sleeping).work
+        assert time.monotonic() - start < 5
+        sleeping = asyncio.create_task(deaf.store.wait("one", 10_000))
+    sleeping.cancel()
+
+
+async def test_without_wake_ups_a_result_is_seen_within_a_moment(deaf: Bench) -> None:
+    hand = deaf.hand("one")
+    id = await deaf.add()
+    watching = asyncio.create_task(deaf.store.watch(id, 10_000))
+    (job,) = await hand.claim(1)
+    await hand.succeed(job)
+    view = await watching
+    assert view is not None
+    assert view.state is State.succeeded
+
+
+async def test_doctor_names_the_way_past_the_pool(deaf: Bench, engine: Harness) -> None:
+    (finding,) = [each for each in await deaf.store.check() if each.code == "pooler"]
+    assert finding.level == "warning"
+    assert "listen_url" in finding.fix
+    past = await engine.open()
+    (finding,) = [each for each in await past.check() if each.code == "pooler"]
+    assert finding.level == "ok"
+    await engine.close()
