@@ -10,13 +10,14 @@ from holdfast.core.gate import FOREVER_MS
 from holdfast.core.state import State
 from holdfast.core.view import Retention
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
-from holdfast.stores.postgres.sessions import FOLD, FOLD_ROWS
+from holdfast.stores.postgres.sessions import fold
 from holdfast.stores.postgres.wire import clean
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.route import Route
 
 CANCEL: Final = "SELECT * FROM hf.cancel_1(%b::text, %b::bytea[], %b::text, %b::boolean, %b::bigint)"
+UNFINISHED: Final = "SELECT hf.unfinished_1(%b::bytea[])"
 RETRY: Final = "SELECT * FROM hf.retry_1(%b::text, %b::bytea[], %b::bigint, %b::bytea, %b::bigint)"
 DISCARD: Final = "SELECT * FROM hf.discard_1(%b::text, %b::bytea[], %b::bigint)"
 PRUNE_JOBS: Final = "SELECT * FROM hf.prune_jobs_1(%b::smallint, %b::bigint, %b::integer, %b::bigint)"
@@ -24,9 +25,9 @@ PRUNE_REST: Final = "SELECT hf.prune_rest_1(%b::bigint, %b::bigint, %b::integer,
 FORGET: Final = "SELECT * FROM hf.forget_1(%b::integer, %b::bigint)"
 
 AT_ONCE: Final = 500  # ids that one step takes: it holds the graph for so long
-FOLDS: Final = 20  # steps of folding that one call takes
 
-CANCEL_ANSWERS: Final[tuple[CancelAnswer, ...]] = ("cancelled", "cancelling", "finished", "gone")
+CANCEL_ANSWERS: Final[tuple[CancelAnswer, ...]] = ("cancelled", "cancelling", "finished", "gone", "finished")
+CANCELLED_BEFORE: Final = 4
 RETRY_ANSWERS: Final[tuple[RetryAnswer, ...]] = ("retried", "unique_held", "not_dead", "gone")
 
 
@@ -35,11 +36,23 @@ async def cancel(
 ) -> list[CancelAnswer]:
     """Cancel each job with its dependents; a running one is asked to stop, or with `force` fenced off."""
     found: list[CancelAnswer] = []
+    alive = await _unfinished(route, ids) if len(ids) > AT_ONCE else set()
     for part in _parts(ids):
         values = (call_name(), part, clean(reason), force, now_ms)
         (answers,) = await route.change(CANCEL, values, verb="cancel", now_ms=now_ms)
-        found += [CANCEL_ANSWERS[each] for each in answers]
+        for id, each in zip(part, answers, strict=True):
+            # One that an earlier part took down with its parent was not finished before this call.
+            found.append("cancelled" if each == CANCELLED_BEFORE and id in alive else CANCEL_ANSWERS[each])
     return found
+
+
+async def _unfinished(route: Route, ids: Sequence[bytes]) -> set[bytes]:
+    """Those of `ids` that are jobs and not finished."""
+    alive: set[bytes] = set()
+    for part in _parts(ids):
+        (some,) = await route.row(UNFINISHED, (part,), verb="cancel")
+        alive.update(some)
+    return alive
 
 
 async def retry(route: Route, request: RetryRequest, now_ms: int | None) -> list[RetryAnswer]:
@@ -74,7 +87,7 @@ async def prune(route: Route, retention: Retention, limit: int, now_ms: int | No
             values = (state.code, min(keep_ms, FOREVER_MS), limit - removed, now_ms)
             (gone,) = await route.change(PRUNE_JOBS, values, verb="prune", now_ms=now_ms)
             removed += gone
-    await _fold(route)
+    await fold(route, verb="prune")
     if removed < limit:
         logs = (_ms(retention.audit_ms), _ms(retention.event_ms), retention.events)
         (gone,) = await route.row(PRUNE_REST, (*logs, limit - removed, now_ms), verb="prune")
@@ -83,13 +96,6 @@ async def prune(route: Route, retention: Retention, limit: int, now_ms: int | No
         (gone,) = await route.change(FORGET, (limit - removed, now_ms), verb="prune", now_ms=now_ms)
         removed += gone
     return removed
-
-
-async def _fold(route: Route) -> None:
-    for _ in range(FOLDS):
-        (folded,) = await route.row(FOLD, (FOLD_ROWS,), verb="prune")
-        if folded < FOLD_ROWS:
-            return
 
 
 def call_name() -> str:

@@ -25,6 +25,7 @@ WATCH: Final = "SELECT hf.watch_1(%b::bytea, %b::text)"
 SESSIONS: Final = "SELECT * FROM hf.sessions_1(NULL)"
 
 FOLD_ROWS: Final = 2_000  # tallies that one step folds: a few milliseconds
+FOLDS: Final = 20  # steps of folding that one call takes
 
 _json = msgspec.json.Encoder().encode
 _serves = msgspec.json.Decoder(Serves).decode
@@ -70,8 +71,16 @@ async def expire(route: Route, limit: int, now_ms: int | None) -> int:
     """Take back what silent sessions hold; how many jobs."""
     taken, much = await route.change(EXPIRE, (limit, now_ms), verb="expire", now_ms=now_ms)
     if much:
-        await route.row(FOLD, (FOLD_ROWS,), verb="expire")
+        await fold(route, verb="expire")
     return int(taken)
+
+
+async def fold(route: Route, *, verb: str) -> None:
+    """Sum up what was counted, in small steps."""
+    for _ in range(FOLDS):
+        (folded,) = await route.row(FOLD, (FOLD_ROWS,), verb=verb)
+        if folded < FOLD_ROWS:
+            return
 
 
 async def watch(route: Route, id: bytes, ear: str | None) -> State | None:

@@ -9,7 +9,8 @@ BEGIN
     RETURN 1;
   END IF;
   RETURN coalesce(
-    (SELECT greatest(1, convert_from(value, 'UTF8')::integer) FROM hf.control WHERE kind = 'weight' AND name = p_name), 1
+    (SELECT least(greatest(convert_from(value, 'UTF8')::numeric, 1), 1 << 30)::integer FROM hf.control
+     WHERE kind = 'weight' AND name = p_name), 1
   );
 END $$;
 

@@ -1,5 +1,6 @@
 -- Promise: waiting jobs are cancelled with their dependents; running ones are asked to stop, or with force fenced off.
--- Inputs: as named. Answer: one code per id, in order: 0 cancelled 1 cancelling 2 finished before 3 no such job.
+-- Inputs: as named. Answer: one code per id, in order: 0 cancelled 1 cancelling 2 finished before 3 no such job
+-- 4 cancelled before.
 -- Locks, in order: what runs (by id), the graph, what waits (by id). Where a job begins to run between the look for those
 -- that run and the look for those that wait, the whole step begins again.
 
@@ -73,7 +74,7 @@ BEGIN
     IF v_state IS NULL THEN
       v_answers[v_at] := 3;
     ELSIF v_state >= 4 THEN
-      v_answers[v_at] := CASE WHEN v_state = 6 AND v_before[v_at] < 4 THEN 0 ELSE 2 END;
+      v_answers[v_at] := CASE WHEN v_state <> 6 THEN 2 WHEN v_before[v_at] < 4 THEN 0 ELSE 4 END;
     ELSIF v_state = 3 AND v_id = ANY (v_running) THEN
       v_answers[v_at] := hf.stop_1(v_id, p_reason, v_id = ANY (v_free), p_now);
     ELSIF v_state < 3 AND hf.cancel_waiting_1(v_id, p_reason, p_now) THEN
@@ -112,4 +113,15 @@ BEGIN
   END LOOP;
   PERFORM hf.answered_1(p_call, answers);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+END $$;
+
+-- Verb: those of these jobs that are not finished.
+CREATE FUNCTION hf.unfinished_1(p_ids bytea[]) RETURNS bytea[] LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (p_ids)
+    UNION ALL SELECT r.id FROM hf.running AS r WHERE r.id = ANY (p_ids)
+  );
 END $$;

@@ -34,36 +34,35 @@ END $$;
 -- Tallies of a lane that is only posted stay: its names are not known here.
 CREATE FUNCTION hf.fold_tallies_1(p_limit integer, OUT folded integer, OUT lanes bigint[], OUT ns bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
-  v_rows hf.tally[];
+  v_lanes bigint[];
+  v_whats smallint[];
+  v_ns bigint[];
 BEGIN
   WITH taken AS (
     DELETE FROM hf.tally WHERE ctid = ANY (ARRAY(
-      SELECT t.ctid FROM hf.tally AS t
-      LEFT JOIN LATERAL (SELECT x.id FROM hf.lane AS x WHERE x.id = t.lane OFFSET 0) AS l ON true
+      SELECT t.ctid FROM hf.tally AS t LEFT JOIN hf.lane AS l ON l.id = t.lane
       WHERE l.id IS NOT NULL OR NOT t.whats && '{0,1,2,3,4,5,6,10,20,21}' LIMIT p_limit
-    )) RETURNING tally AS t
+    )) RETURNING tally.lane, tally.whats, tally.ns
+  ), summed AS (
+    SELECT t.lane, u.what, sum(u.n) AS n FROM taken AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n)
+    GROUP BY t.lane, u.what HAVING sum(u.n) <> 0
   )
-  SELECT array_agg(t), count(*) INTO v_rows, folded FROM taken;
-  IF folded = 0 THEN
-    RETURN;
-  END IF;
+  SELECT array_agg(s.lane), array_agg(s.what), array_agg(s.n), (SELECT count(*) FROM taken)
+  INTO v_lanes, v_whats, v_ns, folded FROM summed AS s;
   INSERT INTO hf.count AS c (queue, task, what, n)
   SELECT x.queue, x.task, x.what, sum(x.n) FROM (
-    SELECT CASE WHEN u.what < 10 THEN l.queue ELSE '' END AS queue, CASE WHEN u.what < 10 THEN l.task ELSE '' END AS task,
-      u.what, u.n
-    FROM unnest(v_rows) AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n)
-    LEFT JOIN LATERAL (SELECT x.queue, x.task FROM hf.lane AS x WHERE x.id = t.lane OFFSET 0) AS l ON true
-    WHERE u.what < 20
-  ) AS x GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> 0 ORDER BY x.queue, x.task, x.what
+    SELECT CASE WHEN s.what < 10 THEN l.queue ELSE '' END AS queue, CASE WHEN s.what < 10 THEN l.task ELSE '' END AS task,
+      s.what, s.n
+    FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) LEFT JOIN hf.lane AS l ON l.id = s.lane WHERE s.what < 20
+  ) AS x GROUP BY x.queue, x.task, x.what ORDER BY x.queue, x.task, x.what
   ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   DELETE FROM hf.count AS c USING (
-    SELECT DISTINCT l.queue, l.task FROM unnest(v_rows) AS t
-    CROSS JOIN LATERAL (SELECT x.queue, x.task FROM hf.lane AS x WHERE x.id = t.lane OFFSET 0) AS l
-  ) AS f WHERE c.queue = ANY (ARRAY[f.queue]) AND c.task = ANY (ARRAY[f.task]) AND c.n = 0;
+    SELECT DISTINCT l.queue, l.task FROM hf.lane AS l WHERE l.id = ANY (v_lanes)
+  ) AS f WHERE c.queue = f.queue AND c.task = f.task AND c.n = 0;
   SELECT array_agg(x.lane), array_agg(x.n) INTO lanes, ns FROM (
-    SELECT t.lane, sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END) AS n
-    FROM unnest(v_rows) AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n)
-    WHERE u.what IN (10, 20, 21) GROUP BY t.lane HAVING sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END) <> 0
+    SELECT s.lane, sum(CASE s.what WHEN 20 THEN -s.n ELSE s.n END)::bigint AS n
+    FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) WHERE s.what IN (10, 20, 21)
+    GROUP BY s.lane HAVING sum(CASE s.what WHEN 20 THEN -s.n ELSE s.n END) <> 0
   ) AS x;
 END $$;
 
