@@ -251,3 +251,12 @@ async def test_another_way_to_the_server_is_taken_for_listening(server: Postgres
         post.tell("wone", to=address)
         assert await sleeping == {WORK}
         await post.ears.close()
+
+
+async def test_while_the_other_way_is_shut_sleepers_look_by_themselves(server: PostgresServer) -> None:
+    post = Post(server, f"{server.url}?timeout=0.3&listen_url=127.0.0.1:1")
+    await post.ears.here().hear("one")
+    post.waiters.expect(b"one")
+    for _ in range(3):
+        assert wake_of(await post.waiters.sleep(b"one", 5)).work
+    await post.ears.close()

@@ -173,9 +173,14 @@ class Ear:
             self._later = None
         if not self._running:
             return
+        where = self.url.listening.shown
+        hopeless = trouble.hopeless(error, "listen", where) is not None
         if not self._failures:
-            logger.info("wake-ups from %s are interrupted: %s", self.url.listening.shown, trouble.said(error))
-        self._later = self._loop.call_later(pause(self._failures), self._open)
+            level = logging.WARNING if hopeless else logging.INFO
+            logger.log(level, "wake-ups from %s are interrupted: %s", where, trouble.said(error))
+        elif self.url.listen is not None:
+            self._waiters.rouse()  # the way for statements may be open all the time
+        self._later = self._loop.call_later(POLL_S if hopeless else pause(self._failures), self._open)
         self._failures += 1
 
     # -- hearing
