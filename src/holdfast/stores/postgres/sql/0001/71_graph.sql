@@ -4,7 +4,7 @@
 --
 -- The graph lock (2) has two modes. Shared: parents that succeeded hand on; each locks its children's rows of `wait` by
 -- id before it closes their dependencies and looks in a later statement whether any is left open, so of two last parents
--- the second sees the first. Exclusive: everything else that walks down the graph (cancel, failures, revival, erasing).
+-- the second sees the first (FOR NO KEY UPDATE: who keeps such a child from ending is not in the way). Exclusive: everything else that walks down the graph (cancel, failures, revival, erasing).
 -- Nobody takes either for a job without open dependents: one look into an index tells.
 
 CREATE FUNCTION hf.share_graph_1() RETURNS void LANGUAGE plpgsql AS $$
@@ -74,7 +74,7 @@ BEGIN
   END IF;
   INSERT INTO hf.fan (parent) SELECT p.id FROM unnest(v_parents) AS p (id) GROUP BY p.id HAVING count(*) = 256
   ON CONFLICT DO NOTHING;
-  PERFORM FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR UPDATE;
+  PERFORM FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR NO KEY UPDATE;
   UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = d.parent)
   FROM unnest(v_children, v_parents) AS k (child, parent)
   WHERE d.child = k.child AND d.parent = k.parent AND NOT d.done;
@@ -104,9 +104,9 @@ BEGIN
     RETURN EXISTS (SELECT FROM hf.fan);
   END IF;
   -- Children that somebody holds keep their dependency open until the next claim; those that left `wait` do not matter.
-  v_free := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR UPDATE SKIP LOCKED);
+  v_free := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED);
   v_free := v_free || ARRAY(
-    SELECT c.id FROM unnest(v_children) AS c (id) WHERE NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = c.id)
+    SELECT c.id FROM unnest(v_children) AS c (id) WHERE NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = c.id OFFSET 0)
   );
   UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = v_parent)
   WHERE d.child = ANY (v_free) AND d.parent = v_parent AND NOT d.done;

@@ -10,7 +10,8 @@ DECLARE
 BEGIN
   PERFORM FROM hf.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE;
   WITH gone AS (
-    DELETE FROM hf.wait AS w USING unnest(p_ids, p_reasons) AS c (id, why) WHERE w.id = c.id RETURNING w.*, c.why
+    DELETE FROM hf.wait AS w USING unnest(p_ids, p_reasons) AS c (id, why)
+    WHERE w.id BETWEEN c.id AND c.id RETURNING w.*, c.why
   ), put AS (
     INSERT INTO hf.done (
       id, lane, finished_ms, due_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, reason, cause, error_type
@@ -104,24 +105,30 @@ CREATE FUNCTION hf.dep_at_enqueue_1(
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_state smallint := p_parent_state;
+  v_gone boolean := p_parent_state IS NULL;
   v_failed text;
 BEGIN
   IF v_state > 3 THEN
     PERFORM FROM hf.done AS d WHERE d.id = p_parent FOR KEY SHARE;
-    IF NOT FOUND THEN
-      v_state := NULL;
-      IF hf.state_of_1(p_parent) IS NOT NULL THEN
-        RAISE EXCEPTION 'a parent came back to life' USING ERRCODE = 'serialization_failure';
-      END IF;
+    v_gone := NOT FOUND;
+    IF v_gone AND hf.state_of_1(p_parent) IS NOT NULL THEN
+      RAISE EXCEPTION 'a parent came back to life' USING ERRCODE = 'serialization_failure';
     END IF;
   END IF;
-  IF v_state IS NULL THEN
-    SELECT g.state INTO v_state FROM hf.gone AS g WHERE g.id = p_parent;
+  IF v_gone THEN
+    v_state := coalesce((SELECT g.state FROM hf.gone AS g WHERE g.id = p_parent), 7);
   END IF;
-  v_failed := hf.because_1(p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' END);
-  waits := v_state IS DISTINCT FROM 4 AND (v_failed IS NULL OR p_mode <> 1);
-  -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
-  cancelled := CASE WHEN p_mode = 0 THEN v_failed END;
+  v_failed := hf.because_1(
+    p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END
+  );
+  waits := v_state <> 4 AND (v_failed IS NULL OR p_mode <> 1);
+  -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it. One that would wait
+  -- for a replay waits in vain when the parent is stored no more.
+  IF p_mode = 0 THEN
+    cancelled := v_failed;
+  ELSIF p_mode = 2 AND v_gone AND waits THEN
+    cancelled := hf.because_1(p_parent, 'was removed');
+  END IF;
   INSERT INTO hf.dep (child, parent, mode, done, result, failed) VALUES (
     p_child, p_parent, p_mode, NOT waits, CASE v_state WHEN 4 THEN (SELECT r.body FROM hf.result AS r WHERE r.id = p_parent) END,
     CASE WHEN NOT waits THEN v_failed END
@@ -154,10 +161,11 @@ BEGIN
   END IF;
   FOR v_dep IN
     SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone FROM hf.dep AS d
-    LEFT JOIN hf.done AS o ON o.id = d.parent LEFT JOIN hf.gone AS g ON g.id = d.parent AND o.id IS NULL
+    LEFT JOIN LATERAL (SELECT x.id, x.state FROM hf.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
+    LEFT JOIN LATERAL (SELECT x.state FROM hf.gone AS x WHERE x.id = d.parent OFFSET 0) AS g ON o.id IS NULL
     WHERE d.child = p_child AND d.done::integer = 0
-      AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent)
-      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent)
+      AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent OFFSET 0)
+      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent OFFSET 0)
     ORDER BY d.parent
   LOOP
     IF v_dep.state = 4 THEN
@@ -213,8 +221,8 @@ BEGIN
   SELECT o.* INTO v_old FROM hf.done AS o WHERE o.id = p_id AND o.state = 6 FOR UPDATE;
   IF NOT FOUND OR EXISTS (
     SELECT FROM hf.dep AS d WHERE d.child = p_id AND d.done::integer = 0
-      AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent)
-      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent)
+      AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent OFFSET 0)
+      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent OFFSET 0)
   ) OR NOT hf.unique_reclaim_1(p_id, p_now) THEN
     RETURN false;
   END IF;
