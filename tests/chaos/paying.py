@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Final, Protocol, cast
 
 import msgspec
+import psycopg
 from msgspec import Struct
 
 from holdfast.core.task import TaskSpec
@@ -34,6 +35,7 @@ class Life(Struct, frozen=True):
 
     ground: str
     url: str
+    namespace: str
     executor: str
     dies_at: int = 0
 
@@ -58,7 +60,7 @@ class Ground(Protocol):
         """A connection to that database, as psycopg's and SQLite's are; every statement is a step."""
 
     def watch(self, store: Store, steps: Steps) -> Store:
-        """The same store, where every verb is a step before and after it, and every statement of its own too."""
+        """The same store, where every verb is a step before and after it, and every statement too if they are many."""
 
 
 class Sqlite:
@@ -82,7 +84,25 @@ class Sqlite:
         return cast(Store, Watched(store, steps))
 
 
-GROUNDS: Final[dict[str, Ground]] = {"sqlite": Sqlite()}
+class Postgres:
+    """A database of a server; what a verb does there is one statement."""
+
+    def connect(self, url: str, steps: Steps) -> Any:
+        conn: Any = psycopg.connect(url)
+        wait = conn.wait
+
+        def traced(*args: Any) -> Any:
+            steps.take("a round trip of the handler's")
+            return wait(*args)
+
+        conn.wait = traced  # every statement goes through it
+        return conn
+
+    def watch(self, store: Store, steps: Steps) -> Store:
+        return cast(Store, Watched(store, steps))
+
+
+GROUNDS: Final[dict[str, Ground]] = {"sqlite": Sqlite(), "postgres": Postgres()}
 
 
 class Watched:
@@ -135,7 +155,7 @@ def task_of(life: Life, steps: Steps) -> TaskSpec:
 
 async def live(life: Life, steps: Steps) -> None:
     """Work until nothing is left, or until the last step."""
-    store = GROUNDS[life.ground].watch(open_store(life.url), steps)
+    store = GROUNDS[life.ground].watch(open_store(life.url, life.namespace), steps)
     try:
         await Worker(store, {"pays": task_of(life, steps)}, WorkerSettings()).run(until_empty=True)
     finally:

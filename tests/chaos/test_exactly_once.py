@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,12 +29,22 @@ from holdfast.stores.open import open_store
 from holdfast.testing.bench import SWEEP_MS, Bench
 from holdfast.testing.harness import Clock
 from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
+from tests.servers.postgres import fresh_database, shared
 
 ROOT = Path(__file__).parents[2]
 MEMORY = Path("/dev/shm")  # a kill leaves the machine running: what was written is there, on a disk or not
 
-# Engine → the URL of an empty store, given a fresh folder.
-PLACES: dict[str, Callable[[Path], str]] = {"sqlite": lambda folder: f"sqlite:///{folder}/jobs.db?sync=normal"}
+# Engine → where a test's stores are: for the n-th of them, a URL and a namespace.
+Place = Callable[[int], tuple[str, str]]
+PLACES: dict[str, Callable[[Path], Place]] = {
+    "sqlite": lambda folder: lambda number: (f"sqlite:///{folder}/{number}.db?sync=normal", "default"),
+    "postgres": lambda folder: partial(_in_one_database, fresh_database(shared("postgres-18"))),
+}
+RUNS = [("sqlite", "async"), ("sqlite", "thread"), ("postgres", "async")]
+
+
+def _in_one_database(url: str, number: int) -> tuple[str, str]:
+    return url, f"n{number}"
 
 
 class Nursery:
@@ -71,10 +82,11 @@ def folder() -> Iterator[Path]:
 
 async def asked(life: Life) -> bytes:
     """A store with one job, and the handler's own table beside it; the job's id."""
-    store = open_store(life.url)
+    store = open_store(life.url, life.namespace)
     await store.open()
     with closing(GROUNDS[life.ground].connect(life.url, Steps())) as conn:
-        conn.execute("CREATE TABLE payment (what TEXT)")
+        conn.execute("CREATE TABLE IF NOT EXISTS payment (what TEXT)")
+        conn.execute("DELETE FROM payment")
         conn.commit()
     job, rules = build_job(task_of(life, Steps()), {}, id=IdMaker().make(time.time_ns() // 1_000_000))
     await store.enqueue([job], rules)
@@ -92,7 +104,7 @@ def is_paid(life: Life) -> bool:
 
 async def leases_run_out(life: Life, id: bytes) -> State:
     """What a janitor makes of it; the state of the job when nobody holds it any more."""
-    store = open_store(life.url)
+    store = open_store(life.url, life.namespace)
     bench = Bench(store, Clock())
     healer = bench.hand("healer")
     for _ in range(60):
@@ -106,7 +118,7 @@ async def leases_run_out(life: Life, id: bytes) -> State:
 
 
 async def is_paid_once(life: Life, id: bytes) -> None:
-    store = open_store(life.url)
+    store = open_store(life.url, life.namespace)
     bench = Bench(store, Clock())
     view = await bench.view(id)
     assert (view.state, view.result) == (State.succeeded, msgspec.json.encode(PAID))
@@ -116,16 +128,14 @@ async def is_paid_once(life: Life, id: bytes) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("executor", ["async", "thread"])
-@pytest.mark.parametrize("ground", PLACES)
+@pytest.mark.parametrize(("ground", "executor"), RUNS)
 async def test_effects_happen_once_wherever_the_worker_dies(
     ground: str, executor: str, nursery: Nursery, folder: Path
 ) -> None:
+    place = PLACES[ground](folder)
     died: list[bool] = []  # with the payment committed?
     for number in count(1):
-        fresh = folder / str(number)
-        fresh.mkdir()
-        life = Life(ground, PLACES[ground](fresh), executor, number)
+        life = Life(ground, *place(number), executor, number)
         id = await asked(life)
         code = await asyncio.to_thread(nursery.live, life)
         if code == 0:

@@ -9,7 +9,8 @@ from pathlib import Path
 from holdfast.stores.base import Store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.harness import Transactional, Visitor
-from tests.contract.harnesses import SqliteFile
+from tests.contract.harnesses import PostgresSchema, SqliteFile
+from tests.servers.postgres import shared
 from tests.stores import visitors
 
 
@@ -26,6 +27,22 @@ class VisitedSqliteFile(SqliteFile):
         return await visitors.SQLITE[self._way](store.path)
 
 
+class VisitedPostgres(PostgresSchema):
+    """A schema in a database where callers have tables of their own."""
+
+    def __init__(self, way: str, folder: Path) -> None:
+        super().__init__("postgres-18", folder)
+        self._way = way
+
+    async def visit(self, store: Store) -> Visitor:
+        server = shared("postgres-18")
+        server.ask("DROP TABLE IF EXISTS visited")
+        return await visitors.POSTGRES[self._way](server.url)
+
+
+# What drivers and SQLAlchemy do with a statement is tested for all of them in tests/stores.
+WAYS = ("psycopg-async", "asyncpg", "alchemy-async-session-asyncpg")
 VISITED: dict[str, Callable[[Path], Transactional]] = {
-    f"sqlite-file-{way}": partial(VisitedSqliteFile, way) for way in visitors.SQLITE
+    **{f"sqlite-file-{way}": partial(VisitedSqliteFile, way) for way in visitors.SQLITE},
+    **{f"postgres-{way}": partial(VisitedPostgres, way) for way in WAYS},
 }

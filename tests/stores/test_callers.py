@@ -120,6 +120,14 @@ async def test_without_an_event_loop_a_connection_works_unless_it_is_awaited(vis
     await visitor.rollback()
 
 
+async def test_what_waits_for_something_else_is_not_mistaken_for_done() -> None:
+    conn = library.connect(":memory:")
+    with pytest.raises(WrongContext, match="would have to wait") as caught:
+        run_here(asyncio.sleep(0), conn, instead="await it")
+    assert caught.value.fix == "await it"
+    conn.close()
+
+
 async def test_rows_of_the_callers_own_making_change_nothing(url: str) -> None:
     with psycopg.connect(url, row_factory=dict_row) as conn:
         assert await caller_of(conn).run("SELECT 1, 2") == [(1, 2)]

@@ -120,7 +120,8 @@ class Store(Protocol):
     ) -> list[Enqueued]:
         """Like enqueue, inside the caller's own transaction: the jobs are there if and when it commits.
 
-        Never begins, commits or retries. Raises WrongContext where the engine or the connection cannot
+        Never begins, commits or retries; with a connection that is not awaited it never waits either, so that code
+        without an event loop can call it. Raises WrongContext where the engine or the connection cannot
         (Features.transactional).
         """
 
@@ -177,8 +178,7 @@ class Store(Protocol):
 
         If and when that transaction commits, whatever ends the job's lease next (any transition, a sweep, a session
         that leaves, a forced cancel) makes it succeeded with this result: a worker that dies right after the commit
-        has done its work. Never begins, commits or retries. The caller rolls back on False. Raises WrongContext where
-        the engine or the connection cannot (Features.transactional).
+        has done its work. The caller rolls back on False. The rest is as for `enqueue_on`.
         """
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:

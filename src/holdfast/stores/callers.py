@@ -263,14 +263,16 @@ def run_here(coroutine: Coroutine[object, None, T], conn: object, *, instead: st
     A connection belongs to its caller's thread, so no other thread may do this. It works since what never really
     waits is done after its first step; `instead` is the advice for a connection whose calls do wait.
     """
-    if not is_awaitable(conn):
-        try:
-            coroutine.send(None)
-        except StopIteration as done:
-            value: T = done.value
-            return value
+    if is_awaitable(conn):
+        coroutine.close()
+        raise WrongContext(f"a {_name_of(conn)} can only be awaited", fix=instead)
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
     coroutine.close()
-    raise WrongContext(f"a {_name_of(conn)} can only be awaited", fix=instead)
+    raise WrongContext("this would have to wait, and not for the connection it was given", fix=instead)
 
 
 class Joined(Protocol):

@@ -12,12 +12,13 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from holdfast.core.errors import BatchTooLarge, QueueDraining, UnknownParent
+from holdfast.core.errors import BatchTooLarge, QueueDraining, UnknownParent, WrongContext
 from holdfast.core.gate import GateChange, GateRule
 from holdfast.core.job import Enqueued, Job, Unique
 from holdfast.core.lease import Claimed, Input
 from holdfast.core.state import State
 from holdfast.stores.base import MAX_BATCH_JOBS
+from holdfast.stores.callers import is_awaitable, run_here
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.fixture import bench
 from holdfast.testing.contract.marks import asynchronous
@@ -247,6 +248,21 @@ class TestJoining:
         await visitor.commit()
         hand = bench.hand()
         assert [len(await hand.claim(5)), len(await hand.claim(5))] == [1, 0]
+
+    async def test_code_without_an_event_loop_joins_too(self, bench: Bench, visitor: Visitor) -> None:
+        """With a connection that is not awaited, nothing waits: not even for what a handle asks when it is new."""
+        job, store = bench.job(), (await bench.other()).store
+        await visitor.begin()
+        await visitor.write("order")
+        if is_awaitable(visitor.conn):
+            with pytest.raises(WrongContext, match="can only be awaited"):
+                run_here(store.enqueue_on(visitor.conn, [job]), visitor.conn, instead="await it")
+            await visitor.rollback()
+            return
+        run_here(store.enqueue_on(visitor.conn, [job]), visitor.conn, instead="await it")
+        assert not run_here(store.settle_on(visitor.conn, job.id, 1), visitor.conn, instead="await it")
+        await visitor.commit()
+        assert await bench.hand().ids() == [job.id]
 
     async def test_a_sleeping_worker_notices_the_commit(self, bench: Bench, visitor: Visitor) -> None:
         hand = bench.hand()
