@@ -64,7 +64,7 @@ BEGIN
     SELECT b.ear, b.id FROM hf.session AS b
     WHERE b.deadline_ms > p_now AND (b.queues IS NULL OR p_queue = ANY (b.queues)) AND (b.tasks IS NULL OR p_task = ANY (b.tasks))
       AND b.capabilities @> p_needs AND b.ear IS NOT NULL
-      AND NOT EXISTS (SELECT 1 FROM hf.sleeper AS s WHERE s.session = b.id)
+      AND NOT EXISTS (SELECT 1 FROM hf.sleeper AS s WHERE s.session = b.id OFFSET 0)
     ORDER BY b.id LIMIT least(p_n, 256)
   ) AS s;
 END $$;
@@ -165,14 +165,14 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 BEGIN
   SELECT array_agg(d.id), array_agg(d.body) INTO lanes, lane_bodies FROM (
     SELECT DISTINCT ON (w.id) w.id, coalesce(l.body, p.body) AS body FROM unnest(p_lanes) AS w (id)
-    LEFT JOIN hf.lane AS l ON l.id = w.id LEFT JOIN LATERAL (
+    LEFT JOIN LATERAL (SELECT x.id, x.body FROM hf.lane AS x WHERE x.id = w.id OFFSET 0) AS l ON true LEFT JOIN LATERAL (
       SELECT body FROM hf.post WHERE lane = w.id AND body IS NOT NULL AND kind = 0 LIMIT 1
     ) AS p ON l.id IS NULL
     ORDER BY w.id
   ) AS d WHERE d.body IS NOT NULL;
   SELECT array_agg(d.id), array_agg(d.body) INTO policies, policy_bodies FROM (
     SELECT DISTINCT ON (w.id) w.id, coalesce(l.body, p.body) AS body FROM unnest(p_policies) AS w (id)
-    LEFT JOIN hf.policy AS l ON l.id = w.id LEFT JOIN LATERAL (
+    LEFT JOIN LATERAL (SELECT x.id, x.body FROM hf.policy AS x WHERE x.id = w.id OFFSET 0) AS l ON true LEFT JOIN LATERAL (
       SELECT body FROM hf.post WHERE lane = w.id AND body IS NOT NULL AND kind = 4 LIMIT 1
     ) AS p ON l.id IS NULL
     ORDER BY w.id

@@ -169,11 +169,15 @@ BEGIN
     array_agg(w.lost), array_agg(w.expires_ms), array_agg(coalesce(k.hard_timeout_ms, -1)),
     bool_or(w.lost > 0 OR coalesce(w.expires_ms <= p_now, false))
   INTO p.places, p.ids, p.lanes, p.dues, p.costs, p.losts, p.expires, p.hards, p.odd
-  FROM unnest(p_lanes, p_counts) AS l (id, n) JOIN hf.lane_now AS f ON f.id = l.id CROSS JOIN LATERAL (
+  FROM unnest(p_lanes, p_counts) AS l (id, n)
+  CROSS JOIN LATERAL (SELECT x.id, x.floor_ms, x.floor_id FROM hf.lane_now AS x WHERE x.id = l.id OFFSET 0) AS f
+  CROSS JOIN LATERAL (
     SELECT r.ctid AS place, r.id, r.lane, r.due_ms, r.cost, r.lost, r.expires_ms FROM hf.wait AS r
     WHERE r.lane = f.id AND r.state = 2 AND (r.due_ms, r.id) >= (f.floor_ms, f.floor_id)
     ORDER BY r.due_ms, r.id LIMIT l.n FOR UPDATE SKIP LOCKED
-  ) AS w JOIN hf.job AS j ON j.id = w.id LEFT JOIN hf.policy AS k ON k.id = j.policy;
+  ) AS w
+  CROSS JOIN LATERAL (SELECT x.policy FROM hf.job AS x WHERE x.id = w.id OFFSET 0) AS j
+  LEFT JOIN LATERAL (SELECT x.hard_timeout_ms FROM hf.policy AS x WHERE x.id = j.policy OFFSET 0) AS k ON true;
   RETURN p;
 END $$;
 
@@ -239,8 +243,9 @@ BEGIN
     SELECT DISTINCT ON (p.lane) p.lane, p.due_ms, p.id FROM unnest(p_lanes, p_dues, p_ids) AS p (lane, due_ms, id)
     ORDER BY p.lane, p.due_ms DESC, p.id DESC
   ) AS l
-  WHERE f.id = l.lane AND NOT EXISTS (
-    SELECT 1 FROM hf.wait AS w WHERE w.lane = l.lane AND w.state = 2 AND (w.due_ms, w.id) < (l.due_ms, l.id)
+  WHERE f.id BETWEEN l.lane AND l.lane AND NOT EXISTS (
+    SELECT 1 FROM hf.wait AS w WHERE w.lane = f.id AND w.state = 2 AND (w.due_ms, w.id) < (l.due_ms, l.id)
+      AND (w.due_ms, w.id) >= (f.floor_ms, f.floor_id) OFFSET 0
   );
 END $$;
 
@@ -281,14 +286,14 @@ BEGIN
     END IF;
   END IF;
   IF v_few IS NOT NULL THEN
-    v_empty := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2));
+    v_empty := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 OFFSET 0));
     PERFORM hf.rest_all_1(v_empty);
   END IF;
   IF v_short IS NOT NULL THEN
     t.skipped_lanes := t.skipped_lanes || v_short;
     -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
     v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (v_empty) AND EXISTS (
-      SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (v_seen), false)
+      SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (v_seen), false) OFFSET 0
     ));
     IF v_held <> '{}' THEN
       UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_held) AND floor_ms > 0;

@@ -21,7 +21,7 @@ BEGIN
     WITH due AS (
       SELECT w.place FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
         SELECT r.ctid AS place FROM hf.wait AS r WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms <= p_now
-          AND EXISTS (SELECT 1 FROM hf.lane_now AS k WHERE k.id = r.lane) -- others are filed first
+          AND EXISTS (SELECT 1 FROM hf.lane_now AS k WHERE k.id = r.lane OFFSET 0) -- others are filed first
         ORDER BY r.due_ms, r.id LIMIT 512 FOR UPDATE SKIP LOCKED
       ) AS w LIMIT 512
     ), up AS (
@@ -74,7 +74,8 @@ BEGIN
   END IF;
   INSERT INTO hf.lease (token, session, hard_until_ms, left_n)
   SELECT k.token, p_session, CASE WHEN k.hard >= 0 THEN p_now + k.hard + 30000 END, count(r.id)
-  FROM unnest(p_tokens, p_hards) AS k (token, hard) JOIN hf.running AS r ON r.token = k.token
+  FROM unnest(p_tokens, p_hards) AS k (token, hard)
+  CROSS JOIN LATERAL (SELECT x.id FROM hf.running AS x WHERE x.token = k.token OFFSET 0) AS r
   GROUP BY k.token, k.hard;
 END $$;
 
@@ -150,7 +151,10 @@ BEGIN
     h.helds, h.held_sinces, h.costs, h.probes, v_flags
   FROM (
     SELECT r.*, j.policy, j.args, j.extra, j.enqueued_ms FROM unnest(p_ids) WITH ORDINALITY AS k (id, at)
-    JOIN hf.running AS r ON r.id = k.id JOIN hf.job AS j ON j.id = k.id ORDER BY k.at
+    CROSS JOIN LATERAL (SELECT x.* FROM hf.running AS x WHERE x.id = k.id OFFSET 0) AS r
+    CROSS JOIN LATERAL (
+      SELECT x.policy, x.args, x.extra, x.enqueued_ms FROM hf.job AS x WHERE x.id = k.id OFFSET 0
+    ) AS j ORDER BY k.at
   ) AS o;
   IF v_flags & 16 <> 0 THEN
     SELECT array_agg(d.child), array_agg(d.parent), array_agg(d.result), array_agg(d.failed)

@@ -84,7 +84,8 @@ DECLARE
   v_reason text := coalesce(nullif(p_outcome.reason, ''), 'its worker died');
   v_max_lost integer;
 BEGIN
-  SELECT p.max_lost INTO v_max_lost FROM hf.job AS j JOIN hf.policy AS p ON p.id = j.policy WHERE j.id = p_fate.id;
+  SELECT p.max_lost INTO v_max_lost FROM hf.policy AS p
+  WHERE p.id = (SELECT j.policy FROM hf.job AS j WHERE j.id = p_fate.id);
   p_fate.was_lost := true;
   p_fate.lost := p_fate.lost + 1;
   p_fate.attempt := p_fate.attempt - 1;

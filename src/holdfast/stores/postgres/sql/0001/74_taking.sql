@@ -18,7 +18,7 @@ BEGIN
     DELETE FROM hf.running AS r USING (
       SELECT a.id, a.token, a.at FROM unnest(p_ids, p_tokens) WITH ORDINALITY AS a (id, token, at)
       WHERE p_not IS NULL OR a.at <> ALL (p_not) ORDER BY a.id, a.at
-    ) AS a WHERE r.id = a.id AND r.token = a.token
+    ) AS a WHERE r.id BETWEEN a.id AND a.id AND r.token + 0 = a.token
     RETURNING r.*, r.charged IS NULL AND r.attempt = 1 AND r.lost = 0 AS plain, a.at
   ), put AS (
     INSERT INTO hf.done (
@@ -70,13 +70,13 @@ BEGIN
   SELECT array_agg(t.head), array_agg(t.outcome), array_agg(t.at) INTO heads, outcomes, ats FROM (
     SELECT r AS head, jsonb_populate_record(NULL::hf.outcome, o.item) AS outcome, o.at
     FROM (SELECT i.item, (i.item ->> 'at')::integer AS at FROM jsonb_array_elements(p_rest) AS i (item)) AS o
-    JOIN hf.running AS r ON r.id = p_ids[o.at] AND r.token = p_tokens[o.at]
+    JOIN hf.running AS r ON r.id BETWEEN p_ids[o.at] AND p_ids[o.at] AND r.token + 0 = p_tokens[o.at]
     WHERE o.at <> ALL (p_not) FOR UPDATE OF r SKIP LOCKED
   ) AS t;
   FOR v_item IN
     SELECT r.id, r.token, o.item, o.at
     FROM (SELECT i.item, (i.item ->> 'at')::integer AS at FROM jsonb_array_elements(p_rest) AS i (item)) AS o
-    JOIN hf.running AS r ON r.id = p_ids[o.at] AND r.token = p_tokens[o.at]
+    JOIN hf.running AS r ON r.id BETWEEN p_ids[o.at] AND p_ids[o.at] AND r.token + 0 = p_tokens[o.at]
     WHERE o.at <> ALL (p_not) AND o.at <> ALL (coalesce(ats, '{}'))
   LOOP
     v_head := hf.take_late_1(v_item.id, v_item.token, v_patient);

@@ -122,8 +122,8 @@ BEGIN
     RETURN 0;
   END IF;
   v_heads := ARRAY(
-    SELECT r FROM hf.settled AS s JOIN hf.running AS r ON r.id = s.id AND r.token = s.token WHERE s.at_ms <= p_now - 60000
-    ORDER BY r.id LIMIT p_limit FOR UPDATE OF r SKIP LOCKED
+    SELECT r FROM hf.settled AS s JOIN hf.running AS r ON r.id BETWEEN s.id AND s.id AND r.token + 0 = s.token
+    WHERE s.at_ms <= p_now - 60000 ORDER BY s.id LIMIT p_limit FOR UPDATE OF r SKIP LOCKED
   );
   v_outcome.kind := 0;
   IF v_heads <> '{}' THEN

@@ -100,7 +100,7 @@ BEGIN
     UNION ALL
     SELECT names.queue, f.lane, -9223372036854775808, '\x' FROM (SELECT g.lane FROM fresh AS g LIMIT p_lanes) AS f
     CROSS JOIN LATERAL hf.lane_names_1(f.lane) AS names
-    WHERE f.lane IS NOT NULL AND names.queue IS NOT NULL AND NOT EXISTS (SELECT 1 FROM hf.lane AS l WHERE l.id = f.lane)
+    WHERE f.lane IS NOT NULL AND names.queue IS NOT NULL AND NOT EXISTS (SELECT 1 FROM hf.lane AS l WHERE l.id = f.lane OFFSET 0)
   )
   SELECT x.queue, min((
     SELECT w.due_ms FROM hf.wait AS w WHERE w.lane = x.lane AND w.state = 2 AND (w.due_ms, w.id) >= (x.due_ms, x.id)
