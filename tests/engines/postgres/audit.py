@@ -13,8 +13,10 @@ from tests.servers.postgres import PostgresServer
 
 SHOWN: Final = 5
 
-# Views of what the faults below ask about.
+# Views of what the faults below ask about. Nobody has analysed these tables: it would choose nested loops over them.
 WORDS: Final = """
+SET LOCAL enable_nestloop = off;
+SET LOCAL jit = off;
 CREATE TEMP VIEW place AS
   SELECT id, lane, state, priority, flags FROM hf.wait
   UNION ALL SELECT id, lane, 3, priority, flags FROM hf.running
@@ -178,11 +180,11 @@ FAULTS: Final = {
           (SELECT coalesce(sum(n), 0) AS n FROM counted WHERE what IN (11, 12, 13)) AS x WHERE e.n <> s.n + x.n""",
     "a lane does not count its jobs": """
         SELECT n.id, n.jobs, t.n, j.n FROM hf.lane_now AS n
-        CROSS JOIN LATERAL (SELECT count(*) AS n FROM hf.job AS b WHERE b.lane = n.id) AS j
-        CROSS JOIN LATERAL (
-          SELECT coalesce(sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END), 0) AS n FROM hf.tally AS y
-          CROSS JOIN LATERAL unnest(y.whats, y.ns) AS u (what, n) WHERE y.lane = n.id AND u.what IN (10, 20, 21)
-        ) AS t WHERE n.jobs + t.n <> j.n""",
+        LEFT JOIN (SELECT lane, count(*) AS n FROM hf.job GROUP BY lane) AS j ON j.lane = n.id
+        LEFT JOIN (
+          SELECT y.lane, sum(CASE u.what WHEN 20 THEN -u.n ELSE u.n END) AS n FROM hf.tally AS y
+          CROSS JOIN LATERAL unnest(y.whats, y.ns) AS u (what, n) WHERE u.what IN (10, 20, 21) GROUP BY y.lane
+        ) AS t ON t.lane = n.id WHERE n.jobs + coalesce(t.n, 0) <> coalesce(j.n, 0)""",
     "causes differ from the dead": """
         SELECT coalesce(c.cause, d.cause), c.n, d.n FROM (
           SELECT cause, queue, task, sum(n) AS n FROM (

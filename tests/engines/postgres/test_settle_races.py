@@ -314,7 +314,6 @@ class TestDependents:
             end.answer()
         assert [ground.state(parent.id), ground.state(child.id)] == [CANCELLED, CANCELLED]
 
-    @pytest.mark.xfail(strict=True, reason="51_careful waits for the graph while it holds rows of wait")
     def test_an_enqueue_and_a_cancel_do_not_lock_each_other_out(self, ground: Ground) -> None:
         parent = ground.job()
         child = ground.job(after=(parent.id,))
@@ -354,7 +353,6 @@ class TestDependents:
             line.commit()
             assert [answer.state for answer in added.answer()] == [State.blocked]
 
-    @pytest.mark.xfail(strict=True, reason="51_careful waits for the graph after it has looked for parents to hold")
     def test_a_parent_that_came_back_to_life_meanwhile_is_held_like_any_other(self, ground: Ground) -> None:
         parent = ground.running()
         ground.settle(bury(*parent))

@@ -47,8 +47,9 @@ BEGIN
   END LOOP;
 END $$;
 
--- A finished job is to live again: its key is its own again, unless another job holds it by now.
-CREATE FUNCTION hf.unique_reclaim_1(p_id bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- A finished job is to live again: its key is its own again, unless another job holds it by now, or is about to: the
+-- caller holds the graph, and must not wait for transactions of others that take their time.
+CREATE FUNCTION hf.unique_reclaim_1(p_id bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '250ms' AS $$
 DECLARE
   v_key bytea;
   v_states smallint;
@@ -62,6 +63,8 @@ BEGIN
     RETURN true;
   END IF;
   RETURN hf.unique_take_1(v_key, p_id, v_states, NULL, p_now) = p_id;
+EXCEPTION WHEN lock_not_available THEN
+  RETURN false;
 END $$;
 
 -- Jobs are being erased: their keys go with them, or stay for the rest of their window.

@@ -111,15 +111,14 @@ BEGIN
   v_plain := v_plain
     AND NOT EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (p_batch.places) AND draining)
     AND NOT EXISTS (SELECT 1 FROM hf.gone WHERE id = ANY (p_batch.ids));
-  PERFORM hf.remember_policies_1(p_batch);
   IF v_plain THEN
     SELECT n.fresh, n.states INTO v_fresh, states FROM hf.insert_new_1(p_batch, p_now) AS n;
-    IF v_fresh THEN
-      PERFORM hf.remember_rules_1(p_batch, p_now);
-      RETURN;
-    END IF;
   END IF;
-  SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM hf.insert_checked_1(p_batch, p_now) AS c;
+  IF v_fresh IS NOT TRUE THEN
+    SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM hf.insert_checked_1(p_batch, p_now) AS c;
+  END IF;
+  -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
+  PERFORM hf.remember_policies_1(p_batch);
   PERFORM hf.remember_rules_1(p_batch, p_now);
 END $$;
 

@@ -1,6 +1,7 @@
 -- Promise: the careful way of storing jobs: ids, unique keys and parents are looked up first; one bad item refuses all.
--- Inputs: hf.batch. Answer: as store_1. Locks, in order: parents (by id, FOR KEY SHARE: they cannot end meanwhile), the graph, keys in
--- their order; a caller's own transaction locks no parent: its children are looked at when it has committed (post 2).
+-- Inputs: hf.batch. Answer: as store_1. Locks, in order: keys in their order, parents that run (by id, FOR KEY SHARE:
+-- they cannot end meanwhile), the graph, parents that wait; a caller's own transaction locks no parent: its children are
+-- looked at when it has committed (post 2).
 
 -- Which job stands for each of the call: itself, the one with its id, or the holder of its key.
 CREATE FUNCTION hf.stand_ins_1(p_batch hf.batch, p_known smallint[], p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
@@ -52,20 +53,23 @@ BEGIN
   END LOOP;
 END $$;
 
--- Keep parents from ending while their children are stored: in whichever place they are, until they hold still.
+-- Share the graph, and keep parents from ending while their children are stored: in whichever place they are. One that
+-- moved meanwhile into somebody else's hands needs a new attempt: whoever has the graph waits for no job that runs.
 CREATE FUNCTION hf.keep_parents_1(p_parents bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_kept bytea[];
-  v_live bytea[];
+  v_kept bytea[] := ARRAY(SELECT id FROM hf.running WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
 BEGIN
-  LOOP
-    v_kept := ARRAY(SELECT id FROM hf.running WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
-    v_kept := v_kept || ARRAY(SELECT id FROM hf.wait WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
-    v_live := ARRAY(
-      SELECT id FROM hf.running WHERE id = ANY (p_parents) UNION ALL SELECT id FROM hf.wait WHERE id = ANY (p_parents)
-    );
-    EXIT WHEN v_live <@ v_kept;
-  END LOOP;
+  PERFORM hf.share_graph_1();
+  v_kept := v_kept || ARRAY(SELECT id FROM hf.wait WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
+  v_kept := v_kept || ARRAY(
+    SELECT id FROM hf.running WHERE id = ANY (p_parents) AND id <> ALL (v_kept) FOR KEY SHARE SKIP LOCKED
+  );
+  IF EXISTS (
+    SELECT id FROM hf.running WHERE id = ANY (p_parents) AND id <> ALL (v_kept)
+    UNION ALL SELECT id FROM hf.wait WHERE id = ANY (p_parents) AND id <> ALL (v_kept)
+  ) THEN
+    RAISE EXCEPTION 'a parent moved while its child was stored' USING ERRCODE = 'serialization_failure';
+  END IF;
 END $$;
 
 -- When a job may run: at the instant it names, or after its delay.
@@ -150,26 +154,35 @@ BEGIN
   PERFORM hf.count_1(p_batch.lanes[v_lane], 10, -1, 21, 1); -- it was enqueued before
 END $$;
 
+-- Where each of these is, or was when it went; NULL: it was never stored, or long ago.
+CREATE FUNCTION hf.known_1(p_ids bytea[]) RETURNS smallint[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT coalesce(hf.state_of_1(j.id), (SELECT g.state FROM hf.gone AS g WHERE g.id = j.id))
+    FROM unnest(p_ids) WITH ORDINALITY AS j (id, at) ORDER BY j.at
+  );
+END $$;
+
 -- Check everything, then write everything.
 CREATE FUNCTION hf.insert_checked_1(
   p_batch hf.batch, p_now bigint, OUT ids bytea[], OUT existing boolean[], OUT states smallint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_n integer := cardinality(p_batch.ids);
-  v_known smallint[];
+  v_known smallint[] := hf.known_1(p_batch.ids);
   v_new boolean[];
   v_parent record;
 BEGIN
-  SELECT array_agg(coalesce(hf.state_of_1(j.id), (SELECT g.state FROM hf.gone AS g WHERE g.id = j.id)) ORDER BY j.at)
-  INTO v_known FROM unnest(p_batch.ids) WITH ORDINALITY AS j (id, at);
-  IF p_batch.children IS NOT NULL AND NOT p_batch.guest THEN
-    PERFORM hf.keep_parents_1(p_batch.parents);
-    PERFORM hf.lock_1(2);
-  END IF;
+  -- A key may be in the hands of a caller's transaction for as long as that likes: nothing else is held meanwhile.
   ids := hf.stand_ins_1(p_batch, v_known, p_now);
+  IF p_batch.unique_keys IS NOT NULL THEN
+    v_known := hf.known_1(p_batch.ids); -- the same call, made twice, may have come first
+  END IF;
   IF p_batch.children IS NOT NULL AND NOT p_batch.guest THEN
     -- A parent of this call may stand for one that is stored: that one must hold still, too.
-    PERFORM hf.keep_parents_1(ARRAY(SELECT id FROM unnest(ids) AS id EXCEPT SELECT id FROM unnest(p_batch.ids) AS id));
+    PERFORM hf.keep_parents_1(
+      p_batch.parents || ARRAY(SELECT id FROM unnest(ids) AS id EXCEPT SELECT id FROM unnest(p_batch.ids) AS id)
+    );
   END IF;
   SELECT array_agg(s.known IS NULL AND s.target = s.id AND s.first ORDER BY s.at) INTO v_new FROM (
     SELECT t.*, row_number() OVER (PARTITION BY t.id ORDER BY t.at) = 1 AS first

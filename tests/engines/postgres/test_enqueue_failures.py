@@ -1,0 +1,322 @@
+"""Callers' own transactions, open for as long as they like: they wait for nobody, and nobody waits for them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+import pytest
+from psycopg import IsolationLevel
+
+from holdfast.core.gate import GateChange, GateRule
+from holdfast.core.job import Enqueued, Job, Policy, Unique
+from holdfast.core.state import State
+from holdfast.core.view import Retention
+from holdfast.testing.bench import Bench
+from tests.contract.harnesses import POSTGRES
+from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.servers.postgres import shared
+
+T = TypeVar("T")
+
+TENANTS = 20_000
+SOON_S = 3.0
+# What a transaction may have locked when it has stored jobs for any number of tenants: some tables and indexes.
+FEW_LOCKS = 100
+
+TABLES = ("job", "wait", "post", "tally", "unique_key", "dep", "lane", "policy")
+STORED = "SELECT " + " + ".join(f"(SELECT count(*) FROM hf.{table})" for table in TABLES)
+
+
+@pytest.fixture(params=POSTGRES)
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Namespace]:
+    async with fresh_namespace(shared(request.param)) as namespace:
+        yield namespace
+
+
+class Guest:
+    """A caller with a transaction of its own."""
+
+    def __init__(self, bench: Bench, line: psycopg.AsyncConnection[Any]) -> None:
+        self.bench = bench
+        self.line = line
+
+    async def put(self, *jobs: Job, rules: Sequence[GateRule] = ()) -> list[Enqueued]:
+        """Enqueue inside the transaction, without having to wait for anybody."""
+        clock = self.bench.clock
+        return await soon(self.bench.store.enqueue_on(self.line, jobs, rules, now_ms=clock.now_ms))
+
+    async def ask(self, query: str) -> list[tuple[Any, ...]]:
+        return await (await self.line.execute(query.encode())).fetchall()
+
+    async def commit(self) -> None:
+        await soon(self.line.commit())
+
+
+@contextlib.asynccontextmanager
+async def guest(place: Namespace, bench: Bench, level: IsolationLevel | None = None) -> AsyncIterator[Guest]:
+    line = await psycopg.AsyncConnection.connect(place.server.url)
+    try:
+        await line.set_isolation_level(level)
+        yield Guest(bench, line)
+    finally:
+        await line.close()
+
+
+async def soon(what: Awaitable[T]) -> T:
+    """What nobody may have to wait for."""
+    return await asyncio.wait_for(what, SOON_S)
+
+
+def deadlocks(place: Namespace) -> int:
+    return int(place.one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
+
+
+# -- side by side
+
+
+@pytest.mark.parametrize("known", [False, True])
+async def test_two_enter_a_lane_that_nobody_works_at(place: Namespace, known: bool) -> None:
+    bench = await place.bench()
+    hand = bench.hand()
+    if known:
+        await bench.add(group="acme")
+        await hand.succeed(await hand.take())
+        assert await hand.claim() == []
+    async with guest(place, bench) as one, guest(place, bench) as two:
+        first, second = bench.job(group="acme"), bench.job(group="acme")
+        assert [each.state for each in await one.put(first)] == [State.ready]
+        await two.put(second)
+        assert await soon(hand.claim()) == []
+        await two.commit()
+        assert await hand.ids(5) == [second.id]
+        await one.commit()
+        assert await hand.ids(5) == [first.id]
+
+
+async def test_two_enter_two_lanes_in_opposite_orders(place: Namespace) -> None:
+    bench = await place.bench()
+    before = deadlocks(place)
+    async with guest(place, bench) as one, guest(place, bench) as two:
+        jobs = [
+            bench.job(group=group, policy=Policy(attempts=n)) for n, group in ((1, "a"), (2, "b"), (2, "b"), (1, "a"))
+        ]
+        for who, job in zip((one, two, one, two), jobs, strict=True):
+            await who.put(job)
+        await one.commit()
+        await two.commit()
+    assert sorted(await bench.hand().ids(5)) == sorted(job.id for job in jobs)
+    assert deadlocks(place) == before
+
+
+@pytest.mark.parametrize("calls", [1, 20])
+async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
+    async with fresh_namespace(shared("postgres-15")) as place:
+        bench = await place.bench()
+        jobs = [bench.job(group=f"tenant {n}") for n in range(TENANTS)]
+        size = TENANTS // calls
+        async with guest(place, bench) as one:
+            for at in range(0, TENANTS, size):
+                await bench.store.enqueue_on(one.line, jobs[at : at + size], now_ms=bench.clock.now_ms)
+            ((locks,),) = await one.ask("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")
+            assert locks < FEW_LOCKS
+            await one.commit()
+        assert (await bench.store.count()).total(State.ready) == TENANTS
+        first = await bench.hand().claim(600)
+        assert len({job.lane.group for job in first}) == 600
+
+
+# -- every isolation
+
+
+@pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
+async def test_an_old_snapshot_is_no_hindrance(place: Namespace, level: IsolationLevel) -> None:
+    bench = await place.bench()
+    hand = bench.hand()
+    rule = GateRule("limit:k", concurrency=1)
+    async with guest(place, bench, level) as one, guest(place, bench, level) as two:
+        for each in (one, two):
+            await each.ask("SELECT count(*) FROM pg_class")  # it sees nothing of what follows
+        ids = await bench.add_many(3)
+        await bench.put(bench.job(keys=("k",)), rules=[rule])
+        for job in await hand.claim(2):
+            await hand.succeed(job)
+        await bench.store.prune(Retention(succeeded_ms=0), now_ms=bench.clock.now_ms)
+        await bench.cancel(ids[-1])
+        guests = []
+        for each in (one, two, one, two):
+            jobs = [bench.job(), bench.job(group="a"), bench.job(keys=("k",)), bench.job(delay_ms=500)]
+            await each.put(*jobs, rules=[rule])
+            guests += [job.id for job in jobs]
+        assert await hand.claim(2)
+        await two.commit()
+        await one.commit()
+    bench.clock.advance(500)
+    assert set(await bench.states(guests)) == {State.ready, State.scheduled}
+    for _ in range(30):
+        for job in await hand.claim(5):
+            await hand.succeed(job)
+    assert set(await bench.states(guests)) == {State.succeeded}
+
+
+async def test_a_transaction_with_savepoints_keeps_what_they_keep(place: Namespace) -> None:
+    bench = await place.bench()
+    # More than 64: from there on a snapshot no longer knows each of them by itself.
+    kept, dropped = [[bench.job(group=f"{word} {n}") for n in range(80)] for word in ("kept", "dropped")]
+    async with guest(place, bench) as one:
+        await one.ask("SELECT 1")
+        for keep, drop in zip(kept, dropped, strict=True):
+            async with one.line.transaction():
+                await one.put(keep)
+            async with one.line.transaction(force_rollback=True):
+                await one.put(drop)
+        await bench.add_many(5)
+        assert len(await bench.hand("early").claim(200)) == 5
+        await one.commit()
+    assert sorted(await bench.hand().ids(200)) == [job.id for job in kept]
+
+
+# -- workers and operators beside them
+
+
+async def test_everybody_goes_on_beside_open_transactions(place: Namespace) -> None:
+    bench = await place.bench()
+    await bench.add_many(40)
+    async with guest(place, bench) as one, guest(place, bench) as two, guest(place, bench) as three:
+        await one.put(*(bench.job() for _ in range(3)))
+        await two.put(*(bench.job(group=f"g{n}", policy=Policy(attempts=7)) for n in range(300)))
+        rule = GateRule("limit:k", concurrency=1)
+        await three.put(bench.job(keys=("k",), delay_ms=1_000), rules=[rule])
+        hand = bench.hand()
+        for _ in range(8):
+            jobs = await soon(hand.claim(5))
+            assert len(jobs) == 5
+            await soon(hand.end("bury" if _ == 7 else "succeed", *jobs))
+        dead = [job.id for job in jobs]
+        assert await soon(bench.retry(*dead[:2])) == ["retried", "retried"]
+        assert await soon(bench.store.discard(dead[2:3], now_ms=bench.clock.now_ms)) == 1
+        assert await soon(bench.cancel(dead[0])) == ["cancelled"]
+        await soon(bench.put(bench.job(keys=("k",)), bench.job(group="g1", after=(dead[1],)), rules=[rule]))
+        assert len(await soon(hand.claim(5))) == 2
+        await soon(bench.change(GateChange("limit:k", rule=GateRule("limit:k", concurrency=2))))
+        await soon(bench.sweep(3_000, hand))
+        await soon(bench.store.prune(Retention(succeeded_ms=0), now_ms=bench.clock.now_ms))
+        await soon(hand.leave())
+        await soon(bench.check_books())
+        for each in (three, one, two):
+            await each.commit()
+    assert len(await bench.hand("late").claim(400)) == 3 + 300 + 1 + 2
+
+
+async def test_one_that_is_rolled_back_leaves_nothing(place: Namespace) -> None:
+    bench = await place.bench()
+    parent = await bench.add(delay_ms=1)
+    await bench.hand().claim()
+    before = place.one(STORED)
+    async with guest(place, bench) as one:
+        await one.put(
+            bench.job(group="a", policy=Policy(attempts=7)),
+            bench.job(unique=Unique("u"), delay_ms=9),
+            bench.job(after=(parent,), keys=("k",)),
+            rules=[GateRule("limit:k", concurrency=1)],
+        )
+        assert (await one.ask(place.sql(STORED).decode()))[0][0] > before
+        await one.line.rollback()
+    assert place.one(STORED) == before
+    assert not (await bench.put(bench.job(unique=Unique("u"))))[0].existing
+
+
+# -- who must wait for one of them, since it has the same key, keeps nobody else waiting
+
+
+@contextlib.asynccontextmanager
+async def waiting(what: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
+    """A call that has to wait for a transaction that ends in this block; it gets its answer then."""
+    task = asyncio.create_task(what)
+    await asyncio.sleep(0.3)
+    assert not task.done(), task.result()
+    yield task
+    await soon(task)
+
+
+async def test_claims_go_on_beside_an_enqueue_that_waits_for_a_key(place: Namespace) -> None:
+    bench, other = await place.bench(), await place.bench()
+    hand = bench.hand()
+    policy = Policy(attempts=7)
+    async with guest(place, bench) as one, guest(place, bench) as two:
+        await one.put(bench.job(unique=Unique("u")))
+        async with waiting(other.put(other.job(unique=Unique("u"), policy=policy))):
+            await two.put(bench.job(policy=policy))  # the same policy, which nobody has seen stored yet
+            await two.commit()
+            assert len(await soon(hand.claim())) == 1
+            await one.commit()
+
+
+async def test_settlements_go_on_beside_an_enqueue_that_waits_for_a_key(place: Namespace) -> None:
+    bench, other = await place.bench(), await place.bench()
+    parent, grandchild = await bench.add(), bench.job()
+    hand = bench.hand()
+    job = await hand.take()
+    await bench.put(bench.job(after=(parent,)))
+    async with guest(place, bench) as one:
+        await one.put(bench.job(unique=Unique("u")))
+        async with waiting(other.put(other.job(unique=Unique("u"), after=(parent,)))):
+            assert [each.answer for each in await soon(hand.succeed(job))] == ["done"]
+            assert await soon(bench.cancel(grandchild.id)) == ["gone"]
+            await one.commit()
+
+
+async def test_settlements_go_on_beside_a_retry_whose_key_is_being_taken(place: Namespace) -> None:
+    bench, other = await place.bench(), await place.bench()
+    dead, parent = await bench.add(unique=Unique("u")), await bench.add()
+    hand = bench.hand()
+    await hand.bury(await hand.take())
+    job = await hand.take()
+    assert job.id == parent
+    await bench.put(bench.job(after=(parent,)))
+    async with guest(place, bench) as one:
+        await one.put(bench.job(unique=Unique("u")))
+        retry = asyncio.create_task(other.retry(dead))
+        await asyncio.sleep(0.3)
+        assert [each.answer for each in await soon(hand.succeed(job))] == ["done"]
+        await one.commit()
+    assert await soon(retry) == ["unique_held"]
+
+
+async def test_claims_go_on_beside_a_job_that_is_being_replaced(place: Namespace) -> None:
+    bench = await place.bench()
+    again = Unique("u", on_duplicate="replace")
+    old = await bench.add(unique=again)
+    ids = await bench.add_many(3)
+    hand = bench.hand()
+    await hand.beat()
+    async with guest(place, bench) as one:
+        (answer,) = await one.put(bench.job(unique=again, args=b'{"new":1}'))
+        assert (answer.id, answer.existing) == (old, True)
+        assert [job.id for job in (await soon(hand.ask(5))).jobs] == ids
+        await one.commit()
+    (job,) = await hand.claim(5)
+    assert (job.id, job.args) == (old, b'{"new":1}')
+
+
+async def test_settlements_go_on_beside_a_child_that_is_being_replaced(place: Namespace) -> None:
+    bench = await place.bench()
+    again = Unique("u", on_duplicate="replace")
+    parent, other = await bench.add_many(2)
+    child = bench.job(unique=again, after=(parent,))
+    await bench.put(child, bench.job(after=(other,)))
+    hand = bench.hand()
+    jobs = await hand.claim(2)
+    async with guest(place, bench) as one:
+        await one.put(bench.job(unique=again, args=b'{"new":1}'))
+        first = asyncio.create_task(hand.succeed(jobs[0]))
+        await asyncio.sleep(0.3)
+        second = bench.hand("w2")
+        assert [each.answer for each in await soon(second.succeed(jobs[1]))] == ["done"]
+        assert len(await soon(second.claim())) == 1
+        await one.commit()
+        await soon(first)
+    assert await bench.state(child.id) is State.ready
