@@ -52,13 +52,15 @@ SELECT seq, id, queue, task, job, (extract(epoch FROM clock_timestamp()) * 1000)
 FROM holdfast_outbox WHERE seq = ANY($1::bigint[]) ORDER BY seq;
 
 -- name: fresh
--- Namespace, how many at most, how many bytes before the last of them at most, and the queues and tasks to leave out.
-SELECT seq, id, queue, task, job, age_ms FROM (
-  SELECT seq, id, queue, task, job, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - created_at_ms AS age_ms,
-    sum(length(job)) OVER (ORDER BY seq) - length(job) AS bytes_before
-  FROM holdfast_outbox o WHERE namespace = $1 AND error IS NULL AND NOT EXISTS (
-    SELECT FROM unnest($4::text[], $5::text[]) AS w (queue, task) WHERE w.queue = o.queue AND w.task = o.task)
-  ORDER BY seq LIMIT $2
+-- Namespace, how many at most, how many bytes before the last of them at most, and the queues and tasks to leave out. The
+-- innermost part walks the index and stops: as a join, what is left out would make it read and sort the whole line.
+SELECT seq, id, queue, task, job, (extract(epoch FROM clock_timestamp()) * 1000)::bigint - created_at_ms FROM (
+  SELECT *, sum(length(job)) OVER (ORDER BY seq) - length(job) AS bytes_before FROM (
+    SELECT seq, id, queue, task, job, created_at_ms FROM holdfast_outbox o WHERE namespace = $1 AND error IS NULL
+      AND NOT coalesce((SELECT bool_or(w.queue = o.queue AND w.task = o.task)
+        FROM unnest($4::text[], $5::text[]) AS w (queue, task)), false)
+    ORDER BY seq LIMIT $2
+  ) first
 ) line WHERE bytes_before <= $3 ORDER BY seq;
 
 -- name: stamp

@@ -50,14 +50,14 @@ FROM holdfast_outbox WHERE seq IN (SELECT value FROM json_each(?1)) ORDER BY seq
 
 -- name: fresh
 -- Namespace, how many at most, how many bytes before the last of them at most; to leave out: [queue, task] pairs, rows.
-SELECT seq, id, queue, task, job, age_ms FROM (
-  SELECT seq, id, queue, task, job, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - created_at_ms AS age_ms,
-    sum(length(job)) OVER (ORDER BY seq) - length(job) AS bytes_before
-  FROM holdfast_outbox o WHERE namespace = ?1 AND error IS NULL AND NOT EXISTS (
-    SELECT 1 FROM json_each(?4) w
-    WHERE json_extract(w.value, '$[0]') = o.queue AND json_extract(w.value, '$[1]') = o.task)
-  AND seq NOT IN (SELECT value FROM json_each(?5))
-  ORDER BY seq LIMIT ?2
+SELECT seq, id, queue, task, job, CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER) - created_at_ms FROM (
+  SELECT *, sum(length(job)) OVER (ORDER BY seq) - length(job) AS bytes_before FROM (
+    SELECT seq, id, queue, task, job, created_at_ms FROM holdfast_outbox o WHERE namespace = ?1 AND error IS NULL
+      AND NOT EXISTS (SELECT 1 FROM json_each(?4) w
+        WHERE json_extract(w.value, '$[0]') = o.queue AND json_extract(w.value, '$[1]') = o.task)
+      AND seq NOT IN (SELECT value FROM json_each(?5))
+    ORDER BY seq LIMIT ?2
+  )
 ) WHERE bytes_before <= ?3 ORDER BY seq;
 
 -- name: stamp
