@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -18,6 +18,7 @@ from holdfast.stores.open import open_store
 from holdfast.stores.postgres import check, migrate, vacuum
 from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.url import parse_postgres
+from tests.engines.postgres.ways import until
 from tests.servers.postgres import PostgresServer, own
 
 
@@ -148,14 +149,6 @@ def test_what_cannot_be_seen_here_is_said_as_it_should_be() -> None:
 
 
 # -- the hot tables
-
-
-async def until(true: Callable[[], Any]) -> None:
-    for _ in range(1_000):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
 
 
 async def test_dead_rows_of_a_hot_table_are_removed_once_a_minute_by_one_of_many(

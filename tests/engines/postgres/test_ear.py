@@ -7,8 +7,7 @@ import gc
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -65,14 +64,6 @@ async def post() -> AsyncIterator[Post]:
     post = Post(prepared(shared("postgres-15")))
     yield post
     await post.ears.close()
-
-
-async def until(true: Callable[[], Any]) -> None:
-    for _ in range(1_000):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
 
 
 async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> None:

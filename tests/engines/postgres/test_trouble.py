@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
-from typing import Any
 
 import psycopg
 import pytest
@@ -28,6 +27,7 @@ from holdfast.stores.postgres.line import Refusal, open_line
 from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.trouble import REMEDIES, refused, remedy_of
 from holdfast.stores.postgres.url import parse_postgres
+from tests.engines.postgres.ways import until
 from tests.servers.postgres import PostgresServer, own, shared
 
 ONE = "SELECT 1"
@@ -58,14 +58,6 @@ def rule(server: PostgresServer, *lines: str) -> None:
     deadline = time.monotonic() + 10
     while server.ask("SELECT pg_conf_load_time()") == before:
         assert time.monotonic() < deadline
-
-
-async def until(true: Callable[[], Any]) -> None:
-    for _ in range(1_000):
-        if true():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it never happened")
 
 
 async def refusal(route: Route, error: type[HoldfastError], sql: str = ONE, at_most_s: float = 1.0) -> HoldfastError:

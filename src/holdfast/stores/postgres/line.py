@@ -106,7 +106,7 @@ class Line:
         self._libpq: PGconn = connection.pgconn
         self._loop = loop
         self._descriptor = self._libpq.socket
-        self._repeats = 2 if self._libpq.ssl_in_use else 1  # libpq may leave a rest of what TLS has read unread
+        self._repeats = 2 if self._libpq.ssl_in_use else 1  # before 18 libpq may leave a rest of what TLS has read
         self._loader = Transformer(connection)
         self._prepared: dict[bytes, bytes] = {}  # under which name the server knows a statement
         self._renamed = 0

@@ -1,0 +1,256 @@
+"""Losing the server in every way, and finding it again: nobody hears of what passes in time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import time
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from holdfast.core.errors import StoreError, StoreTimeout, StoreUnreachable
+from holdfast.stores.postgres.ear import Ear
+from holdfast.stores.postgres.route import Route
+from holdfast.stores.postgres.url import PostgresUrl, parse_postgres
+from holdfast.stores.waiters import WORK, Waiters
+from tests.engines.postgres.ways import FLAVOURS, PID, SLEEP, pid, route_to, until
+from tests.servers.installations import programs
+from tests.servers.postgres import PostgresServer, own
+from tests.servers.process import running
+from tests.servers.servant import servant
+
+
+@pytest.fixture(params=FLAVOURS)
+def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    with own(request.param) as server:
+        yield server
+
+
+@pytest.fixture
+async def route(server: PostgresServer) -> AsyncIterator[Route]:
+    route = route_to(server)
+    yield route
+    route.drop()
+
+
+# -- losing the server
+
+
+async def test_a_killed_server_is_found_again_when_it_is_back(
+    server: PostgresServer, route: Route, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="holdfast.stores.postgres")
+    await pid(route)
+    server.kill()
+    waiting = [asyncio.create_task(pid(route)) for _ in range(20)]
+    await asyncio.sleep(0.2)
+    server.start()
+    await asyncio.gather(*waiting)
+    messages = [record.getMessage() for record in caplog.records]
+    assert [message.split(":")[0] for message in messages] == ["cannot reach postgresql", "connected to postgresql"]
+    assert "again" in messages[1]
+
+
+async def test_a_call_under_way_when_the_server_is_killed_is_asked_again(server: PostgresServer, route: Route) -> None:
+    server.ask("CREATE TABLE done (n integer)")
+    slow = "INSERT INTO public.done SELECT 1 FROM pg_sleep(%b::double precision) RETURNING n"
+    waiting = asyncio.create_task(route.row(slow, (0.5,), verb="test"))
+    await asyncio.sleep(0.2)
+    server.kill()
+    server.start()
+    assert await waiting == (1,)
+    assert server.ask("SELECT count(*) FROM done") == [(1,)]
+
+
+async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, route: Route) -> None:
+    waiting = asyncio.create_task(route.row(SLEEP, (5,), verb="pay", repeat=False))
+    await asyncio.sleep(0.2)
+    server.kill()
+    with pytest.raises(StoreUnreachable, match="it may have happened") as caught:
+        await waiting
+    assert caught.value.fix == "look before asking again"
+
+
+async def test_a_restart_in_good_order_is_survived_by_everybody(server: PostgresServer, route: Route) -> None:
+    working = True
+
+    async def work() -> int:
+        calls = 0
+        while working:
+            await route.row("SELECT %b::integer, pg_sleep(0.005)", (1,), verb="test")
+            calls += 1
+        return calls
+
+    workers = [asyncio.create_task(work()) for _ in range(8)]
+    for _ in range(2):
+        await asyncio.sleep(0.2)
+        server.restart()
+    await asyncio.sleep(0.2)
+    working = False
+    assert all(calls > 0 for calls in await asyncio.gather(*workers))
+
+
+async def test_a_connection_that_somebody_cut_while_it_was_idle_is_replaced_in_silence(
+    server: PostgresServer, route: Route, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(3):
+        server.ask("SELECT pg_terminate_backend(%s)", await pid(route))
+        assert await pid(route)
+    assert not [record for record in caplog.records if record.levelno > logging.INFO]
+
+
+async def test_a_connection_that_is_cut_under_a_call_is_replaced(server: PostgresServer, route: Route) -> None:
+    number = await pid(route)
+    waiting = asyncio.create_task(route.row("SELECT pg_backend_pid(), pg_sleep(1.5)", verb="test"))
+    await asyncio.sleep(0.1)
+    server.ask("SELECT pg_terminate_backend(%s)", number)
+    assert (await waiting)[0] != number
+
+
+async def test_a_server_that_is_not_there_is_named_with_the_reason_by_the_deadline(server: PostgresServer) -> None:
+    server.kill()
+    route = Route(parse_postgres(f"postgresql://ada:hunter2@127.0.0.1:{server.port}/x?timeout=0.4"), "holdfast")
+    start = time.monotonic()
+    with pytest.raises(StoreUnreachable) as caught:
+        await route.row(PID, verb="enqueue")
+    assert 0.3 < time.monotonic() - start < 1.5
+    text = str(caught.value)
+    assert f"127.0.0.1:{server.port}" in text
+    assert "Connection refused" in text
+    assert "nothing was sent" in text
+    assert "hunter2" not in text
+    assert caught.value.verb == "enqueue"
+    route.drop()
+
+
+async def test_while_the_server_is_away_nobody_hammers_it(server: PostgresServer) -> None:
+    """Many callers share one attempt at a time, with pauses that grow."""
+    port = server.port
+    server.kill()
+    knocks = 0
+
+    async def slam(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal knocks
+        knocks += 1
+        writer.close()
+
+    door = await asyncio.start_server(slam, "127.0.0.1", port)
+    route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=1&sslmode=disable"), "holdfast")
+    answers = await asyncio.gather(*(pid(route) for _ in range(100)), return_exceptions=True)
+    assert all(isinstance(answer, StoreUnreachable) for answer in answers)
+    assert 3 <= knocks <= 10
+    route.drop()
+    door.close()
+    await door.wait_closed()
+
+
+async def test_a_frozen_server_is_given_up_by_the_deadline_and_used_again_when_it_lives(server: PostgresServer) -> None:
+    route = route_to(server, "timeout=0.5")
+    await pid(route)
+    server.freeze()
+    start = time.monotonic()
+    with pytest.raises(StoreTimeout, match=r"did not answer within 0\.5 s; it may have happened all the same"):
+        await pid(route)
+    assert 0.4 < time.monotonic() - start < 1.5
+    with pytest.raises(StoreUnreachable):
+        await pid(route)
+    server.thaw()
+    await asyncio.sleep(0.6)
+    assert await pid(route)
+    route.drop()
+
+
+async def test_a_statement_that_nobody_waits_for_any_more_is_stopped_on_the_server(server: PostgresServer) -> None:
+    """It may wait for a lock, and hold others."""
+    route = route_to(server, "timeout=0.4")
+    with pytest.raises(StoreTimeout):
+        await route.row(SLEEP, (60,), verb="test")
+    await until(lambda: server.ask("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'") == [])
+    assert await pid(route)
+    route.drop()
+
+
+async def test_an_answer_that_got_lost_and_no_server_until_the_deadline_may_have_happened(
+    server: PostgresServer,
+) -> None:
+    route = route_to(server, "timeout=1")
+    await pid(route)
+    waiting = asyncio.create_task(route.row(SLEEP, (30,), verb="settle"))
+    await asyncio.sleep(0.2)
+    server.kill()
+    with pytest.raises(StoreTimeout, match="it may have happened all the same"):
+        await waiting
+    route.drop()
+
+
+async def test_a_deadlock_is_repeated_until_it_is_none(server: PostgresServer) -> None:
+    server.ask("CREATE TABLE two (id integer PRIMARY KEY, n integer)")
+    server.ask("INSERT INTO two VALUES (1, 0), (2, 0)")
+    server.ask("ALTER DATABASE postgres SET deadlock_timeout = '20ms'")
+    for name, first, second in (("there", 1, 2), ("back", 2, 1)):
+        server.ask(
+            f"CREATE FUNCTION {name}() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN "
+            f"UPDATE two SET n = n + 1 WHERE id = {first}; PERFORM pg_sleep(0.01); "
+            f"UPDATE two SET n = n + 1 WHERE id = {second}; RETURN 1; END $$"
+        )
+    route = route_to(server, "timeout=20")
+    calls = [route.row(f"SELECT public.{name}()", verb="test") for name in ("there", "back") * 10]
+    assert await asyncio.gather(*calls) == [(1,)] * 20
+    assert server.ask("SELECT n FROM two") == [(20,), (20,)]
+    assert "deadlock detected" in server.log(), "or nothing was tested"
+    route.drop()
+
+
+async def test_the_error_of_a_store_that_cannot_be_reached_is_the_same_for_all(server: PostgresServer) -> None:
+    server.kill()
+    route = route_to(server, "timeout=0.3")
+    for call in (route.row(PID, verb="a"), route.rows(PID, verb="a"), route.change(PID, verb="a")):
+        with pytest.raises(StoreError) as caught:
+            await call
+        assert type(caught.value) is StoreUnreachable
+    route.drop()
+
+
+# -- another server takes over
+
+
+def standby_of(primary: PostgresServer) -> PostgresServer:
+    """A server that follows another, from a copy of its data."""
+    standby = PostgresServer(primary.flavour)
+    servant().give(standby.folder)
+    words = [str(programs(primary.flavour) / "pg_basebackup"), "-D", str(standby.data), "-R", "-c", "fast"]
+    words += ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres"]
+    subprocess.run(words, check=True, capture_output=True, cwd="/", **servant().credentials())
+    return standby
+
+
+def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups(server: PostgresServer) -> None:
+    server.ask("CREATE TABLE done (n integer PRIMARY KEY)")
+    server.ask("CREATE SCHEMA hears")
+    server.ask("CREATE FUNCTION hears.channel_1() RETURNS text LANGUAGE sql AS $$ SELECT 'all' $$")
+    with running(standby_of(server)) as standby:
+        server.ask("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        server.ask("SELECT pg_reload_conf()")
+        hosts = f"127.0.0.1:{server.port},127.0.0.1:{standby.port}"
+        url = parse_postgres(f"postgresql://postgres@{hosts}/postgres?timeout=30")
+        asyncio.run(_fail_over(server, standby, url))
+        assert standby.ask("SELECT count(*) FROM done") == [(40,)]
+
+
+async def _fail_over(server: PostgresServer, standby: PostgresServer, url: PostgresUrl) -> None:
+    route, waiters = Route(url, "holdfast"), Waiters()
+    ear = Ear(url, "hears", waiters)
+    await ear.hear("one")
+    sleeping = asyncio.create_task(waiters.sleep(b"one", 60))
+    insert = "INSERT INTO public.done VALUES (%b::integer) ON CONFLICT DO NOTHING"
+    await asyncio.gather(*(route.rows(insert, (number,), verb="test") for number in range(20)))
+    waiting = [asyncio.create_task(route.rows(insert, (number,), verb="test")) for number in range(20, 40)]
+    await asyncio.sleep(0)
+    server.kill()
+    standby.ask("SELECT pg_promote()", timeout_s=60)
+    await asyncio.gather(*waiting)
+    assert WORK in await sleeping, "what was told meanwhile is gone with the other server"
+    ear.drop()
+    route.drop()
