@@ -21,7 +21,7 @@ from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
-from tests.outbox.ground import Ground
+from tests.outbox.ground import Ground, drain
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import own as own_postgres
 from tests.servers.postgres import shared
@@ -285,6 +285,24 @@ async def test_a_missing_database_is_an_error_at_the_start(store: WithGate, fold
         await Relay(store, ground.table()).run(asyncio.Event())
     assert list(folder.iterdir()) == []
     await ground.close()
+
+
+async def test_a_redis_without_room_keeps_jobs_in_the_outbox_until_there_is_some(sqlite_ground: Ground) -> None:
+    with own_redis("redis-7") as server:
+        bench = Bench(open_store(server.url), Clock())
+        ids = await sqlite_ground.add(3)
+        carrier = sqlite_ground.carrier(bench.store)
+        await carrier.step()
+        server.ask("CONFIG", "SET", "maxmemory", 1)
+        with pytest.raises(StoreFull):
+            await carrier.step()
+        assert (await bench.store.count()).enqueued == 0
+        assert len(sqlite_ground.left()) == 3
+        server.ask("CONFIG", "SET", "maxmemory", 0)
+        await drain(carrier)
+        assert await bench.hand().drain() == ids
+        await bench.check_books()
+        await bench.store.close()
 
 
 async def test_jobs_arrive_once_while_the_redis_server_is_killed_and_started(sqlite_ground: Ground) -> None:
