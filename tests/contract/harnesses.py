@@ -105,7 +105,8 @@ class RedisNamespace:
         return store
 
 
-_EMPTY = """
+# What makes a schema as it was when it was new.
+EMPTY = """
 DO $$ DECLARE v_table regclass; BEGIN
   SET LOCAL lock_timeout = '2s';
   FOR v_table IN
@@ -143,7 +144,7 @@ class PostgresSchema:
         for store in self._opened:
             await store.close()
         for namespace in set(self._namespaces.values()):
-            shared_postgres(self.name).ask(_EMPTY.replace("SCHEMA", f"holdfast_{namespace}"))
+            shared_postgres(self.name).ask(EMPTY.replace("SCHEMA", f"holdfast_{namespace}"))
             self._spare[self.name].append(namespace)
         self._opened.clear()
         self._namespaces.clear()

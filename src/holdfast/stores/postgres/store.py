@@ -89,9 +89,19 @@ class PostgresStore:
         return route
 
     async def _floor_of(self) -> int:
+        """Asked for once, over a connection of our own: by plain code, which has no loop, in one made for it."""
         if self._floor is None:
-            (self._floor,) = await (await self._route()).row(FLOOR, verb="open")
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                self._floor = asyncio.run(self._ask_floor())
+            else:
+                self._floor = await self._ask_floor()
         return self._floor
+
+    async def _ask_floor(self) -> int:
+        (floor,) = await (await self._route()).row(FLOOR, verb="open")
+        return int(floor)
 
     async def open(self) -> None:
         route = await self._route()

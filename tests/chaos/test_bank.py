@@ -1,0 +1,109 @@
+"""The bank of examples/bank.py, killed before every round trip to its server: no money is made, lost or moved twice.
+
+With HOLDFAST_FULL=1 (`make prove`) before each of them; else before every third.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import psycopg
+import pytest
+
+from holdfast.core.state import State
+from holdfast.stores.open import open_store
+from holdfast.testing.bench import SWEEP_MS, Bench
+from holdfast.testing.harness import Clock
+from tests.chaos.banking import Life
+from tests.contract.harnesses import EMPTY
+from tests.servers.postgres import fresh_database, shared
+
+ROOT = Path(__file__).parents[2]
+EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 3
+END = ([("ada", 80), ("bob", 120)], [(1, "done"), (2, "done"), (3, "refused")])
+
+
+class Nursery:
+    """The program that forks lives."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, "-m", "tests.chaos.banking"]
+        self._process = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+    def live(self, life: Life) -> int:
+        """One life; its exit code."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(life).decode() + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with closing(Nursery()) as nursery:
+        yield nursery
+
+
+def books(url: str) -> tuple[list[tuple[str, int]], list[tuple[int, str]]]:
+    """What is on the accounts, and what became of the transfers."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        accounts = conn.execute("SELECT name, balance FROM account ORDER BY name").fetchall()
+        transfers = conn.execute("SELECT id, state FROM transfer ORDER BY id").fetchall()
+    return accounts, transfers
+
+
+def close_bank(url: str) -> None:
+    """Nothing is left but empty tables: to make them anew takes longer than a life."""
+    with psycopg.connect(url, autocommit=True) as conn:
+        conn.execute("TRUNCATE account, transfer")
+        conn.execute(EMPTY.replace("SCHEMA", "holdfast"))
+
+
+async def leases_run_out(url: str) -> None:
+    """What a janitor does when the worker is silent, without the wait."""
+    store = open_store(url)
+    bench = Bench(store, Clock())
+    healer = bench.hand("healer")
+    for _ in range(60):
+        if not (await store.count()).total(State.running):
+            break
+        await bench.sweep(SWEEP_MS, healer)
+    await healer.leave()
+    await bench.check_books()
+    await store.close()
+
+
+@pytest.mark.timeout(600)
+async def test_money_is_conserved_wherever_the_bank_dies(nursery: Nursery) -> None:
+    url = fresh_database(shared("postgres-18"))
+    assert await asyncio.to_thread(nursery.live, Life(url)) == 0
+    assert books(url) == END
+    moved = 0
+    for number in count(1, EVERY):
+        close_bank(url)
+        code = await asyncio.to_thread(nursery.live, Life(url, number))
+        if code == 0:
+            assert books(url) == END  # it has fewer steps than that
+            break
+        assert code == -signal.SIGKILL
+        accounts, transfers = books(url)
+        assert sum(balance for _, balance in accounts) in (0, 200), f"money after a kill before step {number}"
+        moved += any(state == "done" for _, state in transfers)
+        await leases_run_out(url)
+        assert await asyncio.to_thread(nursery.live, Life(url)) == 0
+        assert books(url) == END, f"after a kill before step {number}"
+    assert number > 25, "it has more steps than that"
+    assert moved > 2, "it hardly died after a transfer"
