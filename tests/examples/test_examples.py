@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.servers.postgres import fresh_database, shared
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
-def run(name: str, folder: Path) -> list[str]:
+def run(name: str, folder: Path, **environment: str) -> list[str]:
     """The lines that an example prints, run in an empty folder."""
     command = [sys.executable, str(EXAMPLES / name)]
-    ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    env = {**os.environ, **environment}
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert list(folder.iterdir()) == []
     return ran.stdout.splitlines()
@@ -41,6 +45,19 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
 
 def test_orders_that_commit_get_their_receipt_once_although_a_relay_is_killed(tmp_path: Path) -> None:
     assert run("outbox.py", tmp_path) == ["receipt for order 1", "receipt for order 3", "receipt for order 4"]
+
+
+def test_transfers_of_a_bank_happen_once(tmp_path: Path) -> None:
+    url = fresh_database(shared("postgres-15"))
+    books = [
+        "ada has 80",
+        "bob has 120",
+        "70 from ada to bob: done",
+        "50 from bob to ada: done",
+        "500 from ada to bob: refused",
+    ]
+    assert run("bank.py", tmp_path, BANK_URL=url) == books
+    assert run("bank.py", tmp_path, BANK_URL=url) == books
 
 
 def test_every_example_has_a_test() -> None:
