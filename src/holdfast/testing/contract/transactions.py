@@ -6,6 +6,7 @@ the rest, `from holdfast.testing.contract.transactions import *`, with a harness
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import pytest
@@ -250,18 +251,23 @@ class TestJoining:
         assert [len(await hand.claim(5)), len(await hand.claim(5))] == [1, 0]
 
     async def test_code_without_an_event_loop_joins_too(self, bench: Bench, visitor: Visitor) -> None:
-        """With a connection that is not awaited, nothing waits: not even for what a handle asks when it is new."""
+        """In a thread of its own, with a handle that has joined nothing before."""
         job, store = bench.job(), (await bench.other()).store
-        await visitor.begin()
-        await visitor.write("order")
         if is_awaitable(visitor.conn):
             with pytest.raises(WrongContext, match="can only be awaited"):
                 run_here(store.enqueue_on(visitor.conn, [job]), visitor.conn, instead="await it")
-            await visitor.rollback()
             return
-        run_here(store.enqueue_on(visitor.conn, [job]), visitor.conn, instead="await it")
-        assert not run_here(store.settle_on(visitor.conn, job.id, 1), visitor.conn, instead="await it")
-        await visitor.commit()
+
+        def plain() -> None:
+            mine = asyncio.run(bench.visit())
+            asyncio.run(mine.begin())
+            asyncio.run(mine.write("order"))
+            run_here(store.enqueue_on(mine.conn, [job]), mine.conn, instead="await it")
+            assert not run_here(store.settle_on(mine.conn, job.id, 1), mine.conn, instead="await it")
+            asyncio.run(mine.commit())
+            asyncio.run(mine.close())
+
+        await asyncio.to_thread(plain)
         assert await bench.hand().ids() == [job.id]
 
     async def test_a_sleeping_worker_notices_the_commit(self, bench: Bench, visitor: Visitor) -> None:
