@@ -77,8 +77,7 @@ class Guests:
         self._path = path
         self._prefix = prefix
         self._guests: set[Guest] = set()
-        self._lock = threading.Lock()
-        self._watched = False
+        self._watcher: threading.Thread | None = None
 
     async def run(self, verb: str, conn: object, work: Callable[[Plain], T]) -> T:
         """Do `work` in the caller's transaction: all of it or none, and never a commit. Nothing here ever waits."""
@@ -118,20 +117,19 @@ class Guests:
                 return
         guest = Guest(self, conn)
         join(guest)
-        with self._lock:
-            self._guests.add(guest)
-            if self._watched:
-                return
-            self._watched = True
-        threading.Thread(target=self._watch, name="holdfast-guests", daemon=True).start()
+        self._guests.add(guest)
+        watcher = self._watcher
+        if watcher is None or not watcher.is_alive():  # a fork takes no threads along, and may take a lock that is held
+            self._watcher = threading.Thread(target=self._watch, name="holdfast-guests", daemon=True)
+            self._watcher.start()
 
     def _watch(self) -> None:
         """Let go of connections soon after their transactions have ended, while there are any."""
-        while self._watched:
+        while self._guests:
             time.sleep(LET_GO_S)
-            with self._lock:
-                self._guests -= {guest for guest in self._guests if not guest.is_open}
-                self._watched = bool(self._guests)
+            self._guests.difference_update([guest for guest in list(self._guests) if not guest.is_open])
+            if not self._guests:
+                self._watcher = None  # and a look again: who came before this saw a watcher and started none
 
     def refuse(self, verb: str) -> None:
         """A verb awaited by code that holds the write lock itself would wait for itself."""
