@@ -139,7 +139,7 @@ def test_what_cannot_be_seen_here_is_said_as_it_should_be() -> None:
         "standbys": 1,
         "synchronous_standbys": "",
     }
-    assert check._version(facts).level == "error"
+    assert check._version(facts).level == "warning"
     assert [finding.code for finding in check._settings(facts)] == ["encoding", "connections"]
     assert [finding.code for finding in check._standbys(facts)] == ["standbys"]
     assert check._standbys({**facts, "synchronous_standbys": "ANY 1 (*)"}) == []

@@ -22,6 +22,7 @@ from holdfast.core.errors import (
     UnknownParent,
     UsageError,
 )
+from holdfast.stores.postgres import line as line_module
 from holdfast.stores.postgres import trouble
 from holdfast.stores.postgres.line import Refusal, open_line
 from holdfast.stores.postgres.route import Route
@@ -201,6 +202,13 @@ async def test_another_isolation_than_read_committed_is_refused_with_the_way_to_
     error = await refusal(route_as(server, "ada"), StoreError)
     assert "default_transaction_isolation is 'serializable'" in error.message
     assert "ALTER ROLE" in error.fix
+
+
+async def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(line_module, "OLDEST", 990_000)
+    error = await refusal(route_as(shared("postgres-15"), "postgres"), StoreError)
+    assert "it is PostgreSQL 15" in error.message
+    assert "upgrade" in error.fix
 
 
 # -- statements that are refused

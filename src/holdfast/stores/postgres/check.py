@@ -93,7 +93,8 @@ def _promises(facts: dict[str, Any]) -> list[Finding]:
 def _version(facts: dict[str, Any]) -> Finding:
     text = f"PostgreSQL {facts['version']}"
     if facts["number"] < OLDEST:
-        return Finding("error", "version", f"{text} is older than {OLDEST // 10_000}", "upgrade the server")
+        text = f"{text} is older than {OLDEST // 10_000}, the oldest that the engine is tested on"
+        return Finding("warning", "version", text, "upgrade the server")
     return Finding("ok", "version", text)
 
 

@@ -28,6 +28,7 @@ Row = tuple[Any, ...]
 Said = list[bytes | None]  # the parameters of a statement, in binary form
 Then = Callable[["Line", list[Row]], None]
 
+OLDEST: Final = 140_000  # the functions cannot be created on an older one
 CANCEL_S: Final = 2.0  # how long a server may take to hear that nobody waits for its answer any more
 
 _BINARY: Final = Format.BINARY
@@ -56,7 +57,7 @@ class Refusal(Exception):
         at: int = 0,
         fatal: bool = False,
     ) -> None:
-        super().__init__(f"{text} ({code})" if code else text)
+        super().__init__(f"{text} ({code})")
         self.code = code
         self.text = text
         self.hint = hint
@@ -97,7 +98,6 @@ class Line:
         self.closed = False
         self.pooled = False  # somebody in between hands our statements to whichever server process is free
         self.prepares = False
-        self.version = 0
         self.idle_since = 0.0
         self.freed: Callable[[Line], None] | None = None  # called when it can be asked again
         self.ended: Callable[[Line], None] | None = None  # called when it has ended, however that came
@@ -128,11 +128,6 @@ class Line:
     def backend_pid(self) -> int:
         """The process that greeted us, as the connection's key says."""
         return self._libpq.backend_pid
-
-    @property
-    def busy(self) -> bool:
-        """True while an answer is outstanding."""
-        return self._future is not None
 
     def send(
         self, statement: Statement, said: Said, deadline: float, then: Then | None = None
@@ -243,9 +238,9 @@ class Line:
         then = self._then
         future = self._free()
         if bad is not None:
-            refusal = _refusal(bad)
-            _fail(future, refusal)
-            if refusal.fatal or refusal.code in _LAST_WORDS:
+            failure = _failure(bad)
+            _fail(future, failure)
+            if isinstance(failure, Lost) or failure.fatal or failure.code in _LAST_WORDS:
                 self.close()
         else:
             try:
@@ -333,7 +328,7 @@ class Line:
         self._results = []
         if self._future is not None:
             # The server's last word says more than the end of the connection.
-            _fail(self._free(), _refusal(bad) if bad is not None else Lost(_first_line(why), sent=True))
+            _fail(self._free(), _failure(bad) if bad is not None else Lost(_first_line(why), sent=True))
         if self.ended is not None:
             self.ended(self)
 
@@ -344,14 +339,18 @@ def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
         future.exception()  # a caller that went away meanwhile is no reason for a warning
 
 
-def _refusal(result: PGresult) -> Refusal:
+def _failure(result: PGresult) -> Refusal | Lost:
+    """What went wrong. An error without a code is libpq's own, about the connection."""
+
     def field(code: DiagnosticField) -> str:
         return (result.error_field(code) or b"").decode("utf-8", "replace")
 
-    at = field(DiagnosticField.STATEMENT_POSITION)
+    code, at = field(DiagnosticField.SQLSTATE), field(DiagnosticField.STATEMENT_POSITION)
+    if not code:
+        return Lost(_first_line(result.get_error_message()), sent=True)
     return Refusal(
-        field(DiagnosticField.SQLSTATE),
-        field(DiagnosticField.MESSAGE_PRIMARY) or result.get_error_message().strip(),
+        code,
+        field(DiagnosticField.MESSAGE_PRIMARY),
         hint=field(DiagnosticField.MESSAGE_HINT),
         detail=field(DiagnosticField.MESSAGE_DETAIL),
         context=field(DiagnosticField.CONTEXT),
@@ -385,7 +384,8 @@ async def open_line(url: PostgresUrl) -> Line:
 async def _greet(line: Line, url: PostgresUrl, deadline: float) -> None:
     (answer,) = await line.script(_PROBE, deadline)
     pid, isolation, standby, read_only, version = answer
-    line.version = version
+    if version < OLDEST:
+        raise Unfit("version", f"it is PostgreSQL {version // 10_000}")
     line.pooled = pid != line.backend_pid
     line.prepares = url.prepare == "yes" or (url.prepare == "auto" and not line.pooled)
     line.prepares = line.prepares and psycopg.capabilities.has_pipeline()

@@ -97,6 +97,7 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
 }
 _UNFIT: Final[dict[str, tuple[type[StoreError], str]]] = {
     "read-only": (StoreUnreachable, "name the primary, or all servers: postgresql://a,b/db"),
+    "version": (StoreError, "upgrade the server to PostgreSQL 15 or newer"),
     "isolation": (StoreError, "ALTER ROLE … SET default_transaction_isolation = 'read committed'"),
 }
 
