@@ -12,6 +12,7 @@ import pytest
 from holdfast.core.errors import StoreCorrupt, StoreFull, StoreUnreachable
 from holdfast.core.gate import GateChange, GateRule
 from holdfast.core.job import Enqueued, Job
+from holdfast.outbox import postgres as postgres_room
 from holdfast.outbox import relay as relay_room
 from holdfast.outbox import sqlite as sqlite_room
 from holdfast.outbox.carrier import Report
@@ -179,6 +180,27 @@ async def test_through_a_pooler_that_tells_nothing_a_job_waits_for_the_next_look
 
             await until(all_there)
         await ground.close()
+
+
+async def test_a_relay_that_vanished_in_its_turn_does_not_keep_others_out_for_ever(
+    postgres_ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_room, "VANISHED_MS", 100)
+    vanished, other = postgres_ground.table(), postgres_ground.table()
+
+    async def others_turn() -> bool:
+        async with other.turn() as turn:
+            return turn is not None
+
+    async def vanish() -> None:
+        async with vanished.turn() as turn:
+            assert turn is not None
+            await until(others_turn)
+
+    with pytest.raises(StoreUnreachable, match="cannot be reached"):
+        await vanish()
+    async with vanished.turn() as turn:
+        assert turn is not None  # it is alive after all, and begins anew
 
 
 # -- ending

@@ -24,6 +24,17 @@ from holdfast.stores.shown import redacted
 
 CONNECT_S: Final = 5
 CHANNEL: Final = "holdfast_outbox"
+VANISHED_MS: Final = 60_000  # silence in a turn: longer than any store takes to answer, or to be given up
+
+# Where packets get lost without a word, a connection is given up after some ten seconds instead of hours.
+DEFAULTS: Final[dict[str, object]] = {
+    "application_name": "holdfast outbox",
+    "connect_timeout": CONNECT_S,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 10_000,
+}
 
 _SQL: Final = {name: sql.encode() for name, sql in statements("postgresql").items()}
 
@@ -50,9 +61,9 @@ class PostgresTable:
         with self._trouble():
             conn = await self._opened()
             async with conn.transaction():
-                found = await _ask(conn, "lock", self.namespace)
+                found = await _ask(conn, "lock", self.namespace, str(VANISHED_MS))
                 await self._listen(conn, 0.0)  # what was told of until now, this turn will see
-                yield PostgresTurn(conn, self.namespace, *found[0]) if found else None
+                yield PostgresTurn(conn, self.namespace, *found[0][:3]) if found else None
 
     async def wait(self, timeout_s: float) -> None:
         """Listen; through a pooler that forwards no notifications the time runs out."""
@@ -101,7 +112,6 @@ class PostgresTable:
         return conn
 
     async def _connect(self) -> Connection:
-        options: dict[str, Any] = {"connect_timeout": CONNECT_S, "application_name": "holdfast outbox"}
         try:
             given = psycopg.conninfo.conninfo_to_dict(self.place.url)
         except psycopg.ProgrammingError as error:
@@ -109,7 +119,7 @@ class PostgresTable:
                 f"{self.place.shown!r} is not a PostgreSQL URL: {redacted(str(error)).strip()}",
                 fix="write postgresql://user@host/database",
             ) from error
-        options |= {name: value for name, value in given.items() if value is not None}
+        options: dict[str, Any] = {**DEFAULTS, **{name: value for name, value in given.items() if value is not None}}
         # No statement is prepared: behind a pooler the next one may reach another session.
         return await psycopg.AsyncConnection.connect(
             **options,

@@ -43,8 +43,10 @@ SELECT pg_notify('holdfast_outbox', $1::text) FROM (SELECT count(*) FROM put) AS
 INSERT INTO holdfast_outbox_relay (namespace, source) VALUES ($1, $2) ON CONFLICT DO NOTHING;
 
 -- name: lock
--- Namespace. No row: another relay has its turn.
-SELECT source, batch, seqs FROM holdfast_outbox_relay WHERE namespace = $1 FOR UPDATE SKIP LOCKED;
+-- Namespace, milliseconds. No row: another relay has its turn. A relay whose machine has vanished is given up for dead
+-- when it has not been heard of for so long; without that, its lock would stay until the network's own patience ends.
+SELECT source, batch, seqs, set_config('idle_in_transaction_session_timeout', $2::text, true)
+FROM holdfast_outbox_relay WHERE namespace = $1 FOR UPDATE SKIP LOCKED;
 
 -- name: rows
 -- Rows by seq; those that somebody removed meanwhile are missing.
