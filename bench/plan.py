@@ -67,6 +67,14 @@ MEASURES: Final = (
         for reason in ("scheduled", "limited", "breaker")
     ),
     Measure(
+        "finished",
+        "finished",
+        {"many": 20_000, "claims": 50},
+        {"many": 10_000_000, "claims": 500},
+        {"many": 200, "claims": 2},
+        runs=(1, 1),
+    ),
+    Measure(
         "fairness",
         "fairness",
         {"large": 20_000, "claims": 50},

@@ -116,6 +116,22 @@ ROWS: Final = (
     Row("claim beside many scheduled jobs, by that beside 1,000", "scheduled", "ratio", "×", "less", _all(1.25)),
     Row("claim beside many rate-limited jobs, by that beside 1,000", "limited", "ratio", "×", "less", _all(1.25)),
     Row("claim beside many jobs behind a breaker, by that beside 1,000", "breaker", "ratio", "×", "less", _all(1.25)),
+    Row(
+        "claim beside many finished jobs, by that beside none",
+        "finished",
+        "ratio",
+        "×",
+        "less",
+        {"sqlite": Target(1.25), "postgres": Target(1.25)},
+    ),
+    Row(
+        "a page of jobs beside many finished ones, the slowest of several questions",
+        "finished",
+        "page_ms",
+        "ms",
+        "less",
+        {"sqlite": Target(100), "postgres": Target(100)},
+    ),
     Row("a small tenant's job beside a large backlog is started as number", "fairness", "jobs", "", "less", _all(2)),
     Row("2,000 jobs of 50 ms, 100 at once (ideal 1.0)", "waiting", "seconds", "s", "less", _all(1.03)),
     Row(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from bench.ours.claims import fairness, ineligible
+from bench.ours.claims import fairness, finished, ineligible
 from bench.ours.place import Place
 from bench.ours.throughput import Figures, bulk, callers, drain, memory, single, steady, waiting
 from bench.ours.waits import idle, latency, recovery, urgent
@@ -22,6 +22,7 @@ IN_PROCESS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
     "callers": callers,
     "waiting": waiting,
     "fairness": fairness,
+    "finished": finished,
     "memory": memory,
 }
 ACROSS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {

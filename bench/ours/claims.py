@@ -11,11 +11,14 @@ from bench.ours.tasks import app, for_tenant, guarded, limited, noop
 from bench.ours.throughput import Figures
 from holdfast.core.gate import FOREVER_MS, GateChange
 from holdfast.core.lease import Beat, Claim, ClaimRequest, Serves
+from holdfast.core.state import State
 from holdfast.core.transition import Succeed
+from holdfast.core.view import Query, Term
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 
 BATCH = 64
+ROUND = 500_000  # jobs that are enqueued before they are worked off
 
 
 class Hand:
@@ -79,6 +82,37 @@ async def _lay_out(reason: str, count: int) -> None:
     else:
         await fill(guarded.job(), count)
         await app.store.change_gates([GateChange("breaker:provider", trip_ms=FOREVER_MS)])
+
+
+async def finished(place: Place, many: int, claims: int) -> Figures:
+    """The median claim of 64 beside `many` finished jobs, by that before there were any; and the slowest page."""
+    hand = Hand(app.store, "bench")
+    await hand.beat()
+    costs_us = []
+    for history in (0, many):
+        for start in range(0, history, ROUND):
+            await fill(noop.job(), min(ROUND, history - start))
+            await app.work(until_empty=True)
+        await hand.beat()
+        await fill(noop.job(), (claims + 1) * BATCH)
+        await hand.timed_claim_us()
+        costs_us.append(median([await hand.timed_claim_us() for _ in range(claims)]))
+    before_us, beside_us = costs_us
+    return {"ratio": beside_us / before_us, "claim_us": beside_us, "page_ms": await _slowest_page_ms()}
+
+
+async def _slowest_page_ms() -> float:
+    """Of several questions, each asked a few times: the one that takes longest."""
+    slowest_ms = 0.0
+    for states in (None, frozenset({State.succeeded}), frozenset({State.dead}), frozenset({State.ready})):
+        for terms in ((), (Term("queue", "nowhere"),), (Term("tag", "nothing"),), (Term("args.to", "nobody"),)):
+            took_ms = []
+            for _ in range(3):
+                at_s = time.perf_counter()
+                await app.store.find(Query(states, terms))
+                took_ms.append((time.perf_counter() - at_s) * 1000)
+            slowest_ms = max(slowest_ms, median(took_ms))
+    return slowest_ms
 
 
 async def fairness(place: Place, large: int, claims: int) -> Figures:
