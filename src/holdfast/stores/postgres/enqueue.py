@@ -31,7 +31,7 @@ _BATCH: Final = """ROW (
   %b::bytea[], %b::integer[], %b::integer[], %b::bytea[], %b::bytea[], %b::integer[],
   %b::bigint[], %b::bigint[], %b::bigint[],
   %b::bytea[], %b::smallint[], %b::bigint[], %b::smallint[],
-  %b::smallint[], %b::integer[], %b::bytea[],
+  %b::bytea[], %b::bytea[], %b::smallint[],
   %b::integer[], %b::jsonb, %b::boolean
 )::hf.batch, %b::bigint"""
 ENQUEUE: Final = f"SELECT * FROM hf.enqueue_1({_BATCH})"
@@ -93,7 +93,6 @@ class Batch:
             [None if job.due_at_ms is None else min(job.due_at_ms, LAST_MS) for job in self.jobs],
             [None if job.expires_ms is None else min(job.expires_ms, LAST_MS) for job in self.jobs],
             *self._uniques(),
-            [MODES[job.if_parent_fails] for job in self.jobs],
             *self._parents(),
             list(self.positions),
             rules_json(rules) if rules else None,
@@ -111,9 +110,9 @@ class Batch:
             return none
         return _columns([none if job.unique is None else _unique(job.lane.task, job.unique) for job in self.jobs], 4)
 
-    def _parents(self) -> tuple[Any, Any]:
-        pairs = [(at, parent) for at, job in enumerate(self.jobs, 1) for parent in job.after]
-        return ([at for at, _ in pairs], [parent for _, parent in pairs]) if pairs else (None, None)
+    def _parents(self) -> tuple[Any, ...]:
+        pairs = [(job.id, parent, MODES[job.if_parent_fails]) for job in self.jobs for parent in job.after]
+        return _columns(pairs, 3) if pairs else (None, None, None)
 
     def answers(
         self, ids: Sequence[bytes] | None, existing: Sequence[bool] | None, states: Sequence[int]

@@ -11,8 +11,7 @@ CREATE TYPE hf.batch AS (
   ids bytea[], lane_of integer[], policy_of integer[], args bytea[], extras bytea[], costs integer[],
   delays bigint[], dues bigint[], expires bigint[],
   unique_keys bytea[], unique_states smallint[], unique_for bigint[], on_duplicate smallint[], -- NULL: no job has a key
-  modes smallint[], -- what becomes of each job when a parent of it fails
-  children integer[], parents bytea[], -- who waits for whom; NULL: no job has a parent
+  children bytea[], parents bytea[], modes smallint[], -- who waits for whom, and what a failure of it means; NULL: nobody
   positions integer[], -- where each job stands in the caller's list, for words about it
   rules jsonb,
   guest boolean -- inside a transaction of the caller's own
@@ -48,7 +47,7 @@ DECLARE
 BEGIN
   FOR v_at IN
     SELECT p.at FROM unnest(p_batch.policies) WITH ORDINALITY AS p (id, at)
-    WHERE NOT EXISTS (SELECT 1 FROM hf.policy AS k WHERE k.id = p.id) ORDER BY p.id
+    WHERE NOT EXISTS (SELECT 1 FROM hf.policy AS k WHERE k.id = p.id OFFSET 0) ORDER BY p.id
   LOOP
     IF p_batch.guest THEN
       INSERT INTO hf.post (kind, lane, body) VALUES (4, p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
@@ -70,7 +69,7 @@ BEGIN
   END IF;
   INSERT INTO hf.post (kind, gate, body)
   SELECT 3, r.rule ->> 'key', convert_to(r.rule::text, 'UTF8') FROM jsonb_array_elements(p_batch.rules) AS r (rule)
-  LEFT JOIN hf.gate AS g ON g.key = r.rule ->> 'key'
+  LEFT JOIN hf.gate AS g ON g.key = ANY (ARRAY[r.rule ->> 'key'])
   WHERE g.key IS NULL OR g.declared AND hf.gate_rule_1(g, r.rule) IS DISTINCT FROM g;
 END $$;
 

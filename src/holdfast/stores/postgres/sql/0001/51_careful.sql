@@ -3,52 +3,75 @@
 -- they cannot end meanwhile), the graph, parents that wait; a caller's own transaction locks no parent: its children are
 -- looked at when it has committed (post 2).
 
--- Which job stands for each of the call: itself, the one with its id, or the holder of its key.
+-- Which job stands for each of the call: itself, the one with its id, or the holder of its key. Keys are taken in their
+-- order, each by the first job that has it.
 CREATE FUNCTION hf.stand_ins_1(p_batch hf.batch, p_known smallint[], p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
-DECLARE
-  v_targets bytea[] := p_batch.ids;
-  v_at integer;
-  v_key bytea;
-  v_same integer[];
-  v_target bytea;
 BEGIN
   IF p_batch.unique_keys IS NULL THEN
-    RETURN v_targets;
+    RETURN p_batch.ids;
   END IF;
-  FOR v_key, v_same IN
-    SELECT k.key, array_agg(k.at ORDER BY k.at) FROM unnest(p_batch.unique_keys, p_known) WITH ORDINALITY AS k (key, known, at)
-    WHERE k.key IS NOT NULL AND k.known IS NULL GROUP BY k.key ORDER BY k.key
-  LOOP
-    v_at := v_same[1];
-    v_target := hf.unique_take_1(
-      v_key, p_batch.ids[v_at], p_batch.unique_states[v_at], p_now + p_batch.unique_for[v_at], p_now
-    );
-    FOREACH v_at IN ARRAY v_same LOOP
-      v_targets[v_at] := v_target;
-    END LOOP;
-  END LOOP;
-  RETURN v_targets;
+  RETURN ARRAY(
+    SELECT CASE WHEN w.asks THEN w.target ELSE w.id END FROM (
+      SELECT k.at, k.id, k.asks, first_value(k.taken) OVER (PARTITION BY k.asks, k.key ORDER BY k.at) AS target FROM (
+        SELECT o.*, CASE WHEN o.asks AND o.number = 1
+          THEN hf.unique_take_1(o.key, o.id, o.states, p_now + o.for_ms, p_now) END AS taken
+        FROM (
+          SELECT u.*, u.key IS NOT NULL AND u.known IS NULL AS asks,
+            row_number() OVER (PARTITION BY u.key, u.known IS NULL ORDER BY u.at) AS number
+          FROM unnest(p_batch.unique_keys, p_batch.unique_states, p_batch.unique_for, p_batch.ids, p_known)
+            WITH ORDINALITY AS u (key, states, for_ms, id, known, at)
+          ORDER BY u.key, u.at OFFSET 0
+        ) AS o OFFSET 0
+      ) AS k
+    ) AS w ORDER BY w.at
+  );
 END $$;
 
 -- Refuse new jobs of a queue or task that is draining.
 CREATE FUNCTION hf.refuse_draining_1(p_batch hf.batch, p_new boolean[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_draining text[] := ARRAY(SELECT key FROM hf.gate WHERE key = ANY (p_batch.places) AND draining);
-  v_body jsonb;
-  v_place text;
+  v_places text[]; -- by lane: what of it is draining
+  v_at integer;
 BEGIN
   IF v_draining = '{}' THEN
     RETURN;
   END IF;
-  FOR v_at IN 1 .. cardinality(p_batch.ids) LOOP
-    IF p_new[v_at] THEN
-      v_body := convert_from(p_batch.bodies[p_batch.lane_of[v_at]], 'UTF8')::jsonb;
-      FOREACH v_place IN ARRAY ARRAY['all', 'queue:' || (v_body ->> 'queue'), 'task:' || (v_body ->> 'task')] LOOP
-        IF v_place = ANY (v_draining) THEN
-          RAISE EXCEPTION '% is draining and takes no new jobs (item %)', v_place, p_batch.positions[v_at]
-          USING ERRCODE = 'HF002', HINT = 'holdfast resume ' || regexp_replace(v_place, '^queue:', '');
-        END IF;
-      END LOOP;
+  v_places := ARRAY(
+    SELECT (
+      SELECT k.place FROM unnest(ARRAY['all', 'queue:' || (l.body ->> 'queue'), 'task:' || (l.body ->> 'task')])
+        WITH ORDINALITY AS k (place, at)
+      WHERE k.place = ANY (v_draining) ORDER BY k.at LIMIT 1
+    ) FROM (SELECT convert_from(u.body, 'UTF8')::jsonb AS body, u.at FROM unnest(p_batch.bodies) WITH ORDINALITY AS u (body, at)) AS l
+    ORDER BY l.at
+  );
+  v_at := (
+    SELECT j.at FROM unnest(p_batch.lane_of, p_new) WITH ORDINALITY AS j (lane, new, at)
+    WHERE j.new AND v_places[j.lane] IS NOT NULL ORDER BY j.at LIMIT 1
+  );
+  IF v_at IS NOT NULL THEN
+    RAISE EXCEPTION '% is draining and takes no new jobs (item %)', v_places[p_batch.lane_of[v_at]], p_batch.positions[v_at]
+    USING ERRCODE = 'HF002', HINT = 'holdfast resume ' || regexp_replace(v_places[p_batch.lane_of[v_at]], '^queue:', '');
+  END IF;
+END $$;
+
+-- Refuse new jobs that wait for one that is neither stored nor of this call. `p_outer`: parents that are not of it.
+CREATE FUNCTION hf.refuse_unknown_1(p_batch hf.batch, p_new boolean[], p_outer bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_missing bytea[] := ARRAY(SELECT o FROM unnest(p_outer) AS o WHERE hf.state_of_1(o) IS NULL);
+  v_pair record;
+BEGIN
+  IF v_missing = '{}' THEN
+    RETURN;
+  END IF;
+  FOR v_pair IN
+    SELECT array_position(p_batch.ids, d.child) AS at, d.parent
+    FROM unnest(p_batch.children, p_batch.parents) WITH ORDINALITY AS d (child, parent, at)
+    WHERE d.parent = ANY (v_missing) ORDER BY d.at
+  LOOP
+    IF p_new[v_pair.at] THEN
+      RAISE EXCEPTION 'item % waits for job %, which is not stored', p_batch.positions[v_pair.at], encode(v_pair.parent, 'hex')::uuid
+      USING ERRCODE = 'HF001', HINT = 'enqueue the parent first, or in the same call';
     END IF;
   END LOOP;
 END $$;
@@ -72,60 +95,91 @@ BEGIN
   END IF;
 END $$;
 
--- When a job may run: at the instant it names, or after its delay.
-CREATE FUNCTION hf.due_1(p_batch hf.batch, p_at integer, p_from bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+-- Store who waits for whom. Parents that live (they hold still) or are of this call are waited for; what has become of
+-- the others decides now. Answer: children that must not run, and why. In a caller's own transaction all are waited for,
+-- and looked at when it has committed.
+CREATE FUNCTION hf.store_deps_1(
+  p_batch hf.batch, p_targets bytea[], p_new bytea[], p_now bigint, OUT doomed bytea[], OUT whys text[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_parents bytea[] := p_batch.parents;
+  v_ended bytea[] := '{}';
 BEGIN
-  IF p_batch.dues[p_at] IS NULL THEN
-    RETURN p_from + p_batch.delays[p_at];
+  doomed := '{}';
+  whys := '{}';
+  IF p_targets <> p_batch.ids THEN -- some parents of this call are stood for by others
+    v_parents := ARRAY(
+      SELECT coalesce(p_targets[array_position(p_batch.ids, d.parent)], d.parent)
+      FROM unnest(p_batch.parents) WITH ORDINALITY AS d (parent, at) ORDER BY d.at
+    );
   END IF;
-  RETURN greatest(p_batch.dues[p_at], 0);
+  IF NOT p_batch.guest THEN
+    v_ended := ARRAY(
+      SELECT o.id FROM (SELECT p AS id FROM unnest(v_parents) AS p EXCEPT SELECT n FROM unnest(p_new) AS n) AS o
+      WHERE coalesce(hf.state_of_1(o.id), 7) > 3
+    );
+  END IF;
+  INSERT INTO hf.dep (child, parent, mode)
+  SELECT d.child, d.parent, d.mode FROM unnest(p_batch.children, v_parents, p_batch.modes) AS d (child, parent, mode)
+  WHERE d.child = ANY (p_new) AND NOT d.parent = ANY (v_ended) ON CONFLICT DO NOTHING;
+  IF v_ended <> '{}' THEN
+    SELECT coalesce(array_agg(f.child), '{}'), coalesce(array_agg(f.why), '{}') INTO doomed, whys FROM (
+      SELECT DISTINCT ON (d.child) d.child, d.why FROM (
+        SELECT u.child, u.at, (hf.dep_at_enqueue_1(u.child, u.parent, hf.state_of_1(u.parent), u.mode, p_now)).cancelled AS why
+        FROM unnest(p_batch.children, v_parents, p_batch.modes) WITH ORDINALITY AS u (child, parent, mode, at)
+        WHERE u.child = ANY (p_new) AND u.parent = ANY (v_ended) ORDER BY u.at OFFSET 0
+      ) AS d WHERE d.why IS NOT NULL ORDER BY d.child, d.at
+    ) AS f;
+  END IF;
+  IF p_batch.guest THEN
+    INSERT INTO hf.post (kind, id) SELECT DISTINCT 2, c FROM unnest(p_batch.children) AS c WHERE c = ANY (p_new);
+  END IF;
 END $$;
 
--- Store one job of the call; where it is then.
-CREATE FUNCTION hf.insert_one_1(p_batch hf.batch, p_at integer, p_targets bytea[], p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
+-- Store the new jobs of the call.
+CREATE FUNCTION hf.store_new_1(p_batch hf.batch, p_targets bytea[], p_new boolean[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_id bytea := p_batch.ids[p_at];
-  v_lane integer := p_batch.lane_of[p_at];
-  v_due bigint := hf.due_1(p_batch, p_at, p_now);
-  v_state smallint := CASE WHEN v_due > p_now THEN 1 ELSE 2 END;
-  v_parents bytea[];
-  v_waits boolean := false;
-  v_fate text;
-  v_dep record;
+  v_ids bytea[];
+  v_lanes integer[];
+  v_dues bigint[];
+  v_expires bigint[];
+  v_costs integer[];
+  v_states smallint[];
+  v_blocked bytea[] := '{}';
+  v_got record;
 BEGIN
+  INSERT INTO hf.job (id, lane, policy, enqueued_ms, unique_key, unique_states, args, extra)
+  SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], p_now, j.key, j.states, j.args, j.extra
+  FROM unnest(
+    p_batch.ids, p_batch.lane_of, p_batch.policy_of, p_batch.unique_keys, p_batch.unique_states, p_batch.args, p_batch.extras
+  ) WITH ORDINALITY AS j (id, lane, policy, key, states, args, extra, at) WHERE p_new[j.at]
+  ON CONFLICT (id) DO UPDATE SET unique_key = excluded.unique_key, unique_states = excluded.unique_states;
+  SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(j.cost)
+  INTO v_ids, v_lanes, v_dues, v_expires, v_costs FROM (
+    SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + u.delay ELSE greatest(u.due_at, 0) END AS due
+    FROM unnest(p_batch.ids, p_batch.lane_of, p_batch.delays, p_batch.dues, p_batch.expires, p_batch.costs)
+      WITH ORDINALITY AS u (id, lane, delay, due_at, expires, cost, at)
+    WHERE p_new[u.at] ORDER BY u.at
+  ) AS j;
+  IF v_ids IS NULL THEN
+    RETURN;
+  END IF;
   IF p_batch.children IS NOT NULL THEN
-    SELECT array_agg(DISTINCT coalesce(p_targets[array_position(p_batch.ids, d.parent)], d.parent)) INTO v_parents
-    FROM unnest(p_batch.children, p_batch.parents) AS d (child, parent) WHERE d.child = p_at;
+    SELECT * INTO v_got FROM hf.store_deps_1(p_batch, p_targets, v_ids, p_now);
+    v_blocked := ARRAY(SELECT DISTINCT d.child FROM hf.dep AS d WHERE d.child = ANY (p_batch.children) AND d.done::integer = 0);
   END IF;
-  INSERT INTO hf.job (id, lane, policy, enqueued_ms, unique_key, unique_states, args, extra) VALUES (
-    v_id, p_batch.lanes[v_lane], p_batch.policies[p_batch.policy_of[p_at]], p_now,
-    p_batch.unique_keys[p_at], p_batch.unique_states[p_at], p_batch.args[p_at], p_batch.extras[p_at]
-  ) ON CONFLICT (id) DO UPDATE SET unique_key = excluded.unique_key, unique_states = excluded.unique_states;
-  IF v_parents IS NOT NULL AND p_batch.guest THEN
-    INSERT INTO hf.dep (child, parent, mode) SELECT v_id, parent, p_batch.modes[p_at] FROM unnest(v_parents) AS parent;
-    INSERT INTO hf.post (kind, id) VALUES (2, v_id);
-    v_waits := true;
-  ELSIF v_parents IS NOT NULL THEN
-    FOR v_at IN 1 .. cardinality(v_parents) LOOP
-      SELECT * INTO v_dep
-      FROM hf.dep_at_enqueue_1(v_id, v_parents[v_at], hf.state_of_1(v_parents[v_at]), p_batch.modes[p_at], p_now);
-      v_waits := v_waits OR v_dep.waits;
-      v_fate := coalesce(v_fate, v_dep.cancelled);
-    END LOOP;
-  END IF;
-  IF v_waits THEN
-    v_state := 0;
-  END IF;
-  INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority, flags) VALUES (
-    v_id, p_batch.lanes[v_lane], v_due, p_now + p_batch.expires[p_at], p_batch.costs[p_at], v_state,
-    p_batch.priorities[v_lane], CASE WHEN v_parents IS NULL THEN 0 ELSE 16 END
+  v_states := ARRAY(
+    SELECT CASE WHEN j.id = ANY (v_blocked) THEN 0 WHEN j.due > p_now THEN 1 ELSE 2 END
+    FROM unnest(v_ids, v_dues) WITH ORDINALITY AS j (id, due, at) ORDER BY j.at
   );
-  PERFORM hf.post_lanes_1(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);
-  IF v_fate IS NOT NULL THEN -- written as waiting first, so that its fate is one ordinary change of state
-    PERFORM hf.doom_1(v_id, v_fate, p_now);
-    RETURN 6;
+  INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority, flags)
+  SELECT j.id, p_batch.lanes[j.lane], j.due, j.expires, j.cost, j.state, p_batch.priorities[j.lane],
+    CASE WHEN j.id = ANY (p_batch.children) THEN 16 ELSE 0 END
+  FROM unnest(v_ids, v_lanes, v_dues, v_expires, v_costs, v_states) AS j (id, lane, due, expires, cost, state);
+  PERFORM hf.post_lanes_1(p_batch, v_lanes, v_states, v_dues);
+  IF p_batch.children IS NOT NULL THEN -- written as waiting first, so that a fate is one ordinary change of state
+    PERFORM hf.doom_1(f.child, f.why, p_now) FROM unnest(v_got.doomed, v_got.whys) AS f (child, why);
   END IF;
-  RETURN v_state;
 END $$;
 
 -- A waiting job takes new arguments, priority and time; a running or finished one stays as it is. `replace` counts
@@ -143,7 +197,7 @@ BEGIN
     RETURN;
   END IF;
   v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM hf.job WHERE id = p_target) END;
-  v_due := hf.due_1(p_batch, p_at, v_base);
+  v_due := CASE WHEN p_batch.dues[p_at] IS NULL THEN v_base + p_batch.delays[p_at] ELSE greatest(p_batch.dues[p_at], 0) END;
   v_state := CASE WHEN v_old.state = 0 THEN 0 WHEN v_due > p_now THEN 1 ELSE 2 END;
   UPDATE hf.wait SET state = v_state, lane = p_batch.lanes[v_lane], priority = p_batch.priorities[v_lane], due_ms = v_due,
     expires_ms = p_now + p_batch.expires[p_at], attempt = 0, held = 0, held_since_ms = NULL WHERE id = p_target;
@@ -168,10 +222,9 @@ CREATE FUNCTION hf.insert_checked_1(
   p_batch hf.batch, p_now bigint, OUT ids bytea[], OUT existing boolean[], OUT states smallint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  v_n integer := cardinality(p_batch.ids);
   v_known smallint[] := hf.known_1(p_batch.ids);
   v_new boolean[];
-  v_parent record;
+  v_at integer;
 BEGIN
   -- A key may be in the hands of a caller's transaction for as long as that likes: nothing else is held meanwhile.
   ids := hf.stand_ins_1(p_batch, v_known, p_now);
@@ -181,7 +234,8 @@ BEGIN
   IF p_batch.children IS NOT NULL AND NOT p_batch.guest THEN
     -- A parent of this call may stand for one that is stored: that one must hold still, too.
     PERFORM hf.keep_parents_1(
-      p_batch.parents || ARRAY(SELECT id FROM unnest(ids) AS id EXCEPT SELECT id FROM unnest(p_batch.ids) AS id)
+      ARRAY(SELECT DISTINCT p FROM unnest(p_batch.parents) AS p)
+      || ARRAY(SELECT id FROM unnest(ids) AS id EXCEPT SELECT id FROM unnest(p_batch.ids) AS id)
     );
   END IF;
   SELECT array_agg(s.known IS NULL AND s.target = s.id AND s.first ORDER BY s.at) INTO v_new FROM (
@@ -189,27 +243,19 @@ BEGIN
     FROM unnest(p_batch.ids, ids, v_known) WITH ORDINALITY AS t (id, target, known, at)
   ) AS s;
   PERFORM hf.refuse_draining_1(p_batch, v_new);
-  FOR v_parent IN
-    SELECT d.child, d.parent FROM unnest(p_batch.children, p_batch.parents) WITH ORDINALITY AS d (child, parent, at)
-    WHERE v_new[d.child] AND array_position(p_batch.ids, d.parent) IS NULL AND hf.state_of_1(d.parent) IS NULL
-    ORDER BY d.at LIMIT 1
+  IF p_batch.children IS NOT NULL THEN
+    PERFORM hf.refuse_unknown_1(
+      p_batch, v_new, ARRAY(SELECT p FROM unnest(p_batch.parents) AS p EXCEPT SELECT i FROM unnest(p_batch.ids) AS i)
+    );
+  END IF;
+  PERFORM hf.store_new_1(p_batch, ids, v_new, p_now);
+  FOR v_at IN
+    SELECT t.at FROM unnest(p_batch.ids, ids, v_known, p_batch.on_duplicate) WITH ORDINALITY AS t (id, target, known, way, at)
+    WHERE t.known IS NULL AND t.target <> t.id AND t.way > 0 ORDER BY t.at
   LOOP
-    RAISE EXCEPTION 'item % waits for job %, which is not stored', p_batch.positions[v_parent.child], encode(v_parent.parent, 'hex')::uuid
-    USING ERRCODE = 'HF001', HINT = 'enqueue the parent first, or in the same call';
+    PERFORM hf.replace_1(ids[v_at], p_batch, v_at, p_now); -- what it replaces may be of this very call
   END LOOP;
-  FOR v_at IN 1 .. v_n LOOP
-    IF v_new[v_at] THEN
-      states[v_at] := hf.insert_one_1(p_batch, v_at, ids, p_now);
-    END IF;
-  END LOOP;
-  FOR v_at IN 1 .. v_n LOOP
-    IF NOT v_new[v_at] AND v_known[v_at] IS NULL AND ids[v_at] <> p_batch.ids[v_at] AND p_batch.on_duplicate[v_at] > 0 THEN
-      PERFORM hf.replace_1(ids[v_at], p_batch, v_at, p_now); -- what it replaces may be of this very call
-    END IF;
-  END LOOP;
-  FOR v_at IN 1 .. v_n LOOP
-    -- Pruned before its key's window was over: only a job that succeeded holds a key so long.
-    states[v_at] := coalesce(hf.state_of_1(ids[v_at]), v_known[v_at], 4);
-    existing[v_at] := NOT v_new[v_at];
-  END LOOP;
+  -- Pruned before its key's window was over: only a job that succeeded holds a key so long.
+  SELECT array_agg(coalesce(hf.state_of_1(t.target), t.known, 4) ORDER BY t.at), array_agg(NOT t.new ORDER BY t.at)
+  INTO states, existing FROM unnest(ids, v_known, v_new) WITH ORDINALITY AS t (target, known, new, at);
 END $$;
