@@ -40,7 +40,6 @@ PLACES: dict[str, Callable[[Path], Place]] = {
     "sqlite": lambda folder: lambda number: (f"sqlite:///{folder}/{number}.db?sync=normal", "default"),
     "postgres": lambda folder: partial(_in_one_database, fresh_database(shared("postgres-18"))),
 }
-RUNS = [("sqlite", "async"), ("sqlite", "thread"), ("postgres", "async")]
 
 
 def _in_one_database(url: str, number: int) -> tuple[str, str]:
@@ -128,7 +127,8 @@ async def is_paid_once(life: Life, id: bytes) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("ground", "executor"), RUNS)
+@pytest.mark.parametrize("executor", ["async", "thread"])
+@pytest.mark.parametrize("ground", PLACES)
 async def test_effects_happen_once_wherever_the_worker_dies(
     ground: str, executor: str, nursery: Nursery, folder: Path
 ) -> None:

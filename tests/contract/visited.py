@@ -41,7 +41,7 @@ class VisitedPostgres(PostgresSchema):
 
 
 # What drivers and SQLAlchemy do with a statement is tested for all of them in tests/stores.
-WAYS = ("psycopg-async", "asyncpg", "alchemy-async-session-asyncpg")
+WAYS = ("psycopg", "psycopg-async", "asyncpg", "alchemy-session", "alchemy-async-session-asyncpg")
 VISITED: dict[str, Callable[[Path], Transactional]] = {
     **{f"sqlite-file-{way}": partial(VisitedSqliteFile, way) for way in visitors.SQLITE},
     **{f"postgres-{way}": partial(VisitedPostgres, way) for way in WAYS},
