@@ -383,6 +383,32 @@ class TestDependents:
             assert gone.answer() == 1
         assert ground.state(child.id) == CANCELLED
 
+    def test_nobody_waits_for_a_failed_job_that_is_erased_in_the_moment_of_the_look(self, ground: Ground) -> None:
+        for mode, expected in (("cancel", CANCELLED), ("run", READY), ("wait", CANCELLED)):
+            parent = ground.running()
+            ground.settle(bury(*parent))
+            child = ground.job(after=(parent[0],), if_parent_fails=mode)
+            with ground.open() as line:
+                line.execute(ground.schema.sql("DELETE FROM hf.done WHERE id = %s"), (parent[0],))
+                line.execute(ground.schema.sql("INSERT INTO hf.gone VALUES (%s, 5, %s)"), (parent[0], NOW + 1))
+                added = ground.start(lambda late, child=child: ground.enqueue(child, line=late))  # type: ignore[misc]
+                assert added.waits()
+                line.commit()
+                added.answer()
+            assert ground.state(child.id) == expected
+
+    def test_a_child_may_become_a_parent_while_it_is_released(self, ground: Ground) -> None:
+        parent, token = ground.running()
+        child = ground.job(after=(parent,))
+        ground.enqueue(child)
+        with ground.open() as line:
+            ground.enqueue(ground.job(after=(child.id,)), line=line)
+            end = ground.settling(Succeed(parent, token))
+            assert not end.waits()
+            assert end.answer() == [DONE]
+            line.commit()
+        assert ground.state(child.id) == READY
+
 
 class TestChildrenOfCallersTransactions:
     """They lock no parent; a claim looks at their parents after the commit."""
