@@ -102,6 +102,7 @@ CREATE FUNCTION hf.store_deps_1(
   p_batch hf.batch, p_targets bytea[], p_new bytea[], p_now bigint, OUT doomed bytea[], OUT whys text[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
+  v_all boolean := cardinality(p_new) = cardinality(p_batch.ids); -- a look into an array of many is dear
   v_parents bytea[] := p_batch.parents;
   v_ended bytea[] := '{}';
 BEGIN
@@ -121,18 +122,18 @@ BEGIN
   END IF;
   INSERT INTO hf.dep (child, parent, mode)
   SELECT d.child, d.parent, d.mode FROM unnest(p_batch.children, v_parents, p_batch.modes) AS d (child, parent, mode)
-  WHERE d.child = ANY (p_new) AND NOT d.parent = ANY (v_ended) ON CONFLICT DO NOTHING;
+  WHERE (v_all OR d.child = ANY (p_new)) AND NOT d.parent = ANY (v_ended) ON CONFLICT DO NOTHING;
   IF v_ended <> '{}' THEN
     SELECT coalesce(array_agg(f.child), '{}'), coalesce(array_agg(f.why), '{}') INTO doomed, whys FROM (
       SELECT DISTINCT ON (d.child) d.child, d.why FROM (
         SELECT u.child, u.at, (hf.dep_at_enqueue_1(u.child, u.parent, hf.state_of_1(u.parent), u.mode, p_now)).cancelled AS why
         FROM unnest(p_batch.children, v_parents, p_batch.modes) WITH ORDINALITY AS u (child, parent, mode, at)
-        WHERE u.child = ANY (p_new) AND u.parent = ANY (v_ended) ORDER BY u.at OFFSET 0
+        WHERE (v_all OR u.child = ANY (p_new)) AND u.parent = ANY (v_ended) ORDER BY u.at OFFSET 0
       ) AS d WHERE d.why IS NOT NULL ORDER BY d.child, d.at
     ) AS f;
   END IF;
   IF p_batch.guest THEN
-    INSERT INTO hf.post (kind, id) SELECT DISTINCT 2, c FROM unnest(p_batch.children) AS c WHERE c = ANY (p_new);
+    INSERT INTO hf.post (kind, id) SELECT DISTINCT 2, c FROM unnest(p_batch.children) AS c WHERE v_all OR c = ANY (p_new);
   END IF;
 END $$;
 
@@ -145,7 +146,7 @@ DECLARE
   v_expires bigint[];
   v_costs integer[];
   v_states smallint[];
-  v_blocked bytea[] := '{}';
+  v_waits boolean := p_batch.children IS NOT NULL;
   v_got record;
 BEGIN
   INSERT INTO hf.job (id, lane, policy, enqueued_ms, unique_key, unique_states, args, extra)
@@ -166,15 +167,17 @@ BEGIN
   END IF;
   IF p_batch.children IS NOT NULL THEN
     SELECT * INTO v_got FROM hf.store_deps_1(p_batch, p_targets, v_ids, p_now);
-    v_blocked := ARRAY(SELECT DISTINCT d.child FROM hf.dep AS d WHERE d.child = ANY (p_batch.children) AND d.done::integer = 0);
   END IF;
   v_states := ARRAY(
-    SELECT CASE WHEN j.id = ANY (v_blocked) THEN 0 WHEN j.due > p_now THEN 1 ELSE 2 END
+    SELECT CASE
+      WHEN v_waits AND EXISTS (SELECT 1 FROM hf.dep AS d WHERE d.child = j.id AND d.done::integer = 0 OFFSET 0) THEN 0
+      WHEN j.due > p_now THEN 1 ELSE 2
+    END
     FROM unnest(v_ids, v_dues) WITH ORDINALITY AS j (id, due, at) ORDER BY j.at
   );
   INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority, flags)
   SELECT j.id, p_batch.lanes[j.lane], j.due, j.expires, j.cost, j.state, p_batch.priorities[j.lane],
-    CASE WHEN j.id = ANY (p_batch.children) THEN 16 ELSE 0 END
+    CASE WHEN v_waits AND EXISTS (SELECT 1 FROM hf.dep AS d WHERE d.child = j.id OFFSET 0) THEN 16 ELSE 0 END
   FROM unnest(v_ids, v_lanes, v_dues, v_expires, v_costs, v_states) AS j (id, lane, due, expires, cost, state);
   PERFORM hf.post_lanes_1(p_batch, v_lanes, v_states, v_dues);
   IF p_batch.children IS NOT NULL THEN -- written as waiting first, so that a fate is one ordinary change of state
