@@ -27,7 +27,7 @@ BEGIN
     UNION ALL
     SELECT names.queue, names.task, t.what, t.n FROM (
       SELECT d.lane, u.what, sum(u.n) AS n FROM hf.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
-      WHERE u.what < 10 GROUP BY d.lane, u.what
+      WHERE u.what < 10 AND u.n <> 0 GROUP BY d.lane, u.what
     ) AS t CROSS JOIN LATERAL hf.lane_names_1(t.lane) AS names
     UNION ALL
     SELECT '', '', u.what, sum(u.n) FROM hf.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
