@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
-import psycopg
 import pytest
 from psycopg import IsolationLevel
 
 from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.job import Enqueued, Job, Policy, Unique
+from holdfast.core.job import Policy, Unique
 from holdfast.core.state import State
 from holdfast.core.view import Retention
-from holdfast.testing.bench import Bench
 from tests.contract.harnesses import POSTGRES
+from tests.engines.postgres.guests import guest, soon
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.postgres import shared
 
 T = TypeVar("T")
 
 TENANTS = 20_000
-SOON_S = 3.0
 # What a transaction may have locked when it has stored jobs for any number of tenants: some tables and indexes.
 FEW_LOCKS = 100
 
@@ -35,40 +33,6 @@ STORED = "SELECT " + " + ".join(f"(SELECT count(*) FROM hf.{table})" for table i
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Namespace]:
     async with fresh_namespace(shared(request.param)) as namespace:
         yield namespace
-
-
-class Guest:
-    """A caller with a transaction of its own."""
-
-    def __init__(self, bench: Bench, line: psycopg.AsyncConnection[Any]) -> None:
-        self.bench = bench
-        self.line = line
-
-    async def put(self, *jobs: Job, rules: Sequence[GateRule] = ()) -> list[Enqueued]:
-        """Enqueue inside the transaction, without having to wait for anybody."""
-        clock = self.bench.clock
-        return await soon(self.bench.store.enqueue_on(self.line, jobs, rules, now_ms=clock.now_ms))
-
-    async def ask(self, query: str) -> list[tuple[Any, ...]]:
-        return await (await self.line.execute(query.encode())).fetchall()
-
-    async def commit(self) -> None:
-        await soon(self.line.commit())
-
-
-@contextlib.asynccontextmanager
-async def guest(place: Namespace, bench: Bench, level: IsolationLevel | None = None) -> AsyncIterator[Guest]:
-    line = await psycopg.AsyncConnection.connect(place.server.url)
-    try:
-        await line.set_isolation_level(level)
-        yield Guest(bench, line)
-    finally:
-        await line.close()
-
-
-async def soon(what: Awaitable[T]) -> T:
-    """What nobody may have to wait for."""
-    return await asyncio.wait_for(what, SOON_S)
 
 
 def deadlocks(place: Namespace) -> int:
@@ -124,7 +88,7 @@ async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
             ((locks,),) = await one.ask("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")
             assert locks < FEW_LOCKS
             await one.commit()
-        assert (await bench.store.count()).total(State.ready) == TENANTS
+        assert place.one("SELECT count(*) FROM hf.wait WHERE state = 2") == TENANTS
         first = await bench.hand().claim(600)
         assert len({job.lane.group for job in first}) == 600
 
@@ -320,3 +284,14 @@ async def test_settlements_go_on_beside_a_child_that_is_being_replaced(place: Na
         await one.commit()
         await soon(first)
     assert await bench.state(child.id) is State.ready
+
+
+async def test_the_same_call_made_twice_beside_one_of_the_same_key_is_one(place: Namespace) -> None:
+    bench, other = await place.bench(), await place.bench()
+    job = bench.job(unique=Unique("u"))
+    async with guest(place, bench) as one:
+        await one.put(bench.job(unique=Unique("u")))
+        async with waiting(bench.put(job)) as first, waiting(other.put(job)) as second:
+            await one.line.rollback()
+    assert sorted(answer.existing for task in (first, second) for answer in task.result()) == [False, True]
+    assert await bench.hand().ids(5) == [job.id]
