@@ -15,6 +15,7 @@ from bench.ours.worker import WorkerProcess
 from holdfast.core.state import State
 
 CALM_S = 0.02  # between two jobs, so that the worker is asleep again
+SWEPT_S = 17  # a new store's janitors take nothing back for one lease time (15 s): this one has been swept for longer
 
 
 async def latency(place: Place, jobs: int) -> Figures:
@@ -58,7 +59,7 @@ async def recovery(place: Place, ttl_ms: int) -> Figures:
         await place.inbox.stamp()
         with WorkerProcess(place.url, place.inbox, **settings):
             await _ready(place)
-            await asyncio.sleep(2)  # the heir's janitor has swept, as that of any running worker has
+            await asyncio.sleep(SWEPT_S)
             killed_ns = time.monotonic_ns()
             victim.kill()
             _, started_ns = await place.inbox.stamp()
