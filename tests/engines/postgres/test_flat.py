@@ -85,7 +85,7 @@ async def scheduled(bench: Bench, count: int) -> None:
 
 
 async def blocked(bench: Bench, count: int) -> None:
-    await many(bench, count, chunk=250, after=(await bench.add(delay_ms=86_400_000),))
+    await many(bench, count, after=(await bench.add(delay_ms=86_400_000),))
 
 
 async def limited(bench: Bench, count: int) -> None:
