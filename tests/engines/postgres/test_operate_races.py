@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
+import psycopg
 import pytest
 
 from holdfast.core.job import Unique
@@ -118,6 +120,38 @@ async def test_a_retry_hears_of_the_job_that_took_its_key_meanwhile(place: Place
     assert not (await enqueue)[0].existing
     assert await retry == ["unique_held"]
     assert await place.states([id, job.id]) == [State.dead, State.ready]
+
+
+async def test_a_retry_takes_the_key_before_the_graph_as_an_enqueue_does(place: Place) -> None:
+    key, other = Unique("k"), await place.another()
+    parent = await place.add(task="parent", delay_ms=60_000)
+    id = await dead(place, unique=key)
+    query = f"SELECT answers FROM hf.retry_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 0, NULL, {place.clock.now_ms})"
+    with place.holding(GRAPH):
+        retry = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again after a deadlock
+        await place.until_waiting(1)
+        enqueue = start(other.put(place.job(after=(parent,), unique=key)))
+        await place.until_waiting(2)
+    assert await retry == [([0],)]
+    assert [(answer.id, answer.existing) for answer in await enqueue] == [(id, True)]
+
+
+async def test_who_waits_for_somebodys_transaction_does_not_keep_the_graph(place: Place) -> None:
+    """An enqueue in a caller's own transaction is about to replace the job that shall be cancelled."""
+    key, other = Unique("k", on_duplicate="replace"), await place.another()
+    id = await place.add(unique=key, delay_ms=60_000)
+    parent, hand = await place.add(task="parent"), place.hand()
+    child = await place.add(after=(parent,), task="child")
+    job = await hand.take()
+    with contextlib.closing(psycopg.connect(place.server.url)) as line:
+        await other.store.enqueue_on(line, [place.job(unique=key, args=b"2")], now_ms=place.clock.now_ms)
+        cancel = start(other.cancel(id))
+        await place.until_waiting(1)
+        await soon(hand.bury(job))
+        assert await place.state(child) is State.cancelled
+        line.commit()
+    assert await cancel == ["cancelled"]
+    assert (await place.view(id)).args == b"2"
 
 
 async def test_a_dead_job_is_retried_once_by_two(place: Place) -> None:

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from holdfast.core.gate import GateRule
+from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Retention
 from tests.contract.harnesses import POSTGRES
@@ -63,6 +64,20 @@ async def test_a_dead_parent_is_not_pruned_under_a_child_that_is_just_enqueued(p
     assert await place.states([parent, child.id]) in ([State.dead, State.blocked], [None, State.cancelled])
     await place.store.prune(Retention(dead_ms=1), now_ms=place.clock.now_ms)
     assert await place.states([parent, child.id]) == [None, State.cancelled]
+
+
+async def test_a_job_whose_key_is_just_taken_over_is_pruned_the_next_time(place: Place) -> None:
+    key, other = Unique("k"), await place.another()
+    held, free = await dead(place, unique=key), await dead(place)
+    place.clock.advance(HOUR_MS)
+    with contextlib.closing(psycopg.connect(place.server.url)) as line:
+        await other.store.enqueue_on(line, [place.job(unique=key)], now_ms=place.clock.now_ms)
+        await soon(place.store.prune(Retention(dead_ms=1), now_ms=place.clock.now_ms))
+        assert await place.states([held, free]) == [State.dead, None]
+        line.commit()
+    await place.store.prune(Retention(dead_ms=1), now_ms=place.clock.now_ms)
+    assert await place.states([held]) == [None]
+    assert (await place.put(place.job(unique=key)))[0].existing
 
 
 async def test_two_who_prune_take_turns(place: Place) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 
+import psycopg
 import pytest
 
 from holdfast.core.gate import GateChange
+from holdfast.core.job import Unique
 from holdfast.core.lease import Note
 from holdfast.core.state import State
 from tests.contract.harnesses import POSTGRES
@@ -131,6 +134,27 @@ async def test_what_a_handlers_open_transaction_has_settled_is_left_to_it(place:
     assert await place.sweep(1_000, watcher) == 0
     assert await place.states([one.id, two.id]) == [State.succeeded, State.ready]
     assert place.ask("SELECT id FROM hf.session") == [("watcher",)]
+
+
+@pytest.mark.parametrize("which", ["job", "dependent"])
+async def test_the_sweep_waits_for_nobody_who_replaces_a_job_that_was_not_started_in_time(
+    place: Place, which: str
+) -> None:
+    key, other = Unique("k", on_duplicate="replace"), await place.another()
+    job = place.job(expires_ms=1_000, unique=key if which == "job" else None)
+    await place.put(job)
+    child = place.job(after=(job.id,), unique=None if which == "job" else key, task="work")
+    await place.put(child)
+    place.clock.advance(1_500)
+    with contextlib.closing(psycopg.connect(place.server.url)) as line:
+        new = place.job(unique=key, delay_ms=60_000, expires_ms=120_000)
+        await other.store.enqueue_on(line, [new], now_ms=place.clock.now_ms)
+        await soon(place.store.expire(now_ms=place.clock.now_ms))
+        assert await place.states([job.id, child.id]) == [State.ready, State.blocked]
+        line.commit()
+    await place.store.expire(now_ms=place.clock.advance(1_000))
+    after = [State.scheduled, State.blocked] if which == "job" else [State.cancelled] * 2
+    assert await place.states([job.id, child.id]) == after
 
 
 async def test_a_drained_queue_ends_paused_while_others_enqueue_elsewhere(place: Place) -> None:

@@ -113,11 +113,18 @@ BEGIN
 END $$;
 
 -- Jobs that were not started in time are cancelled, whether or not anybody would claim them. The caller holds the graph.
-CREATE FUNCTION hf.unstarted_1(p_limit integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  PERFORM hf.cancel_all_1(
-    ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.expires_ms <= p_now ORDER BY w.expires_ms LIMIT p_limit), 'expired', p_now
+-- What somebody holds waits for the next sweep, and so does all of it where somebody's open transaction has a dependent.
+CREATE FUNCTION hf.unstarted_1(p_limit integer, p_now bigint) RETURNS void LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+DECLARE
+  v_ids bytea[] := ARRAY(
+    SELECT w.id FROM hf.wait AS w WHERE w.expires_ms <= p_now ORDER BY w.expires_ms LIMIT p_limit FOR UPDATE SKIP LOCKED
   );
+BEGIN
+  IF v_ids <> '{}' THEN
+    PERFORM hf.cancel_all_1(v_ids, 'expired', p_now);
+  END IF;
+EXCEPTION WHEN lock_not_available THEN
+  NULL;
 END $$;
 
 -- A draining queue, task or store with nothing left ends paused.

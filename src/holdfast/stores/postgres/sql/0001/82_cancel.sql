@@ -2,7 +2,8 @@
 -- Inputs: as named. Answer: one code per id, in order: 0 cancelled 1 cancelling 2 finished before 3 no such job
 -- 4 cancelled before.
 -- Locks, in order: what runs (by id), the graph, what waits (by id). Where a job begins to run between the look for those
--- that run and the look for those that wait, the whole step begins again.
+-- that run and the look for those that wait, the whole step begins again. It holds the graph for no longer than a moment:
+-- what somebody's open transaction has, it asks for again (lock_timeout).
 
 -- Lock a running job for its end. NULL: an open transaction of its handler has settled it, and will hardly be over soon.
 CREATE FUNCTION hf.seize_1(p_id bytea) RETURNS hf.running LANGUAGE plpgsql SET lock_timeout = '250ms' AS $$
@@ -92,7 +93,7 @@ CREATE FUNCTION hf.cancel_1(
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_tries integer := 0;

@@ -1,7 +1,29 @@
 -- Promise: dead jobs run again with fresh attempts under their ids, and revive dependents that their death cancelled;
 -- scheduled ones run now, or after the delay.
 -- Inputs: as named. Answer: one code per id, in order: 0 retried 1 another job holds its unique key 2 not dead 3 no such job.
--- Locks, in order: the graph, rows of `done` by id, unique keys in their order (two dead jobs of one key: the first named).
+-- Locks, in order: unique keys (as whoever enqueues: key by key, before the graph), the graph, rows of `done` by id. It holds
+-- the graph for no longer than a moment: what somebody's open transaction has, it asks for again (lock_timeout).
+
+-- Lock the unique keys of these jobs, in order. p_below: and those of the dependents that still wait for them.
+CREATE FUNCTION hf.lock_keys_1(p_ids bytea[], p_below boolean) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids bytea[] := p_ids;
+BEGIN
+  IF p_below AND hf.has_kids_1(p_ids) THEN
+    v_ids := ARRAY(
+      WITH RECURSIVE below (id) AS (
+        SELECT i FROM unnest(p_ids) AS i
+        UNION SELECT d.child FROM below CROSS JOIN LATERAL (
+          SELECT k.child FROM hf.dep AS k WHERE k.parent = below.id AND NOT k.done OFFSET 0
+        ) AS d
+      )
+      SELECT id FROM below
+    );
+  END IF;
+  PERFORM FROM hf.unique_key AS u WHERE u.key = ANY (ARRAY(
+    SELECT j.unique_key FROM hf.job AS j WHERE j.id = ANY (v_ids) AND j.unique_key IS NOT NULL
+  )) ORDER BY u.key FOR UPDATE;
+END $$;
 
 -- A dead job, locked, lives again. False when another job holds its unique key.
 CREATE FUNCTION hf.again_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -81,7 +103,7 @@ CREATE FUNCTION hf.retry_1(
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_at bigint;
@@ -90,6 +112,7 @@ BEGIN
   IF answers IS NOT NULL THEN
     RETURN;
   END IF;
+  PERFORM hf.lock_keys_1(p_ids, true);
   PERFORM hf.lock_1(2); -- nobody becomes a child of a dead job meanwhile
   PERFORM FROM hf.done WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
   FOR v_at IN

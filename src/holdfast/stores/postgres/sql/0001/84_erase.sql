@@ -48,7 +48,7 @@ CREATE FUNCTION hf.discard_1(
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_answered bigint[] := hf.once_1(p_call, v_now);
@@ -57,6 +57,7 @@ BEGIN
   IF v_answered IS NOT NULL THEN
     RETURN;
   END IF;
+  PERFORM hf.lock_keys_1(p_ids, false);
   PERFORM hf.lock_1(2);
   gone := hf.erase_dead_1(ARRAY(
     SELECT d FROM hf.done AS d WHERE d.id = ANY (p_ids) AND d.state = 5 ORDER BY d.id FOR UPDATE

@@ -17,13 +17,34 @@ BEGIN
   );
 END $$;
 
+-- Those of these jobs, locked, that nobody keeps from going: whoever takes a key over, in a transaction that may be open for
+-- long, holds it. The keys of the others are locked.
+CREATE FUNCTION hf.unheld_1(p_done hf.done[]) RETURNS hf.done[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_keys bytea[];
+  v_ids bytea[];
+  v_free bytea[];
+BEGIN
+  SELECT array_agg(j.unique_key), array_agg(j.id) INTO v_keys, v_ids FROM hf.job AS j
+  WHERE j.id = ANY (ARRAY(SELECT d.id FROM unnest(p_done) AS d)) AND j.unique_key IS NOT NULL;
+  IF v_keys IS NULL THEN
+    RETURN p_done;
+  END IF;
+  v_free := ARRAY(SELECT u.job FROM hf.unique_key AS u WHERE u.key = ANY (v_keys) AND u.job = ANY (v_ids) FOR UPDATE SKIP LOCKED);
+  RETURN ARRAY(
+    SELECT d FROM unnest(p_done) AS d WHERE d.id <> ALL (ARRAY(
+      SELECT u.job FROM hf.unique_key AS u WHERE u.key = ANY (v_keys) AND u.job = ANY (v_ids) AND u.job <> ALL (v_free)
+    ))
+  );
+END $$;
+
 -- Verb: finished jobs of a state go when they ended `p_keep` ms ago.
 CREATE FUNCTION hf.prune_jobs_1(
   p_state smallint, p_keep bigint, p_limit integer, p_now bigint, OUT removed integer,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_from bigint;
@@ -41,12 +62,13 @@ BEGIN
   IF v_old = '{}' THEN
     RETURN;
   END IF;
+  UPDATE hf.pruned SET at_ms = (v_old[cardinality(v_old)]).finished_ms WHERE what = p_state::text;
+  v_old := hf.unheld_1(v_old);
   IF p_state = 5 THEN
     removed := hf.erase_dead_1(v_old, v_now);
   ELSE
     removed := cardinality(hf.erase_1(v_old, p_state, NULL, v_now));
   END IF;
-  UPDATE hf.pruned SET at_ms = (v_old[cardinality(v_old)]).finished_ms WHERE what = p_state::text;
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
 END $$;
 
