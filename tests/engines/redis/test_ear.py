@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.redis.ear import Ear
 from holdfast.stores.loops import PerLoop
+from holdfast.stores.redis.ear import Ear
 from holdfast.stores.redis.url import parse_redis
 from holdfast.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
 from tests.servers.redis import RedisServer, running

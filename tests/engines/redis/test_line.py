@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from holdfast.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
 from holdfast.stores.loops import PerLoop
+from holdfast.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
 from holdfast.stores.redis.route import Route
 from holdfast.stores.redis.url import Where, parse_redis
 from tests.servers.redis import RedisServer, running, shared
