@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -251,3 +252,17 @@ async def test_while_the_other_way_is_shut_sleepers_look_by_themselves(server: P
     for _ in range(3):
         assert wake_of(await post.waiters.sleep(b"one", 5)).work
     await post.ears.close()
+
+
+async def test_a_way_that_is_shut_holds_up_no_beat() -> None:
+    """Nobody answers there: every attempt to connect takes its whole time."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        ear = Ear(parse_postgres(f"postgresql://u@127.0.0.1:{door.getsockname()[1]}/x"), "hears", Waiters())
+        start = time.monotonic()
+        await ear.hear("one")
+        assert time.monotonic() - start < 4
+        start = time.monotonic()
+        for _ in range(5):
+            assert await ear.hear("one") is not None
+        assert time.monotonic() - start < 1
+        ear.drop()

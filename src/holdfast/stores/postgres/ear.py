@@ -23,6 +23,7 @@ from holdfast.stores.postgres.url import PostgresUrl
 from holdfast.stores.postgres.wire import in_schema
 from holdfast.stores.waiters import FINISHED, WORK, Waiters
 
+FIRST_S: Final = 2.0  # how long who needs the address waits until it is listened to
 PING_S: Final = 15.0  # how often a silent connection is felt for
 POLL_S: Final = 1.0  # how often sleepers look when nothing can be heard
 TEST: Final = b"t"  # what an ear tells itself, to hear whether it hears
@@ -48,6 +49,7 @@ class Ear:
         self._tested: asyncio.Future[None] | None = None
         self._later: asyncio.TimerHandle | None = None
         self._running = False
+        self._awaited = False
         self._failures = 0
         self._missed = False  # somebody may have given the address while nobody listened
 
@@ -62,8 +64,10 @@ class Ear:
             self._sessions.add(session.encode())
         if self._line is None and not self.deaf:
             self.listen()
-            if self._opening is not None:
-                await asyncio.wait((self._opening,), timeout=self.url.timeout_s)
+            if self._opening is not None and not self._awaited:
+                # Only once: a way for wake-ups that is shut must not hold up any beat.
+                await asyncio.wait((self._opening,), timeout=min(FIRST_S, self.url.timeout_s))
+                self._awaited = True
             if self._line is None:
                 self._missed = True
         return self.address
