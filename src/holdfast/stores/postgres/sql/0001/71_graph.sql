@@ -1,5 +1,5 @@
 -- Promise: who waits for whom: dependents are released by their last parent, cancelled with a failed one, revived with
--- it. Inputs: as named. A dependency stays open in `dep` until its parent succeeded, or failed and does not matter.
+-- it. Inputs: as named. Answer: as each says. A dependency stays open in `dep` until its parent succeeded, or failed and does not matter.
 -- Relies on dep_waiting, dep_open, dep_parent and the primary keys.
 --
 -- The graph lock (2) has two modes. Shared: parents that succeeded hand on; each locks its children's rows of `wait` by

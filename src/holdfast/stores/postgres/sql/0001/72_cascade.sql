@@ -1,5 +1,5 @@
 -- Promise: what else happens down the graph: a child meets parents that have ended, failures take dependents with them,
--- a retry brings them back, an erased parent leaves nobody waiting. Inputs: as named.
+-- a retry brings them back, an erased parent leaves nobody waiting. Inputs: as named. Answer: as each says.
 -- Locks: whoever walks holds the graph (lock 2), which comes before any row of `wait`; see 71_graph.
 
 -- Jobs that wait end as cancelled, each for its own reason; those of them that did wait.

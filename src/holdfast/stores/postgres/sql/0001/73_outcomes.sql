@@ -1,5 +1,5 @@
 -- Promise: what was decided about running jobs is written, told to those who wait for them, and given back to their
--- gates. Inputs and locks: see 70_outcome.
+-- gates. Inputs: fates, see 70_outcome, as are the locks. Answer: none.
 
 -- Those that go back to wait.
 CREATE FUNCTION hf.write_waiting_1(p_fates hf.fate[]) RETURNS void LANGUAGE plpgsql AS $$

@@ -1,5 +1,5 @@
 -- Promise: the verbs of whoever holds a lease: settle (see 74_taking), save, and settle_on inside a transaction of the
--- handler's own. Relies on the primary keys.
+-- handler's own. Inputs: the lease's session, ids and tokens. Answer: what became of each. Relies on the primary keys.
 
 -- What became of running jobs.
 CREATE FUNCTION hf.settle_1(
