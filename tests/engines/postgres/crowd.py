@@ -1,0 +1,351 @@
+"""A crowd on one schema: several stores at once, each going its own random way, judged by what they were answered.
+
+Every actor draws from its own seed. What happens between them is the server's to order, so a run is not repeated
+exactly; what must be true is true in every order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, Final
+
+import psycopg
+
+from holdfast.core.errors import UnknownParent
+from holdfast.core.gate import BreakerRule, GateChange, GateRule, Pause
+from holdfast.core.ids import id_text
+from holdfast.core.job import Enqueued, Job, OnDuplicate, Policy, Unique
+from holdfast.core.lease import Claimed, Note
+from holdfast.core.state import FINISHED, State
+from holdfast.core.transition import Succeed
+from holdfast.core.view import Control, Query, Retention
+from holdfast.testing.bench import Bench
+from holdfast.testing.hand import ENDINGS, Hand
+from holdfast.testing.making import JobOptions
+from holdfast.testing.walk import AFTER
+from tests.engines.postgres.namespace import Namespace
+
+TTL_MS: Final = 15_000
+RULES: Final = [
+    GateRule("limit:shared", concurrency=3),
+    GateRule("limit:k1", concurrency=1),
+    GateRule("limit:k2", concurrency=2),
+    GateRule("limit:slow", interval_us=300_000, burst=2),
+    GateRule("breaker:shaky", breaker=BreakerRule(failures=2, cooldown_ms=2_000, probe_after_ms=2_000)),
+]
+LIMITS: Final = {rule.key: rule.concurrency for rule in RULES if rule.concurrency is not None}
+LANES: Final[list[JobOptions]] = [
+    {},
+    {},
+    {"task": "other"},
+    {"group": "acme"},
+    {"queue": "second", "group": "acme"},
+    {"queue": "second", "group": "zeta", "priority": 3},
+    {"limits": ("shared",)},
+    {"keys": ("k1",)},
+    {"keys": ("k1",), "group": "acme"},
+    {"task": "other", "keys": ("k1", "k2"), "limits": ("shared",), "priority": 3},
+    {"task": "slow", "limits": ("slow",)},
+    {"task": "shaky", "breaker": "shaky"},
+]
+KEYS: Final = ["u1", "u2", "u3"]
+WAYS: Final = [how for how in ENDINGS if how != "hold"]  # that one would keep everybody waiting for a minute
+ON_DUPLICATE: Final[list[OnDuplicate]] = ["existing", "replace", "debounce"]
+
+# Jobs that run under a limit, by what their lanes name: no more at once than it allows.
+RUNNING: Final = """
+SELECT g.gate, count(*) FROM hf.running AS r JOIN hf.lane_gate AS g ON g.lane = r.lane GROUP BY g.gate"""
+
+
+class World:
+    """What everybody was told so far."""
+
+    def __init__(self, place: Namespace) -> None:
+        self.place = place
+        self.jobs: dict[bytes, Job] = {}  # that were stored, by their own ids
+        self.newest: dict[bytes, int] = {}  # tokens
+        self.held: dict[
+            bytes, tuple[int, str]
+        ] = {}  # who holds a job for all that is known, and nothing was asked since
+        self.given: list[tuple[Claimed, str]] = []
+        self.succeeded: Counter[bytes] = Counter()
+        self.beaten_ms: dict[str, int] = {}
+
+    def stored(self, jobs: list[Job], answers: list[Enqueued]) -> None:
+        for job, answer in zip(jobs, answers, strict=True):
+            if not answer.existing:
+                assert answer.id == job.id
+                self.jobs[job.id] = job
+
+    def claimed(self, job: Claimed, session: str) -> None:
+        assert job.token > self.newest.get(job.id, 0), "a token did not grow"
+        self.newest[job.id] = job.token
+        _, holder = self.held.get(job.id, (0, None))
+        if holder is not None:
+            silent_ms = self.place.clock.now_ms - self.beaten_ms.get(holder, 0)
+            assert silent_ms >= TTL_MS, f"{id_text(job.id)} was taken from {holder}, who lives, for {session}"
+        self.held[job.id] = (job.token, session)
+        self.given.append((job, session))
+
+    def touched(self, *ids: bytes) -> None:
+        """Somebody is about to end what holds these jobs, or may be."""
+        for id in ids:
+            self.held.pop(id, None)
+
+    def let_go(self, session: str) -> None:
+        self.touched(*[id for id, (_, holder) in self.held.items() if holder == session])
+
+
+class Actor:
+    """One process: a store of its own, a worker's session, and a caller's connection beside them."""
+
+    def __init__(self, world: World, bench: Bench, line: psycopg.AsyncConnection[Any], name: str, rng: Random) -> None:
+        self.world = world
+        self.bench = bench
+        self.line = line
+        self.name = name
+        self.rng = rng
+        self.hired = 0
+        self.hand: Hand
+        self.mine: list[Claimed] = []
+        self.steps: dict[Callable[[], Awaitable[None]], int] = {
+            self.put: 5, self.put_after: 3, self.put_again: 1, self.visit: 3, self.claim: 10, self.settle: 8,
+            self.settle_late: 2, self.complete: 1, self.cancel: 2, self.retry: 2, self.discard: 1, self.gates: 2,
+            self.expire: 2, self.prune: 1, self.turn_over: 1, self.look: 1, self.weigh: 1,
+        }  # fmt: skip
+
+    @property
+    def now_ms(self) -> int:
+        return self.bench.clock.now_ms
+
+    async def hire(self) -> None:
+        self.hired += 1
+        self.mine = []
+        self.hand = self.bench.hand(f"{self.name}.{self.hired}", ttl_ms=TTL_MS)
+        await self.beat()
+
+    async def beat(self) -> None:
+        at_ms = self.now_ms
+        await self.hand.beat()
+        self.world.beaten_ms[self.hand.session] = at_ms
+
+    async def walk(self, steps: int) -> None:
+        await self.hire()
+        kinds, weights = list(self.steps), list(self.steps.values())
+        for _ in range(steps):
+            await self.beat()
+            await self.rng.choices(kinds, weights)[0]()
+
+    def any_ids(self, most: int) -> list[bytes]:
+        known = list(self.world.jobs)
+        return list({self.rng.choice(known) for _ in range(self.rng.randint(1, most))}) if known else []
+
+    # -- producers
+
+    def some_jobs(self, *, unique: bool) -> list[Job]:
+        rng = self.rng
+        jobs = []
+        for _ in range(rng.randint(1, 5)):
+            options = rng.choice(LANES).copy()
+            options["delay_ms"] = rng.choice([0, 0, 0, 300, 2_000])
+            options["expires_ms"] = rng.choice([None, None, None, 1_000])
+            options["policy"] = Policy(max_lost=rng.choice([1, 2, 10]))
+            if unique and rng.random() < 0.3:
+                options["unique"] = Unique(
+                    rng.choice(KEYS), on_duplicate=rng.choice(ON_DUPLICATE), for_ms=rng.choice([None, 500])
+                )
+            jobs.append(self.bench.job(**options))
+        return jobs
+
+    async def put(self) -> None:
+        jobs = self.some_jobs(unique=True)
+        self.world.stored(jobs, await self.bench.put(*jobs, rules=RULES))
+
+    async def put_after(self) -> None:
+        parents = tuple(self.any_ids(2))
+        how = self.rng.choice(AFTER)
+        options: JobOptions = {**self.rng.choice(LANES), "after": parents, "if_parent_fails": how}
+        jobs = [self.bench.job(**options) for _ in range(self.rng.randint(1, 3))]
+        with contextlib.suppress(UnknownParent):  # pruned meanwhile
+            self.world.stored(jobs, await self.bench.put(*jobs, rules=RULES))
+
+    async def put_again(self) -> None:
+        for id in self.any_ids(1):
+            (answer,) = await self.bench.put(self.world.jobs[id], rules=RULES)
+            assert answer.existing
+
+    async def visit(self) -> None:
+        """Jobs and dependents in a transaction of a caller's own, which takes its time and may come to nothing."""
+        jobs = self.some_jobs(unique=self.rng.random() < 0.5)
+        if parents := self.any_ids(1):
+            jobs.append(self.bench.job(after=tuple(parents), if_parent_fails=self.rng.choice(AFTER)))
+        jobs = sorted(jobs, key=lambda job: job.unique is None)
+        try:
+            answers = await self.bench.store.enqueue_on(self.line, jobs, RULES, now_ms=self.now_ms)
+        except UnknownParent:
+            await self.line.rollback()
+            return
+        await asyncio.sleep(self.rng.choice([0, 0.005, 0.05]))
+        if self.rng.random() < 0.3:
+            await self.line.rollback()
+        else:
+            await self.line.commit()
+            self.world.stored(jobs, answers)
+
+    # -- workers
+
+    async def claim(self) -> None:
+        limit = self.rng.randint(1, 8)
+        answer = await self.hand.ask(limit, slots=self.rng.choice([limit, limit, limit, 1, 0]))
+        for job in answer.jobs:
+            self.world.claimed(job, self.hand.session)
+        self.mine += answer.jobs
+
+    async def settle(self) -> None:
+        chosen = [self.mine.pop(self.rng.randrange(len(self.mine))) for _ in range(min(len(self.mine), 3))]
+        await self.end(chosen, self.rng.choice([*WAYS, "succeed", "succeed", "succeed"]))
+
+    async def settle_late(self) -> None:
+        """What was given to anybody at any time, most of it long over."""
+        if self.world.given:
+            await self.end([self.rng.choice(self.world.given)[0]], self.rng.choice(WAYS))
+
+    async def end(self, chosen: list[Claimed], how: str) -> None:
+        overtaken = {(job.id, job.token) for job in chosen if self.world.newest[job.id] > job.token}
+        self.world.touched(*(job.id for job in chosen))
+        answers = await self.hand.end(how, *chosen)
+        for job, answer in zip(chosen, answers, strict=True):
+            if answer.answer == "done":
+                assert (job.id, job.token) not in overtaken, "a stale settlement was done"
+                self.world.succeeded[job.id] += answer.state is State.succeeded
+        assert max(self.world.succeeded.values(), default=0) <= 1, "a job succeeded twice"
+
+    async def complete(self) -> None:
+        """Success in a handler's own transaction; what is said later makes no difference."""
+        if not self.mine:
+            return
+        job = self.mine.pop()
+        self.world.touched(job.id)
+        if not await self.bench.store.settle_on(self.line, job.id, job.token, b'"own"', now_ms=self.now_ms):
+            await self.line.rollback()
+            return
+        await asyncio.sleep(self.rng.choice([0, 0.02]))
+        await self.line.commit()
+        (answer,) = await self.hand.end(self.rng.choice(WAYS), job)
+        assert answer.state in (State.succeeded, None)
+        self.world.succeeded[job.id] += answer.answer == "done"
+
+    async def turn_over(self) -> None:
+        """It leaves, or falls silent, and another takes its place; notes ride on its last beat."""
+        if self.mine and self.rng.random() < 0.5:
+            await self.hand.beat([(job.id, job.token, Note("progress", "", b"1")) for job in self.mine])
+        self.world.let_go(self.hand.session)
+        if self.rng.random() < 0.6:
+            await self.hand.leave()
+        await self.hire()
+
+    # -- operators and the janitor
+
+    async def cancel(self) -> None:
+        ids = self.any_ids(3)
+        self.world.touched(*ids)
+        await self.bench.cancel(*ids, force=self.rng.random() < 0.4)
+
+    async def retry(self) -> None:
+        if ids := self.any_ids(20):
+            await self.bench.retry(*ids, delay_ms=self.rng.choice([0, 0, 500]))
+
+    async def discard(self) -> None:
+        await self.bench.store.discard(self.any_ids(5), now_ms=self.now_ms)
+
+    async def gates(self) -> None:
+        key = self.rng.choice(["queue:second", "task:other", "limit:slow", "breaker:shaky"])
+        how = [
+            GateChange(key, pause=Pause(self.name, "", self.now_ms)), GateChange(key, resume=True, reset=True),
+            GateChange(key, hold_ms=300), GateChange(key, reset=True), GateChange(key, resume=True, reset=True),
+        ]  # fmt: skip
+        await self.bench.change(self.rng.choice(how), self.rng.choice(how))
+
+    async def expire(self) -> None:
+        await self.bench.store.expire(now_ms=self.bench.clock.advance(self.rng.choice([50, 250, 900])))
+
+    async def prune(self) -> None:
+        await self.bench.store.prune(Retention(succeeded_ms=0, cancelled_ms=0), now_ms=self.now_ms)
+
+    async def weigh(self) -> None:
+        name = self.rng.choice(["queue:second", "group:acme"])
+        await self.bench.store.put_control(Control("weight", name, str(self.rng.randint(1, 3)).encode()))
+
+    async def look(self) -> None:
+        counts = await self.bench.store.count()
+        assert not [key for key, number in counts.now.items() if number < 0]
+        page = await self.bench.store.find(Query(limit=50), now_ms=self.now_ms)
+        assert len({job.id for job in page.jobs}) == len(page.jobs)
+
+
+class Watch:
+    """Looks all the time, in snapshots of its own, whether everything agrees and no limit is passed."""
+
+    def __init__(self, place: Namespace) -> None:
+        self.place = place
+        self.looks = 0
+        self._over = asyncio.Event()
+
+    async def __call__(self) -> None:
+        while not self._over.is_set():
+            for gate, running in await asyncio.to_thread(self.place.ask, RUNNING):
+                assert running <= LIMITS.get(gate, running), f"{running} run under {gate}"
+            if self.looks % 10 == 0:
+                found = await asyncio.to_thread(self.place.faults)
+                assert not found, found
+            self.looks += 1
+
+    def end(self) -> None:
+        self._over.set()
+
+
+async def crowd(place: Namespace, seed: int, *, actors: int, steps: int) -> World:
+    """Let them walk; whoever fails ends all."""
+    world = World(place)
+    watch = Watch(place)
+    async with contextlib.AsyncExitStack() as stack:
+        people = []
+        for n in range(actors):
+            line = await psycopg.AsyncConnection.connect(place.server.url)
+            stack.push_async_callback(line.close)
+            people.append(Actor(world, await place.bench(), line, f"actor {n}", Random(f"{seed} {n}")))
+        async with asyncio.TaskGroup() as group:
+            watching = group.create_task(watch())
+            walks = [group.create_task(actor.walk(steps)) for actor in people]
+            await asyncio.gather(*walks)
+            watch.end()
+            await watching
+    return world
+
+
+async def heal(world: World) -> None:
+    """When everybody has gone, all that can run does, and nothing is lost."""
+    bench = await world.place.bench()
+    await bench.change(*(GateChange(gate.key, resume=True, reset=True) for gate in await bench.store.gates()))
+    healer = bench.hand("healer", ttl_ms=TTL_MS)
+    await bench.sweep(3 * TTL_MS, healer)
+    for _ in range(400):
+        jobs = await healer.claim(20)
+        await healer.settle(*(Succeed(job.id, job.token) for job in jobs))
+        await bench.sweep(0 if jobs else 1_000, healer)
+        counts = await bench.store.count()
+        if not any(counts.total(state) for state in (State.ready, State.scheduled, State.running)):
+            break
+    ids = list(world.jobs)
+    states = dict(zip(ids, await bench.states(ids), strict=True))
+    gone = {bytes(id) for (id,) in world.place.ask("SELECT id FROM hf.gone")}
+    assert not [id_text(id) for id, state in states.items() if state is None and id not in gone], "lost"
+    assert set(states.values()) <= {*FINISHED, State.blocked, None}
+    assert (await bench.store.count()).enqueued == len(ids)
+    for id, times in world.succeeded.items():
+        assert times == 0 or states[id] in (State.succeeded, None), f"{id_text(id)} succeeded, and is {states[id]}"
+    await bench.check_books()
