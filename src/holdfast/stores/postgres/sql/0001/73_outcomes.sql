@@ -87,11 +87,16 @@ END $$;
 -- Jobs have left these leases, one for each time a token is named; a lease that has given up its last is over.
 CREATE FUNCTION hf.lease_less_1(p_tokens bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+  v_tokens bigint[] := p_tokens[:1]; -- most often it is one for all
   v_token bigint;
   v_n integer;
   v_left integer;
 BEGIN
-  FOR v_token, v_n IN SELECT t.token, count(*) FROM unnest(p_tokens) AS t (token) GROUP BY t.token ORDER BY t.token LOOP
+  IF p_tokens[1] <> ANY (p_tokens) THEN
+    v_tokens := ARRAY(SELECT DISTINCT t.token FROM unnest(p_tokens) AS t (token) ORDER BY 1);
+  END IF;
+  FOREACH v_token IN ARRAY v_tokens LOOP
+    v_n := cardinality(array_positions(p_tokens, v_token));
     DELETE FROM hf.lease AS l WHERE l.token = v_token AND l.left_n <= v_n;
     IF NOT FOUND THEN
       UPDATE hf.lease AS l SET left_n = l.left_n - v_n WHERE l.token = v_token RETURNING l.left_n INTO v_left;
