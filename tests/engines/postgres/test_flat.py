@@ -31,6 +31,9 @@ FEW, MANY, ENDED = (1_000, 1_000_000, 10_000_000) if FULL else (100, 4_000, 20_0
 CHUNK = 5_000
 BATCH = 64
 CLAIMS = 5
+DEEPER = (
+    10 * BATCH if FULL else 0
+)  # a job is looked up in some ten indexes: with a million entries each is a page deeper
 
 # Jobs that ended, as settle leaves them, one a millisecond; every thousandth is dead.
 HISTORY = """
@@ -157,7 +160,7 @@ async def test_jobs_that_cannot_run_cost_a_claim_nothing(
         costs.append(await claimed(bench, monkeypatch))
         await store.close()
     few, beside_many = costs
-    assert beside_many <= few * 1.25, f"{beside_many} pages beside {MANY:,} jobs, {few} beside {FEW:,}"
+    assert beside_many <= few * 1.25 + DEEPER, f"{beside_many} pages beside {MANY:,} jobs, {few} beside {FEW:,}"
 
 
 async def test_jobs_that_have_ended_cost_a_claim_nothing_and_a_page_little(
@@ -170,7 +173,7 @@ async def test_jobs_that_have_ended_cost_a_claim_nothing_and_a_page_little(
     ended(server, pattern, ENDED)
     server.ask("ANALYZE", timeout_s=600)
     after = await claimed(bench, monkeypatch)
-    assert after <= before * 1.25, f"{after} pages beside {ENDED:,} ended jobs, {before} without"
+    assert after <= before * 1.25 + DEEPER, f"{after} pages beside {ENDED:,} ended jobs, {before} without"
     for state in (State.succeeded, State.dead, None):
         for terms in ((), (Term("queue", "nowhere"),), (Term("tag", "nowhere"),)):
             query = Query(None if state is None else frozenset({state}), terms)
