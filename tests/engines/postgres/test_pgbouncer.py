@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from itertools import count
 
+import psycopg
 import pytest
 
 from holdfast.core.state import State
@@ -17,6 +19,7 @@ from holdfast.stores.postgres.url import parse_postgres
 from holdfast.testing import contract
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Harness
+from tests.engines.postgres.ways import until
 from tests.servers.pgbouncer import PgBouncer, pooled
 from tests.servers.postgres import own, shared
 
@@ -53,7 +56,7 @@ class Behind:
         for store in self._opened:
             await store.close()
         for namespace in set(self._namespaces.values()):
-            shared("postgres-15").ask(f'DROP SCHEMA IF EXISTS "holdfast_{namespace}" CASCADE')
+            await until(partial(_dropped, f"holdfast_{namespace}"))
 
     async def _handle(self, namespace: str) -> Store:
         store = open_store(self._url, namespace)
@@ -61,6 +64,15 @@ class Behind:
         self._namespaces[id(store)] = namespace
         await store.open()
         return store
+
+
+def _dropped(schema: str) -> bool:
+    """False when wake-ups of the last change, for which nobody waits, are still under way there."""
+    try:
+        shared("postgres-15").ask(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+    except psycopg.errors.DeadlockDetected:
+        return False
+    return True
 
 
 @pytest.fixture
