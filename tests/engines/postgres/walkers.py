@@ -1,6 +1,6 @@
-"""A crowd on one schema: several stores at once, each going its own random way, judged by what they were answered.
+"""Many stores on one schema at once, each going its own random way, judged by what they were answered.
 
-Every actor draws from its own seed. What happens between them is the server's to order, so a run is not repeated
+Every walker draws from its own seed. What happens between them is the server's to order, so a run is not repeated
 exactly; what must be true is true in every order.
 """
 
@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import psycopg
 
@@ -28,6 +27,8 @@ from holdfast.testing.hand import ENDINGS, Hand
 from holdfast.testing.making import JobOptions
 from holdfast.testing.walk import AFTER
 from tests.engines.postgres.namespace import Namespace
+
+Line = psycopg.AsyncConnection[Any]
 
 TTL_MS: Final = 15_000
 RULES: Final = [
@@ -59,6 +60,44 @@ ON_DUPLICATE: Final[list[OnDuplicate]] = ["existing", "replace", "debounce"]
 # Jobs that run under a limit, by what their lanes name: no more at once than it allows.
 RUNNING: Final = """
 SELECT g.gate, count(*) FROM hf.running AS r JOIN hf.lane_gate AS g ON g.lane = r.lane GROUP BY g.gate"""
+
+
+class Mix(NamedTuple):
+    """What people do how often, and with what."""
+
+    steps: dict[str, int]
+    lanes: list[JobOptions]
+    unique: float = 0.3  # how many of the jobs have a key
+
+
+MIXES: Final = {
+    "everything": Mix(
+        {
+            "put": 5, "put_after": 3, "put_again": 1, "visit": 3, "claim": 10, "settle": 8, "settle_late": 2,
+            "complete": 1, "cancel": 2, "retry": 2, "discard": 1, "gates": 2, "expire": 2, "prune": 1, "turn_over": 1,
+            "look": 1, "weigh": 1,
+        },
+        LANES,
+    ),
+    "limits": Mix(
+        {"put": 3, "claim": 10, "settle": 8, "settle_late": 2, "cancel": 1, "expire": 1, "gates": 1, "turn_over": 1},
+        [lane for lane in LANES if "keys" in lane or "limits" in lane],
+        unique=0.0,
+    ),
+    "families": Mix(
+        {
+            "put": 2, "put_after": 5, "visit": 3, "claim": 10, "settle": 8, "complete": 1, "cancel": 2, "retry": 3,
+            "discard": 1, "prune": 1, "expire": 1,
+        },
+        [{}],
+        unique=0.1,
+    ),
+    "keys": Mix(
+        {"put": 5, "visit": 4, "claim": 6, "settle": 6, "cancel": 2, "retry": 2, "discard": 1, "prune": 1, "expire": 1},
+        [{}, {"group": "acme"}],
+        unique=0.8,
+    ),
+}  # fmt: skip
 
 
 class World:
@@ -100,10 +139,10 @@ class World:
         self.touched(*[id for id, (_, holder) in self.held.items() if holder == session])
 
 
-class Actor:
+class Walker:
     """One process: a store of its own, a worker's session, and a caller's connection beside them."""
 
-    def __init__(self, world: World, bench: Bench, line: psycopg.AsyncConnection[Any], name: str, rng: Random) -> None:
+    def __init__(self, world: World, bench: Bench, line: Line, name: str, rng: Random, mix: Mix) -> None:
         self.world = world
         self.bench = bench
         self.line = line
@@ -112,11 +151,7 @@ class Actor:
         self.hired = 0
         self.hand: Hand
         self.mine: list[Claimed] = []
-        self.steps: dict[Callable[[], Awaitable[None]], int] = {
-            self.put: 5, self.put_after: 3, self.put_again: 1, self.visit: 3, self.claim: 10, self.settle: 8,
-            self.settle_late: 2, self.complete: 1, self.cancel: 2, self.retry: 2, self.discard: 1, self.gates: 2,
-            self.expire: 2, self.prune: 1, self.turn_over: 1, self.look: 1, self.weigh: 1,
-        }  # fmt: skip
+        self.mix = mix
 
     @property
     def now_ms(self) -> int:
@@ -135,10 +170,10 @@ class Actor:
 
     async def walk(self, steps: int) -> None:
         await self.hire()
-        kinds, weights = list(self.steps), list(self.steps.values())
+        kinds, weights = list(self.mix.steps), list(self.mix.steps.values())
         for _ in range(steps):
             await self.beat()
-            await self.rng.choices(kinds, weights)[0]()
+            await getattr(self, self.rng.choices(kinds, weights)[0])()
 
     def any_ids(self, most: int) -> list[bytes]:
         known = list(self.world.jobs)
@@ -150,11 +185,11 @@ class Actor:
         rng = self.rng
         jobs = []
         for _ in range(rng.randint(1, 5)):
-            options = rng.choice(LANES).copy()
+            options = rng.choice(self.mix.lanes).copy()
             options["delay_ms"] = rng.choice([0, 0, 0, 300, 2_000])
             options["expires_ms"] = rng.choice([None, None, None, 1_000])
             options["policy"] = Policy(max_lost=rng.choice([1, 2, 10]))
-            if unique and rng.random() < 0.3:
+            if unique and rng.random() < self.mix.unique:
                 options["unique"] = Unique(
                     rng.choice(KEYS), on_duplicate=rng.choice(ON_DUPLICATE), for_ms=rng.choice([None, 500])
                 )
@@ -168,7 +203,7 @@ class Actor:
     async def put_after(self) -> None:
         parents = tuple(self.any_ids(2))
         how = self.rng.choice(AFTER)
-        options: JobOptions = {**self.rng.choice(LANES), "after": parents, "if_parent_fails": how}
+        options: JobOptions = {**self.rng.choice(self.mix.lanes), "after": parents, "if_parent_fails": how}
         jobs = [self.bench.job(**options) for _ in range(self.rng.randint(1, 3))]
         with contextlib.suppress(UnknownParent):  # pruned meanwhile
             self.world.stored(jobs, await self.bench.put(*jobs, rules=RULES))
@@ -308,19 +343,19 @@ class Watch:
         self._over.set()
 
 
-async def crowd(place: Namespace, seed: int, *, actors: int, steps: int) -> World:
+async def walk_together(place: Namespace, seed: int, mix: Mix, *, people: int, steps: int) -> World:
     """Let them walk; whoever fails ends all."""
     world = World(place)
     watch = Watch(place)
     async with contextlib.AsyncExitStack() as stack:
-        people = []
-        for n in range(actors):
+        walkers = []
+        for n in range(people):
             line = await psycopg.AsyncConnection.connect(place.server.url)
             stack.push_async_callback(line.close)
-            people.append(Actor(world, await place.bench(), line, f"actor {n}", Random(f"{seed} {n}")))
+            walkers.append(Walker(world, await place.bench(), line, f"walker {n}", Random(f"{seed} {n}"), mix))
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch())
-            walks = [group.create_task(actor.walk(steps)) for actor in people]
+            walks = [group.create_task(walker.walk(steps)) for walker in walkers]
             await asyncio.gather(*walks)
             watch.end()
             await watching

@@ -1,0 +1,24 @@
+"""Everything at once: nobody holds what another holds, nothing stale is done, no limit is passed, nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.engines.postgres.walkers import MIXES, heal, walk_together
+from tests.servers.postgres import shared
+
+
+def deadlocks(place: Namespace) -> int:
+    return int(place.one("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"))
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("mix", MIXES)
+async def test_many_who_walk_at_once_leave_everything_in_order(mix: str, seed: int) -> None:
+    async with fresh_namespace(shared("postgres-15")) as place:
+        before = deadlocks(place)
+        world = await walk_together(place, seed, MIXES[mix], people=10, steps=50)
+        await heal(world)
+        assert deadlocks(place) == before
