@@ -33,7 +33,7 @@ BATCH = 64
 CLAIMS = 5
 DEEPER = (
     10 * BATCH if FULL else 0
-)  # a job is looked up in some ten indexes: with a million entries each is a page deeper
+)  # a job is looked up in some ten indexes; of a million entries, each is a page deeper
 
 # Jobs that ended, as settle leaves them, one a millisecond; every thousandth is dead.
 HISTORY = """
