@@ -31,9 +31,8 @@ FEW, MANY, ENDED = (1_000, 1_000_000, 10_000_000) if FULL else (100, 4_000, 20_0
 CHUNK = 5_000
 BATCH = 64
 CLAIMS = 5
-DEEPER = (
-    10 * BATCH if FULL else 0
-)  # a job is looked up in some ten indexes; of a million entries, each is a page deeper
+# A job is looked up in some ten indexes: with a million entries each of them is a page deeper.
+DEEPER = 10 * BATCH if FULL else 0
 
 # Jobs that ended, as settle leaves them, one a millisecond; every thousandth is dead.
 HISTORY = """
