@@ -92,7 +92,7 @@ DECLARE
   p hf.popped;
 BEGIN
   again := false;
-  SELECT count(*), min(s.lane) INTO v_seats, v_id FROM (SELECT lane FROM hf.seat LIMIT 2) AS s;
+  SELECT count(*), min(s.lane) INTO v_seats, v_id FROM (SELECT lane FROM hf.seat ORDER BY class LIMIT 2) AS s;
   IF v_seats <> 1 THEN
     RETURN;
   END IF;
