@@ -145,12 +145,14 @@ async def test_the_sweep_waits_for_nobody_who_replaces_a_job_that_was_not_starte
     await place.put(job)
     child = place.job(after=(job.id,), unique=None if which == "job" else key, task="work")
     await place.put(child)
+    neighbour = await place.add(expires_ms=1_000)
     place.clock.advance(1_500)
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
         new = place.job(unique=key, delay_ms=60_000, expires_ms=120_000)
         await other.store.enqueue_on(line, [new], now_ms=place.clock.now_ms)
         await soon(place.store.expire(now_ms=place.clock.now_ms))
         assert await place.states([job.id, child.id]) == [State.ready, State.blocked]
+        assert which == "dependent" or await place.state(neighbour) is State.cancelled
         line.commit()
     await place.store.expire(now_ms=place.clock.advance(1_000))
     after = [State.scheduled, State.blocked] if which == "job" else [State.cancelled] * 2
