@@ -14,11 +14,10 @@ def deadlocks(place: Namespace) -> int:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("seed", range(2))
-@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize(("mix", "seed"), [("everything", 1), *((mix, 0) for mix in MIXES)])
 async def test_many_who_walk_at_once_leave_everything_in_order(mix: str, seed: int) -> None:
     async with fresh_namespace(shared("postgres-15")) as place:
         before = deadlocks(place)
-        world = await walk_together(place, seed, MIXES[mix], people=10, steps=50)
+        world = await walk_together(place, seed, MIXES[mix], people=10, steps=45)
         await heal(world)
         assert deadlocks(place) == before

@@ -32,9 +32,9 @@ Line = psycopg.AsyncConnection[Any]
 
 TTL_MS: Final = 15_000
 RULES: Final = [
-    GateRule("limit:shared", concurrency=3),
+    GateRule("limit:shared", concurrency=6),
     GateRule("limit:k1", concurrency=1),
-    GateRule("limit:k2", concurrency=2),
+    GateRule("limit:k2", concurrency=4),
     GateRule("limit:slow", interval_us=300_000, burst=2),
     GateRule("breaker:shaky", breaker=BreakerRule(failures=2, cooldown_ms=2_000, probe_after_ms=2_000)),
 ]
@@ -57,6 +57,11 @@ KEYS: Final = ["u1", "u2", "u3"]
 WAYS: Final = [how for how in ENDINGS if how != "hold"]  # that one would keep everybody waiting for a minute
 ON_DUPLICATE: Final[list[OnDuplicate]] = ["existing", "replace", "debounce"]
 
+FUNCTIONS: Final = """
+SELECT pg_get_functiondef(p.oid) FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang AND l.lanname = 'plpgsql'
+WHERE p.provolatile = 'v' AND p.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'hf.floor'::regclass)"""
+HESITATE: Final = "IF random() < 0.05 THEN PERFORM pg_sleep(0.004); END IF;"
+
 # Jobs that run under a limit, by what their lanes name: no more at once than it allows.
 RUNNING: Final = """
 SELECT g.gate, count(*) FROM hf.running AS r JOIN hf.lane_gate AS g ON g.lane = r.lane GROUP BY g.gate"""
@@ -68,6 +73,7 @@ class Mix(NamedTuple):
     steps: dict[str, int]
     lanes: list[JobOptions]
     unique: float = 0.3  # how many of the jobs have a key
+    expires: float = 0.2  # and how many must start within a second
 
 
 MIXES: Final = {
@@ -80,9 +86,16 @@ MIXES: Final = {
         LANES,
     ),
     "limits": Mix(
-        {"put": 3, "claim": 10, "settle": 8, "settle_late": 2, "cancel": 1, "expire": 1, "gates": 1, "turn_over": 1},
-        [lane for lane in LANES if "keys" in lane or "limits" in lane],
+        {"put": 2, "claim": 10, "settle": 10, "settle_late": 2, "cancel": 1, "expire": 1, "turn_over": 1},
+        [
+            {"limits": ("shared",)},
+            {"limits": ("shared",), "group": "acme"},
+            {"keys": ("k1",)},
+            {"keys": ("k2",)},
+            {"keys": ("k2", "k1"), "group": "acme"},
+        ],
         unique=0.0,
+        expires=0.0,
     ),
     "families": Mix(
         {
@@ -172,12 +185,20 @@ class Walker:
         await self.hire()
         kinds, weights = list(self.mix.steps), list(self.mix.steps.values())
         for _ in range(steps):
-            await self.beat()
+            if self.now_ms - self.world.beaten_ms[self.hand.session] > TTL_MS // 5:
+                await self.beat()
             await getattr(self, self.rng.choices(kinds, weights)[0])()
 
     def any_ids(self, most: int) -> list[bytes]:
         known = list(self.world.jobs)
         return list({self.rng.choice(known) for _ in range(self.rng.randint(1, most))}) if known else []
+
+    def parents(self, most: int) -> list[bytes]:
+        """Mostly such as run just now: their ends are near."""
+        held = list(self.world.held)[-8:]
+        if held and self.rng.random() < 0.7:
+            return self.rng.sample(held, min(len(held), self.rng.randint(1, most)))
+        return self.any_ids(most)
 
     # -- producers
 
@@ -187,7 +208,7 @@ class Walker:
         for _ in range(rng.randint(1, 5)):
             options = rng.choice(self.mix.lanes).copy()
             options["delay_ms"] = rng.choice([0, 0, 0, 300, 2_000])
-            options["expires_ms"] = rng.choice([None, None, None, 1_000])
+            options["expires_ms"] = 1_000 if rng.random() < self.mix.expires else None
             options["policy"] = Policy(max_lost=rng.choice([1, 2, 10]))
             if unique and rng.random() < self.mix.unique:
                 options["unique"] = Unique(
@@ -201,7 +222,7 @@ class Walker:
         self.world.stored(jobs, await self.bench.put(*jobs, rules=RULES))
 
     async def put_after(self) -> None:
-        parents = tuple(self.any_ids(2))
+        parents = tuple(self.parents(2))
         how = self.rng.choice(AFTER)
         options: JobOptions = {**self.rng.choice(self.mix.lanes), "after": parents, "if_parent_fails": how}
         jobs = [self.bench.job(**options) for _ in range(self.rng.randint(1, 3))]
@@ -216,7 +237,7 @@ class Walker:
     async def visit(self) -> None:
         """Jobs and dependents in a transaction of a caller's own, which takes its time and may come to nothing."""
         jobs = self.some_jobs(unique=self.rng.random() < 0.5)
-        if parents := self.any_ids(1):
+        if parents := self.parents(2):
             jobs.append(self.bench.job(after=tuple(parents), if_parent_fails=self.rng.choice(AFTER)))
         jobs = sorted(jobs, key=lambda job: job.unique is None)
         try:
@@ -245,9 +266,12 @@ class Walker:
         await self.end(chosen, self.rng.choice([*WAYS, "succeed", "succeed", "succeed"]))
 
     async def settle_late(self) -> None:
-        """What was given to anybody at any time, most of it long over."""
-        if self.world.given:
-            await self.end([self.rng.choice(self.world.given)[0]], self.rng.choice(WAYS))
+        """What was given to anybody at any time: most of it is long over, and some is in others' hands by now."""
+        given = self.world.given
+        if given:
+            overtaken = [job for job, _ in given if job.id in self.world.held and self.world.newest[job.id] > job.token]
+            job = self.rng.choice(overtaken or [job for job, _ in given])
+            await self.end([job], self.rng.choice([*WAYS, "succeed", "succeed", "succeed"]))
 
     async def end(self, chosen: list[Claimed], how: str) -> None:
         overtaken = {(job.id, job.token) for job in chosen if self.world.newest[job.id] > job.token}
@@ -343,10 +367,20 @@ class Watch:
         self._over.set()
 
 
+def slow_motion(place: Namespace) -> None:
+    """Let every function of the schema hesitate now and then when it begins: what may come between comes between."""
+    with contextlib.closing(place.connect(autocommit=True)) as line:
+        bodies = line.execute(place.sql(FUNCTIONS)).fetchall()
+        for (definition,) in bodies:
+            line.execute(definition.replace("\nBEGIN\n", f"\nBEGIN\n{HESITATE}\n", 1).encode())
+
+
 async def walk_together(place: Namespace, seed: int, mix: Mix, *, people: int, steps: int) -> World:
     """Let them walk; whoever fails ends all."""
     world = World(place)
     watch = Watch(place)
+    await place.open()
+    slow_motion(place)
     async with contextlib.AsyncExitStack() as stack:
         walkers = []
         for n in range(people):
