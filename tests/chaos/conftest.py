@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.field import Field
+from tests.servers import postgres
 from tests.servers.redis import RedisServer, own
+
+ALL = ("sqlite", "redis", "postgres")
+# For what happens in workers alone two engines are enough; what happens between workers and a store is for all.
+on_every_engine = pytest.mark.parametrize("url", ALL, indirect=True)
 
 
 @pytest.fixture
@@ -20,13 +25,21 @@ def server() -> Iterator[RedisServer]:
         yield server
 
 
+@pytest.fixture
+def database() -> Iterator[postgres.PostgresServer]:
+    """A PostgreSQL with the settings that it comes with."""
+    with postgres.own("postgres-15") as server:
+        yield server
+
+
 @pytest.fixture(params=["sqlite", "redis"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the jobs of the field are kept."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/chaos.db?sync=normal"
-    server: RedisServer = request.getfixturevalue("server")
-    return server.url
+    found: RedisServer | postgres.PostgresServer
+    found = request.getfixturevalue("database" if request.param == "postgres" else "server")
+    return found.url
 
 
 @pytest.fixture

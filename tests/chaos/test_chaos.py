@@ -8,6 +8,7 @@ from functools import partial
 
 from holdfast.core.ids import id_text
 from holdfast.core.state import State
+from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess, alive, kill, starts_per_job, thaw
 
 
@@ -51,6 +52,7 @@ async def test_the_supervisor_hands_back_at_once_what_its_dead_child_held(field:
     assert {view.attempt for view in views} == {1}
 
 
+@on_every_engine
 async def test_a_frozen_worker_thawed_late_is_refused(field: Field) -> None:
     workers = [field.start(), field.start()]
     await field.until("both workers live", lambda: sessions(field, 2))

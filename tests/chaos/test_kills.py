@@ -8,6 +8,7 @@ import time
 import pytest
 
 from holdfast.core.state import State
+from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess, kill, starts_per_job
 
 JOBS = 2_000
@@ -17,6 +18,7 @@ LEASE_MS = 5_000
 DRAINED_S = LEASE_MS / 1000 + 5
 
 
+@on_every_engine
 @pytest.mark.timeout(180)
 async def test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_stuck(field: Field) -> None:
     """Every other kill takes a whole worker, as when its machine dies; the rest take one process of it."""

@@ -1,39 +1,46 @@
-"""The store itself is killed while workers work: they stay, and go on when it is back, as if it had been weather."""
+"""The store itself goes away while workers work: they stay, and go on when it is back, as if it had been weather."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 
 import pytest
 
 from holdfast.core.state import State
 from tests.chaos.field import Field, WorkerProcess, starts_per_job
-from tests.servers.redis import RedisServer, own
+from tests.servers import postgres, redis
+
+Server = redis.RedisServer | postgres.PostgresServer
 
 JOBS = 600
+# So that an outage costs nothing but time; what it costs otherwise is in test_rewind.py and test_crash.py.
+SERVERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
+    "redis": lambda: redis.own("redis-7", aof="always"),
+    "postgres": lambda: postgres.own("postgres-15"),
+}
 # The outages: three seconds under the default lease, and one that outlives the leases of everybody (D6).
-WEATHER = [(3.0, 15_000), (7.0, 5_000)]
+WEATHER = [("redis", 3.0, 15_000), ("redis", 7.0, 5_000), ("postgres", 3.0, 15_000)]
 
 
 @pytest.fixture
-def server() -> Iterator[RedisServer]:
-    """Flushed always, so that a kill costs nothing but time; what it costs otherwise is in test_rewind.py."""
-    with own("redis-7", aof="always") as server:
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with SERVERS[request.param]() as server:
         yield server
 
 
 @pytest.fixture
-def url(server: RedisServer) -> str:
+def url(server: Server) -> str:
     """Only a store that is a process of its own can be killed alone."""
     return server.url
 
 
-@pytest.mark.parametrize(("outage_s", "lease_ms"), WEATHER)
-async def test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds(
-    field: Field, server: RedisServer, outage_s: float, lease_ms: int
+@pytest.mark.parametrize(("server", "outage_s", "lease_ms"), WEATHER, indirect=["server"])
+async def test_workers_outlive_an_outage_of_the_store_and_resume_within_two_seconds(
+    field: Field, server: Server, outage_s: float, lease_ms: int
 ) -> None:
     ids = await field.put("short", {"ms": 150}, JOBS)
     workers = [field.start(ttl_ms=lease_ms, beat_ms=lease_ms // 5, sweep_ms=500, concurrency=4) for _ in range(3)]
@@ -41,7 +48,7 @@ async def test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds
     before = [worker.tree() for worker in workers]
     await asyncio.sleep(1)  # a store that was never swept does not know how long it was away
 
-    server.kill()
+    go_away(server)
     await asyncio.sleep(outage_s)
     seen = len(field.trace("start"))
     server.start()
@@ -58,7 +65,8 @@ async def test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds
     await end_all(workers)
 
 
-async def test_a_frozen_store_is_weather_too(field: Field, server: RedisServer) -> None:
+@pytest.mark.parametrize("server", SERVERS, indirect=True)
+async def test_a_frozen_store_is_weather_too(field: Field, server: Server) -> None:
     ids = await field.put("short", {"ms": 100}, 200)
     workers = [field.start(ttl_ms=15_000, beat_ms=1_000, concurrency=4) for _ in range(2)]
     await field.until("both workers work", lambda: len({line[4] for line in field.trace("end")}) == 2)
@@ -74,6 +82,14 @@ async def test_a_frozen_store_is_weather_too(field: Field, server: RedisServer) 
     assert (counts.lost, counts.stale) == (0, 0)
     assert set(starts_per_job(field.trace("start")).values()) == {1}
     await end_all(workers)
+
+
+def go_away(server: Server) -> None:
+    """As hard as it can without taking back what it has answered: Redis is killed, PostgreSQL sends everybody away."""
+    if isinstance(server, redis.RedisServer):
+        server.kill()
+    else:
+        server.stop()
 
 
 async def end_all(workers: list[WorkerProcess]) -> None:
