@@ -39,7 +39,7 @@ def url(server: Server) -> str:
 
 
 @pytest.mark.parametrize(("server", "outage_s", "lease_ms"), WEATHER, indirect=["server"])
-async def test_workers_outlive_an_outage_of_the_store_and_resume_within_two_seconds(
+async def test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds(
     field: Field, server: Server, outage_s: float, lease_ms: int
 ) -> None:
     ids = await field.put("short", {"ms": 150}, JOBS)
