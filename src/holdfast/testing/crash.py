@@ -98,13 +98,18 @@ async def survives(harness: Harness, fail_at: int, mode: Mode, caller: Caller) -
     """Break the story off at one call, recover, and check that nothing was lost and nothing done twice."""
     try:
         bench, story, _ = await tell(harness, fail_at, mode, caller)
-        await bench.check_books()
-        if caller == "repeats":
-            await _is_as_told(bench, story)
-        else:
-            await _recover(await bench.other(), story)
+        await ends_well(bench, story, caller)
     finally:
         await harness.close()
+
+
+async def ends_well(bench: Bench, story: Story, caller: Caller) -> None:
+    """What must be true after a story that was broken off somewhere: all is as told, or others can go on from there."""
+    await bench.check_books()
+    if caller == "repeats":
+        await _is_as_told(bench, story)
+    else:
+        await _recover(await bench.other(), story)
 
 
 async def _is_as_told(bench: Bench, story: Story) -> None:

@@ -1,0 +1,77 @@
+"""A verb that takes several statements is broken off between any two of them: nothing is lost or done twice.
+
+Each statement is a transaction of its own on the server, so these are all the points at which the engine itself can die
+half-way. What is lost before a verb, or after it, is in the contract (tests/contract/test_crash.py).
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import cast
+
+import pytest
+
+from holdfast.core.errors import StoreUnreachable
+from holdfast.stores.base import Store
+from holdfast.stores.postgres.store import PostgresStore
+from holdfast.testing.bench import Bench
+from holdfast.testing.crash import CALLERS, Caller, Unreliable, ends_well
+from holdfast.testing.harness import Clock
+from holdfast.testing.story import Story
+from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.servers.postgres import PostgresServer, shared
+
+
+@pytest.fixture(scope="module")
+def server() -> PostgresServer:
+    return shared("postgres-15")
+
+
+class Telling:
+    """The story on a store whose route is cut after its n-th statement, before it can send the next."""
+
+    def __init__(self, store: PostgresStore, clock: Clock, caller: Caller, cut_after: int = 0) -> None:
+        self.line = Unreliable(cast(Store, store), 0, "never sent", caller)
+        self.story = Story(Bench(cast(Store, self.line), clock))
+        self.store = store
+        self.cut_after = cut_after
+        self.sent: list[tuple[int, str]] = []  # the number of the call that it was for, and its verb
+
+    def answered(self, verb: str, when: str) -> None:
+        if when == "after":
+            self.sent.append((len(self.line.calls), self.line.calls[-1]))
+            if len(self.sent) == self.cut_after:
+                raise StoreUnreachable("the line is dead", verb=verb)
+
+    async def tell(self) -> None:
+        route = await self.store._route()
+        route.intercept = self.answered
+        try:
+            await self.story.tell()
+        except StoreUnreachable:
+            assert self.cut_after
+        finally:
+            route.intercept = None
+
+
+async def points(place: Namespace) -> dict[int, str]:
+    """After which statements of the story the same verb has more to send, and which verb that is."""
+    telling = Telling(await place.open(), place.clock, "dies")
+    await telling.tell()
+    return {number: one[1] for number, (one, next) in enumerate(pairwise(telling.sent), 1) if one[0] == next[0]}
+
+
+@pytest.mark.parametrize("caller", CALLERS)
+async def test_nothing_is_lost_or_doubled_when_a_verb_is_broken_off(server: PostgresServer, caller: Caller) -> None:
+    async with fresh_namespace(server) as place:
+        between = await points(place)
+    assert {"claim", "prune"} <= set(between.values()), "all others that change something are one statement"
+    for number, verb in between.items():
+        async with fresh_namespace(server) as place:
+            bench = await place.bench()
+            telling = Telling(cast(PostgresStore, bench.store), place.clock, caller, number)
+            await telling.tell()
+            try:
+                await ends_well(bench, telling.story, caller)
+            except AssertionError as error:
+                raise AssertionError(f"after statement {number}, within {verb}: {error}") from error
