@@ -10,7 +10,7 @@ import pytest
 
 from tests.arch.tree import ROOT, named
 from tests.docs.pages import Reader, blocks_of, says
-from tests.servers.postgres import own
+from tests.servers.postgres import PostgresServer, fresh_database, own
 from tests.servers.redis import RedisServer, running
 
 BIN = Path(sys.executable).parent
@@ -29,13 +29,21 @@ POSTGRES = "postgresql://shop@queue.example:5432/shop"
 
 
 @pytest.fixture(scope="module")
-def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Servers such as the pages on Redis and PostgreSQL ask for."""
-    with (
-        running(RedisServer("redis-7", tmp_path_factory.mktemp("redis"), aof="everysec")) as redis,
-        own("postgres-15") as postgres,
-    ):
-        yield {REDIS: redis.url, POSTGRES: postgres.url}
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with running(RedisServer("redis-7", tmp_path_factory.mktemp("redis"), aof="everysec")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[PostgresServer]:
+    with own("postgres-15") as server:
+        yield server
+
+
+@pytest.fixture
+def servers(redis: RedisServer, postgres: PostgresServer) -> dict[str, str]:
+    """Servers such as the pages on Redis and PostgreSQL ask for; each reader has a database of their own."""
+    return {REDIS: redis.url, POSTGRES: fresh_database(postgres)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
