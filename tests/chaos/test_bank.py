@@ -1,6 +1,6 @@
 """The bank of examples/bank.py, killed before every round trip to its server: no money is made, lost or moved twice.
 
-With HOLDFAST_FULL=1 (`make prove`) before each of them; else before every third.
+With HOLDFAST_FULL=1 (`make prove`) before each of them; else before every fifth.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.contract.harnesses import EMPTY
 from tests.servers.postgres import fresh_database, shared
 
 ROOT = Path(__file__).parents[2]
-EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 3
+EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 5
 END = ([("ada", 80), ("bob", 120)], [(1, "done"), (2, "done"), (3, "refused")])
 
 
@@ -106,4 +106,4 @@ async def test_money_is_conserved_wherever_the_bank_dies(nursery: Nursery) -> No
         assert await asyncio.to_thread(nursery.live, Life(url)) == 0
         assert books(url) == END, f"after a kill before step {number}"
     assert number > 25, "it has more steps than that"
-    assert moved > 2, "it hardly died after a transfer"
+    assert moved, "it never died after a transfer"
