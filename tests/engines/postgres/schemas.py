@@ -5,15 +5,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import psycopg
 
+from holdfast.stores.postgres import layout
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import PostgresServer, shared
-
-SQL = Path(__file__).parents[3] / "src/holdfast/stores/postgres/sql/0001"
 
 _numbers = count(1)
 
@@ -43,12 +41,14 @@ class Schema:
 
 @contextlib.contextmanager
 def fresh_schema(flavour: PostgresFlavour, *, rooms: str) -> Iterator[Schema]:
-    """A schema with the tables and the functions of all rooms up to one, by the number that begins its file's name."""
+    """A schema with the tables and the verbs of all rooms up to one, by the number that begins its file's name."""
     schema = Schema(shared(flavour))
     with contextlib.closing(schema.line):
         schema.run(f"CREATE SCHEMA {schema.name}")
-        for file in sorted(SQL.glob("*.sql")):
-            if file.name[:2] <= rooms:
-                schema.run(file.read_text())
+        for migration in layout.migrations():
+            schema.run(migration.text)
+        for name, text in layout.verbs().files:
+            if name[:2] <= rooms:
+                schema.run(text)
         yield schema
         schema.run(f"DROP SCHEMA {schema.name} CASCADE")

@@ -19,7 +19,7 @@ from holdfast.cli import main
 from holdfast.core.errors import SchemaOutdated, StoreError, StoreUnreachable
 from holdfast.stores.base import Migrates
 from holdfast.stores.open import open_store, redacted
-from holdfast.stores.postgres import check, migrate
+from holdfast.stores.postgres import check, layout, migrate
 from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.url import parse_postgres
 from tests.servers.installations import PostgresFlavour, programs
@@ -39,38 +39,42 @@ def schema() -> Iterator[str]:
     shared(SERVER).ask(f'DROP SCHEMA IF EXISTS "{name}" CASCADE')
 
 
-class Steps:
-    """Migrations of a test's own, in files."""
+class Release:
+    """A release of a test's own: migrations and verbs, in files."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        (folder / "tables").mkdir()
+        (folder / "verbs").mkdir()
+        self.verb("1")
 
-    def add(self, number: int, *texts: str) -> None:
-        folder = self.folder / f"{number:04}"
-        folder.mkdir()
-        for place, text in enumerate(texts):
-            (folder / f"{place}0_part.sql").write_text(text)
-        migrate.migrations.cache_clear()
-
-    def edit(self, number: int, text: str) -> None:
-        (self.folder / f"{number:04}/00_part.sql").write_text(text)
-        migrate.migrations.cache_clear()
+    def add(self, number: int, text: str) -> None:
+        (self.folder / f"tables/{number:04}.sql").write_text(text)
+        self._changed()
 
     def drop(self, number: int) -> None:
         """As if the release were older."""
-        for file in (self.folder / f"{number:04}").iterdir():
-            file.unlink()
-        (self.folder / f"{number:04}").rmdir()
-        migrate.migrations.cache_clear()
+        (self.folder / f"tables/{number:04}.sql").unlink()
+        self._changed()
+
+    def verb(self, answer: str) -> None:
+        """What `told` answers from now on."""
+        body = f"CREATE OR REPLACE FUNCTION hf.told_1() RETURNS integer LANGUAGE sql AS 'SELECT {answer}';"
+        (self.folder / "verbs/10_told.sql").write_text(body)
+        self._changed()
+
+    def _changed(self) -> None:
+        layout.migrations.cache_clear()
+        layout.verbs.cache_clear()
 
 
 @pytest.fixture
-def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
-    monkeypatch.setattr(migrate, "FOLDER", tmp_path)
-    steps = Steps(tmp_path)
-    steps.add(1, "CREATE TABLE hf.one (n integer);\nINSERT INTO hf.one VALUES (1);", "CREATE INDEX ON hf.one (n);")
-    yield steps
-    migrate.migrations.cache_clear()
+def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
+    monkeypatch.setattr(layout, "FOLDER", tmp_path)
+    release = Release(tmp_path)
+    release.add(1, "CREATE TABLE hf.one (n integer);\nINSERT INTO hf.one VALUES (1);\nCREATE INDEX ON hf.one (n);")
+    yield release
+    release._changed()
 
 
 def ask(sql: str, *values: object) -> list[tuple[Any, ...]]:
@@ -93,7 +97,11 @@ async def apply(schema: str, options: str = "") -> list[str]:
     return await migrate.apply(parse_postgres(f"{shared(SERVER).url}?{options}"), schema)
 
 
-async def layout_of(schema: str) -> migrate.Layout:
+def told(schema: str) -> int:
+    return int(ask(f'SELECT "{schema}".told_1()')[0][0])
+
+
+async def layout_of(schema: str) -> layout.Layout:
     route = route_to(schema)
     try:
         return await migrate.look(route)
@@ -104,20 +112,21 @@ async def layout_of(schema: str) -> migrate.Layout:
 # -- a fresh one
 
 
-async def test_a_fresh_schema_is_made_by_whoever_opens_it(steps: Steps, schema: str) -> None:
+async def test_a_fresh_schema_is_made_by_whoever_opens_it(release: Release, schema: str) -> None:
     await ready(schema)
     await ready(schema)
     assert ask(f'SELECT n FROM "{schema}".one') == [(1,)]
-    layout = await layout_of(schema)
-    assert (layout.number, layout.min_client, layout.pending, layout.edited) == (1, 1, (), ())
+    found = await layout_of(schema)
+    assert (found.number, found.min_client, found.steps, found.edited) == (1, 1, (), ())
+    assert told(schema) == 1
 
 
-async def test_many_who_open_a_fresh_schema_at_once_all_succeed(steps: Steps, schema: str) -> None:
+async def test_many_who_open_a_fresh_schema_at_once_all_succeed(release: Release, schema: str) -> None:
     await asyncio.gather(*(ready(schema) for _ in range(12)))
     assert ask(f'SELECT n FROM "{schema}".one') == [(1,)]
 
 
-async def test_an_empty_schema_that_somebody_made_for_us_is_filled(steps: Steps, schema: str) -> None:
+async def test_an_empty_schema_that_somebody_made_for_us_is_filled(release: Release, schema: str) -> None:
     """A role that may not create schemas is given one."""
     role = f"guest{next(_names)}"
     ask(f"CREATE ROLE {role} LOGIN")
@@ -133,28 +142,31 @@ async def test_an_empty_schema_that_somebody_made_for_us_is_filled(steps: Steps,
     ask(f"DROP ROLE {role}")
 
 
-async def test_a_fault_in_a_file_is_named_with_its_line_and_nothing_is_changed(steps: Steps, schema: str) -> None:
-    steps.add(2, "CREATE TABLE hf.two (n integer);", "-- first\n\nCREATE TABLE hf.three (\n  n integr\n);")
-    with pytest.raises(StoreError, match=r"0002/10_part\.sql:4 failed, and nothing was changed") as caught:
-        await ready(schema)
+async def test_a_fault_in_a_file_is_named_with_its_line_and_nothing_is_changed(release: Release, schema: str) -> None:
+    await ready(schema)
+    release.add(2, "CREATE TABLE hf.two (n integer);\n\nCREATE TABLE hf.three (\n  n integr\n);")
+    with pytest.raises(StoreError, match=r"tables/0002\.sql:4 failed, and nothing was changed") as caught:
+        await apply(schema)
     assert "integr" in caught.value.message
     assert [number for (number,) in ask(f'SELECT number FROM "{schema}".migration')] == [1]
     assert ask("SELECT to_regclass(%s)", f'"{schema}".two') == [(None,)]
 
 
-async def test_a_fault_in_a_function_is_named_with_its_line(steps: Steps, schema: str) -> None:
-    body = "CREATE FUNCTION hf.f() RETURNS void LANGUAGE plpgsql AS $$\nBEGIN\n  PERFORM 1;\n  IF x THEN\nEND $$;"
-    steps.edit(1, body)
-    with pytest.raises(StoreError, match=r"0001/00_part\.sql:5 failed"):
+async def test_a_fault_in_a_verb_is_named_with_its_line_and_its_tables_are_not_there_either(
+    release: Release, schema: str
+) -> None:
+    release.verb("\n  1,\n  nothing")
+    with pytest.raises(StoreError, match=r"verbs/10_told\.sql:3 failed"):
         await ready(schema)
+    assert ask("SELECT to_regclass(%s)", f'"{schema}".one') == [(None,)]
 
 
 # -- an old one, and one that is newer than we are
 
 
-async def test_an_old_schema_is_left_to_a_person(steps: Steps, schema: str) -> None:
+async def test_an_old_schema_is_left_to_a_person(release: Release, schema: str) -> None:
     await ready(schema)
-    steps.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE hf.two (n integer);")
     with pytest.raises(SchemaOutdated, match=r"is at migration 1, and this release needs 2") as caught:
         await ready(schema)
     assert "holdfast migrate" in caught.value.fix
@@ -163,45 +175,137 @@ async def test_an_old_schema_is_left_to_a_person(steps: Steps, schema: str) -> N
     await ready(schema)
 
 
-async def test_a_release_works_on_the_schema_of_a_later_one_that_says_so(steps: Steps, schema: str) -> None:
+async def test_a_release_works_on_the_schema_of_a_later_one_that_says_so(release: Release, schema: str) -> None:
     await ready(schema)
-    steps.add(2, "-- Min client: 1\nCREATE TABLE hf.two (n integer);")
-    steps.add(3, "-- Promise: drops what release 1 needs.\n-- Min client: 2\nDROP TABLE hf.one;")
+    release.add(2, "-- Min client: 1\nCREATE TABLE hf.two (n integer);")
+    release.add(3, "-- Promise: drops what release 1 needs.\n-- Min client: 2\nDROP TABLE hf.one;")
     assert await apply(schema) == ["0002", "0003"]
-    steps.drop(3)
+    release.drop(3)
     await ready(schema)
-    steps.drop(2)
+    release.drop(2)
     with pytest.raises(SchemaOutdated, match="releases that know less than 2 cannot work on it; this one knows 1") as c:
         await ready(schema)
     assert c.value.fix == "upgrade holdfast"
 
 
-async def test_a_file_that_was_changed_since_is_a_finding_and_no_failure(steps: Steps, schema: str) -> None:
+async def test_a_file_that_was_changed_since_is_a_finding_and_no_failure(release: Release, schema: str) -> None:
     await ready(schema)
-    steps.edit(1, "CREATE TABLE hf.one (n integer, m integer);")
+    release.add(1, "CREATE TABLE hf.one (n integer, m integer);")
     await ready(schema)
-    layout = await layout_of(schema)
-    assert layout.edited == (1,)
-    assert [finding.level for finding in check._layout(layout)] == ["ok", "warning"]
+    found = await layout_of(schema)
+    assert found.edited == (1,)
+    assert [finding.level for finding in check._layout(found)] == ["ok", "warning"]
+
+
+# -- verbs
+
+
+async def test_verbs_are_replaced_with_the_last_migration(release: Release, schema: str) -> None:
+    await ready(schema)
+    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(3, "-- Only verbs have changed.")
+    release.verb("3")
+    assert await apply(schema) == ["0002", "0003"]
+    assert told(schema) == 3
+    assert [each.verbs is None for each in (await layout_of(schema)).applied] == [False, True, False]
+
+
+async def test_verbs_of_the_same_number_that_differ_are_a_finding_and_replaced_by_migrate(
+    release: Release, schema: str
+) -> None:
+    await ready(schema)
+    release.verb("2")
+    await ready(schema)
+    assert told(schema) == 1, "nobody changes them in passing"
+    found = await layout_of(schema)
+    assert [finding.level for finding in check._layout(found)] == ["ok", "warning"]
+    plan = migrate.plan(found, schema)
+    assert (plan.at, plan.needs, plan.steps) == (1, 1, ("verbs",))
+    assert await apply(schema) == ["verbs"]
+    assert told(schema) == 2
+    assert await apply(schema) == []
+    assert (await layout_of(schema)).steps == ()
+
+
+async def test_an_older_release_does_not_put_its_verbs_over_newer_ones(release: Release, schema: str) -> None:
+    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.verb("2")
+    await ready(schema)
+    release.drop(2)
+    release.verb("1")
+    assert await apply(schema) == []
+    found = await layout_of(schema)
+    assert (told(schema), found.number, found.steps, migrate.plan(found, schema).script) == (2, 2, (), "")
+
+
+async def test_an_upgrade_that_ended_between_two_steps_is_not_taken_for_one_that_is_done(
+    release: Release, schema: str
+) -> None:
+    """Tables of one release with the verbs of another: neither opens it as its own, and migrate goes on."""
+    await ready(schema)
+    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(3, "CREATE TABLE hf.three (n integr);")
+    release.verb("3")
+    with pytest.raises(StoreError, match="tables/0003"):
+        await apply(schema)
+    assert (await layout_of(schema)).number == 1
+    release.drop(3)
+    with pytest.raises(SchemaOutdated, match="is at migration 1, and this release needs 2"):
+        await ready(schema)
+    release.drop(2)
+    await ready(schema)
+    assert told(schema) == 1
+    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.verb("2")
+    assert await apply(schema) == ["verbs"]
+    await ready(schema)
+    assert told(schema) == 2
+
+
+async def test_a_release_that_comes_into_the_upgrade_of_a_later_one_says_who_must_end_it(
+    release: Release, schema: str
+) -> None:
+    await ready(schema)
+    for number, text in ((2, "SELECT 1;"), (3, "SELECT 1;"), (4, "SELECT nothing;")):
+        release.add(number, text)
+    with pytest.raises(StoreError, match="tables/0004"):
+        await apply(schema)
+    for number in (4, 3):
+        release.drop(number)
+    assert await apply(schema) == []
+    with pytest.raises(SchemaOutdated, match="needs 2") as caught:
+        await ready(schema)
+    assert "later release" in caught.value.fix
+
+
+async def test_a_fresh_schema_whose_making_was_cut_short_is_made_by_the_next_who_opens_it(
+    release: Release, schema: str
+) -> None:
+    release.add(2, "SELECT nothing;")
+    with pytest.raises(StoreError, match="tables/0002"):
+        await ready(schema)
+    release.add(2, "CREATE TABLE hf.two (n integer);")
+    await ready(schema)
+    assert told(schema) == 1
 
 
 # -- many at once, and others who work meanwhile
 
 
-async def test_of_many_who_migrate_at_once_one_does_each_step(steps: Steps, schema: str) -> None:
+async def test_of_many_who_migrate_at_once_one_does_each_step(release: Release, schema: str) -> None:
     await ready(schema)
     for number in range(2, 8):
-        steps.add(number, f"CREATE TABLE hf.t{number} (n integer); SELECT pg_sleep(0.02);")
+        release.add(number, f"CREATE TABLE hf.t{number} (n integer); SELECT pg_sleep(0.02);")
     done = await asyncio.gather(*(apply(schema) for _ in range(6)))
     assert sorted(name for names in done for name in names) == [f"{number:04}" for number in range(2, 8)]
 
 
 async def test_a_migration_does_not_wait_behind_a_long_transaction_with_everybody_behind_it(
-    steps: Steps, schema: str, monkeypatch: pytest.MonkeyPatch
+    release: Release, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrate, "LOCK_MS", 100)
     await ready(schema)
-    steps.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
+    release.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
     with closing(psycopg.connect(shared(SERVER).url)) as long:
         long.execute(f'SELECT * FROM "{schema}".one'.encode())
         migrating = asyncio.create_task(apply(schema))
@@ -218,12 +322,12 @@ async def test_a_migration_does_not_wait_behind_a_long_transaction_with_everybod
 
 
 async def test_what_cannot_be_had_in_time_is_given_up_with_a_reason(
-    steps: Steps, schema: str, monkeypatch: pytest.MonkeyPatch
+    release: Release, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(migrate, "LOCK_MS", 50)
     monkeypatch.setattr(migrate, "PATIENCE_S", 0.5)
     await ready(schema)
-    steps.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
+    release.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
     with closing(psycopg.connect(shared(SERVER).url)) as other:
         other.execute(f'LOCK TABLE "{schema}".one'.encode())
         with pytest.raises(StoreUnreachable, match="lock timeout") as caught:
@@ -246,7 +350,7 @@ def test_the_migrations_of_this_release_apply_and_what_is_printed_does_the_same(
     server = shared(flavour)
     name = f"printed-{next(_names)}"
     by_hand, by_us = f"{name}.hand", f"{name}.us"
-    script = migrate.plan(migrate.Layout(False), by_hand).script
+    script = migrate.plan(layout.Layout(False), by_hand).script
     psql = [str(programs(flavour) / "psql"), server.url, "-X", "-q", "-v", "ON_ERROR_STOP=1"]
     answer = subprocess.run(psql, input=script, text=True, capture_output=True, check=False, timeout=60)
     assert (answer.returncode, answer.stderr) == (0, "")
@@ -270,7 +374,7 @@ WHERE connamespace = %(schema)s::regnamespace
 UNION ALL SELECT 'function', proname, CASE prokind WHEN 'f' THEN pg_get_functiondef(oid) ELSE prokind::text END
 FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace
 UNION ALL SELECT 'type', typname, typtype::text FROM pg_type WHERE typnamespace = %(schema)s::regnamespace
-UNION ALL SELECT 'migration', checksum, min_client::text FROM "SCHEMA".migration
+UNION ALL SELECT 'migration', checksum, concat_ws(' ', verbs, min_client) FROM "SCHEMA".migration
 """
 
 
@@ -281,12 +385,6 @@ def catalog(server: PostgresServer, schema: str) -> set[tuple[str, str, str]]:
         rows = line.execute(CATALOG.replace("SCHEMA", schema).encode(), values).fetchall()
     assert len(rows) > 100
     return {(str(kind), str(name), str(text).replace(schema, "SCHEMA")) for kind, name, text in rows}
-
-
-async def test_this_release_ships_its_migrations_in_order() -> None:
-    numbers = [each.number for each in migrate.migrations()]
-    assert numbers == list(range(1, len(numbers) + 1))
-    assert all(each.files and 1 <= each.min_client <= each.number for each in migrate.migrations())
 
 
 # -- the command
@@ -301,7 +399,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
 
 def test_the_command_plans_prints_applies_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     url = fresh_database(shared(SERVER))
-    newest = migrate.newest()
+    newest = layout.newest()
     planned = msgspec.json.decode(run(capsys, "--url", url, "--plan", "--json"))
     assert planned == {
         "url": redacted(url),
@@ -309,7 +407,7 @@ def test_the_command_plans_prints_applies_and_says_so(capsys: pytest.CaptureFixt
         "state": "outdated",
         "at": 0,
         "needs": newest,
-        "pending": [each.name for each in migrate.migrations()],
+        "pending": [each.name for each in layout.migrations()],
     }
     assert "holds nothing yet" in run(capsys, "--url", url, "--plan")
     assert 'CREATE TABLE "holdfast_shop".job (' in run(capsys, "--url", url, "--namespace", "shop", "--sql")
@@ -324,11 +422,11 @@ def test_the_command_plans_prints_applies_and_says_so(capsys: pytest.CaptureFixt
 
 
 def test_an_old_schema_is_upgraded_by_the_command_and_refused_by_the_others(
-    steps: Steps, capsys: pytest.CaptureFixture[str]
+    release: Release, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = fresh_database(shared(SERVER))
     run(capsys, "--url", url)
-    steps.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE hf.two (n integer);")
     assert main(["jobs", "--url", url]) != 0
     assert "holdfast migrate" in capsys.readouterr().err
     assert "is at migration 1; this release needs 2" in run(capsys, "--url", url, "--plan")

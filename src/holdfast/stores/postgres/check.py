@@ -10,6 +10,7 @@ from typing import Any, Final
 from holdfast.core.errors import StoreError
 from holdfast.core.view import Finding
 from holdfast.stores.postgres import migrate
+from holdfast.stores.postgres.layout import Layout
 from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.vacuum import HOT
 
@@ -156,11 +157,14 @@ def _way(route: Route) -> list[Finding]:
     return [Finding("warning", "pooler", text, "name the server itself beside it: ?listen_url=host:port")]
 
 
-def _layout(layout: migrate.Layout) -> list[Finding]:
+def _layout(layout: Layout) -> list[Finding]:
     found = [Finding("ok", "layout", f"the schema is at migration {layout.number}")]
     for number in layout.edited:
         text = f"migration {number} is not the one that was applied: files of the release were changed since"
         found.append(Finding("warning", "layout", text, "reinstall the release, and see what differs"))
+    if layout.other_verbs:
+        text = f"the schema's functions are not those of this release, though both are at migration {layout.number}"
+        found.append(Finding("warning", "layout", text, "run `holdfast migrate`, which replaces them"))
     return found
 
 

@@ -1,0 +1,242 @@
+-- Promise: the arithmetic of core/gate.py, number for number, on a row of `gate`; nothing is read or written.
+-- Inputs: a gate, the engine's time in ms; a charge is [key, slot, cost, probe]; verdicts are ok, failed, neutral.
+-- Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they are
+-- written into the expression that calls them; beside a name of a column there is always its row.
+
+-- Room of a gate that stops nobody: 2^30 (LOTS). An instant that never comes: 2^52 (FOREVER_MS).
+
+-- A product that stays below 2^62, where the sum of two is still a bigint: a wild rule must not stop those who claim.
+CREATE OR REPLACE FUNCTION hf.gate_times_1(p_count bigint, p_interval bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN p_count::double precision * p_interval::double precision < 4.6e18 THEN p_count * p_interval
+    ELSE 4600000000000000000
+  END
+$$;
+
+-- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
+CREATE OR REPLACE FUNCTION hf.gate_tokens_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN (p_gate).interval_us IS NULL THEN 1073741824
+    WHEN (p_gate).full_at_us <= p_now * 1000 THEN (p_gate).burst
+    ELSE (p_gate).burst - ((p_gate).full_at_us - p_now * 1000 - 1) / (p_gate).interval_us - 1
+  END
+$$;
+
+-- How many jobs of cost 1 the gate admits now; LOTS when it has no say. (least passes over what is NULL.)
+CREATE OR REPLACE FUNCTION hf.gate_room_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
+    ELSE least(
+      CASE WHEN (p_gate).concurrency IS NULL THEN 1073741824 ELSE greatest(0, (p_gate).concurrency - (p_gate).used) END,
+      CASE WHEN (p_gate).interval_us IS NOT NULL THEN hf.gate_tokens_1(p_gate, p_now) END,
+      CASE
+        WHEN (p_gate).open_until_ms = 0 THEN NULL
+        WHEN (p_gate).open_until_ms > p_now OR (p_gate).probe_token <> 0 THEN 0
+        ELSE 1
+      END
+    )
+  END
+$$;
+
+-- When a shut gate may admit again by the passing of time alone; NULL when only an event can open it.
+CREATE OR REPLACE FUNCTION hf.gate_opens_at_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).used >= (p_gate).concurrency THEN NULL
+    WHEN (p_gate).open_until_ms >= 4503599627370496 THEN NULL
+    WHEN (p_gate).open_until_ms <> 0 AND (p_gate).probe_token <> 0 THEN NULL
+    ELSE greatest(
+      p_now, (p_gate).held_until_ms, (p_gate).open_until_ms,
+      CASE WHEN (p_gate).interval_us IS NOT NULL THEN
+        (greatest(0, (p_gate).full_at_us - hf.gate_times_1((p_gate).burst - 1, (p_gate).interval_us)) + 999) / 1000
+      END
+    )
+  END
+$$;
+
+-- How many jobs from the front of the costs pass: each needs one whole token, and the last may leave a debt.
+CREATE OR REPLACE FUNCTION hf.gate_admits_1(p_gate hf.gate, p_costs integer[], p_now bigint) RETURNS integer
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_limit integer := greatest(0, least(hf.gate_room_1(p_gate, p_now), cardinality(p_costs))); -- a debt may be long
+  v_left bigint;
+BEGIN
+  IF v_limit = 0 OR p_gate.interval_us IS NULL OR 1 >= ALL (p_costs) THEN
+    RETURN v_limit; -- no more than there are tokens, and none takes more than one
+  END IF;
+  v_left := hf.gate_tokens_1(p_gate, p_now);
+  FOR i IN 1 .. v_limit LOOP
+    IF v_left < 1 THEN
+      RETURN i - 1;
+    END IF;
+    v_left := v_left - p_costs[i];
+  END LOOP;
+  RETURN v_limit;
+END $$;
+
+-- Take what the costs need from the gate; one charge per job, none when nothing is counted.
+CREATE OR REPLACE FUNCTION hf.gate_charge_1(
+  p_gate hf.gate, p_costs integer[], p_token bigint, p_now bigint, OUT gate hf.gate, OUT charged jsonb[]
+) LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_count integer := cardinality(p_costs);
+  v_slot boolean := p_gate.concurrency IS NOT NULL;
+  v_counted boolean := p_gate.interval_us IS NOT NULL;
+  v_probe boolean := p_gate.open_until_ms <> 0;
+  v_sum bigint;
+BEGIN
+  charged := '{}';
+  IF v_count > 0 AND (v_slot OR v_probe OR v_counted OR p_gate.breaker_failures IS NOT NULL) THEN
+    IF v_slot THEN
+      p_gate.used := p_gate.used + v_count;
+    END IF;
+    IF v_probe THEN
+      p_gate.probe_token := p_token;
+    END IF;
+    IF NOT v_counted THEN
+      charged := array_fill(jsonb_build_array(p_gate.key, v_slot, 0, v_probe), ARRAY[v_count]);
+    ELSE
+      IF p_costs[1] = ALL (p_costs) THEN
+        v_sum := v_count::bigint * p_costs[1];
+        charged := array_fill(jsonb_build_array(p_gate.key, v_slot, p_costs[1], v_probe), ARRAY[v_count]);
+      ELSE
+        SELECT sum(c.cost), array_agg(jsonb_build_array(p_gate.key, v_slot, c.cost, v_probe))
+        INTO v_sum, charged FROM unnest(p_costs) AS c (cost);
+      END IF;
+      p_gate.full_at_us := least(greatest(p_gate.full_at_us, p_now * 1000), 4600000000000000000)
+        + hf.gate_times_1(v_sum, p_gate.interval_us);
+    END IF;
+  END IF;
+  gate := p_gate;
+END $$;
+
+-- Open the breaker until p_until, when one probe is let through.
+CREATE OR REPLACE FUNCTION hf.gate_trip_1(p_gate hf.gate, p_until bigint) RETURNS hf.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate.open_until_ms := p_until;
+  p_gate.probe_token := 0;
+  p_gate.failed_at_ms := '{}';
+  p_gate.calls := '{0,0,0,0}';
+  p_gate.opened := p_gate.opened + 1;
+  RETURN p_gate;
+END $$;
+
+-- Close the breaker and forget its failures.
+CREATE OR REPLACE FUNCTION hf.gate_reset_1(p_gate hf.gate) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate.open_until_ms := 0;
+  p_gate.probe_token := 0;
+  p_gate.failed_at_ms := '{}';
+  p_gate.calls := '{0,0,0,0}';
+  RETURN p_gate;
+END $$;
+
+-- Admit nobody before p_until; a longer hold stays.
+CREATE OR REPLACE FUNCTION hf.gate_hold_1(p_gate hf.gate, p_until bigint) RETURNS hf.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate.held_until_ms := greatest(p_gate.held_until_ms, p_until);
+  RETURN p_gate;
+END $$;
+
+-- Count one outcome in two half-windows: bounded memory, and a failure is forgotten after at most one whole window.
+CREATE OR REPLACE FUNCTION hf.gate_learn_rate_1(p_gate hf.gate, p_failed boolean, p_now bigint) RETURNS hf.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_number bigint := p_now / greatest(1, p_gate.breaker_within_ms / 2);
+  v_window bigint := p_gate.calls[1];
+  v_calls bigint := p_gate.calls[2];
+  v_failures bigint := p_gate.calls[3];
+  v_before bigint := p_gate.calls[4]; -- calls * 2^20 | failures
+  v_all bigint;
+BEGIN
+  IF v_number > v_window + 1 THEN
+    v_calls := 0;
+    v_failures := 0;
+    v_before := 0;
+  ELSIF v_number = v_window + 1 THEN
+    v_before := (v_calls << 20) | v_failures;
+    v_calls := 0;
+    v_failures := 0;
+  END IF;
+  v_calls := v_calls + 1;
+  v_failures := v_failures + p_failed::integer;
+  v_all := v_calls + (v_before >> 20);
+  IF p_failed AND v_all >= p_gate.breaker_min_calls
+    AND (v_failures + (v_before & 1048575))::double precision >= p_gate.breaker_rate * v_all::double precision
+  THEN
+    RETURN hf.gate_trip_1(p_gate, p_now + p_gate.breaker_probe_after_ms);
+  END IF;
+  p_gate.calls := ARRAY[v_number, v_calls, v_failures, v_before];
+  RETURN p_gate;
+END $$;
+
+-- Count one outcome; open the breaker when its rule says so. Nothing changes while all goes well.
+CREATE OR REPLACE FUNCTION hf.gate_learn_1(p_gate hf.gate, p_verdict text, p_now bigint) RETURNS hf.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_recent bigint[];
+BEGIN
+  IF p_gate.breaker_failures IS NULL OR p_verdict = 'neutral' OR p_gate.open_until_ms <> 0 THEN
+    RETURN p_gate;
+  END IF;
+  IF p_gate.breaker_rate IS NOT NULL THEN
+    RETURN hf.gate_learn_rate_1(p_gate, p_verdict = 'failed', p_now);
+  END IF;
+  IF p_verdict = 'ok' THEN
+    p_gate.failed_at_ms := '{}';
+    RETURN p_gate;
+  END IF;
+  v_recent := ARRAY(
+    SELECT f.at_ms FROM unnest(p_gate.failed_at_ms) WITH ORDINALITY AS f (at_ms, n)
+    WHERE f.at_ms > p_now - p_gate.breaker_within_ms ORDER BY f.n
+  ) || p_now;
+  IF cardinality(v_recent) >= p_gate.breaker_failures THEN
+    RETURN hf.gate_trip_1(p_gate, p_now + p_gate.breaker_probe_after_ms);
+  END IF;
+  p_gate.failed_at_ms := v_recent;
+  RETURN p_gate;
+END $$;
+
+-- The gate after a job that was charged p_taken has ended. Slots always return; rate tokens only when the job never
+-- started, and only what time has not given back already. Only ok and failed teach a breaker.
+CREATE OR REPLACE FUNCTION hf.gate_give_back_1(
+  p_gate hf.gate, p_taken jsonb, p_token bigint, p_verdict text, p_unstarted boolean, p_now bigint, p_charged_at bigint
+) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF p_gate.used > 0 AND (p_taken -> 1)::boolean THEN
+    p_gate.used := p_gate.used - 1;
+  END IF;
+  IF p_unstarted AND p_gate.interval_us IS NOT NULL THEN
+    p_gate.full_at_us := p_gate.full_at_us - greatest(
+      0,
+      hf.gate_times_1((p_taken -> 2)::bigint, p_gate.interval_us) - greatest(0, (p_now - p_charged_at) * 1000)
+    );
+  END IF;
+  IF p_gate.probe_token <> p_token OR NOT (p_taken -> 3)::boolean THEN
+    IF p_gate.breaker_failures IS NULL OR p_verdict = 'neutral' THEN
+      RETURN p_gate;
+    END IF;
+    RETURN hf.gate_learn_1(p_gate, p_verdict, p_now);
+  END IF;
+  IF p_verdict = 'ok' THEN
+    RETURN hf.gate_reset_1(p_gate);
+  END IF;
+  IF p_verdict = 'failed' AND p_gate.breaker_failures IS NOT NULL THEN
+    RETURN hf.gate_trip_1(p_gate, p_now + p_gate.breaker_cooldown_ms);
+  END IF;
+  p_gate.probe_token := 0;
+  RETURN p_gate;
+END $$;
+
+-- True when forgetting the gate changes nothing, so that a janitor may delete it.
+CREATE OR REPLACE FUNCTION hf.gate_is_blank_1(p_gate hf.gate, p_now bigint) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (p_gate).paused_at_ms IS NULL AND NOT (p_gate).draining AND (p_gate).declared AND (p_gate).used = 0
+    AND (p_gate).open_until_ms = 0 AND (p_gate).held_until_ms <= p_now AND (p_gate).full_at_us <= p_now * 1000
+    AND CASE -- what its breaker has counted can open it no more
+      WHEN (p_gate).breaker_failures IS NULL THEN true
+      WHEN (p_gate).breaker_rate IS NULL THEN p_now - (p_gate).breaker_within_ms >= ALL ((p_gate).failed_at_ms)
+      ELSE (p_gate).calls[2] <= 0 OR p_now / greatest(1, (p_gate).breaker_within_ms / 2) > (p_gate).calls[1] + 1
+    END
+$$;

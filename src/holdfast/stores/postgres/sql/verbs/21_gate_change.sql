@@ -1,0 +1,252 @@
+-- Promise: operators' words and declarations reach stored gates, and whoever can go on because of them hears of it.
+-- Inputs: core.gate.GateChange and GateRule as JSON; a field left out has its default. Answer: gates as JSON that
+-- core.gate.Gate is decoded from, and what was posted (w_*).
+-- Relies on: the key of `gate`, lane_now_waiting. Gates are locked in the order of their keys' bytes; whoever
+-- changes one holds its row, so that no change is lost and no lane comes to wait there unseen.
+
+-- A gate that nobody has stored: its rule allows all.
+CREATE OR REPLACE FUNCTION hf.gate_new_1(p_key text) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_gate hf.gate;
+BEGIN
+  v_gate.key := p_key;
+  v_gate.burst := 1;
+  v_gate.learns := false;
+  v_gate.declared := true;
+  v_gate.draining := false;
+  v_gate.used := 0;
+  v_gate.full_at_us := 0;
+  v_gate.held_until_ms := 0;
+  v_gate.failed_at_ms := '{}';
+  v_gate.calls := '{0,0,0,0}';
+  v_gate.open_until_ms := 0;
+  v_gate.probe_token := 0;
+  v_gate.opened := 0;
+  RETURN v_gate;
+END $$;
+
+-- The gate as core.gate.Gate is written in JSON.
+CREATE OR REPLACE FUNCTION hf.gate_json_1(p_gate hf.gate) RETURNS json LANGUAGE sql STABLE PARALLEL SAFE AS $$
+  SELECT json_build_object(
+    'rule', json_build_object(
+      'key', (p_gate).key, 'concurrency', (p_gate).concurrency, 'interval_us', (p_gate).interval_us,
+      'burst', (p_gate).burst, 'learns', (p_gate).learns,
+      'breaker', CASE WHEN (p_gate).breaker_failures IS NOT NULL THEN json_build_object(
+        'failures', (p_gate).breaker_failures, 'within_ms', (p_gate).breaker_within_ms,
+        'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
+        'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
+      ) END
+    ),
+    'declared', (p_gate).declared,
+    'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
+      'by', (p_gate).paused_by, 'reason', (p_gate).paused_reason, 'at_ms', (p_gate).paused_at_ms
+    ) END,
+    'draining', (p_gate).draining, 'used', (p_gate).used, 'full_at_us', (p_gate).full_at_us,
+    'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
+    'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened
+  )
+$$;
+
+-- The gate with another rule.
+CREATE OR REPLACE FUNCTION hf.gate_rule_1(p_gate hf.gate, p_rule jsonb) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_breaker jsonb := nullif(p_rule -> 'breaker', 'null');
+BEGIN
+  p_gate.concurrency := (p_rule ->> 'concurrency')::bigint;
+  p_gate.interval_us := (p_rule ->> 'interval_us')::bigint;
+  p_gate.burst := coalesce((p_rule ->> 'burst')::bigint, 1);
+  p_gate.learns := coalesce((p_rule ->> 'learns')::boolean, false);
+  p_gate.breaker_failures := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'failures')::bigint, 5) END;
+  p_gate.breaker_within_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'within_ms')::bigint, 60000) END;
+  p_gate.breaker_cooldown_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'cooldown_ms')::bigint, 60000) END;
+  p_gate.breaker_probe_after_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'probe_after_ms')::bigint, 60000) END;
+  p_gate.breaker_rate := (v_breaker ->> 'rate')::double precision;
+  p_gate.breaker_min_calls := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'min_calls')::bigint, 20) END;
+  RETURN p_gate;
+END $$;
+
+-- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.
+CREATE OR REPLACE FUNCTION hf.gate_apply_1(p_gate hf.gate, p_change jsonb, p_now bigint) RETURNS hf.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_declared boolean := coalesce((p_change ->> 'declared')::boolean, false);
+BEGIN
+  IF p_gate.key IS NULL THEN
+    p_gate := hf.gate_new_1(p_change ->> 'key');
+  END IF;
+  IF (p_change ->> 'clear')::boolean THEN
+    p_gate.declared := true;
+  END IF;
+  IF p_change ->> 'rule' IS NOT NULL AND (p_gate.declared OR NOT v_declared) THEN
+    p_gate := hf.gate_rule_1(p_gate, p_change -> 'rule');
+    p_gate.declared := v_declared;
+  END IF;
+  IF p_change ->> 'pause' IS NOT NULL THEN
+    p_gate.paused_by := p_change #>> '{pause,by}';
+    p_gate.paused_reason := p_change #>> '{pause,reason}';
+    p_gate.paused_at_ms := (p_change #>> '{pause,at_ms}')::bigint;
+  END IF;
+  IF (p_change ->> 'resume')::boolean THEN
+    p_gate.paused_by := NULL;
+    p_gate.paused_reason := NULL;
+    p_gate.paused_at_ms := NULL;
+    p_gate.draining := false;
+  END IF;
+  IF p_change ->> 'drain' IS NOT NULL THEN
+    p_gate.draining := (p_change ->> 'drain')::boolean;
+  END IF;
+  IF p_change ->> 'hold_ms' IS NOT NULL THEN
+    p_gate := hf.gate_hold_1(p_gate, p_now + (p_change ->> 'hold_ms')::bigint);
+  END IF;
+  IF p_change ->> 'trip_ms' IS NOT NULL THEN
+    p_gate := hf.gate_trip_1(p_gate, least(4503599627370496, p_now + (p_change ->> 'trip_ms')::bigint));
+  END IF;
+  IF (p_change ->> 'reset')::boolean THEN
+    p_gate := hf.gate_reset_1(p_gate);
+    p_gate.held_until_ms := 0;
+  END IF;
+  RETURN p_gate;
+END $$;
+
+-- The stored gates of these keys, locked.
+CREATE OR REPLACE FUNCTION hf.gate_lock_1(p_keys text[]) RETURNS SETOF hf.gate LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN QUERY SELECT g.* FROM hf.gate AS g WHERE g.key = ANY (p_keys) ORDER BY g.key COLLATE "C" || '' FOR UPDATE;
+END $$;
+
+-- The gates of these keys, locked; those that nobody has stored are made first.
+CREATE OR REPLACE FUNCTION hf.gate_take_1(p_keys text[]) RETURNS SETOF hf.gate LANGUAGE plpgsql AS $$
+DECLARE
+  v_key text;
+  v_gate hf.gate;
+BEGIN
+  FOR v_key IN SELECT DISTINCT k COLLATE "C" FROM unnest(p_keys) AS k ORDER BY 1 LOOP
+    LOOP
+      SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_key FOR UPDATE;
+      EXIT WHEN FOUND;
+      INSERT INTO hf.gate (key) VALUES (v_key) ON CONFLICT (key) DO NOTHING;
+    END LOOP;
+    RETURN NEXT v_gate;
+  END LOOP;
+END $$;
+
+-- Those who wait at a gate, or sleep since it had no room, look again. Its row is held, and written.
+CREATE OR REPLACE FUNCTION hf.gate_tell_1(p_gate hf.gate, p_room_before bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF (p_room_before <= 0 AND hf.gate_room_1(p_gate, p_now) > 0)
+    OR EXISTS (SELECT FROM hf.lane_now AS l WHERE l.gate = p_gate.key AND l.state = 2)
+  THEN
+    PERFORM hf.post_gate_1(p_gate.key);
+  END IF;
+END $$;
+
+-- Write a gate whose row is held; `opens_ms` stays as it is stored.
+CREATE OR REPLACE FUNCTION hf.gate_write_1(p_gate hf.gate) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE hf.gate AS g SET
+    concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, learns = p_gate.learns,
+    breaker_failures = p_gate.breaker_failures, breaker_within_ms = p_gate.breaker_within_ms,
+    breaker_cooldown_ms = p_gate.breaker_cooldown_ms, breaker_probe_after_ms = p_gate.breaker_probe_after_ms,
+    breaker_rate = p_gate.breaker_rate, breaker_min_calls = p_gate.breaker_min_calls, declared = p_gate.declared,
+    paused_at_ms = p_gate.paused_at_ms, paused_by = p_gate.paused_by, paused_reason = p_gate.paused_reason,
+    draining = p_gate.draining, used = p_gate.used, full_at_us = p_gate.full_at_us,
+    held_until_ms = p_gate.held_until_ms, failed_at_ms = p_gate.failed_at_ms, calls = p_gate.calls,
+    open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened
+  WHERE g.key = p_gate.key;
+END $$;
+
+-- Write a gate and let those who wait there look again. p_room_before: its room before the change, by one who holds
+-- its row (gate_lock_1, gate_take_1); NULL by one who saw no row and makes it. Of two who make one gate at once the
+-- second is told to do its whole step again: what it has to say must be said to the gate that is there now.
+CREATE OR REPLACE FUNCTION hf.put_gate_1(p_gate hf.gate, p_room_before bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_room_before IS NULL THEN
+    INSERT INTO hf.gate (key) VALUES (p_gate.key) ON CONFLICT (key) DO NOTHING;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'the gate % was made meanwhile', p_gate.key USING ERRCODE = 'serialization_failure';
+    END IF;
+  END IF;
+  PERFORM hf.gate_write_1(p_gate);
+  PERFORM hf.gate_tell_1(p_gate, p_room_before, p_now);
+END $$;
+
+-- Apply changes in order; the gate after each, as JSON.
+CREATE OR REPLACE FUNCTION hf.apply_changes_1(p_changes jsonb, p_now bigint) RETURNS json[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_change jsonb;
+  v_gate hf.gate;
+  v_after hf.gate;
+  v_rooms jsonb; -- by key, before the first change
+  v_answers json[] := '{}';
+BEGIN
+  SELECT coalesce(jsonb_object_agg(g.key, hf.gate_room_1(g, p_now)), '{}') INTO v_rooms
+  FROM hf.gate_take_1(ARRAY(SELECT c ->> 'key' FROM jsonb_array_elements(p_changes) AS c)) AS g;
+  FOR v_change IN SELECT c FROM jsonb_array_elements(p_changes) AS c LOOP
+    SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_change ->> 'key';
+    v_after := hf.gate_apply_1(v_gate, v_change, p_now);
+    IF v_after IS DISTINCT FROM v_gate THEN
+      PERFORM hf.gate_write_1(v_after);
+    END IF;
+    v_answers := v_answers || hf.gate_json_1(v_after);
+  END LOOP;
+  PERFORM hf.gate_tell_1(g, (v_rooms ->> g.key)::bigint, p_now)
+  FROM hf.gate AS g WHERE g.key = ANY (ARRAY(SELECT jsonb_object_keys(v_rooms)));
+  RETURN v_answers;
+END $$;
+
+-- Verb: operators' changes in order; the gate after each. p_call names the call: when its answer got lost and it is
+-- made again, it has happened, and the answer is what these gates are now.
+CREATE OR REPLACE FUNCTION hf.change_gates_1(
+  p_changes jsonb, p_call text, p_now bigint,
+  OUT gates text, OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_now bigint := hf.now_1(p_now);
+BEGIN
+  INSERT INTO hf.receipt (session, claimer, seq, at_ms) VALUES ('', p_call, 0, v_now)
+  ON CONFLICT (session, claimer) DO NOTHING;
+  IF FOUND THEN
+    gates := array_to_json(hf.apply_changes_1(p_changes, v_now));
+    SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+  ELSE
+    SELECT coalesce(json_agg(
+      hf.gate_json_1(CASE WHEN g.key IS NULL THEN hf.gate_new_1(c.change ->> 'key') ELSE g END) ORDER BY c.n
+    ), '[]') INTO gates
+    FROM jsonb_array_elements(p_changes) WITH ORDINALITY AS c (change, n)
+    LEFT JOIN hf.gate AS g ON g.key = ANY (ARRAY[c.change ->> 'key']);
+  END IF;
+END $$;
+
+-- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs.
+CREATE OR REPLACE FUNCTION hf.declare_1(p_rules jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_keys text[];
+  v_changes jsonb;
+BEGIN
+  SELECT array_agg(r.rule ->> 'key') INTO v_keys
+  FROM jsonb_array_elements(p_rules) AS r (rule)
+  LEFT JOIN LATERAL (SELECT g FROM hf.gate AS g WHERE g.key = r.rule ->> 'key' LIMIT 1) AS f (gate) ON true
+  WHERE (f.gate).key IS NULL OR (f.gate).declared AND hf.gate_rule_1(f.gate, r.rule) IS DISTINCT FROM f.gate;
+  IF v_keys IS NOT NULL THEN
+    SELECT jsonb_agg(jsonb_build_object('key', r ->> 'key', 'rule', r, 'declared', true)) INTO v_changes
+    FROM jsonb_array_elements(p_rules) AS r WHERE r ->> 'key' = ANY (v_keys);
+    PERFORM hf.apply_changes_1(v_changes, p_now);
+  END IF;
+END $$;
+
+-- Verb: gates whose key begins with p_prefix, by key, at most 10,000. In the order of bytes they stand together.
+CREATE OR REPLACE FUNCTION hf.gates_1(p_prefix text) RETURNS text LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_gate hf.gate;
+  v_found json[] := '{}';
+BEGIN
+  FOR v_gate IN
+    SELECT g.* FROM hf.gate AS g WHERE g.key >= p_prefix ORDER BY g.key LIMIT 10000
+  LOOP
+    EXIT WHEN NOT starts_with(v_gate.key, p_prefix);
+    v_found := v_found || hf.gate_json_1(v_gate);
+  END LOOP;
+  RETURN array_to_json(v_found);
+END $$;

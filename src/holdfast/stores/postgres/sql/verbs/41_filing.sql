@@ -1,0 +1,136 @@
+-- Promise: what others posted reaches the floor: new lanes, ready jobs, opened gates, children whose parents must be
+-- looked at, declared rules. Inputs: as named; the caller holds lock 1. Answer: whether there is more. Relies on the primary key of post.
+
+-- Store a lane's definition, as it was posted.
+CREATE OR REPLACE FUNCTION hf.define_lane_1(p_post hf.post) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_body jsonb := convert_from(p_post.body, 'UTF8')::jsonb;
+  v_needs text[] := ARRAY(SELECT jsonb_array_elements_text(v_body -> 'needs'));
+  v_class_gates text[];
+  v_lane_gates text[] := ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'keys') AS key);
+BEGIN
+  v_class_gates := ARRAY['all', 'queue:' || (v_body ->> 'queue'), 'task:' || (v_body ->> 'task')]
+    || ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'limits') AS key);
+  IF v_body ->> 'breaker' IS NOT NULL THEN
+    v_class_gates := v_class_gates || ('breaker:' || (v_body ->> 'breaker'));
+  END IF;
+  INSERT INTO hf.lane (
+    id, class, member, ring, priority, limited, queue, task, grp, needs, class_gates, lane_gates, body
+  ) VALUES (
+    p_post.lane, p_post.class, p_post.member, p_post.ring, (v_body ->> 'priority')::smallint,
+    cardinality(v_class_gates) > 3 OR cardinality(v_lane_gates) > 0,
+    v_body ->> 'queue', v_body ->> 'task', v_body ->> 'group', v_needs, v_class_gates, v_lane_gates, p_post.body
+  ) ON CONFLICT DO NOTHING;
+  INSERT INTO hf.lane_now (id, class, member, priority)
+  VALUES (p_post.lane, p_post.class, p_post.member, (v_body ->> 'priority')::smallint) ON CONFLICT DO NOTHING;
+  INSERT INTO hf.lane_gate (gate, lane)
+  SELECT key, p_post.lane FROM unnest(v_class_gates[4:] || v_lane_gates) AS key ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    PERFORM hf.recall_gates_1(v_class_gates[4:] || v_lane_gates);
+  END IF;
+END $$;
+
+-- Store a policy, as it was posted or sent.
+CREATE OR REPLACE FUNCTION hf.define_policy_1(p_id bigint, p_body bytea) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_body jsonb := convert_from(p_body, 'UTF8')::jsonb;
+BEGIN
+  INSERT INTO hf.policy (id, hard_timeout_ms, max_lost, body)
+  VALUES (p_id, (v_body ->> 'hard_timeout_ms')::bigint, (v_body ->> 'max_lost')::integer, p_body) ON CONFLICT DO NOTHING;
+END $$;
+
+-- A lane was posted, perhaps several times: it is stored, its floor is low enough, and it is active if it has jobs.
+CREATE OR REPLACE FUNCTION hf.file_lane_1(p_post hf.post, p_ready boolean, p_due bigint, p_id bytea, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_now hf.lane_now;
+  v_lane hf.lane;
+BEGIN
+  SELECT * INTO v_now FROM hf.lane_now WHERE id = p_post.lane;
+  IF NOT FOUND THEN
+    IF p_post.body IS NULL THEN
+      RAISE EXCEPTION 'lane % is not stored', p_post.lane USING ERRCODE = 'data_corrupted';
+    END IF;
+    PERFORM hf.define_lane_1(p_post);
+    SELECT * INTO v_now FROM hf.lane_now WHERE id = p_post.lane;
+  END IF;
+  IF NOT p_ready THEN
+    RETURN;
+  END IF;
+  IF (v_now.floor_ms, v_now.floor_id) > (p_due, p_id) THEN
+    UPDATE hf.lane_now SET floor_ms = p_due, floor_id = p_id WHERE id = p_post.lane;
+  END IF;
+  IF v_now.state = 0 THEN
+    SELECT * INTO v_lane FROM hf.lane WHERE id = p_post.lane;
+    PERFORM hf.activate_1(v_lane, p_now);
+  END IF;
+END $$;
+
+-- What is visible now, with this very transaction as one that is still open: a snapshot leaves itself out, and what is
+-- posted further on here is for the next claims to file.
+CREATE OR REPLACE FUNCTION hf.snapshot_1() RETURNS pg_snapshot LANGUAGE plpgsql AS $$
+DECLARE
+  v_now pg_snapshot := pg_current_snapshot();
+BEGIN
+  IF pg_current_xact_id() >= pg_snapshot_xmax(v_now) THEN
+    RETURN v_now;
+  END IF;
+  RETURN (
+    SELECT pg_snapshot_xmin(v_now) || ':' || pg_snapshot_xmax(v_now) || ':' || string_agg(o.xid::text, ',' ORDER BY o.xid)
+    FROM (SELECT pg_snapshot_xip(v_now) UNION SELECT pg_current_xact_id()) AS o (xid)
+  )::pg_snapshot;
+END $$;
+
+-- File up to `p_limit` posts; true when there may be more. How far it got is noted once in a while: the few that are
+-- gone by then are cheap to walk over, and the note's own versions would not be.
+CREATE OR REPLACE FUNCTION hf.file_posts_1(p_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_pass pg_snapshot := coalesce((SELECT pass FROM hf.floor), hf.snapshot_1());
+  v_posts hf.post[] := ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p);
+  v_count integer := cardinality(v_posts);
+  v_post hf.post;
+  v_at bigint;
+  v_ready boolean;
+  v_due bigint;
+  v_id bytea;
+  v_key text;
+  v_graph boolean;
+BEGIN
+  IF v_count = 0 THEN
+    RETURN false;
+  END IF;
+  DELETE FROM hf.post AS p USING unnest(v_posts) AS f WHERE p.xid = ANY (ARRAY[f.xid]) AND p.seq = ANY (ARRAY[f.seq]);
+  IF v_count = p_limit THEN
+    UPDATE hf.floor SET pass = v_pass, at_xid = v_posts[v_count].xid, at_seq = v_posts[v_count].seq;
+  ELSIF v_count > 16 OR random() < 0.1 OR (SELECT pass IS NOT NULL FROM hf.floor) THEN
+    UPDATE hf.floor SET filed = v_pass, pass = NULL, at_xid = '0', at_seq = 0;
+  END IF;
+
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 4 LOOP
+    PERFORM hf.define_policy_1(v_post.lane, v_post.body);
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 3 ORDER BY p.gate COLLATE "C" LOOP
+    PERFORM hf.declare_1(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
+  END LOOP;
+  FOR v_at, v_ready, v_due, v_id IN
+    SELECT coalesce(min(at) FILTER (WHERE body IS NOT NULL), min(at)), bool_or(n > 0),
+      (array_agg(due_ms ORDER BY due_ms, id) FILTER (WHERE n > 0))[1],
+      (array_agg(id ORDER BY due_ms, id) FILTER (WHERE n > 0))[1]
+    FROM unnest(v_posts) WITH ORDINALITY AS p (xid, seq, kind, n, lane, due_ms, id, class, member, ring, gate, body, at)
+    WHERE kind = 0 GROUP BY lane ORDER BY min(at)
+  LOOP
+    PERFORM hf.file_lane_1(v_posts[v_at], v_ready, v_due, v_id, p_now);
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 2 LOOP
+    v_graph := coalesce(v_graph, hf.try_lock_1(2));
+    IF NOT v_graph OR NOT hf.file_check_1(v_post.id, p_now) THEN
+      INSERT INTO hf.post (kind, id) VALUES (2, v_post.id); -- somebody is at it: with the next claim
+    END IF;
+  END LOOP;
+  FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = 1 ORDER BY p.gate LOOP
+    IF NOT hf.wake_lanes_1(v_key, p_now) THEN
+      PERFORM hf.post_gate_1(v_key);
+    END IF;
+  END LOOP;
+  RETURN v_count = p_limit;
+END $$;

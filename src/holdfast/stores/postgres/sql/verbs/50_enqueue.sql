@@ -1,0 +1,156 @@
+-- Promise: new jobs are stored, all of a call or none; duplicates by id or unique key answer the job that is there.
+-- It only inserts: it locks no lane, no gate and no parent's lane, so any number of callers' transactions can hold it
+-- open side by side. Inputs: lanes and policies once each, jobs as parallel arrays that index them from 1, parents
+-- before their children. Answer: ids, existing, states in order; ids NULL = all are new and as given. Usage errors are
+-- raised as HF001 (unknown parent) and HF002 (draining). Relies on the primary keys.
+
+-- Post the lanes of jobs that were just stored, once each, and count the jobs.
+CREATE OR REPLACE FUNCTION hf.post_lanes_1(p_batch hf.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WITH each AS (
+    SELECT j.lane AS at, count(*) FILTER (WHERE j.state = 2) AS ready, count(*) FILTER (WHERE j.state = 1) AS scheduled,
+      count(*) FILTER (WHERE j.state = 0) AS blocked, min(j.due) FILTER (WHERE j.state = 2) AS first,
+      min(j.due) FILTER (WHERE j.state = 1) AS timer
+    FROM unnest(p_lane_of, p_states, p_dues) AS j (lane, state, due) GROUP BY j.lane
+  ), timers AS (
+    INSERT INTO hf.post (kind, lane, due_ms, class, member, ring, body)
+    SELECT 0, p_batch.lanes[at], timer, p_batch.classes[at], p_batch.members[at], p_batch.rings[at], p_batch.bodies[at]
+    FROM each WHERE ready = 0 OR scheduled > 0 ORDER BY at
+  ), ready AS (
+    INSERT INTO hf.post (kind, lane, n, due_ms, id, class, member, ring, body)
+    SELECT 0, p_batch.lanes[at], ready, first, '\x', p_batch.classes[at], p_batch.members[at], p_batch.rings[at],
+      p_batch.bodies[at]
+    FROM each WHERE ready > 0 ORDER BY at
+  )
+  INSERT INTO hf.tally (lane, whats, ns)
+  SELECT p_batch.lanes[at], '{10,2,1,0}', ARRAY[ready + scheduled + blocked, ready, scheduled, blocked] FROM each;
+END $$;
+
+-- Policies that are not stored yet: by the engine's own calls at once, by callers' transactions as a post.
+CREATE OR REPLACE FUNCTION hf.remember_policies_1(p_batch hf.batch) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_at integer;
+BEGIN
+  FOR v_at IN
+    SELECT p.at FROM unnest(p_batch.policies) WITH ORDINALITY AS p (id, at)
+    WHERE NOT EXISTS (SELECT 1 FROM hf.policy AS k WHERE k.id = p.id OFFSET 0) ORDER BY p.id
+  LOOP
+    IF p_batch.guest THEN
+      INSERT INTO hf.post (kind, lane, body) VALUES (4, p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
+    ELSE
+      PERFORM hf.define_policy_1(p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
+    END IF;
+  END LOOP;
+END $$;
+
+-- Limits and breakers that the jobs name: declared at once, or posted by callers' transactions.
+CREATE OR REPLACE FUNCTION hf.remember_rules_1(p_batch hf.batch, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_batch.rules IS NULL THEN
+    RETURN;
+  END IF;
+  IF NOT p_batch.guest THEN
+    PERFORM hf.declare_1(p_batch.rules, p_now);
+    RETURN;
+  END IF;
+  INSERT INTO hf.post (kind, gate, body)
+  SELECT 3, r.rule ->> 'key', convert_to(r.rule::text, 'UTF8') FROM jsonb_array_elements(p_batch.rules) AS r (rule)
+  LEFT JOIN hf.gate AS g ON g.key = ANY (ARRAY[r.rule ->> 'key'])
+  WHERE g.key IS NULL OR g.declared AND hf.gate_rule_1(g, r.rule) IS DISTINCT FROM g;
+END $$;
+
+-- Store jobs that are expected to be new, without looking first; false when one of them was there: nothing has a
+-- place yet then, so the careful way finds out which.
+CREATE OR REPLACE FUNCTION hf.insert_new_1(p_batch hf.batch, p_now bigint, OUT fresh boolean, OUT states smallint[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_dues bigint[];
+  v_count integer;
+BEGIN
+  INSERT INTO hf.job (id, lane, policy, enqueued_ms, args, extra)
+  SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], p_now, j.args, j.extra
+  FROM unnest(p_batch.ids, p_batch.lane_of, p_batch.policy_of, p_batch.args, p_batch.extras) AS j (id, lane, policy, args, extra)
+  ON CONFLICT DO NOTHING;
+  GET DIAGNOSTICS v_count = ROW_COUNT;
+  fresh := v_count = cardinality(p_batch.ids);
+  IF NOT fresh THEN
+    RETURN;
+  END IF;
+  SELECT array_agg(d.due ORDER BY d.at), array_agg(CASE WHEN d.due > p_now THEN 1 ELSE 2 END ORDER BY d.at) INTO v_dues, states FROM (
+    SELECT CASE WHEN t.due IS NULL THEN p_now + t.delay ELSE greatest(t.due, 0) END AS due, t.at
+    FROM unnest(p_batch.delays, p_batch.dues) WITH ORDINALITY AS t (delay, due, at)
+  ) AS d;
+  INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority)
+  SELECT j.id, p_batch.lanes[j.lane], j.due, p_now + j.expires, j.cost, j.state, p_batch.priorities[j.lane]
+  FROM unnest(p_batch.ids, p_batch.lane_of, v_dues, p_batch.expires, p_batch.costs, states) AS j (id, lane, due, expires, cost, state);
+  PERFORM hf.post_lanes_1(p_batch, p_batch.lane_of, states, v_dues);
+END $$;
+
+-- One enqueue; see the head of this file.
+CREATE OR REPLACE FUNCTION hf.store_1(
+  p_batch hf.batch, p_now bigint, OUT ids bytea[], OUT existing boolean[], OUT states smallint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_plain boolean := p_batch.unique_keys IS NULL AND p_batch.children IS NULL;
+  v_fresh boolean;
+BEGIN
+  v_plain := v_plain
+    AND NOT EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (p_batch.places) AND draining)
+    AND NOT EXISTS (SELECT 1 FROM hf.gone WHERE id = ANY (p_batch.ids));
+  IF v_plain THEN
+    SELECT n.fresh, n.states INTO v_fresh, states FROM hf.insert_new_1(p_batch, p_now) AS n;
+  END IF;
+  IF v_fresh IS NOT TRUE THEN
+    SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM hf.insert_checked_1(p_batch, p_now) AS c;
+  END IF;
+  -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
+  PERFORM hf.remember_policies_1(p_batch);
+  PERFORM hf.remember_rules_1(p_batch, p_now);
+END $$;
+
+-- The verb.
+CREATE OR REPLACE FUNCTION hf.enqueue_1(
+  p_batch hf.batch, p_now bigint,
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.store_1(p_batch, hf.now_1(p_now)) AS s;
+  SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+END $$;
+
+-- The same inside a transaction of the caller's own. A refusal is a value: an error would end that transaction.
+CREATE OR REPLACE FUNCTION hf.enqueue_on_1(
+  p_batch hf.batch, p_now bigint,
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT refused text, OUT message text, OUT hint text
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.store_1(p_batch, hf.now_1(p_now)) AS s;
+  PERFORM pg_notify(hf.channel_1(), 'p');
+EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
+  GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+END $$;
+
+-- The verb for outboxes: the same, and the mark of its source moves with it; `moved` false when it was there before.
+CREATE OR REPLACE FUNCTION hf.relay_1(
+  p_source text, p_number bigint, p_batch hf.batch, p_now bigint,
+  OUT moved boolean, OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  INSERT INTO hf.control AS c (kind, name, version, value) VALUES ('outbox', p_source, 1, convert_to(p_number::text, 'UTF8'))
+  ON CONFLICT (kind, name) DO UPDATE SET version = c.version + 1, value = excluded.value
+  WHERE convert_from(c.value, 'UTF8')::bigint < p_number;
+  moved := FOUND;
+  IF NOT moved THEN
+    RETURN;
+  END IF;
+  states := '{}';
+  IF p_batch.ids <> '{}' THEN
+    SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.store_1(p_batch, hf.now_1(p_now)) AS s;
+  END IF;
+  SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+END $$;

@@ -1,0 +1,264 @@
+-- Promise: the careful way of storing jobs: ids, unique keys and parents are looked up first; one bad item refuses all.
+-- Inputs: hf.batch. Answer: as store_1. Locks, in order: keys in their order, parents that run (by id, FOR KEY SHARE:
+-- they cannot end meanwhile), the graph, parents that wait; a caller's own transaction locks no parent: its children are
+-- looked at when it has committed (post 2).
+
+-- Which job stands for each of the call: itself, the one with its id, or the holder of its key. Keys are taken in their
+-- order, each by the first job that has it.
+CREATE OR REPLACE FUNCTION hf.stand_ins_1(p_batch hf.batch, p_known smallint[], p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_batch.unique_keys IS NULL THEN
+    RETURN p_batch.ids;
+  END IF;
+  RETURN ARRAY(
+    SELECT CASE WHEN w.asks THEN w.target ELSE w.id END FROM (
+      SELECT k.at, k.id, k.asks, first_value(k.taken) OVER (PARTITION BY k.asks, k.key ORDER BY k.at) AS target FROM (
+        SELECT o.*, CASE WHEN o.asks AND o.number = 1
+          THEN hf.unique_take_1(o.key, o.id, o.states, p_now + o.for_ms, p_now) END AS taken
+        FROM (
+          SELECT u.*, u.key IS NOT NULL AND u.known IS NULL AS asks,
+            row_number() OVER (PARTITION BY u.key, u.known IS NULL ORDER BY u.at) AS number
+          FROM unnest(p_batch.unique_keys, p_batch.unique_states, p_batch.unique_for, p_batch.ids, p_known)
+            WITH ORDINALITY AS u (key, states, for_ms, id, known, at)
+          ORDER BY u.key, u.at OFFSET 0
+        ) AS o OFFSET 0
+      ) AS k
+    ) AS w ORDER BY w.at
+  );
+END $$;
+
+-- Refuse new jobs of a queue or task that is draining.
+CREATE OR REPLACE FUNCTION hf.refuse_draining_1(p_batch hf.batch, p_new boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_draining text[] := ARRAY(SELECT key FROM hf.gate WHERE key = ANY (p_batch.places) AND draining);
+  v_places text[]; -- by lane: what of it is draining
+  v_at integer;
+BEGIN
+  IF v_draining = '{}' THEN
+    RETURN;
+  END IF;
+  v_places := ARRAY(
+    SELECT (
+      SELECT k.place FROM unnest(ARRAY['all', 'queue:' || (l.body ->> 'queue'), 'task:' || (l.body ->> 'task')])
+        WITH ORDINALITY AS k (place, at)
+      WHERE k.place = ANY (v_draining) ORDER BY k.at LIMIT 1
+    ) FROM (SELECT convert_from(u.body, 'UTF8')::jsonb AS body, u.at FROM unnest(p_batch.bodies) WITH ORDINALITY AS u (body, at)) AS l
+    ORDER BY l.at
+  );
+  v_at := (
+    SELECT j.at FROM unnest(p_batch.lane_of, p_new) WITH ORDINALITY AS j (lane, new, at)
+    WHERE j.new AND v_places[j.lane] IS NOT NULL ORDER BY j.at LIMIT 1
+  );
+  IF v_at IS NOT NULL THEN
+    RAISE EXCEPTION '% is draining and takes no new jobs (item %)', v_places[p_batch.lane_of[v_at]], p_batch.positions[v_at]
+    USING ERRCODE = 'HF002', HINT = 'holdfast resume ' || regexp_replace(v_places[p_batch.lane_of[v_at]], '^queue:', '');
+  END IF;
+END $$;
+
+-- Refuse new jobs that wait for one that is neither stored nor of this call. `p_outer`: parents that are not of it.
+CREATE OR REPLACE FUNCTION hf.refuse_unknown_1(p_batch hf.batch, p_new boolean[], p_outer bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_missing bytea[] := ARRAY(SELECT o FROM unnest(p_outer) AS o WHERE hf.state_of_1(o) IS NULL);
+  v_pair record;
+BEGIN
+  IF v_missing = '{}' THEN
+    RETURN;
+  END IF;
+  FOR v_pair IN
+    SELECT array_position(p_batch.ids, d.child) AS at, d.parent
+    FROM unnest(p_batch.children, p_batch.parents) WITH ORDINALITY AS d (child, parent, at)
+    WHERE d.parent = ANY (v_missing) ORDER BY d.at
+  LOOP
+    IF p_new[v_pair.at] THEN
+      RAISE EXCEPTION 'item % waits for job %, which is not stored', p_batch.positions[v_pair.at], encode(v_pair.parent, 'hex')::uuid
+      USING ERRCODE = 'HF001', HINT = 'enqueue the parent first, or in the same call';
+    END IF;
+  END LOOP;
+END $$;
+
+-- Share the graph, and keep parents from ending while their children are stored: in whichever place they are. One that
+-- moved meanwhile into somebody else's hands needs a new attempt: whoever has the graph waits for no job that runs.
+CREATE OR REPLACE FUNCTION hf.keep_parents_1(p_parents bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_kept bytea[] := ARRAY(SELECT id FROM hf.running WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
+BEGIN
+  PERFORM hf.share_graph_1();
+  v_kept := v_kept || ARRAY(SELECT id FROM hf.wait WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
+  v_kept := v_kept || ARRAY(
+    SELECT id FROM hf.running WHERE id = ANY (p_parents) AND id <> ALL (v_kept) FOR KEY SHARE SKIP LOCKED
+  );
+  IF EXISTS (
+    SELECT id FROM hf.running WHERE id = ANY (p_parents) AND id <> ALL (v_kept)
+    UNION ALL SELECT id FROM hf.wait WHERE id = ANY (p_parents) AND id <> ALL (v_kept)
+  ) THEN
+    RAISE EXCEPTION 'a parent moved while its child was stored' USING ERRCODE = 'serialization_failure';
+  END IF;
+END $$;
+
+-- Store who waits for whom. Parents that live (they hold still) or are of this call are waited for; what has become of
+-- the others decides now. Answer: children that must not run, and why. In a caller's own transaction all are waited for,
+-- and looked at when it has committed.
+CREATE OR REPLACE FUNCTION hf.store_deps_1(
+  p_batch hf.batch, p_targets bytea[], p_new bytea[], p_now bigint, OUT doomed bytea[], OUT whys text[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_all boolean := cardinality(p_new) = cardinality(p_batch.ids); -- a look into an array of many is dear
+  v_parents bytea[] := p_batch.parents;
+  v_ended bytea[] := '{}';
+BEGIN
+  doomed := '{}';
+  whys := '{}';
+  IF p_targets <> p_batch.ids THEN -- some parents of this call are stood for by others
+    v_parents := ARRAY(
+      SELECT coalesce(p_targets[array_position(p_batch.ids, d.parent)], d.parent)
+      FROM unnest(p_batch.parents) WITH ORDINALITY AS d (parent, at) ORDER BY d.at
+    );
+  END IF;
+  IF NOT p_batch.guest THEN
+    v_ended := ARRAY(
+      SELECT o.id FROM (SELECT p AS id FROM unnest(v_parents) AS p EXCEPT SELECT n FROM unnest(p_new) AS n) AS o
+      WHERE coalesce(hf.state_of_1(o.id), 7) > 3
+    );
+  END IF;
+  INSERT INTO hf.dep (child, parent, mode)
+  SELECT d.child, d.parent, d.mode FROM unnest(p_batch.children, v_parents, p_batch.modes) AS d (child, parent, mode)
+  WHERE (v_all OR d.child = ANY (p_new)) AND NOT d.parent = ANY (v_ended) ON CONFLICT DO NOTHING;
+  IF v_ended <> '{}' THEN
+    SELECT coalesce(array_agg(f.child), '{}'), coalesce(array_agg(f.why), '{}') INTO doomed, whys FROM (
+      SELECT DISTINCT ON (d.child) d.child, d.why FROM (
+        SELECT u.child, u.at, (hf.dep_at_enqueue_1(u.child, u.parent, hf.state_of_1(u.parent), u.mode, p_now)).cancelled AS why
+        FROM unnest(p_batch.children, v_parents, p_batch.modes) WITH ORDINALITY AS u (child, parent, mode, at)
+        WHERE (v_all OR u.child = ANY (p_new)) AND u.parent = ANY (v_ended) ORDER BY u.at OFFSET 0
+      ) AS d WHERE d.why IS NOT NULL ORDER BY d.child, d.at
+    ) AS f;
+  END IF;
+  IF p_batch.guest THEN
+    INSERT INTO hf.post (kind, id) SELECT DISTINCT 2, c FROM unnest(p_batch.children) AS c WHERE v_all OR c = ANY (p_new);
+  END IF;
+END $$;
+
+-- Store the new jobs of the call.
+CREATE OR REPLACE FUNCTION hf.store_new_1(p_batch hf.batch, p_targets bytea[], p_new boolean[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids bytea[];
+  v_lanes integer[];
+  v_dues bigint[];
+  v_expires bigint[];
+  v_costs integer[];
+  v_states smallint[];
+  v_waits boolean := p_batch.children IS NOT NULL;
+  v_got record;
+BEGIN
+  INSERT INTO hf.job (id, lane, policy, enqueued_ms, unique_key, unique_states, args, extra)
+  SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], p_now, j.key, j.states, j.args, j.extra
+  FROM unnest(
+    p_batch.ids, p_batch.lane_of, p_batch.policy_of, p_batch.unique_keys, p_batch.unique_states, p_batch.args, p_batch.extras
+  ) WITH ORDINALITY AS j (id, lane, policy, key, states, args, extra, at) WHERE p_new[j.at]
+  ON CONFLICT (id) DO UPDATE SET unique_key = excluded.unique_key, unique_states = excluded.unique_states;
+  SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(j.cost)
+  INTO v_ids, v_lanes, v_dues, v_expires, v_costs FROM (
+    SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + u.delay ELSE greatest(u.due_at, 0) END AS due
+    FROM unnest(p_batch.ids, p_batch.lane_of, p_batch.delays, p_batch.dues, p_batch.expires, p_batch.costs)
+      WITH ORDINALITY AS u (id, lane, delay, due_at, expires, cost, at)
+    WHERE p_new[u.at] ORDER BY u.at
+  ) AS j;
+  IF v_ids IS NULL THEN
+    RETURN;
+  END IF;
+  IF p_batch.children IS NOT NULL THEN
+    SELECT * INTO v_got FROM hf.store_deps_1(p_batch, p_targets, v_ids, p_now);
+  END IF;
+  v_states := ARRAY(
+    SELECT CASE
+      WHEN v_waits AND EXISTS (SELECT 1 FROM hf.dep AS d WHERE d.child = j.id AND d.done::integer = 0 OFFSET 0) THEN 0
+      WHEN j.due > p_now THEN 1 ELSE 2
+    END
+    FROM unnest(v_ids, v_dues) WITH ORDINALITY AS j (id, due, at) ORDER BY j.at
+  );
+  INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority, flags)
+  SELECT j.id, p_batch.lanes[j.lane], j.due, j.expires, j.cost, j.state, p_batch.priorities[j.lane],
+    CASE WHEN v_waits AND EXISTS (SELECT 1 FROM hf.dep AS d WHERE d.child = j.id OFFSET 0) THEN 16 ELSE 0 END
+  FROM unnest(v_ids, v_lanes, v_dues, v_expires, v_costs, v_states) AS j (id, lane, due, expires, cost, state);
+  PERFORM hf.post_lanes_1(p_batch, v_lanes, v_states, v_dues);
+  IF p_batch.children IS NOT NULL THEN -- written as waiting first, so that a fate is one ordinary change of state
+    PERFORM hf.doom_1(f.child, f.why, p_now) FROM unnest(v_got.doomed, v_got.whys) AS f (child, why);
+  END IF;
+END $$;
+
+-- A waiting job takes new arguments, priority and time; a running or finished one stays as it is. `replace` counts
+-- the delay from the first enqueue, `debounce` starts it anew.
+CREATE OR REPLACE FUNCTION hf.replace_1(p_target bytea, p_batch hf.batch, p_at integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_old hf.wait;
+  v_lane integer := p_batch.lane_of[p_at];
+  v_base bigint;
+  v_due bigint;
+  v_state smallint;
+BEGIN
+  SELECT * INTO v_old FROM hf.wait WHERE id = p_target FOR UPDATE;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM hf.job WHERE id = p_target) END;
+  v_due := CASE WHEN p_batch.dues[p_at] IS NULL THEN v_base + p_batch.delays[p_at] ELSE greatest(p_batch.dues[p_at], 0) END;
+  v_state := CASE WHEN v_old.state = 0 THEN 0 WHEN v_due > p_now THEN 1 ELSE 2 END;
+  UPDATE hf.wait SET state = v_state, lane = p_batch.lanes[v_lane], priority = p_batch.priorities[v_lane], due_ms = v_due,
+    expires_ms = p_now + p_batch.expires[p_at], attempt = 0, held = 0, held_since_ms = NULL WHERE id = p_target;
+  UPDATE hf.job SET lane = p_batch.lanes[v_lane], policy = p_batch.policies[p_batch.policy_of[p_at]],
+    args = p_batch.args[p_at] WHERE id = p_target;
+  PERFORM hf.count_1(v_old.lane, v_old.state::integer, -1, 20, 1);
+  PERFORM hf.post_lanes_1(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);
+  PERFORM hf.count_1(p_batch.lanes[v_lane], 10, -1, 21, 1); -- it was enqueued before
+END $$;
+
+-- Where each of these is, or was when it went; NULL: it was never stored, or long ago.
+CREATE OR REPLACE FUNCTION hf.known_1(p_ids bytea[]) RETURNS smallint[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT coalesce(hf.state_of_1(j.id), (SELECT g.state FROM hf.gone AS g WHERE g.id = j.id))
+    FROM unnest(p_ids) WITH ORDINALITY AS j (id, at) ORDER BY j.at
+  );
+END $$;
+
+-- Check everything, then write everything.
+CREATE OR REPLACE FUNCTION hf.insert_checked_1(
+  p_batch hf.batch, p_now bigint, OUT ids bytea[], OUT existing boolean[], OUT states smallint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_known smallint[] := hf.known_1(p_batch.ids);
+  v_new boolean[];
+  v_at integer;
+BEGIN
+  -- A key may be in the hands of a caller's transaction for as long as that likes: nothing else is held meanwhile.
+  ids := hf.stand_ins_1(p_batch, v_known, p_now);
+  IF p_batch.unique_keys IS NOT NULL THEN
+    v_known := hf.known_1(p_batch.ids); -- the same call, made twice, may have come first
+  END IF;
+  IF p_batch.children IS NOT NULL AND NOT p_batch.guest THEN
+    -- A parent of this call may stand for one that is stored: that one must hold still, too.
+    PERFORM hf.keep_parents_1(
+      ARRAY(SELECT DISTINCT p FROM unnest(p_batch.parents) AS p)
+      || ARRAY(SELECT id FROM unnest(ids) AS id EXCEPT SELECT id FROM unnest(p_batch.ids) AS id)
+    );
+  END IF;
+  SELECT array_agg(s.known IS NULL AND s.target = s.id AND s.first ORDER BY s.at) INTO v_new FROM (
+    SELECT t.*, row_number() OVER (PARTITION BY t.id ORDER BY t.at) = 1 AS first
+    FROM unnest(p_batch.ids, ids, v_known) WITH ORDINALITY AS t (id, target, known, at)
+  ) AS s;
+  PERFORM hf.refuse_draining_1(p_batch, v_new);
+  IF p_batch.children IS NOT NULL THEN
+    PERFORM hf.refuse_unknown_1(
+      p_batch, v_new, ARRAY(SELECT p FROM unnest(p_batch.parents) AS p EXCEPT SELECT i FROM unnest(p_batch.ids) AS i)
+    );
+  END IF;
+  PERFORM hf.store_new_1(p_batch, ids, v_new, p_now);
+  FOR v_at IN
+    SELECT t.at FROM unnest(p_batch.ids, ids, v_known, p_batch.on_duplicate) WITH ORDINALITY AS t (id, target, known, way, at)
+    WHERE t.known IS NULL AND t.target <> t.id AND t.way > 0 ORDER BY t.at
+  LOOP
+    PERFORM hf.replace_1(ids[v_at], p_batch, v_at, p_now); -- what it replaces may be of this very call
+  END LOOP;
+  -- Pruned before its key's window was over: only a job that succeeded holds a key so long.
+  SELECT array_agg(coalesce(hf.state_of_1(t.target), t.known, 4) ORDER BY t.at), array_agg(NOT t.new ORDER BY t.at)
+  INTO states, existing FROM unnest(ids, v_known, v_new) WITH ORDINALITY AS t (target, known, new, at);
+END $$;

@@ -1,0 +1,108 @@
+-- Promise: which lanes a claim may take from next: best priority first, the longest not served first. Inputs:
+-- hf.taking. Answer: lanes with their members, rings and classes, all of one priority. The caller holds lock 1.
+-- Relies on the primary key of seat (a loose scan: one seek per class that has an active lane, however many lanes and
+-- jobs there are), seat_turn, lane_now_active.
+
+-- The classes with active lanes that this worker can run and no gate stops as a whole, with their best priorities.
+CREATE OR REPLACE FUNCTION hf.open_classes_1(INOUT t hf.taking, OUT classes bigint[], OUT priorities smallint[], OUT plain boolean[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_each record;
+BEGIN
+  classes := '{}';
+  priorities := '{}';
+  plain := '{}';
+  FOR v_each IN
+    WITH RECURSIVE step (class) AS (
+      (SELECT s.class FROM hf.seat AS s ORDER BY s.class LIMIT 1)
+      UNION ALL
+      SELECT n.class FROM step CROSS JOIN LATERAL (
+        SELECT s.class FROM hf.seat AS s WHERE s.class > step.class ORDER BY s.class LIMIT 1
+      ) AS n
+    )
+    SELECT step.class, f.priority, l.limited, g.free, g.must, g.opens, NOT l.limited AND NOT coalesce(g.rules, false) AS plain
+    FROM step CROSS JOIN LATERAL (
+      SELECT s.priority, s.lane FROM hf.seat AS s WHERE s.class = step.class
+        AND s.priority >= coalesce(t.floor_priorities[array_position(t.floor_classes, step.class)], 0)
+      ORDER BY s.priority, s.member LIMIT 1
+    ) AS f
+    CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = f.lane OFFSET 0) AS l
+    CROSS JOIN LATERAL (
+      SELECT min(hf.gate_room_1(g, t.now)) AS free,
+        bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL) AS must,
+        bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.breaker_failures IS NOT NULL OR g.open_until_ms > 0) AS rules,
+        CASE WHEN bool_and(hf.gate_opens_at_1(g, t.now) IS NOT NULL) FILTER (WHERE hf.gate_room_1(g, t.now) <= 0)
+          THEN max(hf.gate_opens_at_1(g, t.now)) FILTER (WHERE hf.gate_room_1(g, t.now) <= 0) END AS opens
+      FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
+    ) AS g
+    WHERE f.priority <= t.least AND NOT step.class = ANY (t.skipped)
+      AND (t.queues IS NULL OR l.queue = ANY (t.queues)) AND (t.tasks IS NULL OR l.task = ANY (t.tasks))
+      AND t.capabilities @> l.needs
+  LOOP
+    IF coalesce(v_each.free, 1) > 0 AND (t.slots > 0 OR NOT (v_each.limited OR coalesce(v_each.must, false))) THEN
+      classes := classes || v_each.class;
+      priorities := priorities || v_each.priority;
+      plain := plain || v_each.plain;
+    ELSE
+      t.skipped := t.skipped || v_each.class;
+      t.reopening := least(t.reopening, v_each.opens);
+    END IF;
+  END LOOP;
+END $$;
+
+-- The first active lanes of these classes at one priority. Where a class is cut off, members beyond the last turn seen
+-- may be seen with only some of their lanes: those wait for the next look.
+CREATE OR REPLACE FUNCTION hf.lanes_at_1(
+  INOUT t hf.taking, p_classes bigint[], p_plain boolean[], p_priority smallint, OUT chosen hf.candidate[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_asked integer := t.left_n + cardinality(t.skipped_lanes) + 1;
+BEGIN
+  WITH seats AS (
+    SELECT c.class, c.plain, c.at, s.member, s.ring, s.turn, row_number() OVER (PARTITION BY c.class ORDER BY s.turn, s.member) AS number
+    FROM unnest(p_classes, p_plain) WITH ORDINALITY AS c (class, plain, at) CROSS JOIN LATERAL (
+      SELECT n.member, n.ring, n.turn FROM hf.seat AS n WHERE n.class = c.class AND n.priority = p_priority
+      ORDER BY n.turn, n.member LIMIT v_asked
+    ) AS s
+  ), horizons AS (
+    SELECT ring, min(turn) AS turn FROM seats WHERE number = v_asked GROUP BY ring
+  )
+  SELECT coalesce(array_agg(ROW (l.id, s.member, s.ring, s.class, s.plain)::hf.candidate ORDER BY s.at, s.number, l.number), '{}'),
+    EXISTS (SELECT 1 FROM horizons)
+  INTO chosen, t.cut
+  FROM seats AS s LEFT JOIN horizons AS h ON h.ring = s.ring CROSS JOIN LATERAL (
+    SELECT n.id, row_number() OVER (ORDER BY n.served_ms, n.id) AS number FROM hf.lane_now AS n
+    WHERE n.class = s.class AND n.member = s.member AND n.state = 1 ORDER BY n.served_ms, n.id LIMIT v_asked
+  ) AS l
+  WHERE (h.turn IS NULL OR s.turn <= h.turn) AND NOT l.id = ANY (t.skipped_lanes);
+END $$;
+
+-- Active lanes of the best priority that has any; empty when there is nothing for this claim.
+CREATE OR REPLACE FUNCTION hf.choose_1(INOUT t hf.taking, OUT chosen hf.candidate[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_classes bigint[];
+  v_plain boolean[];
+  v_best smallint;
+  v_class bigint;
+  v_at integer;
+BEGIN
+  LOOP
+    SELECT * INTO v_got FROM hf.open_classes_1(t);
+    t := v_got.t;
+    chosen := '{}';
+    EXIT WHEN v_got.classes = '{}';
+    v_best := (SELECT min(p) FROM unnest(v_got.priorities) AS p);
+    SELECT array_agg(c.class), array_agg(c.plain) INTO v_classes, v_plain
+    FROM unnest(v_got.classes, v_got.priorities, v_got.plain) AS c (class, priority, plain) WHERE c.priority = v_best;
+    SELECT * INTO v_got FROM hf.lanes_at_1(t, v_classes, v_plain, v_best);
+    t := v_got.t;
+    chosen := v_got.chosen;
+    EXIT WHEN chosen <> '{}';
+    -- All of them were looked at before: the next priority of these classes may still have something.
+    FOREACH v_class IN ARRAY v_classes LOOP
+      v_at := coalesce(array_position(t.floor_classes, v_class), cardinality(t.floor_classes) + 1);
+      t.floor_classes[v_at] := v_class;
+      t.floor_priorities[v_at] := v_best + 1;
+    END LOOP;
+  END LOOP;
+END $$;

@@ -1,0 +1,219 @@
+-- Promise: a claim is shared between queues, then between the members of each: round robin with weights, FIFO within a
+-- member. Inputs: hf.taking and candidates of one priority. Answer: the same, and jobs in order. The caller holds lock 1. Relies on the primary key of turn.
+
+-- How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that.
+CREATE OR REPLACE FUNCTION hf.scarce_1(t hf.taking, p_candidates hf.candidate[], p_count integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_most bigint;
+  v_least bigint;
+BEGIN
+  SELECT max(r.room), min(r.room) INTO v_most, v_least FROM (
+    SELECT least(g.free, CASE WHEN l.limited OR g.must THEN t.slots END) AS room
+    FROM (SELECT DISTINCT ON (c.class) c.lane FROM unnest(p_candidates) AS c ORDER BY c.class) AS k
+    CROSS JOIN LATERAL (SELECT x.limited, x.class_gates FROM hf.lane AS x WHERE x.id = k.lane OFFSET 0) AS l
+    CROSS JOIN LATERAL (
+      SELECT coalesce(min(hf.gate_room_1(g, t.now)), 1 << 30) AS free,
+        coalesce(bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL), false) AS must
+      FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
+    ) AS g
+  ) AS r;
+  RETURN CASE WHEN v_most < p_count THEN greatest(1, least(p_count, v_least)) ELSE p_count END;
+END $$;
+
+-- Whose turn it is: those who take part, the longest not served first, with what is left of their turns.
+CREATE OR REPLACE FUNCTION hf.turns_1(p_ids bigint[], OUT ids bigint[], OUT lefts integer[], OUT weights integer[]) LANGUAGE plpgsql AS $$
+BEGIN
+  SELECT array_agg(p.id ORDER BY k.turn NULLS LAST, p.id), array_agg(greatest(1, coalesce(k.left_n, 1)) ORDER BY k.turn NULLS LAST, p.id),
+    array_agg(greatest(1, coalesce(k.weight, 1)) ORDER BY k.turn NULLS LAST, p.id)
+  INTO ids, lefts, weights FROM unnest(p_ids) AS p (id)
+  LEFT JOIN LATERAL (SELECT x.turn, x.left_n, x.weight FROM hf.turn AS x WHERE x.id = p.id OFFSET 0) AS k ON true;
+END $$;
+
+-- Those who were served take their new places, one behind the other.
+CREATE OR REPLACE FUNCTION hf.advance_1(p_ids bigint[], p_lefts integer[], p_weights integer[], p_served integer[], p_seats boolean)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids bigint[];
+  v_lefts integer[];
+  v_turns bigint[];
+BEGIN
+  SELECT array_agg(e.id), array_agg(e.left_n), array_agg(CASE WHEN e.moves THEN nextval('hf.turns') END)
+  INTO v_ids, v_lefts, v_turns FROM hf.places_1(p_ids, p_lefts, p_weights, p_served) AS p
+  CROSS JOIN LATERAL unnest(p.members, p.lefts, p.moves) AS e (id, left_n, moves);
+  UPDATE hf.turn AS k SET left_n = e.left_n, turn = coalesce(e.turn, k.turn)
+  FROM unnest(v_ids, v_lefts, v_turns) AS e (id, left_n, turn) WHERE k.id BETWEEN e.id AND e.id;
+  IF p_seats THEN
+    UPDATE hf.seat AS s SET turn = e.turn FROM unnest(v_ids, v_turns) AS e (id, turn)
+    WHERE s.member BETWEEN e.id AND e.id AND e.turn IS NOT NULL;
+  END IF;
+END $$;
+
+-- How many jobs each of several lanes gives to the first `p_count` of all, in order of (due, id). Lanes are read in
+-- growing pieces: with many of them most need only their first jobs.
+CREATE OR REPLACE FUNCTION hf.merge_1(p_lanes bigint[], p_count integer, OUT lanes bigint[], OUT ns integer[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_piece integer := least(p_count, 4);
+  v_more boolean;
+BEGIN
+  LOOP
+    WITH heads AS (
+      SELECT w.lane, w.due_ms, w.id FROM unnest(p_lanes) AS l (id)
+      CROSS JOIN LATERAL (SELECT x.id, x.floor_ms, x.floor_id FROM hf.lane_now AS x WHERE x.id = l.id OFFSET 0) AS k
+      CROSS JOIN LATERAL (
+        SELECT r.lane, r.due_ms, r.id FROM hf.wait AS r
+        WHERE r.lane = k.id AND r.state = 2 AND (r.due_ms, r.id) >= (k.floor_ms, k.floor_id)
+        ORDER BY r.due_ms, r.id LIMIT v_piece
+      ) AS w ORDER BY w.due_ms, w.id LIMIT p_count
+    ), each AS (
+      SELECT lane, count(*)::integer AS n FROM heads GROUP BY lane
+    )
+    SELECT coalesce(array_agg(e.lane), p_lanes), coalesce(array_agg(e.n), array_fill(1, ARRAY[cardinality(p_lanes)])),
+      coalesce(bool_or(e.n = v_piece), false)
+    INTO lanes, ns, v_more FROM each AS e; -- when none has anything, each must be seen to be empty
+    EXIT WHEN NOT v_more OR v_piece >= p_count;
+    v_piece := least(v_piece * 4, p_count);
+  END LOOP;
+END $$;
+
+-- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
+-- share of another's, and in order of (due, id) within a member.
+CREATE OR REPLACE FUNCTION hf.take_ring_1(INOUT t hf.taking, p_candidates hf.candidate[], p_count integer, OUT ids bytea[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_each record;
+  v_members bigint[];
+  v_lefts integer[];
+  v_weights integer[];
+  v_given integer[];
+  v_served integer[];
+  v_lanes bigint[] := '{}'; -- plain ones, with how many each shall give
+  v_ns integer[] := '{}';
+  v_gated integer := 0;
+  v_gated_lanes bigint[];
+  v_gated_ns integer[];
+  v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
+  v_dues bigint[] := '{}';
+BEGIN
+  ids := '{}';
+  SELECT k.ids, k.lefts, k.weights INTO v_members, v_lefts, v_weights
+  FROM hf.turns_1(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c)) AS k;
+  v_given := hf.share_1(hf.scarce_1(t, p_candidates, p_count), v_lefts, v_weights);
+  FOR v_each IN
+    SELECT m.lanes, m.plain, m.n FROM (
+      SELECT array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain, array_position(v_members, c.member) AS at,
+        v_given[array_position(v_members, c.member)] AS n
+      FROM unnest(p_candidates) AS c GROUP BY c.member
+    ) AS m WHERE m.n > 0 ORDER BY m.at
+  LOOP
+    IF v_each.plain AND cardinality(v_each.lanes) = 1 THEN
+      v_lanes := v_lanes || v_each.lanes;
+      v_ns := v_ns || v_each.n;
+    ELSIF v_each.plain THEN
+      SELECT * INTO v_got FROM hf.merge_1(v_each.lanes, v_each.n);
+      v_lanes := v_lanes || v_got.lanes;
+      v_ns := v_ns || v_got.ns;
+    ELSIF v_gated >= 128 THEN
+      t.again := true; -- others wait for the floor
+    ELSE
+      v_gated_lanes := v_each.lanes;
+      v_gated_ns := ARRAY[v_each.n];
+      IF cardinality(v_each.lanes) > 1 THEN
+        SELECT m.lanes, m.ns INTO v_gated_lanes, v_gated_ns FROM hf.merge_1(v_each.lanes, v_each.n) AS m;
+      END IF;
+      FOR i IN 1 .. cardinality(v_gated_lanes) LOOP
+        SELECT * INTO v_got FROM hf.take_gated_1(t, v_gated_lanes[i], v_gated_ns[i]);
+        t := v_got.t;
+        ids := ids || v_got.ids;
+        v_from := v_from || v_got.lanes;
+        v_dues := v_dues || v_got.dues;
+        v_gated := v_gated + 1;
+      END LOOP;
+    END IF;
+  END LOOP;
+  IF v_lanes <> '{}' THEN
+    SELECT * INTO v_got FROM hf.take_plain_1(t, v_lanes, v_ns);
+    t := v_got.t;
+    ids := ids || v_got.ids;
+    v_from := v_from || v_got.lanes;
+    v_dues := v_dues || v_got.dues;
+  END IF;
+
+  SELECT array_agg(c.lane), array_agg(array_position(v_members, c.member)) INTO v_lanes, v_ns FROM unnest(p_candidates) AS c;
+  SELECT array_agg(j.member) INTO v_served
+  FROM (SELECT v_ns[array_position(v_lanes, f)] AS member FROM unnest(v_from) AS f) AS j;
+  ids := ARRAY(
+    SELECT k.id FROM (
+      SELECT j.id, j.member, row_number() OVER (PARTITION BY j.member ORDER BY j.due_ms, j.id) AS rank
+      FROM unnest(ids, v_served, v_dues) AS j (id, member, due_ms)
+    ) AS k ORDER BY k.rank, k.member
+  );
+  v_served := ARRAY(
+    SELECT coalesce(cardinality(array_positions(v_served, m)), 0) FROM generate_series(1, cardinality(v_members)) AS m ORDER BY m
+  );
+  IF cardinality(v_members) > 1 OR t.cut THEN
+    PERFORM hf.advance_1(v_members, v_lefts, v_weights, v_served, true);
+  END IF;
+END $$;
+
+-- Share the rest of the claim between queues, then between the members of each.
+CREATE OR REPLACE FUNCTION hf.take_fairly_1(INOUT t hf.taking, p_candidates hf.candidate[], OUT ids bytea[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_rings bigint[];
+  v_lefts integer[];
+  v_weights integer[];
+  v_given integer[];
+  v_served integer[] := '{}';
+  v_mine hf.candidate[];
+BEGIN
+  ids := '{}';
+  SELECT k.ids, k.lefts, k.weights INTO v_rings, v_lefts, v_weights
+  FROM hf.turns_1(ARRAY(SELECT DISTINCT c.ring FROM unnest(p_candidates) AS c)) AS k;
+  v_given := hf.share_1(hf.scarce_1(t, p_candidates, t.left_n), v_lefts, v_weights);
+  FOR i IN 1 .. cardinality(v_rings) LOOP
+    v_served[i] := 0;
+    IF v_given[i] > 0 THEN
+      v_mine := ARRAY(SELECT c FROM unnest(p_candidates) AS c WHERE c.ring = v_rings[i]);
+      SELECT * INTO v_got FROM hf.take_ring_1(t, v_mine, v_given[i]);
+      t := v_got.t;
+      ids := ids || v_got.ids;
+      v_served[i] := cardinality(v_got.ids);
+    END IF;
+  END LOOP;
+  IF cardinality(v_rings) > 1 THEN
+    PERFORM hf.advance_1(v_rings, v_lefts, v_weights, v_served, false);
+  END IF;
+END $$;
+
+-- Take until there is enough or nothing is left; `again` when a bound ended it first.
+CREATE OR REPLACE FUNCTION hf.fill_1(INOUT t hf.taking, OUT ids bytea[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_chosen hf.candidate[];
+BEGIN
+  ids := '{}';
+  FOR v_round IN 1 .. 256 LOOP
+    IF t.left_n <= 0 THEN
+      RETURN;
+    END IF;
+    SELECT * INTO v_got FROM hf.choose_1(t);
+    t := v_got.t;
+    v_chosen := v_got.chosen;
+    IF v_chosen = '{}' THEN
+      RETURN;
+    END IF;
+    IF cardinality(v_chosen) > 1 OR t.cut THEN
+      SELECT * INTO v_got FROM hf.take_fairly_1(t, v_chosen);
+    ELSIF v_chosen[1].plain THEN
+      SELECT * INTO v_got FROM hf.take_plain_1(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
+    ELSE
+      SELECT * INTO v_got FROM hf.take_gated_1(t, v_chosen[1].lane, t.left_n);
+    END IF;
+    t := v_got.t;
+    ids := ids || v_got.ids;
+    IF t.left_n > 0 AND NOT EXISTS (SELECT 1 FROM hf.seat) THEN
+      RETURN; -- that was all there is: no need for a closer look
+    END IF;
+  END LOOP;
+  t.again := true;
+END $$;

@@ -1,0 +1,115 @@
+-- Promise: who waits for whom: dependents are released by their last parent, cancelled with a failed one, revived with
+-- it. Inputs: as named. Answer: as each says. A dependency stays open in `dep` until its parent succeeded, or failed and does not matter.
+-- Relies on dep_waiting, dep_open, dep_parent and the primary keys.
+--
+-- The graph lock (2) has two modes. Shared: parents that succeeded hand on; each locks its children's rows of `wait` by
+-- id before it closes their dependencies and looks in a later statement whether any is left open, so of two last parents
+-- the second sees the first (FOR NO KEY UPDATE: who keeps such a child from ending is not in the way). Exclusive: everything else that walks down the graph (cancel, failures, revival, erasing).
+-- Nobody takes either for a job without open dependents: one look into an index tells.
+
+CREATE OR REPLACE FUNCTION hf.share_graph_1() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1751543810, ('hf.floor'::regclass::oid::bigint - 2147483648)::integer);
+END $$;
+
+CREATE OR REPLACE FUNCTION hf.try_share_graph_1() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN pg_try_advisory_xact_lock_shared(1751543810, ('hf.floor'::regclass::oid::bigint - 2147483648)::integer);
+END $$;
+
+-- Why a child will not run. Texts are the same on every engine: people search for them.
+CREATE OR REPLACE FUNCTION hf.because_1(p_parent bytea, p_word text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT 'parent ' || encode(p_parent, 'hex')::uuid::text || ' ' || p_word
+$$;
+
+-- True when one of these jobs has dependents that still wait for it.
+CREATE OR REPLACE FUNCTION hf.has_kids_1(p_ids bytea[]) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN EXISTS (SELECT FROM hf.dep AS d WHERE d.parent = ANY (p_ids) AND NOT d.done);
+END $$;
+
+-- Rouse those who wait for the ends of these jobs.
+CREATE OR REPLACE FUNCTION hf.tell_finished_1(p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_watch hf.watch;
+BEGIN
+  FOR v_watch IN DELETE FROM hf.watch AS w WHERE w.job = ANY (p_ids) RETURNING w.* LOOP
+    PERFORM hf.tell_1(v_watch.ear, 'f', encode(v_watch.job, 'hex'));
+  END LOOP;
+END $$;
+
+-- Children that wait for nobody any more become ready or scheduled.
+CREATE OR REPLACE FUNCTION hf.free_1(p_children bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WITH freed AS (
+    UPDATE hf.wait AS w SET state = CASE WHEN w.due_ms > p_now THEN 1 ELSE 2 END
+    WHERE w.id = ANY (p_children) AND w.state = 0
+      AND NOT EXISTS (SELECT FROM hf.dep AS d WHERE d.child = w.id AND d.done::integer = 0 OFFSET 0)
+    RETURNING w.id, w.lane, w.due_ms, w.state
+  ), ready AS (
+    INSERT INTO hf.post (kind, lane, n, due_ms, id)
+    SELECT 0, f.lane, count(*), min(f.due_ms), (array_agg(f.id ORDER BY f.due_ms, f.id))[1]
+    FROM freed AS f WHERE f.state = 2 GROUP BY f.lane
+  ), timers AS (
+    INSERT INTO hf.post (kind, lane, due_ms) SELECT 0, f.lane, min(f.due_ms) FROM freed AS f WHERE f.state = 1 GROUP BY f.lane
+  )
+  INSERT INTO hf.tally (lane, whats, ns)
+  SELECT f.lane, '{0,1,2}', ARRAY[-count(*), count(*) FILTER (WHERE f.state = 1), count(*) FILTER (WHERE f.state = 2)]
+  FROM freed AS f GROUP BY f.lane;
+END $$;
+
+-- Hand the results of parents that succeeded on to the next 256 children of each; more than that follow with the next
+-- claims. The caller shares the graph.
+CREATE OR REPLACE FUNCTION hf.release_1(p_parents bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_children bytea[];
+  v_parents bytea[];
+BEGIN
+  SELECT array_agg(k.child), array_agg(p.id) INTO v_children, v_parents FROM unnest(p_parents) AS p (id)
+  CROSS JOIN LATERAL (
+    SELECT d.child FROM hf.dep AS d WHERE d.parent = p.id AND NOT d.done ORDER BY d.child LIMIT 256
+  ) AS k;
+  IF v_children IS NULL THEN
+    RETURN;
+  END IF;
+  INSERT INTO hf.fan (parent) SELECT p.id FROM unnest(v_parents) AS p (id) GROUP BY p.id HAVING count(*) = 256
+  ON CONFLICT DO NOTHING;
+  PERFORM FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR NO KEY UPDATE;
+  UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = d.parent)
+  FROM unnest(v_children, v_parents) AS k (child, parent)
+  WHERE d.child = k.child AND d.parent = k.parent AND NOT d.done;
+  PERFORM hf.free_1(v_children, p_now);
+END $$;
+
+-- Release the next children of a parent that has very many; true when there may be more. It waits for nobody.
+CREATE OR REPLACE FUNCTION hf.fan_out_1(p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_parent bytea;
+  v_children bytea[];
+  v_free bytea[];
+BEGIN
+  SELECT f.parent INTO v_parent FROM hf.fan AS f ORDER BY f.parent LIMIT 1 FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  IF NOT hf.try_share_graph_1() THEN
+    RETURN true;
+  END IF;
+  v_children := ARRAY(
+    SELECT d.child FROM hf.dep AS d WHERE d.parent = v_parent AND NOT d.done ORDER BY d.child LIMIT 256
+  );
+  -- One that is tried again meanwhile releases them when it succeeds.
+  IF v_children = '{}' OR hf.state_of_1(v_parent) IS DISTINCT FROM 4 THEN
+    DELETE FROM hf.fan AS f WHERE f.parent = v_parent;
+    RETURN EXISTS (SELECT FROM hf.fan);
+  END IF;
+  -- Children that somebody holds keep their dependency open until the next claim; those that left `wait` do not matter.
+  v_free := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR NO KEY UPDATE SKIP LOCKED);
+  v_free := v_free || ARRAY(
+    SELECT c.id FROM unnest(v_children) AS c (id) WHERE NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = c.id OFFSET 0)
+  );
+  UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = v_parent)
+  WHERE d.child = ANY (v_free) AND d.parent = v_parent AND NOT d.done;
+  PERFORM hf.free_1(v_free, p_now);
+  RETURN true;
+END $$;

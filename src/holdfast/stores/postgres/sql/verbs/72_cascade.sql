@@ -1,0 +1,267 @@
+-- Promise: what else happens down the graph: a child meets parents that have ended, failures take dependents with them,
+-- a retry brings them back, an erased parent leaves nobody waiting. Inputs: as named. Answer: as each says.
+-- Locks: whoever walks holds the graph (lock 2), which comes before any row of `wait`; see 71_graph.
+
+-- Jobs that wait end as cancelled, each for its own reason; those of them that did wait.
+CREATE OR REPLACE FUNCTION hf.cancel_rows_1(p_ids bytea[], p_reasons text[], p_by_parent boolean, p_now bigint)
+RETURNS bytea[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_gone bytea[];
+BEGIN
+  PERFORM FROM hf.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE;
+  WITH gone AS (
+    DELETE FROM hf.wait AS w USING unnest(p_ids, p_reasons) AS c (id, why)
+    WHERE w.id BETWEEN c.id AND c.id RETURNING w.*, c.why
+  ), put AS (
+    INSERT INTO hf.done (
+      id, lane, finished_ms, due_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, reason, cause, error_type
+    )
+    SELECT g.id, g.lane, p_now, g.due_ms, g.expires_ms, g.attempt, g.lost, g.held, g.cost, 6, g.priority,
+      CASE WHEN p_by_parent THEN g.flags | 32 ELSE g.flags END, g.why, g.cause, g.error_type
+    FROM gone AS g
+  ), counted AS (
+    INSERT INTO hf.tally (lane, whats, ns)
+    SELECT g.lane, '{0,1,2,6,12}', ARRAY[
+      -count(*) FILTER (WHERE g.state = 0), -count(*) FILTER (WHERE g.state = 1), -count(*) FILTER (WHERE g.state = 2),
+      count(*), count(*)
+    ] FROM gone AS g GROUP BY g.lane
+  )
+  SELECT array_agg(g.id) INTO v_gone FROM gone AS g;
+  IF v_gone IS NOT NULL THEN
+    PERFORM hf.tell_finished_1(v_gone);
+  END IF;
+  RETURN v_gone;
+END $$;
+
+-- Parents are dead or cancelled (p_word says which): each child goes by its own mode, and so on, level by level.
+CREATE OR REPLACE FUNCTION hf.fail_1(p_parents bytea[], p_word text, p_revivable boolean, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_parents bytea[] := p_parents;
+  v_word text := p_word;
+  v_children bytea[];
+  v_reasons text[];
+  v_freed bytea[] := '{}';
+BEGIN
+  WHILE v_parents IS NOT NULL LOOP
+    WITH closed AS (
+      UPDATE hf.dep AS d SET done = true, failed = hf.because_1(d.parent, v_word)
+      WHERE d.parent = ANY (v_parents) AND NOT d.done AND d.mode = 1 RETURNING d.child
+    )
+    SELECT v_freed || array_agg(c.child) INTO v_freed FROM closed AS c;
+    SELECT array_agg(k.child), array_agg(k.why) INTO v_children, v_reasons FROM (
+      SELECT DISTINCT ON (d.child) d.child, hf.because_1(d.parent, v_word) AS why FROM (
+        SELECT c.child, c.parent FROM hf.dep AS c WHERE c.parent = ANY (v_parents) AND NOT c.done AND c.mode = 0 OFFSET 0
+      ) AS d ORDER BY d.child
+    ) AS k;
+    EXIT WHEN v_children IS NULL;
+    v_parents := hf.cancel_rows_1(v_children, v_reasons, p_revivable, p_now);
+    v_word := 'is cancelled';
+  END LOOP;
+  IF v_freed <> '{}' THEN
+    PERFORM hf.free_1(v_freed, p_now);
+  END IF;
+END $$;
+
+-- Cancel jobs that wait and, level by level, all that depend on them; those of them that did wait.
+CREATE OR REPLACE FUNCTION hf.cancel_all_1(p_ids bytea[], p_reason text, p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_gone bytea[] := hf.cancel_rows_1(p_ids, array_fill(p_reason, ARRAY[cardinality(p_ids)]), false, p_now);
+BEGIN
+  IF v_gone IS NOT NULL THEN
+    PERFORM hf.fail_1(v_gone, 'is cancelled', false, p_now);
+  END IF;
+  RETURN v_gone;
+END $$;
+
+-- Cancel one job that waits, with all that depend on it; false when it does not wait.
+CREATE OR REPLACE FUNCTION hf.cancel_waiting_1(p_id bytea, p_reason text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN hf.cancel_all_1(ARRAY[p_id], p_reason, p_now) IS NOT NULL;
+END $$;
+
+-- Cancel the dependents of a running job that was asked to stop, in the same step as the request.
+CREATE OR REPLACE FUNCTION hf.cancel_children_1(p_parent bytea, p_reason text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM hf.cancel_all_1(
+    ARRAY(SELECT d.child FROM hf.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = 0), p_reason, p_now
+  );
+END $$;
+
+-- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it. A child that only this
+-- transaction knows has no dependents yet, so that its enqueue needs no lock here.
+CREATE OR REPLACE FUNCTION hf.doom_1(p_child bytea, p_why text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF hf.cancel_rows_1(ARRAY[p_child], ARRAY[p_why], p_why LIKE '% is dead', p_now) IS NOT NULL THEN
+    PERFORM hf.fail_1(ARRAY[p_child], 'is cancelled', false, p_now);
+  END IF;
+END $$;
+
+-- Remember that `p_child` depends on `p_parent`, which is in this state (NULL: it is stored no more): whether it must
+-- wait, and why it must not run. The caller keeps a parent that lives from ending (FOR KEY SHARE); one that has ended
+-- is kept here from being erased or tried again; should it be tried again just now, the whole step must be done anew.
+CREATE OR REPLACE FUNCTION hf.dep_at_enqueue_1(
+  p_child bytea, p_parent bytea, p_parent_state smallint, p_mode smallint, p_now bigint, OUT waits boolean, OUT cancelled text
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_state smallint := p_parent_state;
+  v_gone boolean := p_parent_state IS NULL;
+  v_failed text;
+BEGIN
+  IF v_state > 3 THEN
+    PERFORM FROM hf.done AS d WHERE d.id = p_parent FOR KEY SHARE;
+    v_gone := NOT FOUND;
+    IF v_gone AND hf.state_of_1(p_parent) IS NOT NULL THEN
+      RAISE EXCEPTION 'a parent came back to life' USING ERRCODE = 'serialization_failure';
+    END IF;
+  END IF;
+  IF v_gone THEN
+    v_state := coalesce((SELECT g.state FROM hf.gone AS g WHERE g.id = p_parent), 7);
+  END IF;
+  v_failed := hf.because_1(
+    p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END
+  );
+  waits := v_state <> 4 AND (v_failed IS NULL OR p_mode <> 1);
+  -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it. One that would wait
+  -- for a replay waits in vain when the parent is stored no more.
+  IF p_mode = 0 THEN
+    cancelled := v_failed;
+  ELSIF p_mode = 2 AND v_gone AND waits THEN
+    cancelled := hf.because_1(p_parent, 'was removed');
+  END IF;
+  INSERT INTO hf.dep (child, parent, mode, done, result, failed) VALUES (
+    p_child, p_parent, p_mode, NOT waits, CASE v_state WHEN 4 THEN (SELECT r.body FROM hf.result AS r WHERE r.id = p_parent) END,
+    CASE WHEN NOT waits THEN v_failed END
+  ) ON CONFLICT DO NOTHING;
+END $$;
+
+-- What the parents of a child that came in a caller's own transaction have become meanwhile: it is released or cancelled
+-- now, or waits like any other. False when somebody is at one of them: to be tried again. It waits for nobody.
+CREATE OR REPLACE FUNCTION hf.file_check_1(p_child bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_parents bytea[];
+  v_held bytea[];
+  v_dep record;
+  v_doom text;
+BEGIN
+  IF NOT hf.try_lock_1(2) THEN
+    RETURN false;
+  END IF;
+  PERFORM FROM hf.wait AS w WHERE w.id = p_child AND w.state = 0 FOR UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    RETURN NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = p_child AND w.state = 0);
+  END IF;
+  v_parents := ARRAY(SELECT d.parent FROM hf.dep AS d WHERE d.child = p_child AND d.done::integer = 0);
+  -- A parent that is held cannot end before this is committed; one that ends later sees the child.
+  v_held := ARRAY(SELECT r.id FROM hf.running AS r WHERE r.id = ANY (v_parents) ORDER BY r.id FOR KEY SHARE SKIP LOCKED)
+    || ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (v_parents) ORDER BY w.id FOR KEY SHARE SKIP LOCKED)
+    || ARRAY(SELECT o.id FROM hf.done AS o WHERE o.id = ANY (v_parents) ORDER BY o.id FOR KEY SHARE SKIP LOCKED);
+  IF EXISTS (SELECT FROM unnest(v_parents) AS p (id) WHERE p.id <> ALL (v_held) AND hf.state_of_1(p.id) IS NOT NULL) THEN
+    RETURN false;
+  END IF;
+  FOR v_dep IN
+    SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone FROM hf.dep AS d
+    LEFT JOIN LATERAL (SELECT x.id, x.state FROM hf.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
+    LEFT JOIN LATERAL (SELECT x.state FROM hf.gone AS x WHERE x.id = d.parent OFFSET 0) AS g ON o.id IS NULL
+    WHERE d.child = p_child AND d.done::integer = 0
+      AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent OFFSET 0)
+      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent OFFSET 0)
+    ORDER BY d.parent
+  LOOP
+    IF v_dep.state = 4 THEN
+      UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = d.parent)
+      WHERE d.child = p_child AND d.parent = v_dep.parent;
+    ELSIF v_dep.is_gone THEN
+      v_doom := coalesce(v_doom, hf.because_1(v_dep.parent, 'was removed'));
+    ELSIF v_dep.mode = 1 THEN
+      UPDATE hf.dep AS d SET done = true,
+        failed = hf.because_1(d.parent, CASE v_dep.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END)
+      WHERE d.child = p_child AND d.parent = v_dep.parent;
+    ELSIF v_dep.mode = 0 THEN
+      v_doom := coalesce(v_doom, hf.because_1(v_dep.parent, CASE v_dep.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END));
+    END IF;
+  END LOOP;
+  IF v_doom IS NOT NULL THEN
+    PERFORM hf.doom_1(p_child, v_doom, p_now);
+  ELSE
+    PERFORM hf.free_1(ARRAY[p_child], p_now);
+  END IF;
+  RETURN true;
+END $$;
+
+-- A parent is tried again: dependents that its death cancelled wait for it again. The caller holds the graph.
+CREATE OR REPLACE FUNCTION hf.revive_children_1(p_parent bytea, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_parents bytea[] := ARRAY[p_parent];
+  v_next bytea[];
+  v_child bytea;
+BEGIN
+  WHILE v_parents <> '{}' LOOP
+    v_next := '{}';
+    FOR v_child IN
+      SELECT o.id FROM hf.dep AS d
+      CROSS JOIN LATERAL (SELECT e.id, e.state, e.flags FROM hf.done AS e WHERE e.id = d.child OFFSET 0) AS o
+      WHERE d.parent = ANY (v_parents) AND NOT d.done AND o.state = 6 AND o.flags & 32 <> 0
+      GROUP BY o.id ORDER BY o.id
+    LOOP
+      IF hf.revive_1(v_child, p_now) THEN
+        v_next := v_next || v_child;
+      END IF;
+    END LOOP;
+    v_parents := v_next;
+  END LOOP;
+END $$;
+
+-- One that was cancelled by its parent's death waits again; false when it cannot: another parent of it is dead or gone,
+-- so that it would wait for ever, or another job has its key by now.
+CREATE OR REPLACE FUNCTION hf.revive_1(p_id bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_old hf.done;
+BEGIN
+  SELECT o.* INTO v_old FROM hf.done AS o WHERE o.id = p_id AND o.state = 6 FOR UPDATE;
+  IF NOT FOUND OR EXISTS (
+    SELECT FROM hf.dep AS d WHERE d.child = p_id AND d.done::integer = 0
+      AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent OFFSET 0)
+      AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent OFFSET 0)
+  ) OR NOT hf.unique_reclaim_1(p_id, p_now) THEN
+    RETURN false;
+  END IF;
+  DELETE FROM hf.done AS o WHERE o.id = p_id;
+  INSERT INTO hf.wait (id, lane, due_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, cause, error_type)
+  VALUES (
+    p_id, v_old.lane, v_old.due_ms, v_old.expires_ms, v_old.attempt, v_old.lost, v_old.held, v_old.cost, 0,
+    v_old.priority, v_old.flags & ~32, v_old.cause, v_old.error_type
+  );
+  PERFORM hf.count_1(v_old.lane, 6, -1, 0, 1, 12, -1);
+  RETURN true;
+END $$;
+
+-- Finished jobs are about to be erased (states in parallel): nobody goes on waiting for them. Those that must stay for
+-- now, since somebody else is at the graph; none when the caller holds it. The caller holds their rows of `done`.
+CREATE OR REPLACE FUNCTION hf.orphan_1(p_ids bytea[], p_states smallint[], p_now bigint) RETURNS bytea[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_parent record;
+  v_stay bytea[] := '{}';
+BEGIN
+  IF NOT hf.has_kids_1(p_ids) THEN
+    RETURN v_stay;
+  END IF;
+  FOR v_parent IN
+    SELECT p.id, p.state FROM unnest(p_ids, p_states) AS p (id, state) WHERE hf.has_kids_1(ARRAY[p.id]) ORDER BY p.id
+  LOOP
+    IF NOT hf.try_lock_1(2) THEN
+      v_stay := v_stay || v_parent.id;
+    ELSIF v_parent.state = 4 THEN
+      WHILE hf.has_kids_1(ARRAY[v_parent.id]) LOOP
+        PERFORM hf.release_1(ARRAY[v_parent.id], p_now);
+      END LOOP;
+      DELETE FROM hf.fan AS f WHERE f.parent = v_parent.id;
+    ELSE
+      PERFORM hf.cancel_all_1(
+        ARRAY(SELECT d.child FROM hf.dep AS d WHERE d.parent = v_parent.id AND NOT d.done),
+        hf.because_1(v_parent.id, 'was removed'), p_now
+      );
+    END IF;
+  END LOOP;
+  RETURN v_stay;
+END $$;

@@ -1,0 +1,231 @@
+-- Promise: what was decided about running jobs is written, told to those who wait for them, and given back to their
+-- gates. Inputs: fates, see 70_outcome, as are the locks. Answer: none.
+
+-- Those that go back to wait.
+CREATE OR REPLACE FUNCTION hf.write_waiting_1(p_fates hf.fate[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.wait (
+    id, lane, due_ms, expires_ms, held_since_ms, attempt, lost, held, cost, state, priority, flags, reason, cause, error_type
+  )
+  SELECT f.id, f.lane, f.due_ms, f.expires_ms, f.held_since_ms, f.attempt, f.lost, f.held, f.cost, f.state, f.priority,
+    f.flags, f.reason, f.cause, f.error_type
+  FROM unnest(p_fates) AS f WHERE f.state < 3;
+  INSERT INTO hf.post (kind, lane, n, due_ms, id)
+  SELECT 0, f.lane, CASE f.state WHEN 2 THEN count(*) ELSE 0 END, min(f.due_ms),
+    CASE f.state WHEN 2 THEN (array_agg(f.id ORDER BY f.due_ms, f.id))[1] END
+  FROM unnest(p_fates) AS f WHERE f.state < 3 GROUP BY f.lane, f.state;
+END $$;
+
+-- Those that have ended, with their results.
+CREATE OR REPLACE FUNCTION hf.write_ended_1(p_fates hf.fate[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.done (
+    id, lane, finished_ms, due_ms, claimed_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, reason,
+    cause, error_type
+  )
+  SELECT f.id, f.lane, p_now, f.due_ms, f.claimed_ms, f.expires_ms, f.attempt, f.lost, f.held, f.cost, f.state,
+    f.priority, f.flags, f.reason, f.cause, f.error_type
+  FROM unnest(p_fates) AS f WHERE f.state > 3;
+  INSERT INTO hf.result (id, body) SELECT f.id, f.result FROM unnest(p_fates) AS f WHERE f.result IS NOT NULL
+  ON CONFLICT (id) DO UPDATE SET body = excluded.body;
+END $$;
+
+-- The attempts that are kept.
+CREATE OR REPLACE FUNCTION hf.write_attempts_1(p_fates hf.fate[], p_session text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.attempt (
+    job, seq, number, started_ms, finished_ms, outcome, session, kind, type, message, traceback, cause
+  )
+  SELECT f.id, 1 + coalesce((SELECT max(a.seq) FROM hf.attempt AS a WHERE a.job = f.id), 0), f.a_number, f.claimed_ms,
+    p_now, f.a_how, p_session, f.a_kind, f.a_type, f.a_message, f.a_traceback, f.a_cause
+  FROM unnest(p_fates) AS f WHERE f.a_how IS NOT NULL;
+END $$;
+
+-- All of them, lane by lane.
+CREATE OR REPLACE FUNCTION hf.count_fates_1(p_fates hf.fate[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.tally (lane, whats, ns)
+  SELECT f.lane, '{3,1,2,4,11,5,6,12,14}', ARRAY[
+    -count(*), count(*) FILTER (WHERE f.state = 1), count(*) FILTER (WHERE f.state = 2),
+    count(*) FILTER (WHERE f.state = 4), count(*) FILTER (WHERE f.state = 4), count(*) FILTER (WHERE f.state = 5),
+    count(*) FILTER (WHERE f.state = 6), count(*) FILTER (WHERE f.state = 6), count(*) FILTER (WHERE f.was_lost)
+  ] FROM unnest(p_fates) AS f GROUP BY f.lane;
+END $$;
+
+-- What everyone who waits for jobs that have ended must hear: dependents and watchers.
+CREATE OR REPLACE FUNCTION hf.after_end_1(p_ids bytea[], p_states smallint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_succeeded bytea[];
+  v_dead bytea[];
+  v_cancelled bytea[];
+BEGIN
+  IF EXISTS (SELECT FROM hf.watch AS w WHERE w.job = ANY (p_ids)) THEN
+    PERFORM hf.tell_finished_1(p_ids);
+  END IF;
+  IF NOT hf.has_kids_1(p_ids) THEN
+    RETURN;
+  END IF;
+  SELECT array_agg(e.id) FILTER (WHERE e.state = 4), array_agg(e.id) FILTER (WHERE e.state = 5),
+    array_agg(e.id) FILTER (WHERE e.state = 6) INTO v_succeeded, v_dead, v_cancelled
+  FROM unnest(p_ids, p_states) AS e (id, state) WHERE hf.has_kids_1(ARRAY[e.id]);
+  IF v_dead IS NULL AND v_cancelled IS NULL THEN
+    PERFORM hf.share_graph_1();
+  ELSE
+    PERFORM hf.lock_1(2);
+  END IF;
+  IF v_succeeded IS NOT NULL THEN
+    PERFORM hf.release_1(v_succeeded, p_now);
+  END IF;
+  IF v_dead IS NOT NULL THEN
+    PERFORM hf.fail_1(v_dead, 'is dead', true, p_now);
+  END IF;
+  IF v_cancelled IS NOT NULL THEN
+    PERFORM hf.fail_1(v_cancelled, 'is cancelled', false, p_now);
+  END IF;
+END $$;
+
+-- Jobs have left these leases, one for each time a token is named; a lease that has given up its last is over.
+CREATE OR REPLACE FUNCTION hf.lease_less_1(p_tokens bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_tokens bigint[] := p_tokens[:1]; -- most often it is one for all
+  v_token bigint;
+  v_n integer;
+  v_left integer;
+BEGIN
+  IF p_tokens[1] <> ANY (p_tokens) THEN
+    v_tokens := ARRAY(SELECT DISTINCT t.token FROM unnest(p_tokens) AS t (token) ORDER BY 1);
+  END IF;
+  FOREACH v_token IN ARRAY v_tokens LOOP
+    v_n := cardinality(array_positions(p_tokens, v_token));
+    DELETE FROM hf.lease AS l WHERE l.token = v_token AND l.left_n <= v_n;
+    IF NOT FOUND THEN
+      UPDATE hf.lease AS l SET left_n = l.left_n - v_n WHERE l.token = v_token RETURNING l.left_n INTO v_left;
+      IF v_left <= 0 THEN -- others left it since the look
+        DELETE FROM hf.lease AS l WHERE l.token = v_token;
+      END IF;
+    END IF;
+  END LOOP;
+END $$;
+
+-- True when a gate looks the same after this end, so that its row need not be locked: most ends under a rate or a breaker.
+CREATE OR REPLACE FUNCTION hf.is_unmoved_1(p_gate hf.gate, p_taken jsonb, p_verdict text, p_unstarted boolean)
+RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+  SELECT NOT (p_taken -> 1)::boolean AND NOT (p_taken -> 3)::boolean AND NOT (p_unstarted AND (p_taken -> 2)::bigint <> 0)
+    AND (
+      (p_gate).breaker_failures IS NULL OR p_verdict = 'neutral'
+      OR (p_verdict = 'ok' AND (p_gate).breaker_rate IS NULL AND (p_gate).failed_at_ms = '{}')
+    )
+$$;
+
+-- What these jobs took is given back to their gates, and gates that are to hold their jobs back do.
+CREATE OR REPLACE FUNCTION hf.give_back_1(p_fates hf.fate[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_holds text[] := ARRAY(SELECT f.hold_gate FROM unnest(p_fates) AS f WHERE f.hold_gate IS NOT NULL);
+  v_keys text[];
+  v_gate hf.gate;
+  v_room bigint;
+  v_end record;
+BEGIN
+  v_keys := ARRAY(
+    SELECT DISTINCT t.taken ->> 0 FROM unnest(p_fates) AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
+    CROSS JOIN LATERAL (SELECT x AS row FROM hf.gate AS x WHERE x.key = t.taken ->> 0 OFFSET 0) AS g
+    WHERE NOT hf.is_unmoved_1(g.row, t.taken, f.verdict, f.unstarted)
+  );
+  IF v_holds <> '{}' THEN
+    v_keys := v_keys || v_holds;
+  ELSIF v_keys = '{}' THEN
+    RETURN;
+  END IF;
+  -- A gate that is to hold its jobs back is made if it is not there.
+  FOR v_gate IN SELECT t.* FROM hf.gate_take_1(v_keys) AS t LOOP
+    v_room := hf.gate_room_1(v_gate, p_now);
+    FOR v_end IN
+      SELECT f.token, f.verdict, f.unstarted, f.claimed_ms, t.taken FROM unnest(p_fates) WITH ORDINALITY AS f
+      CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) WHERE t.taken ->> 0 = v_gate.key ORDER BY f.ordinality
+    LOOP
+      v_gate := hf.gate_give_back_1(
+        v_gate, v_end.taken, v_end.token, v_end.verdict, v_end.unstarted, p_now, v_end.claimed_ms
+      );
+    END LOOP;
+    IF v_gate.key = ANY (v_holds) THEN
+      v_gate := hf.gate_hold_1(
+        v_gate, (SELECT max(f.hold_until) FROM unnest(p_fates) AS f WHERE f.hold_gate = v_gate.key)
+      );
+    END IF;
+    PERFORM hf.put_gate_1(v_gate, v_room, p_now);
+  END LOOP;
+END $$;
+
+-- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order. p_ended and
+-- p_tokens: others that left it in the same step, as successes that are written already.
+CREATE OR REPLACE FUNCTION hf.meet_1(
+  p_heads hf.running[], p_outcomes hf.outcome[], p_ended bytea[], p_tokens bigint[], p_session text, p_now bigint
+) RETURNS smallint[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids bytea[] := ARRAY(SELECT h.id FROM unnest(p_heads) AS h);
+  v_settled hf.settled[];
+  v_outcome hf.outcome;
+  v_fate hf.fate;
+  v_fates hf.fate[] := '{}';
+  v_states smallint[] := '{}';
+  v_ended bytea[] := p_ended;
+  v_ended_as smallint[] := array_fill(4::smallint, ARRAY[cardinality(p_ended)]);
+  v_noted boolean := false;
+  v_charged boolean := false;
+BEGIN
+  -- What a handler noted in its own transaction is the truth, whatever is asked here.
+  WITH found AS (DELETE FROM hf.settled AS s WHERE s.id = ANY (v_ids) RETURNING s.*)
+  SELECT array_agg(f) INTO v_settled FROM found AS f;
+  FOR v_at IN 1 .. cardinality(p_heads) LOOP
+    v_outcome := p_outcomes[v_at];
+    IF v_settled IS NOT NULL THEN
+      SELECT 0, s.result INTO v_outcome FROM unnest(v_settled) AS s
+      WHERE s.id = v_ids[v_at] AND s.token = (p_heads[v_at]).token;
+      IF NOT FOUND THEN
+        v_outcome := p_outcomes[v_at];
+      END IF;
+    END IF;
+    v_fate := hf.fate_1(p_heads[v_at], v_outcome, p_now);
+    v_fates := v_fates || v_fate;
+    v_states := v_states || v_fate.state;
+    IF v_fate.state > 3 THEN
+      v_ended := v_ended || v_fate.id;
+      v_ended_as := v_ended_as || v_fate.state;
+    END IF;
+    v_noted := v_noted OR v_fate.a_how IS NOT NULL;
+    v_charged := v_charged OR v_fate.charged IS NOT NULL OR v_fate.hold_gate IS NOT NULL;
+  END LOOP;
+  IF 3 > ANY (v_states) THEN
+    PERFORM hf.write_waiting_1(v_fates);
+  END IF;
+  IF 3 < ANY (v_states) THEN
+    PERFORM hf.write_ended_1(v_fates, p_now);
+  END IF;
+  IF v_noted THEN
+    PERFORM hf.write_attempts_1(v_fates, p_session, p_now);
+  END IF;
+  PERFORM hf.count_fates_1(v_fates);
+  IF v_ended <> '{}' THEN
+    PERFORM hf.after_end_1(v_ended, v_ended_as, p_now);
+  END IF;
+  PERFORM hf.lease_less_1(p_tokens || ARRAY(SELECT h.token FROM unnest(p_heads) AS h));
+  IF v_charged THEN
+    PERFORM hf.give_back_1(v_fates, p_now);
+  END IF;
+  RETURN v_states;
+END $$;
+
+-- Running jobs leave their leases, each with its own outcome; where they are now, in order. Their rows are locked.
+CREATE OR REPLACE FUNCTION hf.outcomes_1(p_heads hf.running[], p_outcomes hf.outcome[], p_session text, p_now bigint)
+RETURNS smallint[] LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM hf.running AS r WHERE r.id = ANY (ARRAY(SELECT h.id FROM unnest(p_heads) AS h));
+  RETURN hf.meet_1(p_heads, p_outcomes, '{}', '{}', p_session, p_now);
+END $$;
+
+-- One running job leaves its lease; where it is now. Its row is locked.
+CREATE OR REPLACE FUNCTION hf.outcome_1(p_head hf.running, p_outcome hf.outcome, p_session text, p_now bigint)
+RETURNS smallint LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (hf.outcomes_1(ARRAY[p_head], ARRAY[p_outcome], p_session, p_now))[1];
+END $$;

@@ -1,0 +1,91 @@
+-- Promise: the next jobs of one index, in its order, from behind a position; changes nothing.
+-- Inputs: the states that are asked for, the way to go, the position (a, b, id) of the last job seen (id NULL: begin),
+-- how many, and what the filter that follows needs to know. Answer: one row of arrays.
+-- Relies on wait_blocked, wait_scheduled, wait_ready, running_token, done_finished, and the primary keys of the places.
+-- Positions stay where they are while jobs come and go, so they can be cursors. However few candidates fit a query, no
+-- more than `p_limit` entries of an index are looked at.
+
+-- The statement that walks one index: $1 $2 $3 are the position, $4 is how many. `p_a`, `p_b`: what orders it before
+-- the id, if anything does.
+CREATE OR REPLACE FUNCTION hf.walk_1(p_place text, p_state text, p_where text, p_a text, p_b text, p_newest boolean)
+RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
+  v_order text := concat_ws(', ', p_a || v_way, p_b || v_way, 't.id' || v_way);
+  v_keys text := concat_ws(', ', p_a, p_b, 't.id');
+  v_last text := concat_ws(', ', CASE WHEN p_a IS NOT NULL THEN '$1' END, CASE WHEN p_b IS NOT NULL THEN '$2' END, '$3');
+BEGIN
+  RETURN 'SELECT ' || coalesce(p_a, '0') || '::bigint AS a, ' || coalesce(p_b, '0') || '::bigint AS b, t.id, '
+    || p_state || '::smallint AS state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type'
+    || ' FROM ' || p_place || ' AS t WHERE ' || p_where || ' AND (' || v_keys || ') '
+    || CASE WHEN p_newest THEN '<' ELSE '>' END || ' (' || v_last || ') ORDER BY ' || v_order || ' LIMIT $4';
+END $$;
+
+-- A single state goes by its own index; several go by id, through the places that can hold them.
+CREATE OR REPLACE FUNCTION hf.source_1(p_states smallint[], p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  v_parts text[];
+BEGIN
+  IF cardinality(p_states) = 1 THEN
+    RETURN CASE p_states[1]
+      WHEN 0 THEN hf.walk_1('hf.wait', 't.state', 't.state = 0', NULL, NULL, p_newest)
+      WHEN 1 THEN hf.walk_1('hf.wait', 't.state', 't.state = 1', 't.priority', 't.due_ms', p_newest)
+      WHEN 2 THEN hf.walk_1('hf.wait', 't.state', 't.state = 2', 't.lane', 't.due_ms', p_newest)
+      WHEN 3 THEN hf.walk_1('hf.running', '3', 'true', 't.token', NULL, p_newest)
+      ELSE hf.walk_1('hf.done', 't.state', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
+    END;
+  END IF;
+  IF p_states && '{0,1,2}' THEN
+    v_parts := v_parts || hf.walk_1('hf.wait', 't.state', 'true', NULL, NULL, p_newest);
+  END IF;
+  IF p_states && '{3}' THEN
+    v_parts := v_parts || hf.walk_1('hf.running', '3', 'true', NULL, NULL, p_newest);
+  END IF;
+  IF p_states && '{4,5,6}' THEN
+    v_parts := v_parts || hf.walk_1('hf.done', 't.state', 'true', NULL, NULL, p_newest);
+  END IF;
+  RETURN 'SELECT m.* FROM ((' || array_to_string(v_parts, ') UNION ALL (') || ')) AS m ORDER BY m.id '
+    || CASE WHEN p_newest THEN 'DESC' ELSE 'ASC' END || ' LIMIT $4';
+END $$;
+
+-- `p_job`: when the job was enqueued and its packed part are needed; `p_args`: its arguments too, at most `p_bytes` of
+-- both in one answer. `seen` is how many the index had: fewer than asked for means that it ends there.
+CREATE OR REPLACE FUNCTION hf.candidates_1(
+  p_states smallint[], p_newest boolean, p_a bigint, p_b bigint, p_id bytea, p_limit integer,
+  p_job boolean, p_args boolean, p_bytes bigint,
+  OUT seen integer, OUT a bigint[], OUT b bigint[], OUT ids bytea[], OUT states smallint[], OUT lanes bigint[],
+  OUT attempts integer[], OUT losts integer[], OUT reasons text[], OUT causes text[], OUT error_types text[],
+  OUT enqueued_ms bigint[], OUT extras bytea[], OUT args bytea[], OUT bytes bigint
+) LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off SET max_parallel_workers_per_gather = 0 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_far bigint := CASE WHEN p_newest THEN 9223372036854775807 ELSE -9223372036854775808 END;
+  v_far_id bytea := CASE WHEN p_newest THEN '\xffffffffffffffffffffffffffffffffff' ELSE '\x' END::bytea;
+  v_a bigint := CASE WHEN p_id IS NULL THEN v_far ELSE p_a END;
+  v_b bigint := CASE WHEN p_id IS NULL THEN v_far ELSE p_b END;
+  v_id bytea := coalesce(p_id, v_far_id);
+  v_source text := hf.source_1(p_states, p_newest);
+  v_columns text := 'array_agg(x.a), array_agg(x.b), array_agg(x.id), array_agg(x.state), array_agg(x.lane),
+    array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause), array_agg(x.error_type)';
+BEGIN
+  bytes := 0;
+  IF NOT p_job THEN
+    EXECUTE 'SELECT count(*), ' || v_columns || ' FROM (' || v_source || ') AS x'
+    INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types
+    USING v_a, v_b, v_id, p_limit;
+    RETURN;
+  END IF;
+  EXECUTE 'SELECT max(x.seen), ' || v_columns || ', array_agg(x.enqueued_ms), array_agg(x.extra), array_agg(x.args),
+    max(x.upto)
+  FROM (
+    SELECT y.*, sum(y.bytes) OVER (ORDER BY y.n ROWS UNBOUNDED PRECEDING)::bigint AS upto, count(*) OVER () AS seen FROM (
+      SELECT c.*, j.enqueued_ms, j.extra, CASE WHEN $5 THEN j.args END AS args,
+        coalesce(octet_length(j.extra), 0) + CASE WHEN $5 THEN coalesce(octet_length(j.args), 0) ELSE 0 END AS bytes
+      FROM (SELECT row_number() OVER () AS n, s.* FROM (' || v_source || ') AS s) AS c
+      LEFT JOIN hf.job AS j ON j.id = c.id
+    ) AS y ORDER BY y.n
+  ) AS x WHERE x.upto - x.bytes < $6'
+  INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes
+  USING v_a, v_b, v_id, p_limit, p_args, p_bytes;
+END $$;

@@ -1,0 +1,57 @@
+"""What is released stays as it is, and what may change has one text and a number (sql/README.md)."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+from msgspec import Struct
+
+from holdfast.stores.postgres.layout import Migration, migrations, newest, verbs
+
+
+class Released(Struct, frozen=True):
+    """A release's newest migration and the verbs that came with it, by their checksums."""
+
+    release: str
+    tables: str
+    verbs: str
+
+
+RELEASED = {
+    1: Released("0.1.0", "f00028bc8ad7e081", "47baec9bd70f3893"),
+}
+
+
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert [each.number for each in migrations()] == list(range(1, newest() + 1))
+    assert all(1 <= each.min_client <= each.number for each in migrations())
+
+
+def test_what_is_not_released_yet_is_one_migration_at_most() -> None:
+    """The next one grows until its release: nobody but developers has applied it."""
+    assert newest() <= max(RELEASED) + 1
+
+
+@pytest.mark.parametrize("number", RELEASED)
+def test_a_released_migration_never_changes(number: int) -> None:
+    (migration,) = (each for each in migrations() if each.number == number)
+    assert migration.checksum == RELEASED[number].tables
+
+
+def test_verbs_that_changed_since_a_release_come_with_a_new_number() -> None:
+    if newest() in RELEASED:
+        assert verbs().checksum == RELEASED[newest()].verbs, f"add sql/tables/{newest() + 1:04}.sql: see sql/README.md"
+
+
+@pytest.mark.parametrize("migration", migrations(), ids=lambda each: each.name)
+def test_a_migration_defines_no_verb(migration: Migration) -> None:
+    assert "FUNCTION" not in re.sub(r"--.*|DROP FUNCTION", "", migration.text).upper()
+
+
+def test_every_verb_has_one_text_that_replaces_and_a_version_in_its_name() -> None:
+    texts = "\n".join(re.sub(r"--.*", "", text) for _, text in verbs().files)
+    made = re.findall(r"^\s*CREATE (.*?)\(", texts, re.MULTILINE)
+    assert [what for what in made if not re.fullmatch(r"OR REPLACE FUNCTION hf\.\w+_\d+", what)] == []
+    assert [what for what, times in Counter(made).items() if times > 1] == []
