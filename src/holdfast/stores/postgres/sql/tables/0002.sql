@@ -1,0 +1,2 @@
+-- Promise: the tables of layout 2 are those of layout 1; verbs have changed. Inputs: none. Answer: none.
+-- Min client: 1
