@@ -87,16 +87,24 @@ class Batch:
             [lanes[job.lane] for job in self.jobs],
             [policies[job.policy] for job in self.jobs],
             [job.args for job in self.jobs],
-            [_extra(job) for job in self.jobs],
-            [self._cost(at, job) for at, job in zip(self.positions, self.jobs, strict=True)],
-            [min(job.delay_ms, LAST_MS) for job in self.jobs],
-            [None if job.due_at_ms is None else min(job.due_at_ms, LAST_MS) for job in self.jobs],
-            [None if job.expires_ms is None else min(job.expires_ms, LAST_MS) for job in self.jobs],
+            *self._rest(),
             *self._uniques(),
             *self._parents(),
             list(self.positions),
             rules_json(rules) if rules else None,
             guest,
+        )
+
+    def _rest(self) -> tuple[Any, ...]:
+        """Extras, costs, delays, dues and expiries; None where all jobs are as most are."""
+        if all(map(_is_plain, self.jobs)):
+            return None, None, None, None, None
+        return (
+            [_extra(job) for job in self.jobs],
+            [self._cost(at, job) for at, job in zip(self.positions, self.jobs, strict=True)],
+            _if_any([min(job.delay_ms, LAST_MS) or None for job in self.jobs]),
+            _if_any([None if job.due_at_ms is None else min(job.due_at_ms, LAST_MS) for job in self.jobs]),
+            [None if job.expires_ms is None else min(job.expires_ms, LAST_MS) for job in self.jobs],
         )
 
     def _cost(self, at: int, job: Job) -> int:
@@ -138,6 +146,21 @@ def _body(lane: Lane) -> bytes:
     if b"\\u0000" in body:
         raise InvalidOption(f"{lane!r} names something with a NUL in it", fix="PostgreSQL stores no NUL in a name")
     return body
+
+
+def _if_any(column: list[int | None]) -> list[int | None] | None:
+    return None if all(value is None for value in column) else column
+
+
+def _is_plain(job: Job) -> bool:
+    """True for the many that ask for nothing but to run."""
+    return (
+        job.cost == 1
+        and not job.delay_ms
+        and job.due_at_ms is None
+        and job.expires_ms is None
+        and not (job.tags or job.meta or job.flow or job.unique or job.after)
+    )
 
 
 def _extra(job: Job) -> bytes | None:

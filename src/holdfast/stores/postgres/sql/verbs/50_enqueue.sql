@@ -1,8 +1,9 @@
 -- Promise: new jobs are stored, all of a call or none; duplicates by id or unique key answer the job that is there.
 -- It only inserts: it locks no lane, no gate and no parent's lane, so any number of callers' transactions can hold it
 -- open side by side. Inputs: lanes and policies once each, jobs as parallel arrays that index them from 1, parents
--- before their children. Answer: ids, existing, states in order; ids NULL = all are new and as given. Usage errors are
--- raised as HF001 (unknown parent) and HF002 (draining). Relies on the primary keys.
+-- before their children; extras, costs, delays, dues and expires are NULL where every job is as most are. Answer: ids,
+-- existing, states in order; ids NULL = all are new and as given. Usage errors are raised as HF001 (unknown parent) and
+-- HF002 (draining). Relies on the primary keys.
 
 -- Post the lanes of jobs that were just stored, once each, and count the jobs.
 CREATE OR REPLACE FUNCTION hf.post_lanes_1(p_batch hf.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
@@ -60,64 +61,76 @@ BEGIN
   WHERE g.key IS NULL OR g.declared AND hf.gate_rule_1(g, r.rule) IS DISTINCT FROM g;
 END $$;
 
--- Store jobs that are expected to be new, without looking first; false when one of them was there: nothing has a
--- place yet then, so the careful way finds out which.
-CREATE OR REPLACE FUNCTION hf.insert_new_1(p_batch hf.batch, p_now bigint, OUT fresh boolean, OUT states smallint[]) LANGUAGE plpgsql AS $$
-DECLARE
-  v_dues bigint[];
-  v_count integer;
-BEGIN
-  INSERT INTO hf.job (id, lane, policy, enqueued_ms, args, extra)
-  SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], p_now, j.args, j.extra
-  FROM unnest(p_batch.ids, p_batch.lane_of, p_batch.policy_of, p_batch.args, p_batch.extras) AS j (id, lane, policy, args, extra)
-  ON CONFLICT DO NOTHING;
-  GET DIAGNOSTICS v_count = ROW_COUNT;
-  fresh := v_count = cardinality(p_batch.ids);
-  IF NOT fresh THEN
-    RETURN;
-  END IF;
-  SELECT array_agg(d.due ORDER BY d.at), array_agg(CASE WHEN d.due > p_now THEN 1 ELSE 2 END ORDER BY d.at) INTO v_dues, states FROM (
-    SELECT CASE WHEN t.due IS NULL THEN p_now + t.delay ELSE greatest(t.due, 0) END AS due, t.at
-    FROM unnest(p_batch.delays, p_batch.dues) WITH ORDINALITY AS t (delay, due, at)
-  ) AS d;
-  INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority)
-  SELECT j.id, p_batch.lanes[j.lane], j.due, p_now + j.expires, j.cost, j.state, p_batch.priorities[j.lane]
-  FROM unnest(p_batch.ids, p_batch.lane_of, v_dues, p_batch.expires, p_batch.costs, states) AS j (id, lane, due, expires, cost, state);
-  PERFORM hf.post_lanes_1(p_batch, p_batch.lane_of, states, v_dues);
-END $$;
-
--- One enqueue; see the head of this file.
-CREATE OR REPLACE FUNCTION hf.store_1(
-  p_batch hf.batch, p_now bigint, OUT ids bytea[], OUT existing boolean[], OUT states smallint[]
-) LANGUAGE plpgsql AS $$
-DECLARE
-  v_plain boolean := p_batch.unique_keys IS NULL AND p_batch.children IS NULL;
-  v_fresh boolean;
-BEGIN
-  v_plain := v_plain
-    AND NOT EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (p_batch.places) AND draining)
-    AND NOT EXISTS (SELECT 1 FROM hf.gone WHERE id = ANY (p_batch.ids));
-  IF v_plain THEN
-    SELECT n.fresh, n.states INTO v_fresh, states FROM hf.insert_new_1(p_batch, p_now) AS n;
-  END IF;
-  IF v_fresh IS NOT TRUE THEN
-    SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM hf.insert_checked_1(p_batch, p_now) AS c;
-  END IF;
-  -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
-  PERFORM hf.remember_policies_1(p_batch);
-  PERFORM hf.remember_rules_1(p_batch, p_now);
-END $$;
-
--- The verb.
+-- The verb. The short way, by far the most common: nothing is looked up but what could stand against it, and jobs are
+-- expected to be new. When one of them was there, nothing has a place yet, and the careful way finds out which.
 CREATE OR REPLACE FUNCTION hf.enqueue_1(
   p_batch hf.batch, p_now bigint,
   OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_now bigint := hf.now_1(p_now);
+  v_count integer := cardinality(p_batch.ids);
+  v_careful boolean;
+  v_unknown boolean;
+  v_new integer;
+  v_dues bigint[];
 BEGIN
-  SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.store_1(p_batch, hf.now_1(p_now)) AS s;
-  SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+  SELECT p_batch.unique_keys IS NOT NULL OR p_batch.children IS NOT NULL
+    OR EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (p_batch.places) AND draining)
+    OR EXISTS (SELECT 1 FROM hf.gone WHERE id = ANY (p_batch.ids)),
+    EXISTS (
+      SELECT 1 FROM unnest(p_batch.policies) AS p (id) WHERE NOT EXISTS (SELECT 1 FROM hf.policy AS k WHERE k.id = p.id OFFSET 0)
+    )
+  INTO v_careful, v_unknown;
+  IF NOT v_careful THEN
+    INSERT INTO hf.job (id, lane, policy, enqueued_ms, args, extra)
+    SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], v_now, j.args, j.extra FROM (
+      SELECT unnest(p_batch.ids) AS id, unnest(p_batch.lane_of) AS lane, unnest(p_batch.policy_of) AS policy,
+        unnest(p_batch.args) AS args, unnest(p_batch.extras) AS extra
+    ) AS j ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS v_new = ROW_COUNT;
+    v_careful := v_new < v_count;
+  END IF;
+  IF v_careful THEN
+    SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM hf.insert_checked_1(p_batch, v_now) AS c;
+  ELSIF cardinality(p_batch.lanes) = 1 AND p_batch.dues IS NULL AND p_batch.delays IS NULL THEN
+    states := array_fill(2::smallint, ARRAY[v_count]);
+    INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority)
+    SELECT j.id, p_batch.lanes[1], v_now, v_now + j.expires, coalesce(j.cost, 1), 2, p_batch.priorities[1] FROM (
+      SELECT unnest(p_batch.ids) AS id, unnest(p_batch.expires) AS expires, unnest(p_batch.costs) AS cost
+    ) AS j;
+    INSERT INTO hf.post (kind, lane, n, due_ms, id, class, member, ring, body) VALUES (
+      0, p_batch.lanes[1], v_count, v_now, '\x', p_batch.classes[1], p_batch.members[1], p_batch.rings[1], p_batch.bodies[1]
+    );
+    INSERT INTO hf.tally (lane, whats, ns) VALUES (p_batch.lanes[1], '{10,2}', ARRAY[v_count, v_count]);
+    w_lanes := p_batch.lanes;
+    w_ns := ARRAY[v_count];
+    w_dues := ARRAY[NULL::bigint];
+  ELSE
+    SELECT array_agg(d.due ORDER BY d.at), array_agg(CASE WHEN d.due > v_now THEN 1 ELSE 2 END ORDER BY d.at) INTO v_dues, states
+    FROM (
+      SELECT CASE WHEN t.due IS NULL THEN v_now + coalesce(t.delay, 0) ELSE greatest(t.due, 0) END AS due, t.at
+      FROM unnest(p_batch.ids, p_batch.delays, p_batch.dues) WITH ORDINALITY AS t (id, delay, due, at)
+    ) AS d;
+    INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority)
+    SELECT j.id, p_batch.lanes[j.lane], j.due, v_now + j.expires, coalesce(j.cost, 1), j.state, p_batch.priorities[j.lane] FROM (
+      SELECT unnest(p_batch.ids) AS id, unnest(p_batch.lane_of) AS lane, unnest(v_dues) AS due,
+        unnest(p_batch.expires) AS expires, unnest(p_batch.costs) AS cost, unnest(states) AS state
+    ) AS j;
+    PERFORM hf.post_lanes_1(p_batch, p_batch.lane_of, states, v_dues);
+  END IF;
+  -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
+  IF v_unknown THEN
+    PERFORM hf.remember_policies_1(p_batch);
+  END IF;
+  IF p_batch.rules IS NOT NULL THEN
+    PERFORM hf.remember_rules_1(p_batch, v_now);
+  END IF;
+  IF w_lanes IS NULL OR p_batch.rules IS NOT NULL THEN
+    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
+  END IF;
 END $$;
 
 -- The same inside a transaction of the caller's own. A refusal is a value: an error would end that transaction.
@@ -127,7 +140,7 @@ CREATE OR REPLACE FUNCTION hf.enqueue_on_1(
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-  SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.store_1(p_batch, hf.now_1(p_now)) AS s;
+  SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.enqueue_1(p_batch, p_now) AS s;
   PERFORM pg_notify(hf.channel_1(), 'p');
 EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
   GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
@@ -150,7 +163,6 @@ BEGIN
   END IF;
   states := '{}';
   IF p_batch.ids <> '{}' THEN
-    SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.store_1(p_batch, hf.now_1(p_now)) AS s;
+    SELECT * INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM hf.enqueue_1(p_batch, p_now);
   END IF;
-  SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
 END $$;

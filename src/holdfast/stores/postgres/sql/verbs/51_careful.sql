@@ -1,5 +1,5 @@
 -- Promise: the careful way of storing jobs: ids, unique keys and parents are looked up first; one bad item refuses all.
--- Inputs: hf.batch. Answer: as store_1. Locks, in order: keys in their order, parents that run (by id, FOR KEY SHARE:
+-- Inputs: hf.batch. Answer: as enqueue_1. Locks, in order: keys in their order, parents that run (by id, FOR KEY SHARE:
 -- they cannot end meanwhile), the graph, parents that wait; a caller's own transaction locks no parent: its children are
 -- looked at when it has committed (post 2).
 
@@ -155,9 +155,9 @@ BEGIN
     p_batch.ids, p_batch.lane_of, p_batch.policy_of, p_batch.unique_keys, p_batch.unique_states, p_batch.args, p_batch.extras
   ) WITH ORDINALITY AS j (id, lane, policy, key, states, args, extra, at) WHERE p_new[j.at]
   ON CONFLICT (id) DO UPDATE SET unique_key = excluded.unique_key, unique_states = excluded.unique_states;
-  SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(j.cost)
+  SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(coalesce(j.cost, 1))
   INTO v_ids, v_lanes, v_dues, v_expires, v_costs FROM (
-    SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + u.delay ELSE greatest(u.due_at, 0) END AS due
+    SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + coalesce(u.delay, 0) ELSE greatest(u.due_at, 0) END AS due
     FROM unnest(p_batch.ids, p_batch.lane_of, p_batch.delays, p_batch.dues, p_batch.expires, p_batch.costs)
       WITH ORDINALITY AS u (id, lane, delay, due_at, expires, cost, at)
     WHERE p_new[u.at] ORDER BY u.at
@@ -200,7 +200,9 @@ BEGIN
     RETURN;
   END IF;
   v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM hf.job WHERE id = p_target) END;
-  v_due := CASE WHEN p_batch.dues[p_at] IS NULL THEN v_base + p_batch.delays[p_at] ELSE greatest(p_batch.dues[p_at], 0) END;
+  v_due := CASE
+    WHEN p_batch.dues[p_at] IS NULL THEN v_base + coalesce(p_batch.delays[p_at], 0) ELSE greatest(p_batch.dues[p_at], 0)
+  END;
   v_state := CASE WHEN v_old.state = 0 THEN 0 WHEN v_due > p_now THEN 1 ELSE 2 END;
   UPDATE hf.wait SET state = v_state, lane = p_batch.lanes[v_lane], priority = p_batch.priorities[v_lane], due_ms = v_due,
     expires_ms = p_now + p_batch.expires[p_at], attempt = 0, held = 0, held_since_ms = NULL WHERE id = p_target;
