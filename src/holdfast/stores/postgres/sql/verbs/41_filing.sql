@@ -66,18 +66,16 @@ BEGIN
   END IF;
 END $$;
 
--- What is visible now, with this very transaction as one that is still open: a snapshot leaves itself out, and what is
+-- A snapshot of this very transaction, with itself as one that is still open: snapshots leave that out, and what is
 -- posted further on here is for the next claims to file.
-CREATE OR REPLACE FUNCTION hf.snapshot_1() RETURNS pg_snapshot LANGUAGE plpgsql AS $$
-DECLARE
-  v_now pg_snapshot := pg_current_snapshot();
+CREATE OR REPLACE FUNCTION hf.open_snapshot_1(p_seen pg_snapshot) RETURNS pg_snapshot LANGUAGE plpgsql AS $$
 BEGIN
-  IF pg_current_xact_id() >= pg_snapshot_xmax(v_now) THEN
-    RETURN v_now;
+  IF pg_current_xact_id() >= pg_snapshot_xmax(p_seen) THEN
+    RETURN p_seen;
   END IF;
   RETURN (
-    SELECT pg_snapshot_xmin(v_now) || ':' || pg_snapshot_xmax(v_now) || ':' || string_agg(o.xid::text, ',' ORDER BY o.xid)
-    FROM (SELECT pg_snapshot_xip(v_now) UNION SELECT pg_current_xact_id()) AS o (xid)
+    SELECT pg_snapshot_xmin(p_seen) || ':' || pg_snapshot_xmax(p_seen) || ':' || string_agg(o.xid::text, ',' ORDER BY o.xid)
+    FROM (SELECT pg_snapshot_xip(p_seen) UNION SELECT pg_current_xact_id()) AS o (xid)
   )::pg_snapshot;
 END $$;
 
@@ -85,9 +83,10 @@ END $$;
 -- gone by then are cheap to walk over, and the note's own versions would not be.
 CREATE OR REPLACE FUNCTION hf.file_posts_1(p_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
-  v_pass pg_snapshot := coalesce((SELECT pass FROM hf.floor), hf.snapshot_1());
-  v_posts hf.post[] := ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p);
-  v_count integer := cardinality(v_posts);
+  v_pass pg_snapshot; -- one that is under way
+  v_seen pg_snapshot;
+  v_posts hf.post[];
+  v_count integer;
   v_post hf.post;
   v_at bigint;
   v_ready boolean;
@@ -96,14 +95,24 @@ DECLARE
   v_key text;
   v_graph boolean;
 BEGIN
+  SELECT f.pass, pg_current_snapshot(), CASE WHEN pg_snapshot_xmin(f.filed) = pg_snapshot_xmax(f.filed) THEN ARRAY(
+    SELECT p FROM hf.post AS p
+    WHERE p.xid >= pg_snapshot_xmax(f.filed) AND (p.xid, p.seq) > (f.at_xid, f.at_seq) ORDER BY p.xid, p.seq LIMIT p_limit
+  ) ELSE ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p) END INTO v_pass, v_seen, v_posts FROM hf.floor AS f;
+  v_count := cardinality(v_posts);
   IF v_count = 0 THEN
     RETURN false;
   END IF;
   DELETE FROM hf.post AS p USING unnest(v_posts) AS f WHERE p.xid = ANY (ARRAY[f.xid]) AND p.seq = ANY (ARRAY[f.seq]);
   IF v_count = p_limit THEN
-    UPDATE hf.floor SET pass = v_pass, at_xid = v_posts[v_count].xid, at_seq = v_posts[v_count].seq;
-  ELSIF v_count > 16 OR random() < 0.1 OR (SELECT pass IS NOT NULL FROM hf.floor) THEN
-    UPDATE hf.floor SET filed = v_pass, pass = NULL, at_xid = '0', at_seq = 0;
+    UPDATE hf.floor SET pass = coalesce(v_pass, hf.open_snapshot_1(v_seen)), at_xid = v_posts[v_count].xid,
+      at_seq = v_posts[v_count].seq;
+  ELSIF v_count > 16 OR v_pass IS NOT NULL OR random() < 0.1 THEN
+    UPDATE hf.floor SET filed = coalesce(v_pass, hf.open_snapshot_1(v_seen)), pass = NULL, at_xid = '0', at_seq = 0;
+  END IF;
+  IF v_count = 1 AND v_posts[1].kind = 0 THEN -- as most are
+    PERFORM hf.file_lane_1(v_posts[1], v_posts[1].n > 0, v_posts[1].due_ms, v_posts[1].id, p_now);
+    RETURN false;
   END IF;
 
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 4 LOOP

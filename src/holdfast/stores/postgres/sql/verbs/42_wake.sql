@@ -76,11 +76,13 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 DECLARE
   v_now bigint;
   v_each record;
-  v_told integer;
+  v_told integer := 0;
+  v_asleep boolean;
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM hf.session) THEN
     RETURN;
   END IF;
+  v_asleep := EXISTS (SELECT 1 FROM hf.sleeper);
   PERFORM set_config('synchronous_commit', 'off', true); -- a wake-up that a crash takes back is missed by nobody
   v_now := hf.now_1(p_now);
   FOR v_each IN
@@ -88,12 +90,14 @@ BEGIN
     CROSS JOIN LATERAL hf.lane_of_1(w.lane) AS l WHERE l.queue IS NOT NULL ORDER BY l.priority
   LOOP
     IF v_each.n > 0 THEN
-      v_told := hf.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.n);
+      IF v_asleep THEN
+        v_told := hf.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.n);
+      END IF;
       IF v_told < v_each.n AND v_each.priority <= 3 THEN
         PERFORM hf.hint_1(v_each.queue, v_each.task, v_each.needs, v_each.n - v_told, v_now);
       END IF;
     END IF;
-    IF v_each.due IS NOT NULL THEN
+    IF v_asleep AND v_each.due IS NOT NULL THEN
       PERFORM hf.rouse_for_timer_1(v_each.queue, v_each.task, v_each.needs, v_each.due);
     END IF;
   END LOOP;
@@ -153,7 +157,11 @@ END $$;
 CREATE OR REPLACE FUNCTION hf.posted_since_1() RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
-  RETURN EXISTS (SELECT 1 FROM hf.unfiled_1(1));
+  RETURN (
+    SELECT CASE WHEN pg_snapshot_xmin(f.filed) = pg_snapshot_xmax(f.filed) THEN EXISTS (
+      SELECT 1 FROM hf.post AS p WHERE p.xid >= pg_snapshot_xmax(f.filed) AND (p.xid, p.seq) > (f.at_xid, f.at_seq)
+    ) ELSE EXISTS (SELECT 1 FROM hf.unfiled_1(1)) END FROM hf.floor AS f
+  );
 END $$;
 
 -- Definitions by id, stored or only posted. Answer: arrays of ids and bodies; what is nowhere is left out.

@@ -10,13 +10,6 @@ DECLARE
   v_each record;
   v_post hf.post;
 BEGIN
-  IF NOT EXISTS (
-    SELECT 1 FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-      SELECT 1 FROM hf.wait AS w WHERE w.state = 1 AND w.priority = p.priority AND w.due_ms <= p_now LIMIT 1
-    ) AS w
-  ) THEN
-    RETURN false;
-  END IF;
   FOR v_each IN
     WITH due AS (
       SELECT w.place FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
@@ -86,29 +79,27 @@ CREATE OR REPLACE FUNCTION hf.take_only_1(
   OUT ids bytea[], OUT token bigint, OUT hard bigint, OUT again boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  v_lane hf.lane;
-  v_seats integer;
   v_id bigint;
   p hf.popped;
 BEGIN
   again := false;
-  SELECT count(*), min(s.lane) INTO v_seats, v_id FROM (SELECT lane FROM hf.seat ORDER BY class LIMIT 2) AS s;
-  IF v_seats <> 1 THEN
-    RETURN;
-  END IF;
-  SELECT l.* INTO v_lane FROM hf.lane AS l WHERE l.id = v_id;
-  IF v_lane.limited OR v_lane.priority > p_least OR NOT p_capabilities @> v_lane.needs
-    OR NOT coalesce(v_lane.queue = ANY (p_queues), true) OR NOT coalesce(v_lane.task = ANY (p_tasks), true)
-    OR EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (v_lane.class_gates)) THEN
-    RETURN;
-  END IF;
-  SELECT count(*), min(n.id) INTO v_seats, v_id FROM (
-    SELECT id FROM hf.lane_now WHERE class = v_lane.class AND member = v_lane.member AND state = 1 LIMIT 2
-  ) AS n;
-  IF v_seats <> 1 THEN
+  SELECT n.only INTO v_id FROM (SELECT count(*) AS n, min(s.lane) AS lane FROM (SELECT lane FROM hf.seat LIMIT 2) AS s) AS s
+  CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = s.lane OFFSET 0) AS l
+  CROSS JOIN LATERAL (
+    SELECT count(*) AS n, min(a.id) AS only
+    FROM (SELECT id FROM hf.lane_now WHERE class = l.class AND member = l.member AND state = 1 LIMIT 2) AS a
+  ) AS n
+  WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority <= p_least AND p_capabilities @> l.needs
+    AND coalesce(l.queue = ANY (p_queues), true) AND coalesce(l.task = ANY (p_tasks), true)
+    AND NOT EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (l.class_gates));
+  IF v_id IS NULL THEN
     RETURN;
   END IF;
   p := hf.pop_1(ARRAY[v_id], ARRAY[p_limit], p_now);
+  IF p.ids IS NULL AND NOT EXISTS (SELECT 1 FROM hf.wait WHERE lane = v_id AND state = 2) THEN
+    ids := '{}';
+    RETURN;
+  END IF;
   IF p.odd OR p.ids IS NULL OR p.hards <> array_fill(p.hards[1], ARRAY[cardinality(p.hards)]) THEN
     RETURN;
   END IF;
@@ -120,13 +111,7 @@ BEGIN
   IF random() < 0.1 THEN
     PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
   END IF;
-  IF cardinality(ids) < p_limit THEN
-    IF EXISTS (SELECT 1 FROM hf.wait WHERE lane = v_id AND state = 2) THEN
-      again := true; -- somebody else holds what is left
-    ELSE
-      PERFORM hf.rest_all_1(ARRAY[v_id]);
-    END IF;
-  END IF;
+  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM hf.wait WHERE lane = v_id AND state = 2); -- somebody holds it
 END $$;
 
 -- Running jobs as a worker needs them, in the order of their ids here.
@@ -191,6 +176,9 @@ DECLARE
   v_hards bigint[];
   v_ear text;
   v_more boolean;
+  v_opens boolean; -- a gate
+  v_due boolean; -- a scheduled job
+  v_fans boolean; -- a parent to its children
 BEGIN
   again := false;
   asleep := false;
@@ -199,8 +187,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
-  PERFORM set_config('synchronous_commit', 'off', true);
-  PERFORM hf.lock_1(1);
+  PERFORM set_config('synchronous_commit', 'off', true), hf.lock_1(1);
   SELECT r.tokens INTO v_tokens FROM hf.receipt AS r WHERE r.session = p_session AND r.claimer = p_claimer AND r.seq = p_seq;
   IF FOUND THEN
     jobs := hf.hand_out_1(ARRAY(SELECT r.id FROM hf.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
@@ -208,14 +195,22 @@ BEGIN
   END IF;
 
   v_more := hf.file_posts_1(256, now_ms);
-  PERFORM hf.open_due_gates_1(now_ms);
-  v_more := hf.promote_1(now_ms) OR v_more;
-  IF EXISTS (SELECT 1 FROM hf.fan) THEN
+  SELECT k.last_value, EXISTS (SELECT 1 FROM hf.gate AS g WHERE g.opens_ms <= now_ms), EXISTS (SELECT 1 FROM hf.fan), EXISTS (
+    SELECT 1 FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+      SELECT 1 FROM hf.wait AS w WHERE w.state = 1 AND w.priority = p.priority AND w.due_ms <= now_ms LIMIT 1
+    ) AS w
+  ) INTO v_last, v_opens, v_fans, v_due FROM hf.tokens AS k;
+  IF v_opens THEN
+    PERFORM hf.open_due_gates_1(now_ms);
+  END IF;
+  IF v_due THEN
+    v_more := hf.promote_1(now_ms) OR v_more;
+  END IF;
+  IF v_fans THEN
     v_more := hf.fan_out_1(now_ms) OR v_more;
     v_more := hf.file_posts_1(256, now_ms) OR v_more;
   END IF;
 
-  v_last := (SELECT k.last_value FROM hf.tokens AS k);
   SELECT * INTO v_got FROM hf.take_only_1(
     least(p_limit, 1024), p_least, p_queues, p_tasks, p_capabilities, v_last, now_ms
   );
