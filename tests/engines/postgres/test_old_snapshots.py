@@ -131,7 +131,6 @@ async def test_claims_from_groups_stay_flat(place: Namespace) -> None:
     assert after < 1.5 * before
 
 
-@pytest.mark.xfail(strict=True, reason="a lane that falls idle or wakes leaves versions that claims walk over")
 async def test_claims_from_a_lane_that_is_mostly_idle_stay_flat(place: Namespace) -> None:
     bench = await place.bench()
     flow, probe = Flow(bench, [{}]), Probe(place, bench)
