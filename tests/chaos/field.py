@@ -32,7 +32,7 @@ ROOT = HERE.parent.parent
 
 
 class WorkerProcess:
-    """One `holdfast worker`: a supervisor and its children."""
+    """One `holdfast worker`, a supervisor and its children; or another program that works on the store."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
@@ -76,6 +76,7 @@ class Field:
         self.trace_file.touch()
         self.store = open_store(url)
         self.rng = random.Random(seed)
+        self.errors: Path | None = None  # where processes write their errors, when a test asks what they were
         self._ids = IdMaker()
         self._workers: list[WorkerProcess] = []
 
@@ -86,21 +87,33 @@ class Field:
         await self.store.enqueue([build_job(spec, values, id=id)[0] for id in ids])
         return ids
 
-    def start(self, *, processes: int = 1, app: str = "tests.chaos.chaos_jobs:app", **worker: Any) -> WorkerProcess:
-        """Start a worker with a short lease, so that takeovers are seen within the test."""
+    def start(
+        self, *, processes: int = 1, app: str = "tests.chaos.chaos_jobs:app", source: Path = ROOT, **worker: Any
+    ) -> WorkerProcess:
+        """Start a worker with a short lease, so that takeovers are seen within the test; `source` is its release."""
         chosen = {"ttl_ms": 1_200, "beat_ms": 300, "sweep_ms": 200, "concurrency": 4, "grace_ms": 5_000, **worker}
         settings = SupervisorSettings(
             app_ref=app,
             path=(str(ROOT),),
             processes=processes,
-            log_level=os.environ.get("CHAOS_LOG", "CRITICAL"),
+            log_level="ERROR" if self.errors else os.environ.get("CHAOS_LOG", "CRITICAL"),
             worker=WorkerSettings(**chosen),
         )
-        command = [sys.executable, str(HERE / "start_worker.py"), msgspec.json.encode(settings).decode()]
-        env = {**os.environ, "CHAOS_URL": self.url, "CHAOS_TRACE": str(self.trace_file)}
-        started = WorkerProcess(subprocess.Popen(command, env=env, cwd=ROOT))
+        script = source / HERE.relative_to(ROOT) / "start_worker.py"
+        return self.run(str(script), msgspec.json.encode(settings).decode(), source=source)
+
+    def run(self, *words: str, source: Path = ROOT) -> WorkerProcess:
+        """Start a Python program that works on this store."""
+        with self.errors.open("ab") if self.errors else contextlib.nullcontext() as errors:
+            process = subprocess.Popen([sys.executable, *words], env=self.env(source), cwd=ROOT, stderr=errors)
+        started = WorkerProcess(process)
         self._workers.append(started)
         return started
+
+    def env(self, source: Path = ROOT) -> dict[str, str]:
+        """What a process of this field is told: the store, and whose code it runs."""
+        told = {"CHAOS_URL": self.url, "CHAOS_TRACE": str(self.trace_file), "PYTHONPATH": str(source / "src")}
+        return {**os.environ, **told}
 
     def trace(self, word: str | None = None) -> list[list[str]]:
         """The lines that jobs left: word, id, attempt, token, pid."""

@@ -9,6 +9,7 @@ import pytest
 from msgspec import Struct
 
 from holdfast.stores.postgres.layout import Migration, migrations, newest, verbs
+from tests.releases import COMMITS
 
 
 class Released(Struct, frozen=True):
@@ -32,6 +33,11 @@ def test_migrations_are_numbered_without_a_gap() -> None:
 def test_what_is_not_released_yet_is_one_migration_at_most() -> None:
     """The next one grows until its release: nobody but developers has applied it."""
     assert newest() <= max(RELEASED) + 1
+
+
+def test_the_next_migration_is_tried_on_workers_of_every_release_before() -> None:
+    if newest() not in RELEASED:
+        assert {f"v{each.release}" for each in RELEASED.values()} == set(COMMITS)
 
 
 @pytest.mark.parametrize("number", RELEASED)

@@ -22,6 +22,7 @@ from holdfast.stores.open import open_store, redacted
 from holdfast.stores.postgres import check, layout, migrate
 from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.url import parse_postgres
+from tests.releases import COMMITS, ROOT, holdfast, source_of
 from tests.servers.installations import PostgresFlavour, programs
 from tests.servers.postgres import PostgresServer, fresh_database, shared
 
@@ -355,9 +356,28 @@ def test_the_migrations_of_this_release_apply_and_what_is_printed_does_the_same(
     answer = subprocess.run(psql, input=script, text=True, capture_output=True, check=False, timeout=60)
     assert (answer.returncode, answer.stderr) == (0, "")
     asyncio.run(migrate.apply(parse_postgres(server.url), by_us))
-    assert catalog(server, by_us) == catalog(server, by_hand)
+    assert catalog(server.url, by_us) == catalog(server.url, by_hand)
+    assert remembered(server.url, by_us) == remembered(server.url, by_hand)
     for each in (by_hand, by_us):
         server.ask(f'DROP SCHEMA "{each}" CASCADE')
+
+
+@pytest.mark.parametrize("release", COMMITS)
+def test_a_schema_of_an_earlier_release_becomes_what_a_fresh_one_is(release: str, tmp_path: Path) -> None:
+    """But for functions that nothing calls any more: the next migration drops what the last release has left."""
+    server = shared(SERVER)
+    fresh, upgraded = fresh_database(server), fresh_database(server)
+    holdfast(source_of(release, tmp_path), "migrate", "--url", upgraded)
+    began_at = max(number for number, *_ in remembered(upgraded, "holdfast"))
+    for url in (fresh, upgraded):
+        holdfast(ROOT, "migrate", "--url", url)
+    has, should = catalog(upgraded, "holdfast"), catalog(fresh, "holdfast")
+    assert should - has == set()
+    left = {(kind, name) for kind, name, _ in has - should}
+    assert {kind for kind, _ in left} <= {"function"}
+    assert left & {(kind, name) for kind, name, _ in should} == set(), "there twice"
+    if began_at < layout.newest() - 1:
+        assert left == set()
 
 
 CATALOG = """
@@ -374,17 +394,22 @@ WHERE connamespace = %(schema)s::regnamespace
 UNION ALL SELECT 'function', proname, CASE prokind WHEN 'f' THEN pg_get_functiondef(oid) ELSE prokind::text END
 FROM pg_proc WHERE pronamespace = %(schema)s::regnamespace
 UNION ALL SELECT 'type', typname, typtype::text FROM pg_type WHERE typnamespace = %(schema)s::regnamespace
-UNION ALL SELECT 'migration', checksum, concat_ws(' ', verbs, min_client) FROM "SCHEMA".migration
 """
 
 
-def catalog(server: PostgresServer, schema: str) -> set[tuple[str, str, str]]:
+def catalog(url: str, schema: str) -> set[tuple[str, str, str]]:
     """All that a schema holds, in words that do not name it."""
-    with closing(psycopg.connect(server.url)) as line:
-        values = {"schema": f'"{schema}"', "name": schema}
-        rows = line.execute(CATALOG.replace("SCHEMA", schema).encode(), values).fetchall()
+    with closing(psycopg.connect(url)) as line:
+        rows = line.execute(CATALOG, {"schema": f'"{schema}"', "name": schema}).fetchall()
     assert len(rows) > 100
     return {(str(kind), str(name), str(text).replace(schema, "SCHEMA")) for kind, name, text in rows}
+
+
+def remembered(url: str, schema: str) -> list[tuple[Any, ...]]:
+    """What a schema says of its migrations."""
+    with closing(psycopg.connect(url)) as line:
+        query = f'SELECT number, name, checksum, verbs, min_client FROM "{schema}".migration ORDER BY number'
+        return line.execute(query.encode()).fetchall()
 
 
 # -- the command

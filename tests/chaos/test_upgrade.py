@@ -1,0 +1,148 @@
+"""A schema is upgraded while it is busy: workers and producers of an earlier release go on beside those of this one."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast.core.errors import SchemaOutdated
+from holdfast.core.ids import id_bytes
+from holdfast.core.state import State
+from holdfast.stores.open import open_store
+from tests.chaos import shop
+from tests.chaos.field import ROOT, Field, WorkerProcess, kill, thaw
+from tests.engines.postgres.audit import faults
+from tests.releases import COMMITS, holdfast, source_of
+from tests.servers.postgres import PostgresServer
+
+SOME = 60  # effects: enough that every kind of job is among them
+# It has been in use for a while: nobody loses a lease within 15 s after the first sweep of all.
+SWEPT = "UPDATE holdfast.sweep SET swept_at_ms = extract(epoch FROM now()) * 1000"
+LET_GO = "canceling statement due to lock timeout"  # an upgrade that would make others wait tries again later
+SINCE = "SELECT count(*) FROM effect WHERE source = %s AND at > %s"
+
+
+@pytest.fixture
+def url(database: PostgresServer) -> str:
+    return database.url
+
+
+@pytest.fixture
+def books(database: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
+    """What the shop has written down."""
+    with closing(psycopg.connect(database.url, autocommit=True)) as line:
+        line.execute(shop.TABLES)
+        yield line
+
+
+@pytest.fixture(params=COMMITS)
+def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The source of an earlier release."""
+    return source_of(request.param, tmp_path / "old")
+
+
+@pytest.mark.timeout(120)
+async def test_workers_of_an_earlier_release_work_on_while_the_schema_is_upgraded(
+    field: Field, database: PostgresServer, books: psycopg.Connection[Any], old: Path, tmp_path: Path
+) -> None:
+    field.errors = tmp_path / "errors"
+    field.errors.touch()
+    hire = partial(field.start, app="tests.chaos.shop:app")
+    order = partial(field.run, "-m", "tests.chaos.shop")
+    holdfast(old, "migrate", "--url", field.url)
+    books.execute(SWEPT)
+    await refused(field.url)
+    workers = [hire(source=old), hire(source=old)]
+    producers = [order(source=old)]
+    await field.until("the old release works", partial(has_worked, books, old, since="-infinity"))
+
+    holdfast(ROOT, "migrate", "--url", field.url)
+    upgraded_at = now(books)
+    await field.until("the old release works on", partial(has_worked, books, old, since=upgraded_at))
+
+    workers += [hire(source=ROOT), hire(source=ROOT)]
+    producers.append(order(source=ROOT))
+    await field.until("the new one works, too", partial(has_worked, books, ROOT, since=upgraded_at))
+
+    killed = workers.pop(0)
+    await field.until("a worker was killed with jobs in its hands", partial(killed_at_work, field, killed))
+    workers.append(hire(source=old))  # as when its machine comes back, not upgraded yet
+    killed_at = now(books)
+    for source in (old, ROOT):
+        await field.until("both go on", partial(has_worked, books, source, since=killed_at))
+
+    assert await ended(producers) == [0] * len(producers)
+    (ordered,) = books.execute("SELECT count(DISTINCT job) FROM ordered").fetchone() or (0,)
+    await field.finished(ordered)
+    assert await ended(workers) == [0] * len(workers)
+    await everything_happened_once(field, books)
+    assert faults(database, "holdfast") == []
+    assert field.errors.read_text() == ""
+    assert set(re.findall(r" (?:ERROR|FATAL|PANIC):  (.*)", database.log())) <= {LET_GO}
+
+
+async def refused(url: str) -> None:
+    """This release leaves the older schema alone, and says what to do."""
+    store = open_store(url)
+    with pytest.raises(SchemaOutdated) as caught:
+        await store.open()
+    assert "holdfast migrate" in caught.value.fix
+    await store.close()
+
+
+async def everything_happened_once(field: Field, books: psycopg.Connection[Any]) -> None:
+    """What was acknowledged has succeeded, and its effect is there: twice only where a kill came between the two."""
+    ordered = {job for (job,) in books.execute("SELECT job FROM ordered")}
+    effects = books.execute("SELECT job, task FROM effect").fetchall()
+    times = Counter(job for job, _ in effects)
+    views = {view.id: view for view in await field.views([id_bytes(job) for job in ordered])}
+    assert len(views) == len(ordered), "lost"
+    assert {view.state for view in views.values()} == {State.succeeded}
+    assert set(times) == ordered, "done without being ordered, or the other way round"
+    assert {times[job] for job, task in effects if task == "pay"} == {1}
+    more = {job for job, number in times.items() if number > 1 + views[id_bytes(job)].lost}
+    assert not more, "done again for no reason"
+    counts = await field.store.count()
+    assert (counts.enqueued, counts.succeeded, counts.stale) == (len(ordered), len(ordered), 0)
+    assert counts.lost > 0, "the kill has met no running job"
+
+
+def has_worked(books: psycopg.Connection[Any], source: Path, *, since: object) -> bool:
+    """True when workers of a release have done some jobs since."""
+    row = books.execute(SINCE, (str(source), since)).fetchone()
+    assert row is not None
+    return int(row[0]) >= SOME
+
+
+def now(books: psycopg.Connection[Any]) -> object:
+    row = books.execute("SELECT clock_timestamp()").fetchone()
+    assert row is not None
+    return row[0]
+
+
+async def killed_at_work(field: Field, worker: WorkerProcess) -> bool:
+    """Stop it, and kill it if it runs jobs; else it goes on."""
+    tree = worker.tree()
+    for pid in tree:
+        kill(pid, signal.SIGSTOP)
+    at_work = any(view.running and f":{worker.pid}:" in view.session for view in await field.store.sessions())
+    for pid in tree if at_work else ():
+        kill(pid)
+    thaw(tree)
+    return at_work
+
+
+async def ended(programs: list[WorkerProcess]) -> list[int]:
+    """Stopped as one stops them, and their exit codes."""
+    for program in programs:
+        program.signal(signal.SIGTERM)
+    return [await program.ended() for program in programs]
