@@ -1,4 +1,4 @@
-"""Reads from a server's log which rows each statement of each function touched."""
+"""What each statement of each function did: read from a server's log, or heard over one connection."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+
+import psycopg
 
 # What own() takes so that a server tells: every statement, those inside functions too, with what it did.
 TELLING: Final[Mapping[str, str | int]] = {
@@ -19,7 +21,33 @@ TELLING: Final[Mapping[str, str | int]] = {
     "fsync": "off",
 }
 
+# The same for one connection, which is told itself.
+SAYING: Final = """
+LOAD 'auto_explain';
+SET auto_explain.log_min_duration = 0;
+SET auto_explain.log_nested_statements = on;
+SET auto_explain.log_analyze = on;
+SET auto_explain.log_timing = off;
+SET auto_explain.log_format = json;
+SET auto_explain.log_level = notice
+"""
+
 _PLAN: Final = re.compile(r"duration: [\d.]+ ms  plan:\n((?:\t.*\n)+)")
+
+
+def overheard(line: psycopg.Connection[Any]) -> list[tuple[str, dict[str, Any]]]:
+    """(statement, plan) of everything that is run over this connection from now on, as it happens."""
+    heard: list[tuple[str, dict[str, Any]]] = []
+
+    def hear(said: psycopg.errors.Diagnostic) -> None:
+        head, _, told = (said.message_primary or "").partition("\n")
+        if head.endswith("plan:"):
+            plan = json.loads(told)
+            heard.append((" ".join(plan["Query Text"].split()), plan["Plan"]))
+
+    line.execute(SAYING)
+    line.add_notice_handler(hear)
+    return heard
 
 
 def plans(log: str) -> Iterator[tuple[str, dict[str, Any]]]:

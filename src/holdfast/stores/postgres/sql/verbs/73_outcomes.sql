@@ -107,53 +107,109 @@ BEGIN
   END LOOP;
 END $$;
 
--- True when a gate looks the same after this end, so that its row need not be locked: most ends under a rate or a breaker.
-CREATE OR REPLACE FUNCTION hf.is_unmoved_1(p_gate hf.gate, p_taken jsonb, p_verdict text, p_unstarted boolean)
+-- True when this end gives a gate its place back at most: it teaches no breaker, and returns neither a probe nor tokens.
+CREATE OR REPLACE FUNCTION hf.is_plain_end_1(p_gate hf.gate, p_taken jsonb, p_verdict text, p_unstarted boolean)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-  SELECT NOT (p_taken -> 1)::boolean AND NOT (p_taken -> 3)::boolean AND NOT (p_unstarted AND (p_taken -> 2)::bigint <> 0)
+  SELECT NOT (p_taken -> 3)::boolean AND NOT (p_unstarted AND (p_taken -> 2)::bigint <> 0)
     AND (
       (p_gate).breaker_failures IS NULL OR p_verdict = 'neutral'
       OR (p_verdict = 'ok' AND (p_gate).breaker_rate IS NULL AND (p_gate).failed_at_ms = '{}')
     )
 $$;
 
+-- So many places are free again at these gates, whose rows are held. Whoever waits there, or sleeps since there was no
+-- room, looks again (as gate_tell_1 says of one).
+CREATE OR REPLACE FUNCTION hf.free_places_1(p_keys text[], p_ns integer[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WITH freed AS (
+    UPDATE hf.gate AS g SET used = greatest(0, g.used - f.n) FROM unnest(p_keys, p_ns) AS f (key, n)
+    WHERE g.key = ANY (ARRAY[f.key])
+    RETURNING g.key, hf.gate_room_1(g, p_now) > 0 AND g.used + f.n >= g.concurrency AS opened
+  )
+  INSERT INTO hf.post (kind, gate)
+  SELECT 1, f.key FROM freed AS f
+  WHERE f.opened OR EXISTS (SELECT 1 FROM hf.lane_now AS l WHERE l.gate = f.key AND l.state = 2 OFFSET 0);
+END $$;
+
+-- What ends mean to gates that learn from them, one after the other, and gates that are to hold their jobs back do.
+CREATE OR REPLACE FUNCTION hf.learn_ends_1(p_keys text[], p_fates hf.fate[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_end record;
+  v_gate hf.gate;
+  v_room bigint;
+BEGIN
+  FOR v_end IN
+    SELECT t.taken ->> 0 AS key, f.ordinality AS at, t.taken, f.token, f.verdict, f.unstarted, f.claimed_ms, f.hold_until
+    FROM unnest(p_fates) WITH ORDINALITY AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
+    JOIN unnest(p_keys) AS k (key) ON k.key = t.taken ->> 0
+    UNION ALL
+    SELECT f.hold_gate, NULL, NULL, NULL, NULL, NULL, NULL, max(f.hold_until) FROM unnest(p_fates) AS f
+    WHERE f.hold_gate IS NOT NULL GROUP BY f.hold_gate
+    ORDER BY key, at
+  LOOP
+    IF v_end.key IS DISTINCT FROM v_gate.key THEN
+      IF v_gate.key IS NOT NULL THEN
+        PERFORM hf.put_gate_1(v_gate, v_room, p_now);
+      END IF;
+      SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_end.key;
+      v_room := hf.gate_room_1(v_gate, p_now);
+    END IF;
+    IF v_end.at IS NULL THEN
+      v_gate := hf.gate_hold_1(v_gate, v_end.hold_until);
+    ELSE
+      v_gate := hf.gate_give_back_1(
+        v_gate, v_end.taken, v_end.token, v_end.verdict, v_end.unstarted, p_now, v_end.claimed_ms
+      );
+    END IF;
+  END LOOP;
+  PERFORM hf.put_gate_1(v_gate, v_room, p_now);
+END $$;
+
 -- What these jobs took is given back to their gates, and gates that are to hold their jobs back do.
 CREATE OR REPLACE FUNCTION hf.give_back_1(p_fates hf.fate[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_holds text[] := ARRAY(SELECT f.hold_gate FROM unnest(p_fates) AS f WHERE f.hold_gate IS NOT NULL);
-  v_keys text[];
-  v_gate hf.gate;
-  v_room bigint;
-  v_end record;
+  v_keys text[]; -- the gates of what was taken, by how many alike, and how that ended
+  v_taken jsonb[];
+  v_verdicts text[];
+  v_unstarted boolean[];
+  v_ns integer[];
+  v_moved text[];
+  v_free text[];
+  v_places integer[];
+  v_learning text[];
 BEGIN
-  v_keys := ARRAY(
-    SELECT DISTINCT t.taken ->> 0 FROM unnest(p_fates) AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
-    CROSS JOIN LATERAL (SELECT x AS row FROM hf.gate AS x WHERE x.key = t.taken ->> 0 OFFSET 0) AS g
-    WHERE NOT hf.is_unmoved_1(g.row, t.taken, f.verdict, f.unstarted)
+  SELECT array_agg(e.taken ->> 0), array_agg(e.taken), array_agg(e.verdict), array_agg(e.unstarted), array_agg(e.n)
+  INTO v_keys, v_taken, v_verdicts, v_unstarted, v_ns FROM (
+    SELECT t.taken, f.verdict, f.unstarted, count(*)::integer AS n
+    FROM unnest(p_fates) AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) GROUP BY 1, 2, 3
+  ) AS e;
+  v_moved := ARRAY(
+    SELECT e.key FROM unnest(v_keys, v_taken, v_verdicts, v_unstarted) AS e (key, taken, verdict, unstarted)
+    WHERE (e.taken -> 1)::boolean OR EXISTS (
+      SELECT 1 FROM hf.gate AS g WHERE g.key = e.key AND NOT hf.is_plain_end_1(g, e.taken, e.verdict, e.unstarted) OFFSET 0
+    )
   );
   IF v_holds <> '{}' THEN
-    v_keys := v_keys || v_holds;
-  ELSIF v_keys = '{}' THEN
-    RETURN;
+    -- One that is to hold its jobs back is made if it is not there.
+    PERFORM FROM hf.gate_take_1(v_holds || ARRAY(SELECT g.key FROM hf.gate AS g WHERE g.key = ANY (v_moved)));
+  ELSIF v_moved = '{}' THEN
+    RETURN; -- all look the same as before, and are not locked: most ends under a rate or a breaker
   END IF;
-  -- A gate that is to hold its jobs back is made if it is not there.
-  FOR v_gate IN SELECT t.* FROM hf.gate_take_1(v_keys) AS t LOOP
-    v_room := hf.gate_room_1(v_gate, p_now);
-    FOR v_end IN
-      SELECT f.token, f.verdict, f.unstarted, f.claimed_ms, t.taken FROM unnest(p_fates) WITH ORDINALITY AS f
-      CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) WHERE t.taken ->> 0 = v_gate.key ORDER BY f.ordinality
-    LOOP
-      v_gate := hf.gate_give_back_1(
-        v_gate, v_end.taken, v_end.token, v_end.verdict, v_end.unstarted, p_now, v_end.claimed_ms
-      );
-    END LOOP;
-    IF v_gate.key = ANY (v_holds) THEN
-      v_gate := hf.gate_hold_1(
-        v_gate, (SELECT max(f.hold_until) FROM unnest(p_fates) AS f WHERE f.hold_gate = v_gate.key)
-      );
-    END IF;
-    PERFORM hf.put_gate_1(v_gate, v_room, p_now);
-  END LOOP;
+  SELECT array_agg(l.key) FILTER (WHERE l.plain), array_agg(l.n) FILTER (WHERE l.plain), array_agg(l.key) FILTER (WHERE NOT l.plain)
+  INTO v_free, v_places, v_learning FROM (
+    SELECT g.key, sum(CASE WHEN (e.taken -> 1)::boolean THEN e.n ELSE 0 END)::integer AS n,
+      bool_and(hf.is_plain_end_1(g, e.taken, e.verdict, e.unstarted)) AND NOT g.key = ANY (v_holds) AS plain
+    FROM hf.gate_lock_1(v_moved) AS g JOIN unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_ns)
+      AS e (key, taken, verdict, unstarted, n) ON e.key = g.key
+    GROUP BY g.key
+  ) AS l;
+  IF v_free IS NOT NULL THEN
+    PERFORM hf.free_places_1(v_free, v_places, p_now);
+  END IF;
+  IF v_learning IS NOT NULL OR v_holds <> '{}' THEN
+    PERFORM hf.learn_ends_1(v_learning, p_fates, p_now);
+  END IF;
 END $$;
 
 -- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order. p_ended and

@@ -1,0 +1,138 @@
+"""What jobs took comes back to their gates as core says, in the order of their ends, at a cost that is theirs alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, Verdict, give_back, hold, room
+from holdfast.core.transition import Succeed
+from holdfast.testing.gate_vectors import T0
+from tests.engines.postgres.plans import nodes, overheard
+from tests.engines.postgres.races import Ground
+from tests.engines.postgres.schemas import Schema, fresh_schema
+from tests.engines.postgres.test_gate_changes import Place
+from tests.engines.postgres.test_gate_vectors import GATES, VERDICTS, columns, json_of
+
+STORE = """
+SELECT hf.put_gate_1(jsonb_populate_record(hf.gate_new_1(g ->> 'key'), g), NULL, %s) FROM jsonb_array_elements(%s) AS g
+"""
+GIVE_BACK = """
+SELECT hf.give_back_1(ARRAY(SELECT jsonb_populate_record(NULL::hf.fate, f) FROM jsonb_array_elements(%s) AS f), %s)
+"""
+KEYS = ("limit:a", "limit:b", "limit:ö", "breaker:c")
+PROBE = T0 * 2048
+
+
+@pytest.fixture(scope="module")
+def schema() -> Iterator[Schema]:
+    with fresh_schema("postgres-15", rooms="99") as schema:
+        yield schema
+
+
+class Fate(Struct):
+    """The part of a job's fate that concerns gates."""
+
+    token: int
+    verdict: Verdict
+    unstarted: bool
+    claimed_ms: int
+    charged: list[Charge] | None
+    hold_gate: str | None = None
+    hold_until: int | None = None
+
+
+CHARGES = st.builds(
+    Charge, st.sampled_from(KEYS), st.booleans(), st.integers(0, 3), st.sampled_from([False, False, True])
+)
+FATES = st.builds(
+    Fate,
+    token=st.sampled_from([PROBE, PROBE + 1]),
+    verdict=VERDICTS,
+    unstarted=st.sampled_from([False, False, True]),
+    claimed_ms=st.just(T0),
+    charged=st.none() | st.lists(CHARGES, min_size=1, max_size=3, unique_by=lambda charge: charge.gate),
+    hold_gate=st.sampled_from([None, None, None, *KEYS]),
+    hold_until=st.integers(T0, T0 + 5_000),
+)
+
+
+def expected(gates: dict[str, Gate], fates: list[Fate], now_ms: int) -> dict[str, Gate]:
+    """The gates after these ends, one after the other."""
+    gates = dict(gates)
+    for fate in fates:
+        for taken in fate.charged or ():
+            if (gate := gates.get(taken.gate)) is not None:
+                gates[taken.gate] = give_back(
+                    gate,
+                    taken,
+                    token=fate.token,
+                    verdict=fate.verdict,
+                    unstarted=fate.unstarted,
+                    now_ms=now_ms,
+                    charged_at_ms=fate.claimed_ms,
+                )
+        if fate.hold_gate is not None and fate.hold_until is not None:
+            gate = gates.get(fate.hold_gate, Gate(GateRule(fate.hold_gate)))
+            gates[fate.hold_gate] = hold(gate, fate.hold_until)
+    return gates
+
+
+@given(
+    st.dictionaries(st.sampled_from(KEYS), GATES),
+    st.lists(FATES, max_size=12),
+    st.sets(st.sampled_from(KEYS)),
+    st.sampled_from([0, 10, 3_000]),
+)
+def test_any_ends_leave_the_gates_that_core_says(
+    schema: Schema, drawn: dict[str, Gate], fates: list[Fate], waiting: set[str], later_ms: int
+) -> None:
+    place, now_ms = Place(schema).empty(), T0 + later_ms
+    gates = {}
+    for key, gate in drawn.items():
+        places = sum(charge.slot for fate in fates for charge in fate.charged or () if charge.gate == key)
+        gates[key] = replace(gate, rule=replace(gate.rule, key=key), used=gate.used + places)
+    schema.ask(STORE, now_ms, json_of([columns(gate) for gate in gates.values()]))
+    schema.run("DELETE FROM hf.post")
+    place.waiting(*waiting)
+
+    schema.ask(GIVE_BACK, json_of(fates), now_ms)
+    after = expected(gates, fates, now_ms)
+    assert place.stored() == after
+
+    posted = place.posted()
+    opened = {key for key in gates if room(gates[key], now_ms) <= 0 < room(after[key], now_ms)}
+    changed = {key for key in gates if gates[key] != after[key]}
+    assert len(posted) == len(set(posted))
+    assert opened | (changed & waiting) <= set(posted) <= opened | waiting
+
+
+@pytest.mark.parametrize("verdicts", sorted(set(permutations(["ok", "failed", "failed"]))))
+def test_a_breaker_learns_from_ends_in_their_order(schema: Schema, verdicts: tuple[Verdict, ...]) -> None:
+    place, gates = Place(schema).empty(), [Gate(GateRule(key, breaker=BreakerRule(failures=3))) for key in KEYS]
+    fates = [Fate(1, verdict, False, T0, [Charge(key) for key in KEYS]) for verdict in verdicts]
+    schema.ask(STORE, T0, json_of([columns(gate) for gate in gates]))
+    schema.ask(GIVE_BACK, json_of(fates), T0)
+    assert place.stored() == expected({gate.key: gate for gate in gates}, fates, T0)
+
+
+def test_the_cost_of_an_end_does_not_grow_with_the_gates_of_others(schema: Schema) -> None:
+    place, ground, costs = Place(schema).empty(), Ground(schema), dict[int, float]()
+    with schema.connect(autocommit=True) as line:
+        heard = overheard(line)
+        for count in (20, 80):
+            gates = [f"limit:{count}/{n}" for n in range(count)]
+            schema.ask(STORE, T0, json_of([columns(Gate(GateRule(key, concurrency=1), used=1)) for key in gates]))
+            jobs = [ground.running(token=count, charged=json_of([Charge(key, slot=True)])) for key in gates]
+            heard.clear()
+            ground.settle(*(Succeed(*job) for job in jobs), line=line)
+            rows = [node["Actual Rows"] * node["Actual Loops"] for _, plan in heard for node in nodes(plan)]
+            costs[count] = sum(rows) / count
+            assert {gate.used for gate in place.stored().values()} == {0}
+    assert costs[80] < costs[20] * 1.1, costs
