@@ -72,7 +72,7 @@ class Claimed(Struct, frozen=True):
     flow: bytes | None = None
     probe: bool = False  # the one job a half-open breaker lets through
     inputs: dict[bytes, Input] = {}  # by parent id
-    notes: tuple[Note, ...] = ()  # checkpoint and recorded steps of earlier attempts
+    notes: tuple[Note, ...] = ()  # all that was noted before: checkpoint, steps, events, and what it waited for
 
 
 class Input(Struct, frozen=True):
@@ -83,11 +83,22 @@ class Input(Struct, frozen=True):
 
 
 class Note(Struct, frozen=True):
-    """Something a running job wrote down for its next attempt or for people: checkpoint, step, progress."""
+    """Something kept with a job for its next attempt or for people, one per kind and name.
+
+    Kinds: checkpoint, step, progress and log are its own; event was signalled to it; waiting is what it suspended for.
+    """
 
     kind: str
     name: str
     body: bytes
+
+
+class Signal(Struct, frozen=True):
+    """An event for one job; the first of a name stands."""
+
+    id: bytes
+    event: str
+    value: bytes  # JSON
 
 
 class Claim(Struct, frozen=True):

@@ -38,7 +38,7 @@ MOVES: Final[dict[State, dict[State, str]]] = {
         State.cancelled: "cancel, expire, parent failed",
     },
     State.scheduled: {
-        State.ready: "due",
+        State.ready: "due, signalled",
         State.scheduled: "replace, debounce",
         State.cancelled: "cancel, expire",
     },
@@ -51,8 +51,8 @@ MOVES: Final[dict[State, dict[State, str]]] = {
     },
     State.running: {
         State.succeeded: "succeed",
-        State.scheduled: "retry, snooze",
-        State.ready: "release, hold, lost lease",
+        State.scheduled: "retry, snooze, suspend",
+        State.ready: "release, hold, suspend, lost lease",
         State.dead: "bury, poison",
         State.cancelled: "cancelled by its handler or on request",
     },

@@ -71,6 +71,20 @@ class Snooze(Struct, frozen=True, tag=True):
     reason: str = ""
 
 
+class Suspend(Struct, frozen=True, tag=True):
+    """running → scheduled, nothing spent and nothing recorded: its handler sleeps, or waits for an event.
+
+    It goes on after `delay_ms` (None: no time of its own), or as soon as `event` is signalled; with neither a delay
+    nor a wait it is ready at once. An event that was signalled before makes it ready at once, too. While it waits
+    for an event a note says so: Note("waiting", event, b"<when it is due, in ms>"), the only one of its kind.
+    """
+
+    id: bytes
+    token: int
+    delay_ms: int | None
+    event: str | None = None
+
+
 class Hold(Struct, frozen=True, tag=True):
     """running → ready at the front, attempt unspent, and `gate` admits nobody for `delay_ms`."""
 
@@ -90,7 +104,7 @@ class Lose(Struct, frozen=True, tag=True):
     reason: str = ""
 
 
-Transition = Succeed | RetryAfter | Bury | Drop | Release | Snooze | Hold | Lose
+Transition = Succeed | RetryAfter | Bury | Drop | Release | Snooze | Suspend | Hold | Lose
 
 Answer = Literal["done", "stale", "gone"]
 

@@ -118,6 +118,14 @@ class QueueView(Struct, frozen=True):
     gate: Gate | None  # pause, drain and concurrency of the queue
 
 
+class FlowView(Struct, frozen=True):
+    """One flow in one look."""
+
+    id: bytes
+    counts: dict[State, int]  # only states that jobs of it are in
+    enqueued_at_ms: int  # of its first stored job, by id
+
+
 class Counts(Struct, frozen=True):
     """Counters that always sum up: enqueued = the states that are stored + what has left the store."""
 

@@ -33,6 +33,7 @@ MARK = "outbox"  # the kind of the controls that hold how far each outbox was re
 
 CancelAnswer = Literal["cancelled", "cancelling", "finished", "gone"]
 RetryAnswer = Literal["retried", "unique_held", "not_dead", "gone"]
+SignalAnswer = Literal["woken", "kept", "already", "finished", "gone"]
 
 
 class Features(Struct, frozen=True):
@@ -46,13 +47,17 @@ class Features(Struct, frozen=True):
 
 
 class RetryRequest(Struct, frozen=True):
-    """A person asks for dead jobs to run again (or for scheduled ones to run now). Keeps the id."""
+    """A person asks for dead jobs to run again (or for scheduled ones to run now). Keeps the id.
+
+    What `args` and `forget` say is done to those that are retried, in the same step; no other job is touched.
+    """
 
     ids: tuple[bytes, ...]
     delay_ms: int = 0
     args: bytes | None = None  # edited arguments, for every id named
     actor: str = ""
     reason: str = ""
+    forget: tuple[str, ...] = ()  # recorded steps, by name, that shall run again; ("*",) = all of them
 
 
 class Plan(Struct, frozen=True):
