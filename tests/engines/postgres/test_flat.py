@@ -27,6 +27,7 @@ from holdfast.testing.harness import Clock
 from tests.servers.postgres import CARELESS, PostgresServer, running
 
 FULL = bool(os.environ.get("HOLDFAST_FULL"))
+pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
 FEW, MANY, ENDED = (1_000, 1_000_000, 10_000_000) if FULL else (100, 4_000, 20_000)
 CHUNK = 5_000
 BATCH = 64
