@@ -74,9 +74,9 @@ class Snooze(Struct, frozen=True, tag=True):
 class Suspend(Struct, frozen=True, tag=True):
     """running → scheduled, nothing spent and nothing recorded: its handler sleeps, or waits for an event.
 
-    It goes on after `delay_ms` (None: no time of its own), or as soon as `event` is signalled; with neither a delay
-    nor a wait it is ready at once. An event that was signalled before makes it ready at once, too. While it waits
-    for an event a note says so: Note("waiting", event, b"<when it is due, in ms>"), the only one of its kind.
+    It goes on after `delay_ms` (0: ready at once; None: never by itself, it is due at FOREVER_MS), or as soon as
+    `event` is signalled; one that was signalled before makes it ready at once. What it waits for is noted, as
+    Note("waiting", event, b"<due_at_ms>"): the only note of that kind, until it suspends again or is signalled.
     """
 
     id: bytes

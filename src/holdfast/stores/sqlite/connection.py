@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol
 
 from holdfast.core.errors import SchemaOutdated, StoreUnreachable
-from holdfast.stores.packed import extra_matches
+from holdfast.stores.packed import extra_flow, extra_matches, extra_unique
 from holdfast.stores.sqlite.library import FIXED_VERSION, library, version
 from holdfast.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
 
-LAYOUT: Final = 2  # the number of the newest schema_NNN.sql
+LAYOUT: Final = 3  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
 
 
@@ -70,6 +70,8 @@ def migrate(conn: sqlite3.Connection, prefix: str) -> None:
         raise SchemaOutdated(
             f"the store has layout {found}, this release knows {LAYOUT}", verb="open", fix="upgrade holdfast"
         )
+    conn.create_function("extra_flow", 1, extra_flow)
+    conn.create_function("extra_unique", 1, extra_unique)
     conn.execute("BEGIN IMMEDIATE")
     try:
         for number in range(layout_of(conn, prefix) + 1, LAYOUT + 1):

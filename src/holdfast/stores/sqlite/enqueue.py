@@ -82,7 +82,8 @@ def _shared(job: Job, state: int, due_ms: int, now_ms: int) -> tuple[object, ...
     """The part of a job's row that most jobs of a bulk have in common."""
     expires = None if job.expires_ms is None else now_ms + job.expires_ms
     lane = job.lane
-    return (state, lane.id, lane.priority, due_ms, now_ms, expires, job.policy.id)
+    key = None if job.unique is None else job.unique.key
+    return (state, lane.id, lane.priority, due_ms, now_ms, expires, job.policy.id, job.flow, key)
 
 
 def _own(job: Job) -> tuple[object, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -16,6 +16,7 @@ from holdfast.core.view import (
     AttemptView,
     CauseView,
     Counts,
+    FlowView,
     JobView,
     Page,
     Query,
@@ -43,6 +44,9 @@ INDEXES: Final = {
     State.dead: (("finished_ms", "id"), "hf_job_finished"),
     State.cancelled: (("finished_ms", "id"), "hf_job_finished"),
 }
+
+# Field → (column, its index): what few jobs share is looked up, whatever their states.
+TOGETHER: Final = {"flow": ("flow", "hf_job_flow"), "unique": ("unique_key", "hf_job_unique")}
 
 COLUMNS: Final = """j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
 j.expires_ms, j.token, j.flags, j.reason, j.cause, j.error_type, j.held, j.policy, coalesce(j.args, b.args), j.extra"""
@@ -112,7 +116,7 @@ def _policy(tx: Tx, policy_id: int) -> Policy:
 
 def find(tx: Tx, query: Query) -> Page:
     """One page: candidates by an index, then the terms as a filter."""
-    keys, index, where, args = _source(query)
+    keys, index, where, args, terms = _source(query)
     direction, past = ("DESC", "<") if query.newest_first else ("ASC", ">")
     if query.cursor is not None:
         values = read_cursor(query.cursor, index, list[int | bytes])
@@ -121,12 +125,15 @@ def find(tx: Tx, query: Query) -> Page:
         args += values
     order = ", ".join(f"{key} {direction}" for key in keys)
     table = tx.table("hf_job") + (f" INDEXED BY {tx.table(index)}" if index else "")
-    inner = f"SELECT id FROM {table} WHERE {' AND '.join(where) or '1'} ORDER BY {order} LIMIT {CANDIDATES}"
+    bound = CANDIDATES if terms else query.limit + 1  # of candidates; without a filter each is on the page
+    source = f"FROM {table} WHERE {' AND '.join(where) or '1'} ORDER BY {order}"
+    inner = f"SELECT id {source} LIMIT {bound}"
     filters: list[str] = []
-    for term in query.terms:
+    wanted: list[Any] = []
+    for term in terms:
         condition, values = _condition(term, tx.now_ms)
         filters.append(f"NOT coalesce({condition}, 0)" if term.negated else condition)
-        args += values
+        wanted += values
     outer_order = ", ".join(f"j.{key} {direction}" for key in keys)
     sql = (
         f"SELECT {COLUMNS}, {', '.join(f'j.{key}' for key in keys)} FROM ({inner}) c "
@@ -134,33 +141,33 @@ def find(tx: Tx, query: Query) -> Page:
         f"CROSS JOIN {tx.table('hf_lane')} l ON l.id = j.lane "
         f"WHERE {' AND '.join(filters) or '1'} ORDER BY {outer_order} LIMIT {query.limit + 1}"
     )
-    rows = tx.conn.execute(sql, args).fetchall()
+    rows = tx.conn.execute(sql, args + wanted).fetchall()
     width = len(keys)
     jobs = tuple(view(tx, row[:-width]) for row in rows[: query.limit])
     if len(rows) > query.limit:
         return Page(jobs, write_cursor(index, rows[query.limit - 1][-width:]), complete=True)
-    last = tx.conn.execute(
-        f"SELECT {', '.join(keys)} FROM {table} WHERE {' AND '.join(where) or '1'} ORDER BY {order} "
-        f"LIMIT 1 OFFSET {CANDIDATES - 1}",
-        args[: len(args) - sum(len(_condition(t, tx.now_ms)[1]) for t in query.terms)],
-    ).fetchone()
+    last = tx.conn.execute(f"SELECT {', '.join(keys)} {source} LIMIT 1 OFFSET {bound - 1}", args).fetchone()
     return Page(jobs, None if last is None else write_cursor(index, last), complete=last is None)
 
 
-def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any]]:
-    """(order, index, conditions, their values) for the states that are asked for."""
-    states = query.states
+def _source(query: Query) -> tuple[tuple[str, ...], str, list[str], list[Any], list[Term]]:
+    """(order, index, conditions, their values, terms that are left) for what is asked for."""
+    states, terms = query.states, list(query.terms)
+    among = [] if states is None else [f"state IN ({','.join(str(state.code) for state in sorted(states))})"]
+    for term in terms:
+        if term.field in TOGETHER and not term.negated and "*" not in term.value:
+            terms.remove(term)
+            column, index = TOGETHER[term.field]
+            value = id_bytes(term.value) if term.field == "flow" else term.value
+            return ("id",), index, [f"{column} = ?", *among], [value], terms
     if states is not None and len(states) == 1:
         state = next(iter(states))
         keys, index = INDEXES[state]
         where = [f"state = {state.code}"]
         if state.code >= State.succeeded.code:
             where.append("state >= 4")
-        return keys, index, where, []
-    if states is None:
-        return ("id",), "", [], []
-    codes = ",".join(str(state.code) for state in sorted(states))
-    return ("id",), "", [f"state IN ({codes})"], []
+        return keys, index, where, [], terms
+    return ("id",), "", among, [], terms
 
 
 def _condition(term: Term, now_ms: int) -> tuple[str, list[Any]]:
@@ -234,6 +241,30 @@ def queues(tx: Tx) -> list[QueueView]:
     """Every queue, by name."""
     oldest = {name: tx.row("oldest_ready", (name,))[0] for (name,) in tx.rows("queue_names")}
     return queue_views(oldest, count(tx), sessions.gates(tx, "queue:"))
+
+
+def flows(tx: Tx, ids: Sequence[bytes] | None, limit: int, before: bytes | None) -> list[FlowView]:
+    """These flows, or the newest before one."""
+    found = [_flow(tx, id) for id in (_newest_flows(tx, limit, before) if ids is None else ids)]
+    return [flow for flow in found if flow is not None]
+
+
+def _newest_flows(tx: Tx, limit: int, before: bytes | None) -> Iterator[bytes]:
+    """A loose scan: one look at the index per flow, however many jobs each has."""
+    row = tx.row("last_flow") if before is None else tx.row("flow_before", (before,))
+    for _ in range(limit):
+        if row[0] is None:
+            return
+        yield row[0]
+        row = tx.row("flow_before", (row[0],))
+
+
+def _flow(tx: Tx, id: bytes) -> FlowView | None:
+    first, *counts = tx.row("flow_counts", (id,))
+    if first is None:
+        return None
+    by_state = {state: count for state, count in zip(STATES, counts, strict=True) if count}
+    return FlowView(id, by_state, tx.row("job_enqueued", (first,))[0])
 
 
 def standing(tx: Tx, id: bytes) -> Standing | None:

@@ -10,7 +10,7 @@ from holdfast.core.gate import Gate, GateChange, GateRule, apply_change, is_blan
 from holdfast.core.job import Enqueued, Job
 from holdfast.core.view import Control, Entry, Retention
 from holdfast.stores.base import MARK, CancelAnswer, RetryAnswer, RetryRequest
-from holdfast.stores.sqlite import graph, lanes, settle, unique
+from holdfast.stores.sqlite import graph, lanes, settle, suspension, unique
 from holdfast.stores.sqlite.enqueue import enqueue, put_args
 from holdfast.stores.sqlite.settle import Running
 from holdfast.stores.sqlite.tx import (
@@ -78,6 +78,8 @@ def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
     new = SCHEDULED if request.delay_ms > 0 else READY
     if request.args is not None:
         put_args(tx, id, request.args)
+    if request.forget:
+        suspension.forget_steps(tx, id, request.forget)
     tx.run("job_again" if state == DEAD else "job_now", (new, due_ms, id))
     tx.move(lane, state, new)
     if state == DEAD:

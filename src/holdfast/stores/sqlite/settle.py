@@ -22,9 +22,10 @@ from holdfast.core.transition import (
     Settled,
     Snooze,
     Succeed,
+    Suspend,
     Transition,
 )
-from holdfast.stores.sqlite import graph, lanes
+from holdfast.stores.sqlite import graph, lanes, suspension
 from holdfast.stores.sqlite.tx import (
     CANCELLED,
     CANCELLING,
@@ -186,6 +187,8 @@ class Settling:
                 return READY
             case Snooze():
                 return self._put_off(head, "snoozed", transition.delay_ms, transition.reason)
+            case Suspend():
+                return suspension.suspend(tx, head.id, head.lane, transition)
             case Hold():
                 gate = tx.gate_or_new(transition.gate)
                 tx.put_gate(hold(gate, tx.now_ms + transition.delay_ms))

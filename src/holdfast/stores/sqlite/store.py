@@ -13,7 +13,7 @@ from holdfast.core.errors import ResultTimeout, WrongContext
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job
-from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from holdfast.core.settings import namespace_of
 from holdfast.core.state import FINISHED as FINISHED_STATES
 from holdfast.core.transition import Settled, Transition
@@ -24,6 +24,7 @@ from holdfast.core.view import (
     Counts,
     Entry,
     Finding,
+    FlowView,
     JobView,
     Page,
     Query,
@@ -31,8 +32,8 @@ from holdfast.core.view import (
     Retention,
     Standing,
 )
-from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
-from holdfast.stores.sqlite import claim, enqueue, find, operate, sessions, settle
+from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from holdfast.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
 from holdfast.stores.sqlite.check import findings
 from holdfast.stores.sqlite.checkpoint import Checkpointer
 from holdfast.stores.sqlite.connection import BUSY_MS, Sync, connect
@@ -286,6 +287,9 @@ class SqliteStore:
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await self._write("retry", lambda tx: operate.retry(tx, request), now_ms)
 
+    async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
+        return await self._write("signal", lambda tx: suspension.signal(tx, signals), now_ms)
+
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await self._write("discard", lambda tx: operate.discard(tx, ids), now_ms)
 
@@ -314,6 +318,11 @@ class SqliteStore:
 
     async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
         return await self._read("find", lambda tx: find.find(tx, query), now_ms)
+
+    async def flows(
+        self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
+    ) -> list[FlowView]:
+        return await self._read("flows", lambda tx: find.flows(tx, ids, limit, before))
 
     async def resolve(self, suffix: str) -> list[bytes]:
         return await self._read("resolve", lambda tx: find.resolve(tx, suffix))

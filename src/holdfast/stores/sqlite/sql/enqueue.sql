@@ -3,8 +3,8 @@
 
 -- Jobs of one call that share all but id, arguments and the rest: :rows stands for "(?,?,?),(?,?,?)…".
 -- name: job_insert
-INSERT INTO hf_job (state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, id, args, extra)
-SELECT ?, ?, ?, ?, ?, ?, ?, column1, column2, column3 FROM (VALUES :rows);
+INSERT INTO hf_job (state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, flow, unique_key, id, args, extra)
+SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, column1, column2, column3 FROM (VALUES :rows);
 
 -- name: body_insert
 INSERT OR REPLACE INTO hf_body (id, args) VALUES (?, ?);

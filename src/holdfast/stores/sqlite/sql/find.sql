@@ -1,5 +1,5 @@
 -- Promise: questions that change nothing. Inputs: positional. Answer: rows. Relies on the primary keys,
--- hf_job_ready and hf_lane_queue.
+-- hf_job_ready, hf_job_flow and hf_lane_queue.
 
 -- name: views
 SELECT j.id, j.state, j.lane, j.attempt, j.lost, j.enqueued_ms, j.due_ms, j.claimed_ms, j.finished_ms,
@@ -31,3 +31,16 @@ SELECT min(due) FROM (
 SELECT count(*) FROM (
   SELECT 1 FROM hf_job INDEXED BY hf_job_ready WHERE lane = ? AND state = 2 AND (due_ms, id) < (?, ?) LIMIT ?
 );
+
+-- name: last_flow
+SELECT max(flow) FROM hf_job INDEXED BY hf_job_flow WHERE flow IS NOT NULL;
+
+-- name: flow_before
+SELECT max(flow) FROM hf_job INDEXED BY hf_job_flow WHERE flow < ?;
+
+-- name: flow_counts
+SELECT min(id), sum(state = 0), sum(state = 1), sum(state = 2), sum(state = 3), sum(state = 4), sum(state = 5), sum(state = 6)
+FROM hf_job INDEXED BY hf_job_flow WHERE flow = ?;
+
+-- name: job_enqueued
+SELECT enqueued_ms FROM hf_job WHERE id = ?;

@@ -82,10 +82,11 @@ WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ? LIMIT ? + 0;
 -- name: job_promote
 UPDATE hf_job SET state = 2 WHERE id = ? AND state = 1;
 
+-- What is due at 1 << 52 waits for an event alone, and not for a time.
 -- name: next_due
 SELECT min(due) FROM (
   SELECT (SELECT j.due_ms FROM hf_job j INDEXED BY hf_job_scheduled
-          WHERE j.state = 1 AND j.priority = p.column1 ORDER BY j.due_ms LIMIT 1) AS due
+          WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms < 1 << 52 ORDER BY j.due_ms LIMIT 1) AS due
   FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
 );
 

@@ -26,6 +26,10 @@ UPDATE hf_job SET state = 2, token = NULL, charged = NULL, attempt = attempt - 1
 UPDATE hf_job SET state = 1, due_ms = ?, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,
   held_since_ms = coalesce(held_since_ms, ?) WHERE id = ?;
 
+-- name: job_suspend
+UPDATE hf_job SET state = ?, due_ms = ?, flags = flags | ?, expires_ms = NULL, token = NULL, charged = NULL,
+  attempt = attempt - 1, reason = NULL WHERE id = ?;
+
 -- name: job_hold
 UPDATE hf_job SET state = 2, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,
   held_since_ms = coalesce(held_since_ms, ?) WHERE id = ?;

@@ -1,0 +1,23 @@
+-- Promise: what a suspended job waits for, and the events that were signalled to it. Inputs: positional.
+-- Answer: rows where it says so. Relies on the primary keys.
+
+-- name: waits
+SELECT id, state, lane, due_ms FROM hf_job WHERE id IN (:keys);
+
+-- name: event_known
+SELECT 1 FROM hf_note WHERE job = ? AND kind = 'event' AND name = ?;
+
+-- name: event_put
+INSERT OR IGNORE INTO hf_note (job, kind, name, body) VALUES (?, 'event', ?, ?);
+
+-- name: waiting_end
+DELETE FROM hf_note WHERE job = ? AND kind = 'waiting';
+
+-- name: waiting_over
+DELETE FROM hf_note WHERE job = ? AND kind = 'waiting' AND name = ? AND body = ?;
+
+-- name: step_forget
+DELETE FROM hf_note WHERE job = ? AND kind = 'step' AND name = ?;
+
+-- name: steps_forget
+DELETE FROM hf_note WHERE job = ? AND kind = 'step';

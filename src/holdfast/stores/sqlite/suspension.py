@@ -1,0 +1,77 @@
+"""Puts running jobs to sleep, keeps the events that are signalled to jobs, and wakes those that wait for one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast.core.gate import FOREVER_MS
+from holdfast.core.lease import Signal
+from holdfast.core.transition import Suspend
+from holdfast.stores.base import SignalAnswer
+from holdfast.stores.sqlite import lanes
+from holdfast.stores.sqlite.tx import NOTES, READY, SCHEDULED, SUCCEEDED, Tx
+
+ALL_STEPS = "*"
+
+
+def suspend(tx: Tx, id: bytes, lane_id: int, transition: Suspend) -> int:
+    """A running job sleeps, or waits for an event that has not come yet; the state code it is in now."""
+    event = transition.event
+    tx.run("waiting_end", (id,))
+    if event is not None and tx.row("event_known", (id, event)) is not None:
+        event, due_ms = None, tx.now_ms
+    elif transition.delay_ms is None:
+        due_ms = FOREVER_MS
+    else:
+        due_ms = min(tx.now_ms + transition.delay_ms, FOREVER_MS)
+    if event is not None:
+        tx.run("note_put", (id, "waiting", event, _due(due_ms)))
+    state = SCHEDULED if due_ms > tx.now_ms else READY
+    tx.run("job_suspend", (state, due_ms, 0 if event is None else NOTES, id))
+    if tx.now_ms < due_ms < FOREVER_MS:
+        tx.note_timer(lane_id, due_ms)
+    return state
+
+
+def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:
+    """Keep each event for its job, the first of a name; a job that waits for it becomes ready."""
+    waits = {
+        id: (state, lane_id, due_ms) for id, state, lane_id, due_ms in tx.rows_in("waits", [s.id for s in signals])
+    }
+    answers: list[SignalAnswer] = []
+    for each in signals:
+        if each.id not in waits:
+            answers.append("gone")
+            continue
+        state, lane_id, due_ms = waits[each.id]
+        if state >= SUCCEEDED:
+            answers.append("finished")
+        elif not tx.run("event_put", (each.id, each.event, each.value)):
+            answers.append("already")
+        elif state == SCHEDULED and tx.run("waiting_over", (each.id, each.event, _due(due_ms))):
+            _wake(tx, each.id, lane_id)
+            waits[each.id] = (READY, lane_id, tx.now_ms)
+            answers.append("woken")
+        else:
+            tx.run("job_flag", (NOTES, each.id))
+            answers.append("kept")
+    return answers
+
+
+def _wake(tx: Tx, id: bytes, lane_id: int) -> None:
+    tx.run("job_now", (READY, tx.now_ms, id))
+    tx.move(tx.lane(lane_id), SCHEDULED, READY)
+    lanes.ready_again(tx, lane_id)
+
+
+def _due(due_ms: int) -> bytes:
+    """What a job that waits notes: a note of an earlier wait never equals when the job is due now."""
+    return b"%d" % due_ms
+
+
+def forget_steps(tx: Tx, id: bytes, names: Sequence[str]) -> None:
+    """Recorded steps go, so that the next attempt runs them again."""
+    if ALL_STEPS in names:
+        tx.run("steps_forget", (id,))
+    else:
+        tx.many("step_forget", [(id, name) for name in names])
