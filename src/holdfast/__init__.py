@@ -31,8 +31,8 @@ from holdfast.core.errors import (
     UsageError,
     WrongContext,
 )
-from holdfast.core.flow import ParentFailed
 from holdfast.core.limit import Breaker, Limit
+from holdfast.core.refs import ParentFailed
 from holdfast.core.retry import Retry
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State

@@ -1,18 +1,15 @@
-"""Graphs of jobs are put in order or refused with the circle named; results find their places."""
+"""Graphs of jobs are put in order or refused with the circle named."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import CycleFound
-from holdfast.core.flow import ParentFailed, Ref, fill_refs, order
-from holdfast.core.ids import id_text
-from holdfast.core.lease import Input
+from holdfast.core.flow import order
 
 GRAPHS = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 12), max_size=4), max_size=10)
 
@@ -62,34 +59,3 @@ def test_the_circle_is_named(graph: dict[str, list[str]], path: str) -> None:
     with pytest.raises(CycleFound) as caught:
         order(graph)
     assert path in str(caught.value) or " → ".join(path.split(" → ")[::-1]) in str(caught.value)
-
-
-A, B = b"a" * 16, b"b" * 16
-INPUTS = {A: Input(result=b'{"n":[1]}'), B: Input(failed="boom")}
-
-
-@pytest.mark.parametrize(
-    ("value", "filled"),
-    [
-        (Ref(A).stored(), {"n": [1]}),
-        ([1, Ref(A).stored()], [1, {"n": [1]}]),
-        ({"deep": {"er": [Ref(A).stored()]}}, {"deep": {"er": [{"n": [1]}]}}),
-        ("plain", "plain"),
-        ({"$job": "not an id"}, {"$job": "not an id"}),
-        ({"$job": id_text(b"c" * 16)}, {"$job": id_text(b"c" * 16)}),
-        ({"$job": id_text(A), "more": 1}, {"$job": id_text(A), "more": 1}),
-    ],
-)
-def test_results_take_the_place_of_references(value: Any, filled: Any) -> None:
-    assert fill_refs(value, INPUTS) == (filled, False)
-
-
-def test_a_result_of_none_is_a_result() -> None:
-    assert fill_refs(Ref(A).stored(), {A: Input(result=None)}) == (None, False)
-
-
-def test_a_failed_parent_is_handed_over_as_such() -> None:
-    assert fill_refs([Ref(A).stored(), Ref(B).stored()], INPUTS) == (
-        [{"n": [1]}, ParentFailed(id_text(B), "boom")],
-        True,
-    )

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.flow import Ref
 from holdfast.core.ids import id_text
 from holdfast.core.job import Policy
 from holdfast.core.options import PLAIN, Options, priority_of
+from holdfast.core.refs import Ref
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
 

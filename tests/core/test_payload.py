@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from holdfast.core.codec import canonical, decode_json, encode_result
 from holdfast.core.errors import InvalidArguments, InvalidTask, NotSerialisable, PayloadTooLarge
-from holdfast.core.flow import ParentFailed, Ref
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Input
 from holdfast.core.payload import Signature
+from holdfast.core.refs import Given, ParentFailed, Ref
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]  # a name that exists for checkers only
@@ -84,6 +84,10 @@ class Login(pydantic.BaseModel):
     password: pydantic.SecretStr
 
 
+class Loose(pydantic.BaseModel):
+    data: dict[str, Any]
+
+
 class Pair(NamedTuple):
     a: int
     b: str
@@ -99,7 +103,7 @@ class Slug(str):
 
 def roundtrip(fn: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
     signature = Signature.of(fn)
-    return signature.decode(signature.encode(signature.bind(args, kwargs), max_bytes=MAX))
+    return signature.decode(signature.encode(signature.bind(args, kwargs), max_bytes=MAX)[0])
 
 
 def takes(annotation: Any) -> Callable[..., Any]:
@@ -199,7 +203,7 @@ def test_a_call_is_one_object_by_name_and_becomes_the_same_call(
     args: tuple[Any, ...], kwargs: dict[str, Any], stored: dict[str, Any]
 ) -> None:
     signature = Signature.of(everything)
-    raw = signature.encode(signature.bind(args, kwargs), max_bytes=MAX)
+    raw, _ = signature.encode(signature.bind(args, kwargs), max_bytes=MAX)
     assert decode_json(raw) == stored
     called: list[Any] = []
 
@@ -266,7 +270,7 @@ def test_by_name_takes_one_object() -> None:
 def test_a_task_known_by_name_takes_any_object() -> None:
     signature = Signature.open("report.make")
     values = signature.bind_named({"a": 1, "b": [None], "*": [2]})
-    assert decode_json(signature.encode(values)) == values
+    assert decode_json(signature.encode(values)[0]) == values
     assert signature.bind_named({}) == {}
 
 
@@ -297,7 +301,7 @@ def test_stored_bytes_that_do_not_fit_are_refused_not_raised_raw(raw: bytes) -> 
     with pytest.raises(InvalidArguments):
         signature.decode(raw)
     with pytest.raises(InvalidArguments):
-        signature.decode(raw, {b"a" * 16: Input()})
+        signature.decode(raw, left(Input()))
 
 
 def test_an_unknown_argument_in_stored_bytes_is_named() -> None:
@@ -361,7 +365,7 @@ def test_bytes_for_a_text_parameter_are_refused_though_base64_would_fit() -> Non
 def test_the_size_limit_names_size_and_fix_and_is_exact() -> None:
     signature = Signature.of(takes(str))
     value = {"value": "x" * 100}
-    size = len(signature.encode(value, max_bytes=MAX))
+    size = len(signature.encode(value, max_bytes=MAX)[0])
     assert signature.encode(value, max_bytes=size)
     with pytest.raises(PayloadTooLarge, match=rf"{size:,} bytes, over {size - 1:,}.*id or a URL"):
         signature.encode(value, max_bytes=size - 1)
@@ -429,42 +433,104 @@ def test_wrapped_partial_and_callable_objects_have_signatures_too() -> None:
         assert roundtrip(fn, Later(2)) == ([], {"order": Later(2)})
 
 
-A, B = b"a" * 16, b"b" * 16
+A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 
 
 def join(first: Point, all: list[Point], note: str) -> None: ...
 
 
+def left(*inputs: Input) -> Given:
+    """What parents A, B, … left."""
+    after = (A, B, C)[: len(inputs)]
+    return Given(dict(zip(after, inputs, strict=True)), after)
+
+
 def test_results_of_parents_are_rebuilt_like_other_arguments() -> None:
     signature = Signature.of(join)
-    raw = signature.encode({"first": Ref(A), "all": [Ref(A), Ref(B)], "note": "x"}, max_bytes=MAX)
-    assert decode_json(raw)["first"] == {"$job": id_text(A)}
-    inputs = {A: Input(result=b'{"x":1}'), B: Input(result=b'{"x":2,"y":3}')}
-    assert signature.decode(raw, inputs) == (
-        [],
-        {"first": Point(1), "all": [Point(1), Point(2, 3)], "note": "x"},
-    )
+    raw, parents = signature.encode({"first": Ref(A), "all": [Ref(A), Ref(B)], "note": "x"}, max_bytes=MAX)
+    assert parents == (A, B)
+    assert decode_json(raw)["first"] == {"$job": 0}
+    both = left(Input(result=b'{"x":1}'), Input(result=b'{"x":2,"y":3}'))
+    assert signature.decode(raw, both) == ([], {"first": Point(1), "all": [Point(1), Point(2, 3)], "note": "x"})
 
 
 def test_a_result_that_does_not_fit_is_refused() -> None:
     signature = Signature.of(join)
-    raw = signature.encode({"first": Ref(A), "all": [], "note": "x"}, max_bytes=MAX)
+    raw, _ = signature.encode({"first": Ref(A), "all": [], "note": "x"}, max_bytes=MAX)
     with pytest.raises(InvalidArguments, match="first"):
-        signature.decode(raw, {A: Input(result=b"7")})
+        signature.decode(raw, left(Input(result=b"7")))
 
 
-def test_a_failed_parent_is_passed_as_it_is() -> None:
+def test_a_result_comes_as_exactly_as_it_was_stored() -> None:
+    signature = Signature.of(takes(Any))
+    raw, _ = signature.encode({"value": {"deep": [Ref(A)]}})
+    decoded = signature.decode(raw, left(Input(result=b'{"n":18446744073709551615,"f":1.25e-300}')))
+    assert decoded == ([], {"value": {"deep": [{"n": 18446744073709551615, "f": 1.25e-300}]}})
+
+
+def test_a_failed_parent_is_passed_as_it_is_and_what_is_beside_it_is_rebuilt() -> None:
     signature = Signature.of(join)
-    raw = signature.encode({"first": Ref(A), "all": [Ref(A), Ref(B)], "note": "x"}, max_bytes=MAX)
-    inputs = {A: Input(result=b'{"x":1}'), B: Input(failed="boom")}
-    _, kwargs = signature.decode(raw, inputs)
+    raw, _ = signature.encode({"first": Ref(A), "all": [Ref(A), Ref(B)], "note": "x"}, max_bytes=MAX)
+    _, kwargs = signature.decode(raw, left(Input(result=b'{"x":1}'), Input(failed="boom")))
     assert kwargs["first"] == Point(1)
-    assert kwargs["all"] == [{"x": 1}, ParentFailed(id_text(B), "boom")]
+    assert kwargs["all"] == [Point(1), ParentFailed(id_text(B), "boom")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "rebuilt"),
+    [
+        (Point, Ref(B), ParentFailed(id_text(B), "boom")),
+        (Point | ParentFailed, Ref(A), Point(1)),
+        (Point | ParentFailed, Ref(B), ParentFailed(id_text(B), "boom")),
+        (ParentFailed, Ref(B), ParentFailed(id_text(B), "boom")),
+        (ParentFailed, Ref(A), {"x": 1}),
+        (list[Point | ParentFailed], [Ref(A), Ref(B)], [Point(1), ParentFailed(id_text(B), "boom")]),
+        (list[Point | ParentFailed | None], [Ref(A), None], [Point(1), None]),
+        (list[list[Point]], [[Ref(A)], [Ref(B)]], [[Point(1)], [ParentFailed(id_text(B), "boom")]]),
+        (dict[str, Point], {"a": Ref(A), "b": Ref(B)}, {"a": Point(1), "b": ParentFailed(id_text(B), "boom")}),
+        (tuple[Point, ...], (Ref(A), Ref(B)), [Point(1), ParentFailed(id_text(B), "boom")]),
+        (Any, {"deep": [Ref(A), 7, Ref(B)]}, {"deep": [{"x": 1}, 7, ParentFailed(id_text(B), "boom")]}),
+    ],
+)
+def test_an_annotation_may_say_that_parents_can_fail(kind: Any, value: Any, rebuilt: Any) -> None:
+    signature = Signature.of(takes(kind))
+    raw, parents = signature.encode({"value": value}, max_bytes=MAX)
+    inputs = {A: Input(result=b'{"x":1}'), B: Input(failed="boom")}
+    decoded = signature.decode(raw, Given({id: inputs[id] for id in parents}, parents))
+    assert decoded == ([], {"value": rebuilt})
+
+
+def test_what_is_beside_a_failed_parent_must_fit_too() -> None:
+    signature = Signature.of(join)
+    raw, _ = signature.encode({"first": Ref(A), "all": [Ref(B), Ref(C)], "note": "x"}, max_bytes=MAX)
+    with pytest.raises(InvalidArguments):
+        signature.decode(raw, left(Input(result=b'{"x":1}'), Input(failed="boom"), Input(result=b'"no point"')))
 
 
 def test_what_does_not_wait_for_a_parent_is_checked_at_once() -> None:
     with pytest.raises(InvalidArguments, match="note"):
         Signature.of(join).encode({"first": Ref(A), "all": [], "note": 7}, max_bytes=MAX)
+
+
+def test_thousands_of_results_take_a_few_bytes_of_the_arguments() -> None:
+    ids = [number.to_bytes(16, "big") for number in range(20_000)]
+    raw, parents = Signature.of(takes(list[int])).encode({"value": [Ref(id) for id in ids]}, max_bytes=100)
+    assert (raw, parents) == (b'{"value":{"$jobs":[0,20000]}}', tuple(ids))
+
+
+@pytest.mark.parametrize("look_alike", [{"$job": 0}, {"$jobs": [0, 1]}, Loose(data={"$job": 1})])
+def test_data_that_looks_like_a_reference_is_refused_beside_one(look_alike: Any) -> None:
+    def fn(value: Any, parent: Any) -> None: ...
+
+    signature = Signature.of(fn)
+    assert signature.encode({"value": [look_alike], "parent": 1})
+    with pytest.raises(InvalidArguments, match="rename that key"):
+        signature.encode({"value": [look_alike], "parent": Ref(A)})
+
+
+def test_a_handle_has_no_place_in_a_result() -> None:
+    with pytest.raises(NotSerialisable, match="the result\\[0\\]: a Ref is no value"):
+        encode_result([Ref(A)])
 
 
 def test_the_schema_says_what_is_needed() -> None:

@@ -16,10 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, PayloadTooLarge, UsageError
-from holdfast.core.flow import Ref
 from holdfast.core.gate import GateRule
+from holdfast.core.ids import id_text
 from holdfast.core.job import Job, Lane, Policy, Unique
 from holdfast.core.limit import Breaker, Limit
+from holdfast.core.refs import Ref
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
 from holdfast.core.task import PLAIN, Inject, Options, TaskSpec, build_job
@@ -33,6 +34,9 @@ def send(customer: str, to: str = "nobody") -> None: ...
 
 async def fetch(url: str) -> str:
     return url
+
+
+def loose(value: Any) -> None: ...
 
 
 def job_of(spec: TaskSpec, *args: Any, options: Options = PLAIN, **kwargs: Any) -> Job:
@@ -321,9 +325,32 @@ def test_limits_and_breaker_become_gates() -> None:
 
 
 def test_a_missing_value_of_a_key_is_named() -> None:
-    spec = TaskSpec.declare(ship, limits=[Limit("c:{order.customer}", rate="1/s")])
-    with pytest.raises(InvalidArguments, match=r"reads 'order.customer', but Ref has no 'customer'"):
+    spec = TaskSpec.declare(loose, limits=[Limit("c:{value.customer}", rate="1/s")])
+    with pytest.raises(InvalidArguments, match=r"reads 'value.customer', but int has no 'customer'"):
+        build_job(spec, {"value": 7}, id=ID)
+
+
+@pytest.mark.parametrize("key", ["c:{order.customer}", "c:{order.id}", "c:{order}"])
+def test_a_key_cannot_be_read_from_a_result_that_is_not_known_yet(key: str) -> None:
+    spec = TaskSpec.declare(ship, limits=[Limit(key, rate="1/s")])
+    with pytest.raises(InvalidArguments, match="another job's result and not known yet"):
         build_job(spec, {"order": Ref(b"p" * 16)}, id=ID)
+
+
+def test_jobs_among_the_arguments_become_parents_and_come_first() -> None:
+    one, two, three = b"1" * 16, b"2" * 16, b"3" * 16
+    spec = TaskSpec.declare(ship)
+    options = Options().replace(after=[id_text(three), id_text(two)])
+    job, _ = build_job(spec, {"order": [Ref(two), Ref(one)]}, options, id=ID)
+    assert job.after == (two, one, three)
+    assert job.args == b'{"order":{"$jobs":[0,2]}}'
+
+
+def test_data_that_looks_like_a_reference_is_refused_in_a_job_with_parents() -> None:
+    spec = TaskSpec.declare(loose)
+    assert build_job(spec, {"value": {"$job": 0}}, id=ID)
+    with pytest.raises(InvalidArguments, match="rename that key"):
+        build_job(spec, {"value": {"$job": 0}}, Options().replace(after=[id_text(b"p" * 16)]), id=ID)
 
 
 def test_lanes_are_made_once_and_forgotten_in_time() -> None:

@@ -7,14 +7,15 @@ import typing
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import GenericAlias
-from typing import Any, Final
+from types import GenericAlias, UnionType
+from typing import Any, Final, Union, get_args, get_origin
 
 import msgspec
 from msgspec import UNSET
 
-from holdfast.core.codec import from_json
+from holdfast.core.codec import encode_json, from_json
 from holdfast.core.errors import InvalidTask
+from holdfast.core.refs import ParentFailed, holds_failed
 
 REST: Final = "*"  # where *args lie in the stored object
 
@@ -47,6 +48,7 @@ class Codec:
     parts: msgspec.json.Decoder[dict[str, msgspec.Raw]]
     extra: msgspec.json.Decoder[Any]
     bytes_allowed: frozenset[str]
+    kinds: dict[str, Any]
 
     @classmethod
     def of(cls, label: str, parameters: Sequence[Parameter], fn: Callable[..., Any] | None) -> Codec:
@@ -74,7 +76,12 @@ class Codec:
             msgspec.json.Decoder(dict[str, msgspec.Raw]),
             msgspec.json.Decoder(extra, dec_hook=from_json),
             frozenset(bytes_allowed),
+            {name: field[1] for name, field in zip(names, fields, strict=True)},
         )
+
+    def rebuilt(self, name: str, value: Any) -> Any:
+        """One argument in which parents have failed: all else in it is what the annotation says."""
+        return _around_failed(self.kinds.get(name, Any), value)
 
 
 def _annotation(label: str, parameter: Parameter, fn: Callable[..., Any] | None) -> Any:
@@ -85,6 +92,7 @@ def _annotation(label: str, parameter: Parameter, fn: Callable[..., Any] | None)
             f"the annotation {parameter.annotation!r} of {parameter.name!r} in {label}() cannot be resolved: {error}",
             fix="import it at run time, at module level, not under TYPE_CHECKING",
         ) from error
+    kind = _promised(kind)
     if parameter.default is None and kind is not Any:
         kind = typing.Optional.__getitem__(kind)  # x: str = None means what it says
     try:
@@ -109,9 +117,47 @@ def resolve(name: str, annotation: Any, fn: Callable[..., Any] | None) -> Any:
     return typing.get_type_hints(holder, globalns=spaces, localns=None, include_extras=True)[name]
 
 
+def _promised(kind: Any) -> Any:
+    """What an annotation promises of results: `Image | ParentFailed` is an Image, unless there is none."""
+    if kind is ParentFailed:
+        return Any
+    parts = get_args(kind)
+    if not parts or all(_promised(part) is part for part in parts):
+        return kind
+    if isinstance(kind, UnionType) or get_origin(kind) is Union:
+        kept = tuple(_promised(part) for part in parts if part is not ParentFailed)
+        return Union.__getitem__(kept)
+    return kind.copy_with(tuple(map(_promised, parts))) if hasattr(kind, "copy_with") else _generic(kind, parts)
+
+
+def _generic(kind: Any, parts: tuple[Any, ...]) -> Any:
+    return GenericAlias(get_origin(kind), tuple(map(_promised, parts)))
+
+
+def _around_failed(kind: Any, value: Any) -> Any:
+    if isinstance(value, list):
+        parts = [part for part in get_args(kind) if part is not Ellipsis]
+        rebuild = _rebuilder(parts[0] if len(parts) == 1 else Any)
+        return [rebuild(item) for item in value]
+    if isinstance(value, dict):
+        parts = list(get_args(kind))
+        rebuild = _rebuilder(parts[1] if len(parts) == 2 else Any)
+        return {key: rebuild(item) for key, item in value.items()}
+    return value
+
+
+def _rebuilder(kind: Any) -> Callable[[Any], Any]:
+    decode = msgspec.json.Decoder(kind, dec_hook=from_json).decode
+
+    def rebuild(value: Any) -> Any:
+        return _around_failed(kind, value) if holds_failed(value) else decode(encode_json(value))
+
+    return rebuild
+
+
 def mentions_bytes(kind: Any) -> bool:
     """True when bytes are expected somewhere in it, so they may be stored as base64."""
-    return kind in (bytes, bytearray, memoryview) or any(mentions_bytes(part) for part in typing.get_args(kind))
+    return kind in (bytes, bytearray, memoryview) or any(mentions_bytes(part) for part in get_args(kind))
 
 
 def schema_of(kind: Any) -> dict[str, Any]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, get_origin
 
 import msgspec
 
 from holdfast.core.errors import InvalidArguments, NotSerialisable, PayloadTooLarge
-from holdfast.core.flow import Ref
+from holdfast.core.ids import id_text
+from holdfast.core.refs import REF, Refers, Spread, flat, placed, stored
 
 MAX_BYTES: Final = 262_144
 
@@ -22,8 +23,8 @@ _BYTES: Final = (bytes, bytearray, memoryview)
 
 def to_json(value: Any) -> Any:
     """The JSON-able form of a value that the encoder does not know (its hook)."""
-    if isinstance(value, Ref):
-        return value.stored()
+    if isinstance(value, Refers):
+        raise NotSerialisable(f"a {type(value).__qualname__} is no value", fix="store its .id, or pass it to a job")
     dump = getattr(value, "model_dump", None)  # pydantic, recognised without importing it
     if dump is not None and not isinstance(value, type):
         plain = dump(mode="json")
@@ -56,9 +57,39 @@ def from_json(kind: Any, value: Any) -> Any:
     raise ValueError(f"{kind} cannot be rebuilt from stored JSON")
 
 
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=to_json)
-_SORTED: Final = msgspec.json.Encoder(enc_hook=to_json, order="sorted")
-encode_json = _ENCODER.encode
+def _without_refs(value: Any) -> Any:
+    """The hook for arguments: what stands for a result is left open."""
+    if isinstance(value, Refers):
+        value.spread()  # refused when it stands for a job that has no id yet
+        return None
+    return to_json(value)
+
+
+def _with_ids(value: Any) -> Any:
+    """The hook for what tells jobs apart: whose result it is matters, not where it stands."""
+    return _named(value.spread()) if isinstance(value, Refers) else to_json(value)
+
+
+def _named(spread: Spread) -> Any:
+    return {REF: id_text(spread)} if isinstance(spread, bytes) else [_named(part) for part in spread]
+
+
+Encode = Callable[[Any], bytes]
+
+_SORTED: Final = msgspec.json.Encoder(enc_hook=_with_ids, order="sorted")
+encode_json: Final[Encode] = msgspec.json.Encoder(enc_hook=to_json).encode
+encode_arguments: Final[Encode] = msgspec.json.Encoder(enc_hook=_without_refs).encode
+
+
+def encode_placed(values: Mapping[str, Any], refs: Iterable[Refers]) -> tuple[bytes, tuple[bytes, ...]]:
+    """JSON of arguments with places where `refs` are, and the parents that these are places of."""
+    parents = tuple(dict.fromkeys(id for ref in refs for id in flat(ref.spread())))
+    places = {id: place for place, id in enumerate(parents)}
+
+    def hook(value: Any) -> Any:
+        return stored(value.spread(), places) if isinstance(value, Refers) else to_json(value)
+
+    return msgspec.json.Encoder(enc_hook=hook).encode(placed(dict(values), places)), parents
 
 
 def encode(value: Any, what: str) -> bytes:
@@ -69,12 +100,12 @@ def encode(value: Any, what: str) -> bytes:
         raise refusal(value, what, error) from error
 
 
-def refusal(value: Any, what: str, error: Exception) -> NotSerialisable:
-    """The error for a value that cannot be encoded, naming the place inside it."""
+def refusal(value: Any, what: str, error: Exception, encode: Encode = encode_json) -> NotSerialisable:
+    """The error for a value that `encode` refused, naming the place inside it."""
     if isinstance(error, RecursionError):
-        where = what or next((step[1:] for step, item in _inside(value) if _is_too_deep(item)), "the value")
+        where = what or next((step[1:] for step, item in _inside(value) if _is_too_deep(item, encode)), "the value")
         return NotSerialisable(f"{where} contains itself or is nested too deeply", fix="pass an id instead")
-    path, culprit, reason = _culprit(value, what, error)
+    path, culprit, reason = _culprit(value, what, error, encode)
     if isinstance(reason, NotSerialisable):
         return NotSerialisable(f"{path}: {reason.message}", fix=reason.fix)
     if isinstance(reason, UnicodeEncodeError):
@@ -85,9 +116,9 @@ def refusal(value: Any, what: str, error: Exception) -> NotSerialisable:
     )
 
 
-def _is_too_deep(value: Any) -> bool:
+def _is_too_deep(value: Any, encode: Encode) -> bool:
     try:
-        encode_json(value)
+        encode(value)
     except RecursionError:
         return True
     except Exception:
@@ -95,12 +126,12 @@ def _is_too_deep(value: Any) -> bool:
     return False
 
 
-def _culprit(value: Any, path: str, error: Exception) -> tuple[str, Any, Exception]:
+def _culprit(value: Any, path: str, error: Exception, encode: Encode) -> tuple[str, Any, Exception]:
     for step, item in _inside(value):
         try:
-            encode_json(item)
+            encode(item)
         except Exception as inner:
-            return _culprit(item, f"{path}{step}" if path else step.removeprefix("."), inner)
+            return _culprit(item, f"{path}{step}" if path else step.removeprefix("."), inner, encode)
     return path, value, error
 
 
@@ -128,42 +159,47 @@ def _step(key: object) -> str:
     return f".{key}" if isinstance(key, str) else f"[{key!r}]"
 
 
-def looked_into(value: Any, path: str, *, allow_bytes: bool) -> bool:
-    """Refuse what JSON would silently change inside a value; True when a Ref is among it.
+def looked_into(value: Any, path: str, *, allow_bytes: bool) -> list[Refers]:
+    """Refuse what JSON would silently change inside a value; what stands for results in it, in order.
 
     Bytes come back as text unless an annotation says bytes, NaN as null, and the keys 1 and "1" as one.
     """
+    found: list[Refers] = []
+    _look(value, path, allow_bytes, found)
+    return found
+
+
+def _look(value: Any, path: str, allow_bytes: bool, found: list[Refers]) -> None:
     kind = type(value)
     if kind in PLAIN:
-        return False
+        return
     if isinstance(value, float):
         if not math.isfinite(value):
             raise NotSerialisable(f"{path} is {value!r}, which JSON cannot hold", fix="use None or a finite number")
-        return False
-    if kind is Ref:
-        return True
+        return
+    if isinstance(value, Refers):
+        found.append(value)
+        return
     if isinstance(value, _BYTES):
         if allow_bytes:
-            return False
+            return
         raise NotSerialisable(
             f"{path} is {kind.__qualname__}, which would come back as text",
             fix="annotate it as bytes, or use text, an id or a URL",
         )
-    found = False
     if isinstance(value, dict):
         _refuse_lost_keys(value, path)
         for key, item in value.items():
-            if type(item) not in PLAIN and looked_into(item, path + _step(key), allow_bytes=allow_bytes):
-                found = True
+            if type(item) not in PLAIN:
+                _look(item, path + _step(key), allow_bytes, found)
     elif isinstance(value, list | tuple | set | frozenset):
         for index, item in enumerate(value):
-            if type(item) not in PLAIN and looked_into(item, f"{path}[{index}]", allow_bytes=allow_bytes):
-                found = True
+            if type(item) not in PLAIN:
+                _look(item, f"{path}[{index}]", allow_bytes, found)
     else:
         for step, item in _inside(value):  # a record, whose own annotations say which of its fields are bytes
-            if type(item) not in PLAIN and looked_into(item, path + step, allow_bytes=True):
-                found = True
-    return found
+            if type(item) not in PLAIN:
+                _look(item, path + step, True, found)
 
 
 def _refuse_lost_keys(value: dict[Any, Any], path: str) -> None:
@@ -188,7 +224,7 @@ def canonical(args: bytes | Mapping[str, object]) -> bytes:
         # Twice, so that records and plain JSON of the same content meet in one form.
         return _SORTED.encode(msgspec.json.decode(_SORTED.encode(args)))
     except Exception as error:
-        raise refusal(args, "", error) from error
+        raise refusal(args, "", error, _SORTED.encode) from error
 
 
 def decode_json(raw: bytes | None) -> Any:

@@ -1,79 +1,13 @@
-"""Decides the order of jobs that wait for each other, and how a parent's result reaches its dependent."""
+"""Decides the order of jobs that wait for each other."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from typing import Any, Final, TypeVar
-
-import msgspec
-from msgspec import Struct
+from typing import TypeVar
 
 from holdfast.core.errors import CycleFound
-from holdfast.core.ids import id_bytes, id_text
-from holdfast.core.lease import Input
 
 Node = TypeVar("Node", bound=Hashable)
-
-REF: Final = "$job"  # {"$job": "<id>"} in stored arguments stands for that parent's result
-
-
-class Ref:
-    """An argument that is another job's result: known only when that job has succeeded."""
-
-    __slots__ = ("id",)
-
-    def __init__(self, id: bytes) -> None:
-        self.id = id
-
-    def __repr__(self) -> str:
-        return f"Ref({id_text(self.id)})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Ref) and other.id == self.id
-
-    def __hash__(self) -> int:
-        return hash(self.id)
-
-    def stored(self) -> dict[str, str]:
-        """Its form in stored arguments."""
-        return {REF: id_text(self.id)}
-
-
-class ParentFailed(Struct, frozen=True):
-    """What a dependent gets instead of a result when it asked to run although its parent failed."""
-
-    id: str
-    reason: str
-
-
-def fill_refs(value: Any, inputs: Mapping[bytes, Input]) -> tuple[Any, bool]:
-    """Decoded JSON with every reference to one of `inputs` replaced; True when a failed parent is in it.
-
-    Only ids among the job's own inputs are replaced, so arguments that merely look alike stay as they are.
-    """
-    if isinstance(value, dict):
-        if len(value) == 1 and isinstance(value.get(REF), str):
-            found = _input(value[REF], inputs)
-            if found is not None:
-                return found
-        items = {key: fill_refs(item, inputs) for key, item in value.items()}
-        return {key: item for key, (item, _) in items.items()}, any(failed for _, failed in items.values())
-    if isinstance(value, list):
-        filled = [fill_refs(item, inputs) for item in value]
-        return [item for item, _ in filled], any(failed for _, failed in filled)
-    return value, False
-
-
-def _input(text: str, inputs: Mapping[bytes, Input]) -> tuple[Any, bool] | None:
-    try:
-        given = inputs.get(id_bytes(text))
-    except ValueError:
-        return None
-    if given is None:
-        return None
-    if given.failed is not None:
-        return ParentFailed(text, given.failed), True
-    return (None if given.result is None else msgspec.json.decode(given.result)), False
 
 
 def order(parents: Mapping[Node, Iterable[Node]]) -> list[Node]:

@@ -16,6 +16,7 @@ from uuid import UUID
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask
 from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.refs import Refers
 from holdfast.core.text import is_storable
 
 MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
@@ -108,6 +109,11 @@ class Template:
                 f"the key {self.text!r} needs {place.name!r}, which was not passed", fix=f"pass {place.name}="
             )
         value = values[place.name]
+        if isinstance(value, Refers):
+            raise InvalidArguments(
+                f"the key {self.text!r} reads {place.text!r}, which is another job's result and not known yet",
+                fix=f"pass what {place.text!r} names as an argument of its own",
+            )
         for name, is_key in place.steps:
             value = self._step(value, name, is_key, place)
         if isinstance(value, Enum):

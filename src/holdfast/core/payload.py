@@ -17,7 +17,9 @@ from holdfast.core.codec import (
     PLAIN,
     canonical,
     decode_json,
+    encode_arguments,
     encode_json,
+    encode_placed,
     encode_result,
     from_json,
     looked_into,
@@ -25,13 +27,18 @@ from holdfast.core.codec import (
     too_large,
 )
 from holdfast.core.errors import InvalidArguments, InvalidTask
-from holdfast.core.flow import fill_refs
-from holdfast.core.lease import Input
 from holdfast.core.limit import did_you_mean
+from holdfast.core.refs import REF, Given, Refers, filled, holds_failed, look_alikes, refuse_look_alikes
 
-__all__ = ["Parameter", "Signature", "canonical", "decode_json", "encode_result"]
+__all__ = ["Parameter", "Signature", "canonical", "decode_json", "encode_result", "refuse_look_alikes_in"]
 
 _AT: Final = re.compile(r"^(?P<why>.*?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)
+
+
+def refuse_look_alikes_in(raw: bytes) -> None:
+    """Refuse stored arguments of a job with parents in which the caller's data would be taken for a parent's result."""
+    if f'"{REF}'.encode() in raw and look_alikes(decode_json(raw)):
+        refuse_look_alikes()
 
 
 class Signature:
@@ -134,30 +141,46 @@ class Signature:
 
     # -- values become bytes
 
-    def encode(self, values: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> bytes:
-        """One JSON object that can surely be read back at run: encoded, measured, checked against the annotations."""
+    def encode(self, values: Mapping[str, Any], *, max_bytes: int = MAX_BYTES) -> tuple[bytes, tuple[bytes, ...]]:
+        """One JSON object that can surely be read back at run, and the jobs whose results it refers to.
+
+        Encoded, measured, checked against the annotations.
+        """
         try:
-            raw = encode_json(values)
+            raw = encode_arguments(values)
         except Exception as error:
-            raise refusal(values, "", error) from error
+            raise refusal(values, "", error, encode_arguments) from error
+        for value in values.values():
+            if type(value) not in PLAIN:
+                return self._encode_carefully(values, raw, max_bytes)
+        self._measure(raw, max_bytes)
+        self._check(raw)
+        return raw, ()
+
+    def _encode_carefully(
+        self, values: Mapping[str, Any], raw: bytes, max_bytes: int
+    ) -> tuple[bytes, tuple[bytes, ...]]:
+        codec = self._codec
+        later: dict[str, list[Refers]] = {}
+        for name, value in values.items():
+            if refs := looked_into(value, name, allow_bytes=name in codec.bytes_allowed):
+                later[name] = refs
+        if not later:
+            self._measure(raw, max_bytes)
+            self._check(raw)
+            return raw, ()
+        refuse_look_alikes_in(raw)
+        # What waits for a parent's result can only be checked when that is known.
+        self._check(encode_json({k: v for k, v in values.items() if k not in later}))
+        raw, parents = encode_placed(values, (ref for refs in later.values() for ref in refs))
+        self._measure(raw, max_bytes)
+        return raw, parents
+
+    def _measure(self, raw: bytes, max_bytes: int) -> None:
         if len(raw) > max_bytes:
             raise too_large(
                 len(raw), max_bytes, f"the arguments of {self.label}", "pass an id or a URL, or raise max_payload_bytes"
             )
-        for value in values.values():
-            if type(value) not in PLAIN:
-                return self._encode_carefully(values, raw)
-        self._check(raw)
-        return raw
-
-    def _encode_carefully(self, values: Mapping[str, Any], raw: bytes) -> bytes:
-        codec = self._codec
-        later = {
-            name for name, value in values.items() if looked_into(value, name, allow_bytes=name in codec.bytes_allowed)
-        }
-        # What waits for a parent's result can only be checked when that is known.
-        self._check(raw if not later else encode_json({k: v for k, v in values.items() if k not in later}))
-        return raw
 
     @cached_property
     def _codec(self) -> Codec:
@@ -180,18 +203,18 @@ class Signature:
 
     # -- bytes become a call
 
-    def decode(self, raw: bytes, inputs: Mapping[bytes, Input] | None = None) -> tuple[list[Any], dict[str, Any]]:
+    def decode(self, raw: bytes, given: Given | None = None) -> tuple[list[Any], dict[str, Any]]:
         """The call `fn(*args, **kwargs)` that the stored bytes stand for, rebuilt from the annotations.
 
-        `inputs` are the results of parents, put where the arguments refer to them.
+        `given` is what parents left, put where the arguments refer to them.
         """
-        untouched: dict[str, Any] = {}
-        if inputs:
-            filled = {name: fill_refs(value, inputs) for name, value in self._object(raw).items()}
-            # A failed parent is not what the annotation promises, so such an argument is passed as it is.
-            untouched = {name: value for name, (value, failed) in filled.items() if failed}
-            raw = encode_json({name: value for name, (value, failed) in filled.items() if not failed})
-        values = self._rebuild(raw) | untouched
+        apart: dict[str, Any] = {}
+        if given is not None:
+            values = {name: filled(value, given) for name, value in self._object(raw).items()}
+            # A failed parent is not what the annotation promises: what holds one is rebuilt around it.
+            apart = {name: values.pop(name) for name in [*values] if holds_failed(values[name])}
+            raw = encode_json(values)
+        values = self._rebuild(raw) | {name: self._rebuild_around(name, value) for name, value in apart.items()}
         self._complete(values, partial=False)
         return self._call(values)
 
@@ -217,6 +240,12 @@ class Signature:
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise self._misfit(error) from error
         return values
+
+    def _rebuild_around(self, name: str, value: Any) -> Any:
+        try:
+            return self._codec.rebuilt(name, value)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise self._misfit(error) from error
 
     def _call(self, values: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         rest = values.pop(REST, ())

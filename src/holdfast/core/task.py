@@ -25,6 +25,7 @@ from holdfast.core.declare import (
     optional_ms,
     policy_of,
     size_of,
+    steps_of,
     unique_option,
 )
 from holdfast.core.errors import InvalidOption, InvalidTask
@@ -41,9 +42,10 @@ from holdfast.core.options import (
     priority_of,
     states_of,
 )
-from holdfast.core.payload import Signature
+from holdfast.core.payload import Signature, refuse_look_alikes_in
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
+from holdfast.core.steps import StepsOption
 from holdfast.core.unique import UniqueOption, unique_of
 
 __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
@@ -76,6 +78,7 @@ class TaskSpec:
     classifiers: tuple[Classifier, ...] = ()
     injected: Mapping[str, object] = field(default_factory=dict)
     max_payload_bytes: int = MAX_BYTES
+    steps: StepsOption = "in-order"
     _lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
     _policies: dict[object, Policy] = field(default_factory=dict, init=False, repr=False)
     _templates: dict[str, Template] = field(default_factory=dict, init=False, repr=False)
@@ -129,6 +132,7 @@ class TaskSpec:
             classifiers=tuple(options.get("classifiers", ())),
             injected=injected,
             max_payload_bytes=size_of(options.get("max_payload_bytes", MAX_BYTES), "max_payload_bytes"),
+            steps=steps_of(options.get("steps", "in-order")),
         )
 
     @classmethod
@@ -169,11 +173,14 @@ def build_job(
     flow: bytes | None = None,
     meta: bytes = b"",
 ) -> tuple[Job, tuple[GateRule, ...]]:
-    """The job of one call and the gates it names; `values` come from `spec.signature.bind`."""
-    args = spec.signature.encode(values, max_bytes=spec.max_payload_bytes)
+    """The job of one call and the gates it names; `values` come from `spec.signature.bind`.
+
+    Jobs among the values become parents: their results arrive there.
+    """
+    args, parents = spec.signature.encode(values, max_bytes=spec.max_payload_bytes)
     if options is PLAIN and spec._plain is not None:
         lane, rules = spec._plain
-        if flow is None and not meta:
+        if flow is None and not meta and not parents:
             return Job(id, lane, spec.policy, args), rules
     else:
         lane, rules = _lane(spec, values, options)
@@ -187,13 +194,22 @@ def build_job(
         due_at_ms=options.due_at_ms,
         expires_ms=options.expires_ms,
         unique=_unique_for(spec, values, options),
-        after=options.after,
+        after=_after(options, args, parents),
         if_parent_fails=options.if_parent_fails,
         cost=cost if isinstance(cost, int) else checked_cost(cost(values)),
         tags=(*spec.tags, *(tag for tag in options.tags if tag not in spec.tags)),
         meta=meta,
         flow=flow,
     ), rules
+
+
+def _after(options: Options, args: bytes, parents: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Those whose results are among the arguments come first: there the arguments look for them."""
+    if not parents:
+        if options.after:
+            refuse_look_alikes_in(args)
+        return options.after
+    return tuple(dict.fromkeys((*parents, *options.after)))
 
 
 def _lane(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tuple[Lane, tuple[GateRule, ...]]:

@@ -23,6 +23,7 @@ from holdfast.core.outcome import (
     Raised,
     TimedOut,
 )
+from holdfast.core.refs import Given
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Succeed, Transition
 from holdfast.runtime.attempt import Attempt, Cause, Escaped, drive
@@ -118,7 +119,7 @@ class Pipe:
 
     def _decode(self, attempt: Attempt, recipe: Recipe) -> tuple[list[Any], dict[str, Any]]:
         try:
-            return recipe.decode(attempt.job.args, attempt.job.inputs)
+            return recipe.decode(attempt.job.args, Given.to(attempt.job))
         except UsageError as error:
             raise Unreadable from error
 

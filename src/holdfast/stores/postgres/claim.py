@@ -87,6 +87,7 @@ def _handed(
                 probe,
                 inputs.get(id, NO_INPUTS),
                 tuple(notes.get(id, ())),
+                extra.after,
             )
         )
     return tuple(jobs), spoilt

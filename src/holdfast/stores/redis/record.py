@@ -250,6 +250,7 @@ def claimed_of(
     return Claimed(
         id, token, attempt + 1, lost, lane, policy, args, enq_hi << 32 | enq_lo, due_hi << 32 | due_lo, now_ms, held,
         rare.held_since_ms, extra.cost, extra.tags, extra.meta, extra.flow, probe, beside.inputs, beside.notes,
+        extra.after,
     )  # fmt: skip
 
 

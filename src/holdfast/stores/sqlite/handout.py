@@ -57,4 +57,5 @@ def claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
         probe,
         inputs,
         notes,
+        extra.after,
     )

@@ -70,6 +70,14 @@ class TestDependencies:
         inputs = (await hand.take()).inputs
         assert inputs == {one: Input(result=b'"one"'), two: Input(result=None)}
 
+    async def test_a_claim_names_the_parents_as_the_job_named_them(self, bench: Bench) -> None:
+        parents = await bench.add_many(40)
+        order = tuple(parents[::2] + parents[::-2])
+        await bench.add(after=order)
+        hand = bench.hand()
+        await hand.succeed(*await hand.claim(40))
+        assert (await hand.take()).after == order
+
     async def test_inputs_are_there_again_for_the_next_attempt(self, bench: Bench) -> None:
         parent = await bench.add()
         await bench.add(after=(parent,))
