@@ -176,7 +176,7 @@ def revive_children(tx: Tx, root: bytes) -> None:
     stack = [root]
     while stack:
         for child, lane_id, packed in tx.rows("cancelled_children", (stack.pop(), BY_PARENT)):
-            if not _may_wait_again(tx, child):
+            if tx.row("ended_parent", (child,)) is not None:
                 continue  # another parent of it is dead or gone: it would wait for ever
             if not unique.reclaim(tx, child, tx.lane(lane_id).task, packed):
                 continue  # another job has its key by now: it stays cancelled
@@ -184,10 +184,6 @@ def revive_children(tx: Tx, root: bytes) -> None:
             tx.move(tx.lane(lane_id), CANCELLED, BLOCKED)
             tx.tally(EVER_CANCELLED, -1)  # it is no longer one of those that were cancelled
             stack.append(child)
-
-
-def _may_wait_again(tx: Tx, child: bytes) -> bool:
-    return all(state is not None and state < SUCCEEDED for _, state in tx.rows("open_parents", (child,)))
 
 
 def orphan(tx: Tx, parent: bytes, *, released: bool) -> None:
