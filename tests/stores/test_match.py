@@ -11,7 +11,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Query, Term
-from holdfast.stores.match import match_of, queue_of
+from holdfast.stores.match import exact_of, match_of
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
@@ -123,7 +123,7 @@ def test_what_cannot_be_searched_by_is_refused() -> None:
             match_of([wrong], 0)
 
 
-def test_one_queue_is_known_from_the_terms() -> None:
-    assert queue_of([Term("task", "t"), Term("queue", "mail")]) == "mail"
-    assert queue_of([Term("queue", "mail", negated=True)]) is None
-    assert queue_of([Term("queue", "m*")]) is None
+def test_one_value_is_known_from_the_terms() -> None:
+    assert exact_of([Term("task", "t"), Term("queue", "mail")], "queue") == "mail"
+    assert exact_of([Term("queue", "mail", negated=True)], "queue") is None
+    assert exact_of([Term("queue", "m*")], "queue") is None

@@ -63,10 +63,10 @@ def needs_clock(terms: Sequence[Term]) -> bool:
     return any(term.field == "age" for term in terms)
 
 
-def queue_of(terms: Sequence[Term]) -> str | None:
-    """The one queue that the terms allow; None when they allow several."""
+def exact_of(terms: Sequence[Term], field: str) -> str | None:
+    """The one value that the terms allow a field to have; None when they allow several."""
     for term in terms:
-        if term.field == "queue" and not term.negated and "*" not in term.value:
+        if term.field == field and not term.negated and "*" not in term.value:
             return term.value
     return None
 

@@ -14,6 +14,7 @@ from holdfast.stores.redis.record import (
     ATTEMPTS,
     BODY,
     KIDS,
+    LAST_MS,
     NOTES,
     RESULT,
     Head,
@@ -61,12 +62,18 @@ class Audit:
         self.jobs: dict[bytes, Head] = {}
         self.expires: dict[bytes, int] = {}
         self.cause: dict[bytes, str] = {}
+        self.flow: dict[bytes, bytes] = {}
+        self.unique: dict[bytes, str] = {}
         for id, raw in self.hash(b"J").items():
             head = head_of(raw)
             assert head is not None
-            rare, _, _ = parts_of(raw, head.flags)
+            rare, extra, _ = parts_of(raw, head.flags)
             self.jobs[id] = head
             self.cause[id] = rare.cause
+            if extra.flow is not None:
+                self.flow[id] = extra.flow
+            if extra.unique is not None:
+                self.unique[id] = extra.unique
             if rare.expires_ms is not None:
                 self.expires[id] = rare.expires_ms
         self.classes = {kind: unpack(body) for kind, body in self.hash(b"cl").items()}
@@ -77,6 +84,8 @@ class Audit:
         self.ready()
         self.finished()
         self.ledger()
+        self.flows()
+        self.keys()
         self.leases()
         self.dependencies()
         self.beside()
@@ -121,7 +130,8 @@ class Audit:
         self.same("scheduled", {level: set(items) for level, items in self.named(b"Z:").items()}, levels)
         for level, items in levels.items():
             timer = float(self.hash(b"T").get(b"z" + level, b"inf"))
-            if timer > int.from_bytes(min(items)[:6], "big"):
+            due_ms = int.from_bytes(min(items)[:6], "big")
+            if timer > due_ms and due_ms != LAST_MS:
                 self.faults.append(f"nobody looks at level {level!r} in time")
         expected = {at.to_bytes(6, "big") + id for id, at in self.expires.items() if self.waits(id)}
         indexed = {entry for entry in self.hash(b"E") if entry[6:] not in self.run}
@@ -170,6 +180,30 @@ class Audit:
         chunks = Counter(seq // 64 for seq in found)
         self.same("chunk counts", {int(c): int(n) for c, n in self.hash(b"XN").items()}, dict(chunks))
         self.same("chunks", {int(c) for c in self.hash(b"XL")}, set(chunks))
+
+    def flows(self) -> None:
+        expected: dict[bytes, set[int]] = defaultdict(set)
+        for id, flow in self.flow.items():
+            expected[flow].add(self.jobs[id].seq)
+        self.same("flows", set(self.hash(b"fw")), set(expected))
+        stored = {head.seq for head in self.jobs.values()}
+        found: dict[bytes, set[int]] = defaultdict(set)
+        for flow, members in self.named(b"fl:").items():
+            for member in members:
+                first, last = int.from_bytes(member[:6], "big"), int.from_bytes(member[6:], "big")
+                if first not in stored:
+                    self.faults.append(f"a range of {flow.hex()} begins with nobody")
+                found[flow] |= stored & set(range(first, last + 1))
+        self.same("jobs of flows", found, expected)
+
+    def keys(self) -> None:
+        holders = {(key, entry[:16]) for key, entry in self.hash(b"U").items()}
+        expected: dict[bytes, dict[bytes, bytes]] = defaultdict(dict)
+        for id, key in self.unique.items():
+            head = self.jobs[id]
+            if (f"{self.queue_task(head)[1]}\0{key}".encode(), id) not in holders:
+                expected[key.encode()][id] = b"%d" % head.seq
+        self.same("former holders of keys", self.named(b"uh:"), expected)
 
     def leases(self) -> None:
         held: dict[int, set[bytes]] = defaultdict(set)

@@ -96,9 +96,9 @@ def test_what_is_packed_is_what_is_read(job: Job) -> None:
     assert head is not None
     assert (head.state, head.seq, head.due_ms, head.enqueued_ms) == (2, 77, T0 + 5, T0)
     args = job.args if head.flags & BODY else None
-    claimed = claimed_of(job.id, raw, TOKEN, T0 + 9, LANES, POLICIES, Beside(args))
+    claimed = claimed_of(job.id, raw, TOKEN, T0 + 9, LANES, POLICIES, Beside(args, after=job.after))
     assert claimed is not None
-    view = view_of(job.id, Parts(raw, args=args), LANES, POLICIES)
+    view = view_of(job.id, Parts(raw, args=args, after=job.after), LANES, POLICIES)
     assert view is not None
     for seen in (claimed, view):
         assert (seen.id, seen.lane, seen.policy, seen.args) == (job.id, LANE, POLICY, job.args)

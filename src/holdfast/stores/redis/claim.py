@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 from holdfast.core.lease import Claim, Claimed, ClaimRequest, Serves
 from holdfast.core.transition import Bury, Failure
 from holdfast.stores.redis.known import Known
-from holdfast.stores.redis.record import Beside, claimed_of, inputs_of, notes_of
+from holdfast.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
 from holdfast.stores.redis.scripts import script
 from holdfast.stores.redis.sessions import packed_serves, signature_bytes
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route
 
+INPUTS_AT_ONCE: Final = 256
 UNDECODABLE: Final = Failure(
     "permanent", "holdfast.Undecodable", "the stored record cannot be decoded; its bytes are kept"
 )
@@ -50,6 +51,8 @@ async def claim(
     spoilt: list[Bury] = []
     for at in range(0, len(rows), 4):
         raw, id, token, more = rows[at : at + 4]
+        if more and isinstance(more[2], int):
+            more[2] = await _many_inputs(route, key[:-1] + b"d:" + id)
         job = (
             claimed_of(id, raw, int(token), claim.now_ms, lanes, policies, *_beside(more))
             if more
@@ -62,6 +65,18 @@ async def claim(
     return Claim(tuple(jobs), claim.now_ms, claim.next_at_ms, claim.again), spoilt
 
 
+async def _many_inputs(route: Route, hash: bytes) -> list[bytes]:
+    """What very many parents left for a job, a part at a time: in one piece it would hold up everybody else."""
+    flat: list[bytes] = []
+    cursor = b"0"
+    while True:
+        cursor, some = await route.call("claim", "HSCAN", hash, cursor, "COUNT", INPUTS_AT_ONCE)
+        flat += some
+        if cursor == b"0":
+            return flat
+
+
 def _beside(more: list[Any]) -> tuple[Beside, bool]:
     probe, args, inputs, notes = more
-    return Beside(args or None, inputs_of(inputs), notes_of(notes)), bool(probe)
+    after = next((value for field, value in zip(inputs[::2], inputs[1::2], strict=True) if field == NAMED), b"")
+    return Beside(args or None, inputs_of(inputs), notes_of(notes), parents_of(after)), bool(probe)

@@ -115,6 +115,8 @@ def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule], positions: Sequen
     head: dict[str, object] = {"lanes": len(lanes), "policies": len(policies), "rules": rules, "runs": runs}
     if any(job.after for job in jobs):
         head["order"] = _parents_first(jobs)
+    if flows := _flows(jobs):
+        head["flows"] = flows
     words = [_pack(head)]
     for lane in lanes:
         words += definition(lane)
@@ -135,15 +137,28 @@ def _meta(job: Job, flags: int) -> bytes:
     unique = job.unique
     if unique is None and not job.after and not flags & BODY:
         return b""
-    parents = list(dict.fromkeys(job.after))
     key, states, window, on_duplicate = None, 0, -1, 0
     if unique is not None:
         key = f"{job.lane.task}\0{unique.key}"
         states = sum(1 << state.code for state in unique.states)
         window = -1 if unique.for_ms is None else at_most(unique.for_ms)
         on_duplicate = ON_DUPLICATE[unique.on_duplicate]
-    packed = _pack((key, states, window, on_duplicate, MODES[job.if_parent_fails], len(parents)))
-    return b"".join((_length(len(packed)), packed, *parents, job.args if flags & BODY else b""))
+    packed = _pack((key, states, window, on_duplicate, MODES[job.if_parent_fails], len(job.after)))
+    return b"".join((_length(len(packed)), packed, *job.after, job.args if flags & BODY else b""))
+
+
+def _flows(jobs: Sequence[Job]) -> list[tuple[str, int, int]]:
+    """The flows of jobs that follow each other: its id, the place of the first and of the last."""
+    found: list[tuple[str, int, int]] = []
+    for at, job in enumerate(jobs, 1):
+        if job.flow is None:
+            continue
+        flow = job.flow.hex()
+        if found and found[-1][0] == flow and found[-1][2] == at - 1:
+            found[-1] = (flow, found[-1][1], at)
+        else:
+            found.append((flow, at, at))
+    return found
 
 
 def _parents_first(jobs: Sequence[Job]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -9,10 +10,10 @@ import msgspec
 
 from holdfast.core.state import STATES, State
 from holdfast.core.view import AttemptView, JobView, Page, Query
-from holdfast.stores.match import needs_args, needs_clock, queue_of
-from holdfast.stores.redis.candidates import SLOTS, Walk, chunks, name_of, slots, walk
+from holdfast.stores.match import needs_args, needs_clock
+from holdfast.stores.redis.candidates import SHARED, SLOTS, Walk, chunks, name_of, slots, walk
 from holdfast.stores.redis.known import Known
-from holdfast.stores.redis.record import notes_of
+from holdfast.stores.redis.record import notes_of, parents_of
 from holdfast.stores.redis.scripts import script
 from holdfast.stores.redis.view import Parts, view_of
 from holdfast.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, read_cursor
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 512  # jobs that are read in one step
 AT_ONCE_WHOLE: Final = 64  # with arguments and results, each of which may be large
-WHOLE: Final = "ahrn"
-_WIDTH: Final = 6
+WHOLE: Final = "ahrnp"
+_WIDTH: Final = 7
 
 _decode_attempt = msgspec.msgpack.Decoder(tuple[int, str, int, int, str, str, str, str, str, str]).decode
 
@@ -49,8 +50,9 @@ async def _views(
     lanes, policies = await known.learn(route, key, flat[::_WIDTH], verb)
     found: list[JobView | None] = []
     for id, at in zip(ids, range(0, len(flat), _WIDTH), strict=True):
-        raw, run, session, args, result, notes = flat[at : at + _WIDTH]
-        parts = None if raw is None else Parts(raw, run, session, args, result, notes_of(notes or []))
+        raw, run, session, args, result, notes, after = flat[at : at + _WIDTH]
+        beside = notes_of(notes or []), parents_of(after or b"")
+        parts = None if raw is None else Parts(raw, run, session, args, result, *beside)
         found.append(None if parts is None else view_of(id, parts, lanes, policies))
     return found
 
@@ -94,21 +96,22 @@ async def find(route: Route, key: bytes, known: Known, query: Query, now_ms: int
     if now_ms is None:
         seconds, micros = await route.call("find", "TIME") if needs_clock(query.terms) else (0, 0)
         now_ms = int(seconds) * 1000 + int(micros) // 1000
-    index = name_of(query.states)
+    index = name_of(query)
     search: Search[bytes] = Search(query, index, now_ms)
     after = None if query.cursor is None else _read_cursor(query.cursor, index)
     way = Walk(route, key[:-1], query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
     what = "a" if needs_args(query.terms) else ""
+    most = sys.maxsize if index in SHARED else CANDIDATES
     looked, last = 0, b""
-    async for batch in walk(query.states, queue_of(query.terms), way):
-        some = batch[: CANDIDATES - looked]
+    async for batch in walk(query, way):
+        some = batch[: most - looked]
         looked, last = looked + len(some), some[-1][0]
         found = await views(route, key, known, [id for _, id in some], what=what, verb="find")
         search.take(zip((position for position, _ in some), found, strict=True))
-        if search.full or looked >= CANDIDATES:
+        if search.full or looked >= most:
             break
     whole = await views(route, key, known, search.ids, verb="find")
-    return search.page(whole, last if search.full or looked >= CANDIDATES else None)
+    return search.page(whole, last if search.full or looked >= most else None)
 
 
 def _read_cursor(cursor: str, index: str) -> bytes:
@@ -121,6 +124,8 @@ def _read_cursor(cursor: str, index: str) -> bytes:
 # How long the positions of an index are.
 _POSITIONS: Final = {
     "ledger": 6,
+    "flow": 6,
+    "unique": 6,
     State.blocked.value: 6,
     State.scheduled.value: 29,
     State.running.value: 23,

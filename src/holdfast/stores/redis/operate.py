@@ -1,13 +1,16 @@
-"""Turns what people and janitors ask for into arguments of scripts: cancel, retry, discard, prune."""
+"""Turns what people and janitors ask for into arguments of scripts: cancel, retry, signal, discard, prune."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from holdfast.core.lease import Signal
 from holdfast.core.state import State
 from holdfast.core.view import Retention
-from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
+from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
 from holdfast.stores.redis import shelf
 from holdfast.stores.redis.record import at_most
 from holdfast.stores.redis.scripts import call_name, script
@@ -30,6 +33,15 @@ RETRY_ANSWERS: Final[dict[int, RetryAnswer]] = {
     ord("n"): "not_dead",
     ord("-"): "gone",
 }
+SIGNAL_ANSWERS: Final[dict[int, SignalAnswer]] = {
+    ord("w"): "woken",
+    ord("k"): "kept",
+    ord("a"): "already",
+    ord("f"): "finished",
+    ord("-"): "gone",
+}
+
+_pack = msgspec.msgpack.Encoder().encode
 
 
 async def cancel(
@@ -59,12 +71,22 @@ async def _unfinished(route: Route, key: bytes, ids: Sequence[bytes]) -> set[byt
 async def retry(route: Route, key: bytes, request: RetryRequest, now_ms: int | None) -> list[RetryAnswer]:
     """Dead jobs run again with fresh attempts; scheduled ones run now."""
     edited = () if request.args is None else (request.args,)
+    forget = _pack(request.forget)
     found: list[RetryAnswer] = []
     for part in _parts(request.ids):
-        args = (_now(now_ms), call_name(), at_most(request.delay_ms), b"".join(part), *edited)
+        args = (_now(now_ms), call_name(), at_most(request.delay_ms), b"".join(part), forget, *edited)
         answer: bytes = await route.script("retry", script("retry"), key, args)
         found += [RETRY_ANSWERS[each] for each in answer]
     return found
+
+
+async def signal(route: Route, key: bytes, signals: Sequence[Signal], now_ms: int | None) -> list[SignalAnswer]:
+    """Note each event with its job; one that waits for it runs."""
+    if not signals:
+        return []
+    words = (word for each in signals for word in (each.id, each.event, each.value))
+    answer: bytes = await route.script("signal", script("signal"), key, (_now(now_ms), call_name(), *words))
+    return [SIGNAL_ANSWERS[each] for each in answer]
 
 
 async def discard(route: Route, key: bytes, ids: Sequence[bytes], now_ms: int | None) -> int:

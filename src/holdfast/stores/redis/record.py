@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from holdfast.core.gate import FOREVER_MS
 from holdfast.core.job import Job, Lane, Policy
 from holdfast.core.lease import Claimed, Input, Note
 from holdfast.core.state import STATES
@@ -43,7 +44,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     meta: str
     flow: str | None
     unique: str | None
-    after: tuple[str, ...]
+    after: tuple[str, ...]  # only in records of release 0.1.0
     if_parent_fails: str
     unique_states: int
 
@@ -85,7 +86,7 @@ _decode_rare = msgspec.msgpack.Decoder(Rare).decode
 
 
 # Instants are stored in six bytes. Whatever is further away is as good as never: now and the longest time fit.
-LAST_MS: Final = (1 << 48) - 1
+LAST_MS: Final = (1 << 48) - 1  # NEVER in lua/lib/base.lua
 LONGEST_MS: Final = 1 << 47
 MOST_COST: Final = 1 << 53  # what a script still counts exactly
 
@@ -93,6 +94,11 @@ MOST_COST: Final = 1 << 53  # what a script still counts exactly
 def at_most(duration_ms: int) -> int:
     """A time to come that, counted from now, ends at an instant that can be stored."""
     return min(duration_ms, LONGEST_MS)
+
+
+def due_of(due_ms: int) -> int:
+    """A stored instant as it is shown: the last of all is never."""
+    return FOREVER_MS if due_ms == LAST_MS else due_ms
 
 
 def id8(number: int) -> bytes:
@@ -137,8 +143,8 @@ def _pack_extra(job: Job) -> bytes:
     if job.unique is not None:
         key, states = job.unique.key, sum(1 << state.code for state in job.unique.states)
     flow = None if job.flow is None else job.flow.hex()
-    after = tuple(parent.hex() for parent in job.after)
-    return _encode(_Stored(job.cost, job.tags, job.meta.decode(), flow, key, after, job.if_parent_fails, states))
+    # Its parents lie beside it: a job of ten thousand would be read whole whenever one of them ends.
+    return _encode(_Stored(job.cost, job.tags, job.meta.decode(), flow, key, (), job.if_parent_fails, states))
 
 
 # -- reading what follows the head
@@ -203,15 +209,24 @@ def inputs_of(flat: list[bytes]) -> dict[bytes, Input]:
     return inputs
 
 
+NAMED: Final = b"@"  # the field of the dependencies' hash that holds the parents as the job named them
+
+
+def parents_of(packed: bytes) -> tuple[bytes, ...]:
+    """The parents of a job, from that field."""
+    return tuple(packed[at : at + 16] for at in range(1, len(packed), 16))
+
+
 # -- claim
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """What lies beside the record of a job: large arguments, its parents' results, its notes."""
+    """What lies beside the record of a job: large arguments, its parents and their results, its notes."""
 
     args: bytes | None = None
     inputs: dict[bytes, Input] = NO_INPUTS
     notes: tuple[Note, ...] = ()
+    after: tuple[bytes, ...] = ()
 
 
 _NOTHING: Final = Beside()
@@ -250,7 +265,7 @@ def claimed_of(
     return Claimed(
         id, token, attempt + 1, lost, lane, policy, args, enq_hi << 32 | enq_lo, due_hi << 32 | due_lo, now_ms, held,
         rare.held_since_ms, extra.cost, extra.tags, extra.meta, extra.flow, probe, beside.inputs, beside.notes,
-        extra.after,
+        extra.after or beside.after,
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from holdfast.core.transition import (
     Settled,
     Snooze,
     Succeed,
+    Suspend,
     Transition,
 )
 from holdfast.stores.redis.record import at_most
@@ -71,6 +72,11 @@ def _snooze(t: Snooze) -> Encoded:
     return b"z", _pack((at_most(t.delay_ms), t.reason))
 
 
+def _suspend(t: Suspend) -> Encoded:
+    delay_ms = -1 if t.delay_ms is None else at_most(t.delay_ms)
+    return b"p", _pack((delay_ms,) if t.event is None else (delay_ms, t.event))
+
+
 def _hold(t: Hold) -> Encoded:
     return b"h", _pack((t.gate, at_most(t.delay_ms), t.reason))
 
@@ -86,6 +92,7 @@ _ENCODERS: Final[dict[type, Callable[[Any], Encoded]]] = {
     Drop: _drop,
     Release: _release,
     Snooze: _snooze,
+    Suspend: _suspend,
     Hold: _hold,
     Lose: _lose,
 }

@@ -10,7 +10,7 @@ from holdfast.core.errors import ResultTimeout, StoreFull, WrongContext
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job
-from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from holdfast.core.settings import namespace_of
 from holdfast.core.state import FINISHED, State
 from holdfast.core.transition import Settled, Transition
@@ -21,6 +21,7 @@ from holdfast.core.view import (
     Counts,
     Entry,
     Finding,
+    FlowView,
     JobView,
     Page,
     Query,
@@ -28,9 +29,9 @@ from holdfast.core.view import (
     Retention,
     Standing,
 )
-from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest
+from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
 from holdfast.stores.loops import PerLoop
-from holdfast.stores.redis import check, claim, enqueue, find, gates, operate, overview, sessions, settle, shelf
+from holdfast.stores.redis import check, claim, enqueue, find, flows, gates, operate, overview, sessions, settle, shelf
 from holdfast.stores.redis.ear import Ear
 from holdfast.stores.redis.known import Known
 from holdfast.stores.redis.route import Route
@@ -163,6 +164,9 @@ class RedisStore:
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await operate.retry(self._route, self._key, request, now_ms)
 
+    async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
+        return await operate.signal(self._route, self._key, signals, now_ms)
+
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await operate.discard(self._route, self._key, ids, now_ms)
 
@@ -215,6 +219,11 @@ class RedisStore:
 
     async def queues(self) -> list[QueueView]:
         return await overview.queues(self._route, self._key)
+
+    async def flows(
+        self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
+    ) -> list[FlowView]:
+        return await flows.flows(self._route, self._key, ids, limit, before)
 
     async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
         return await overview.standing(self._route, self._key, self._known, id, now_ms)

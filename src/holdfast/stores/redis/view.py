@@ -20,6 +20,7 @@ from holdfast.stores.redis.record import (
     SPOILT,
     Lanes,
     Policies,
+    due_of,
     head_of,
     parts_of,
 )
@@ -37,6 +38,7 @@ class Parts(msgspec.Struct, frozen=True):
     args: bytes | None = None  # when they lie beside the record
     result: bytes | None = None
     notes: tuple[Note, ...] = ()
+    after: tuple[bytes, ...] = ()  # when they lie beside the record
 
 
 def hold_of(run: bytes) -> tuple[int, int]:
@@ -69,7 +71,7 @@ def view_of(id: bytes, parts: Parts, lanes: Lanes, policies: Policies) -> JobVie
         attempt=attempt,
         lost=head.lost,
         enqueued_at_ms=head.enqueued_ms,
-        due_at_ms=head.due_ms,
+        due_at_ms=due_of(head.due_ms),
         claimed_at_ms=claimed_ms or None,
         finished_at_ms=head.finished_ms or None,
         expires_at_ms=rare.expires_ms,
@@ -85,7 +87,7 @@ def view_of(id: bytes, parts: Parts, lanes: Lanes, policies: Policies) -> JobVie
         cost=extra.cost,
         flow=extra.flow,
         unique=extra.unique,
-        after=extra.after,
+        after=extra.after or parts.after,
         if_parent_fails=extra.if_parent_fails,  # type: ignore[arg-type]  # stored words are the literal's
         held=head.held,
         notes=parts.notes,

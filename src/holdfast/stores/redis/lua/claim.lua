@@ -4,12 +4,13 @@
 -- Keys: the namespace's m.
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
---   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them.
+--   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them; of very many inputs it is their
+--   number alone, and they are read after it, a part at a time.
 -- Bounds: 1,024 jobs, 64 due gates, 512 due jobs, 1,000 dependents of ended jobs; 256 looks at the active lanes, each at
 --   256 classes of the best priority and as many members of each as there are jobs to give. Where more classes of it have
 --   work, each look begins where the last one of such a worker ended. Classes that it cannot run are passed in pages.
 -- Short way: short_claim
--- Uses: base record gate fair signature wake tx gating seats lanes waiting calendar unique ledger erasing ending graph front taking choosing sharing merging
+-- Uses: base record gate fair signature wake tx gating seats lanes waiting calendar unique ledger flows erasing ending graph front taking choosing sharing merging
 local refused = tx.begin()
 if refused then
   return refused
@@ -18,6 +19,7 @@ local session, sig, serves = ARGV[2], ARGV[3], ARGV[4]
 local limit, slots, seq, claimer = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
 local least, ear = tonumber(ARGV[9]), ARGV[10]
 local EVERYTHING = 9
+local MANY_INPUTS = 256 -- each may be large
 
 local function needs_more(flags)
   return flags ~= 0 and (record.has(flags, BODY) or record.has(flags, INPUTS) or record.has(flags, NOTES))
@@ -31,7 +33,9 @@ local function more(row)
     body = call("HGET", P .. "B", row.id) or ""
   end
   if record.has(flags, INPUTS) then
-    inputs = call("HGETALL", P .. "d:" .. row.id)
+    local key = P .. "d:" .. row.id
+    local count = call("HLEN", key)
+    inputs = count > MANY_INPUTS and count or call("HGETALL", key)
   end
   if record.has(flags, NOTES) then
     notes = call("HGETALL", P .. "no:" .. row.id)

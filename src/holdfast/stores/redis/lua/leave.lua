@@ -3,7 +3,7 @@
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph outcome settling holding
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph noting outcome settling holding
 
 local refused = tx.begin()
 if refused then

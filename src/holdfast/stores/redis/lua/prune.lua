@@ -3,14 +3,14 @@
 -- Args: now · limit · finished jobs to keep per queue · how long succeeded, cancelled and dead jobs stay, in ms
 --   (each "" = for ever) · stage · cursor
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
--- Bounds: `limit` rows of each sort, about 100 queues or 500 gates looked at, 2,000 sessions and all signatures, 1,000
---   dependents.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph erasing
+-- Bounds: `limit` rows of each sort, about 100 queues, 500 gates or 50 flows looked at, 2,000 sessions and all signatures,
+--   1,000 dependents.
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph flows erasing
 local refused = tx.begin()
 if refused then
   return refused
 end
-local QUEUES, GATES_SEEN, SESSIONS_SEEN = 100, 500, 2000
+local QUEUES, GATES_SEEN, SESSIONS_SEEN, FLOWS_SEEN = 100, 500, 2000, 50
 local limit, keep, stage, cursor = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[7], ARGV[8]
 local times = { [SUCCEEDED] = tonumber(ARGV[4]), [CANCELLED] = tonumber(ARGV[5]), [DEAD] = tonumber(ARGV[6]) }
 local removed = 0
@@ -85,7 +85,7 @@ if stage == "jobs" then
   end
   stage = (cursor == "0" and removed < limit) and "rest" or "jobs"
 elseif stage == "rest" then
-  removed = removed + erasing.forget(limit) + unique.forget(limit)
+  removed = removed + erasing.forget(limit) + unique.forget(limit) + flows.check(FLOWS_SEEN)
   signatures()
   unused_lanes()
   stage, cursor = "gates", "0"

@@ -1,10 +1,11 @@
 -- Promise: dead jobs run again with fresh attempts under their ids, and revive dependents that their death cancelled;
 --   scheduled ones run now (or after the delay).
 -- Keys: the namespace's m.
--- Args: now · the call's own name · delay_ms · ids (16 bytes each) · new arguments for each of them, or no argument
+-- Args: now · the call's own name · delay_ms · ids (16 bytes each) · msgpack [names of steps to forget, "*" = all] · new
+--   arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
--- Bounds: the ids given (500 per call), and 1,000 dependents in all (the rest in fan).
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph
+-- Bounds: the ids given (500 per call), their notes, and 1,000 dependents in all (the rest in fan).
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph noting
 local refused = tx.begin()
 if refused then
   return refused
@@ -14,7 +15,7 @@ local answered = tx.answered()
 if answered then
   return answered
 end
-local delay, ids, args = tonumber(ARGV[3]), ARGV[4], ARGV[5]
+local delay, ids, forget, args = tonumber(ARGV[3]), ARGV[4], unpack_(ARGV[5]), ARGV[6]
 
 local function edit(r)
   local extra = record.has(r.flags, EXTRA) and sub(r.tail, 1, 4 + struct.unpack(">I4", r.tail)) or ""
@@ -38,10 +39,13 @@ local function again(r, lane)
     ending.unfile(r)
     r.attempt, r.lost, r.held, r.rare, r.flags = 0, 0, 0, {}, record.without(r.flags, CANCELLING)
   else
-    call("ZREM", P .. "Z:" .. lane.prio, record.item(r))
+    calendar.unschedule(lane, record.item(r))
   end
   if args then
     edit(r)
+  end
+  if #forget > 0 then
+    noting.forget_steps(r, forget)
   end
   r.state, r.due = delay > 0 and SCHEDULED or READY, tx.now + delay
   record.save(r)

@@ -1,7 +1,8 @@
 -- Promise: what is stored about these jobs, at one instant; changes nothing.
--- Keys: m J run le B res no:
--- Args: now; what to read beside the records (letters: a large arguments, h holders, r results, n notes); ids
--- Answer: record, entry in run, session, large arguments, result, notes (fields and values) of each; nil for what is not there.
+-- Keys: m J run le B res no: d:
+-- Args: now; what to read beside the records (letters: a large arguments, h holders, r results, n notes, p parents); ids
+-- Answer: record, entry in run, session, large arguments, result, notes (fields and values), "@" and the parents' ids of
+--   each; nil for what is not there.
 -- Bounds: the ids named; callers name at most 512.
 -- Uses: base record tx
 
@@ -34,15 +35,18 @@ end
 local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
 for i, id in ipairs(ids) do
   local raw, running = raws[i], runs[i]
-  local session, args, result, notes = false, false, false, false
+  local session, args, result, notes, parents = false, false, false, false, false
   if raw and #raw >= 56 then
     local flags = struct.unpack(">H", raw, 3)
     session = wants.h and running and holder(running)
     args = wants.a and record.has(flags, BODY) and call("HGET", P .. "B", id)
     result = wants.r and byte(raw, 2) == SUCCEEDED and call("HGET", P .. "res", id)
     notes = wants.n and record.has(flags, NOTES) and call("HGETALL", P .. "no:" .. id)
+    parents = wants.p and record.has(flags, INPUTS) and call("HGET", P .. "d:" .. id, "@")
   end
-  for _, value in ipairs({ raw, running, session or false, args or false, result or false, notes or false }) do
+  for _, value in ipairs({
+    raw, running, session or false, args or false, result or false, notes or false, parents or false,
+  }) do
     answer[#answer + 1] = value
   end
 end

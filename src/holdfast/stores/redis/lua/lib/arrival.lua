@@ -98,7 +98,7 @@ function arrival.all(from)
   end
 
   lanes.load(lane_ids)
-  local first, states, seen, stored = tx.next_seq(count), {}, {}, {}
+  local first, states, seen, stored, fresh = tx.next_seq(count), {}, {}, {}, {} -- `fresh` by id: states of new jobs
 
   local function state_of(id)
     local r = record.load(id)
@@ -112,19 +112,32 @@ function arrival.all(from)
       return
     end
     seen[id] = true
-    if not careful then
+    if meta == NO_META then
       if storing.plain(run_of[i], id, first + i - 1, tail) then
-        states[i], stored[i] = run_of[i].state, true
+        states[i], stored[i], fresh[id] = run_of[i].state, true, run_of[i].state
       end
       return
     end
     local parents = {}
-    for _, parent in ipairs(meta.parents) do
+    for at, parent in ipairs(meta.parents) do
       local target = alias[parent] or parent
-      parents[#parents + 1] = { target, gone[target] or state_of(target) }
+      parents[at] = { target, fresh[target] or gone[target] or state_of(target) }
     end
     states[i] = storing.other(run_of[i], id, first + i - 1, tail, meta, parents)
-    stored[i] = true
+    stored[i], fresh[id] = true, states[i]
+  end
+
+  -- Jobs of one flow that came together are one range of arrival numbers.
+  local function join(flow, from, to)
+    local low, high
+    for i = from, to do
+      if stored[i] then
+        low, high = low or i, i
+      end
+    end
+    if low then
+      flows.join(flow, first + low - 1, first + high - 1)
+    end
   end
 
   for _, policy in ipairs(policies) do
@@ -144,6 +157,9 @@ function arrival.all(from)
     end
   end
   ledger.write(first, ids, stored)
+  for _, part in ipairs(head.flows or {}) do
+    join(base.bytes(part[1]), part[2], part[3])
+  end
   storing.finish(runs)
   tx.finish()
 

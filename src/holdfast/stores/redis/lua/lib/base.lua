@@ -10,6 +10,7 @@ local ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10
 local URGENT = 3 -- critical and high
 local LOTS = 1073741824
 local MANY = 4000 -- values that one variadic call takes
+local NEVER = 281474976710655 -- the last instant that six bytes can say: what is due then waits for something else
 
 -- Bits of a record's flags.
 local KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
@@ -18,7 +19,8 @@ local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 -- The rooms, which refer to each other. Each is furnished when something in it is first asked for: most calls enter
 -- few of them, and making all their functions anew for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
-local change, holding, unique, ledger, erasing, ending, graph, outcome, settling, front, taking, choosing, sharing, merging, storing, arrival
+local change, holding, unique, ledger, flows, erasing, ending, graph, noting, outcome, settling, front, taking, choosing, sharing
+local merging, storing, arrival
 
 local unfurnished = {
   __index = function(room, name)
@@ -42,6 +44,13 @@ end
 -- A whole number as text: tostring would write large ones with an exponent.
 function base.text(n)
   return string.format("%.0f", n)
+end
+
+-- The bytes that hex digits stand for.
+function base.bytes(hex)
+  return (string.gsub(hex, "..", function(digits)
+    return char(tonumber(digits, 16))
+  end))
 end
 
 -- The list under a name, made when it is missing.

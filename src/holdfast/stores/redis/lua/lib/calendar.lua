@@ -9,8 +9,27 @@ calendar = {}
 function calendar.schedule(lane, item)
   local due = base.n6(item, 1)
   call("ZADD", P .. "Z:" .. lane.prio, 0, item)
-  call("ZADD", P .. "T", "LT", due, "z" .. lane.prio)
-  tx.note_timer(lane.id, due)
+  if due < NEVER then
+    call("ZADD", P .. "T", "LT", due, "z" .. lane.prio)
+    tx.note_timer(lane.id, due)
+  end
+end
+
+-- Look at a level again when its first job is due; what is due never needs no look.
+local function arm(level)
+  local first = call("ZRANGE", P .. "Z:" .. level, 0, 0)[1]
+  local due = first and base.n6(first, 1) or NEVER
+  if due < NEVER then
+    call("ZADD", P .. "T", due, "z" .. level)
+  else
+    call("ZREM", P .. "T", "z" .. level)
+  end
+end
+
+-- Take a job off the schedule.
+function calendar.unschedule(lane, item)
+  call("ZREM", P .. "Z:" .. lane.prio, item)
+  arm(lane.prio)
 end
 
 -- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first. True when more is due.
@@ -63,12 +82,7 @@ function calendar.promote(level, limit)
     tx.move(tx.class(lane.kind), SCHEDULED, READY, #heap)
     lanes.add(lane, heap)
   end
-  local first = call("ZRANGE", key, 0, 0)[1]
-  if first then
-    call("ZADD", P .. "T", base.n6(first, 1), "z" .. level)
-  else
-    call("ZREM", P .. "T", "z" .. level)
-  end
+  arm(level)
   return #items
 end
 

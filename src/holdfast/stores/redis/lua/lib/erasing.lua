@@ -164,8 +164,8 @@ local function leave_parents(id)
   end
 end
 
--- Remove what lies beside the record; false when the job must stay for now.
-local function remove_beside(r)
+-- Remove what lies beside the record and note its flow; false when the job must stay for now.
+local function remove_beside(e, r)
   local flags, id = r.flags, r.id
   if record.has(flags, KIDS) and not graph.orphan(r) then
     return false
@@ -180,13 +180,18 @@ local function remove_beside(r)
     if r.state == CANCELLED then -- one that ran had no open dependency left
       leave_parents(id)
     end
-    call("DEL", P .. "d:" .. id)
+    call("UNLINK", P .. "d:" .. id)
   end
   if record.has(flags, NOTES) or record.has(flags, ATTEMPTS) or record.has(flags, WATCHED) then
     call("DEL", P .. "no:" .. id, P .. "at:" .. id, P .. "wa:" .. id)
   end
   if record.has(flags, EXTRA) then
-    unique.let_go(r)
+    local extra = record.extra(r)
+    unique.let_go(r, extra)
+    if extra[4] then
+      local seqs = base.heap(e.flows, extra[4])
+      seqs[#seqs + 1] = r.seq
+    end
   end
   return true
 end
@@ -218,6 +223,9 @@ end
 local function write(e, queue, state)
   base.chunked("HDEL", P .. "J", e.ids)
   ledger.wipe(e.seqs)
+  for flow, seqs in pairs(e.flows) do
+    flows.leave(base.bytes(flow), seqs)
+  end
   remember(e.buckets, state, e.over)
   local counts = {}
   for lane_id, class in pairs(tx.classes(e.lanes)) do
@@ -237,7 +245,7 @@ end
 -- Their ids are remembered from `since` on, or from when each of them ended.
 function erasing.members(queue, state, members, most, since)
   local key = P .. "F:" .. state .. queue
-  local e = { ids = {}, count = 0, seqs = {}, buckets = {}, over = 0, lanes = {}, went = 0 }
+  local e = { ids = {}, count = 0, seqs = {}, flows = {}, buckets = {}, over = 0, lanes = {}, went = 0 }
   for _, member in ipairs(members) do
     if e.went >= most then
       break
@@ -249,7 +257,7 @@ function erasing.members(queue, state, members, most, since)
     for i, raw in ipairs(base.mget(P .. "J", ids)) do
       local id, stored, high, low = ids[i], byte(raw or "", 2, 4)
       local plain = stored == state and high == 0 and low == 0
-      if e.went >= most or (not plain and stored == state and not remove_beside(record.open(id, raw))) then
+      if e.went >= most or (not plain and stored == state and not remove_beside(e, record.open(id, raw))) then
         kept[#kept + 1] = id
       else
         e.went = e.went + 1

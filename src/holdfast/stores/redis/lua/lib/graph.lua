@@ -1,6 +1,8 @@
 -- Remembers who waits for whom: releases dependents, cancels them with their parent, revives them with it.
--- A child is in c:<parent> exactly as long as its dependency on that parent is open in d:<child>. While a parent is in
--- `rv`, not all its children are revived yet: it hands nothing on before they are.
+-- d:<child> has a field for each parent: o and what its failure means while the dependency is open, then r result, n nothing
+-- or f why it failed; "#" open ones, "@" the parents as they were named, "?" one that was over when last looked at.
+-- A child is in c:<parent> exactly as long as its dependency on that parent is open. While a parent is in `rv`, not all
+-- its children are revived yet: it hands nothing on before they are.
 
 graph = {}
 
@@ -22,39 +24,68 @@ end
 
 local flagged = {}
 
-local function flag_kids(parent)
-  local raw = not flagged[parent] and call("HGET", P .. "J", parent)
-  if raw and byte(raw, 4) % 2 == 0 then
-    call("HSET", P .. "J", parent, sub(raw, 1, 3) .. char(byte(raw, 4) + KIDS) .. sub(raw, 5))
+-- These jobs are waited for from now on.
+local function flag_kids(parents)
+  local ids, stored = {}, {}
+  for _, parent in ipairs(parents) do
+    if not flagged[parent] then
+      flagged[parent] = true
+      ids[#ids + 1] = parent
+    end
   end
-  flagged[parent] = true
+  for i, raw in ipairs(base.mget(P .. "J", ids)) do
+    if raw and byte(raw, 4) % 2 == 0 then
+      stored[#stored + 1] = ids[i]
+      stored[#stored + 1] = sub(raw, 1, 3) .. char(byte(raw, 4) + KIDS) .. sub(raw, 5)
+    end
+  end
+  base.chunked("HSET", P .. "J", stored)
 end
 
--- Remember that `child` depends on `parent`, which is stored: "met", "wait", or "doomed" and why.
-function graph.meet(child, parent, state, mode)
-  local key, open, fate, reason = P .. "d:" .. child, "o" .. mode, "wait", nil
-  if call("HEXISTS", key, parent) == 1 then
-    return sub(call("HGET", key, parent), 1, 1) == "o" and "wait" or "met" -- named twice
+-- What is noted with a child about a parent that has ended, the child being of this mode: nothing when it waits all the
+-- same, and then a reason if it is to be cancelled.
+local function met(parent, state, open)
+  if state ~= DEAD and state ~= CANCELLED then
+    return nil
   end
-  if state == SUCCEEDED then
-    local result = call("HGET", P .. "res", parent)
-    call("HSET", key, parent, result and "r" .. result or "n")
-    return "met"
+  local reason = why(parent, state == DEAD and "is dead" or "is cancelled")
+  if open == RUN_CHILD then
+    return "f" .. reason
   end
-  if state == DEAD or state == CANCELLED then
-    reason = why(parent, state == DEAD and "is dead" or "is cancelled")
-    if open == RUN_CHILD then
-      call("HSET", key, parent, "f" .. reason)
-      return "met"
+  -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
+  return nil, open == CANCEL_CHILD and reason or nil
+end
+
+-- Remember that `child` depends on `parents` ({id, state} each; stored, or known to have ended), which it named as
+-- `named`. True when it waits for any of them, and why it is to be cancelled at once, if it is.
+function graph.depend(child, named, parents, mode)
+  local key, open, fields, waited, worked, doom = P .. "d:" .. child, "o" .. mode, {}, {}, {}, nil
+  local seen = {}
+  for _, parent in ipairs(parents) do
+    local id, state = parent[1], parent[2]
+    if not seen[id] then
+      seen[id] = true
+      if state == SUCCEEDED then
+        worked[#worked + 1] = id
+      else
+        local value, reason = met(id, state, open)
+        doom = doom or reason
+        fields[#fields + 1], fields[#fields + 2] = id, value or open
+        if not value then
+          waited[#waited + 1] = id
+          call("ZADD", P .. "c:" .. id, 0, child)
+        end
+      end
     end
-    -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
-    fate = open == CANCEL_CHILD and "doomed" or "wait"
   end
-  call("HSET", key, parent, open)
-  call("HINCRBY", key, "#", 1)
-  call("ZADD", P .. "c:" .. parent, 0, child)
-  flag_kids(parent)
-  return fate, reason
+  for i, result in ipairs(base.mget(P .. "res", worked)) do
+    fields[#fields + 1], fields[#fields + 2] = worked[i], result and "r" .. result or "n"
+  end
+  fields[#fields + 1], fields[#fields + 2] = "#", base.text(#waited)
+  fields[#fields + 1], fields[#fields + 2] = "@", "@" .. named
+  base.chunked("HSET", key, fields)
+  flag_kids(waited)
+  return #waited > 0, doom
 end
 
 -- -- release
@@ -122,7 +153,7 @@ end
 -- Take a job that is scheduled or ready off the lists. Its item may stay in its lane: claim drops it.
 local function unlist(r)
   if r.state == SCHEDULED then
-    call("ZREM", P .. "Z:" .. lanes.get(r.lane).prio, record.item(r))
+    calendar.unschedule(lanes.get(r.lane), record.item(r))
   else
     call("ZREM", P .. "R:" .. r.lane, record.item(r))
   end
@@ -234,20 +265,32 @@ function handle.removed(task, children, stack)
   cancel_all(children, why(task[2], "was removed"), false, stack)
 end
 
--- True when every parent that the child still waits for is alive; `parent` is.
+local function is_over(raw)
+  return not raw or byte(raw, 2) >= SUCCEEDED
+end
+
+-- True when every parent that the child still waits for is alive; `parent` is. Very many may be brought back one by one:
+-- whoever was found to be over is looked at first the next time, so that the others need no look.
 local function may_wait_again(child, parent)
-  if call("HGET", P .. "d:" .. child, "#") == "1" then
+  local key = P .. "d:" .. child
+  local known = call("HMGET", key, "#", "?")
+  if known[1] == "1" then
     return true
   end
-  local all, open = call("HGETALL", P .. "d:" .. child), {}
+  local last = known[2] and sub(known[2], 2)
+  if last and sub(call("HGET", key, last) or "", 1, 1) == "o" and is_over(call("HGET", P .. "J", last)) then
+    return false
+  end
+  local all, open = call("HGETALL", key), {}
   for i = 1, #all, 2 do
     if sub(all[i + 1], 1, 1) == "o" and all[i] ~= parent then
       open[#open + 1] = all[i]
     end
   end
   left = left - #open
-  for _, raw in ipairs(base.mget(P .. "J", open)) do
-    if not raw or byte(raw, 2) >= SUCCEEDED then
+  for i, raw in ipairs(base.mget(P .. "J", open)) do
+    if is_over(raw) then
+      call("HSET", key, "?", "?" .. open[i])
       return false
     end
   end

@@ -30,6 +30,22 @@ function ledger.write(first, ids, stored)
   end
 end
 
+-- The first arrival number from `first` to `last` whose job is stored; nil when there is none.
+function ledger.first(first, last)
+  local seq = first
+  while seq <= last do
+    local chunk, slot = base.text(floor(seq / SLOTS)), seq % SLOTS
+    local size = min(SLOTS - slot, last - seq + 1)
+    local ids = call("GETRANGE", P .. "X:" .. chunk, slot * 16, (slot + size) * 16 - 1)
+    for at = 1, #ids, 16 do
+      if sub(ids, at, at + 15) ~= NOBODY then
+        return seq + (at - 1) / 16
+      end
+    end
+    seq = seq + size
+  end
+end
+
 local function wipe_slots(key, slots)
   table.sort(slots)
   local from = 1

@@ -133,6 +133,14 @@ function apply.snooze(s, r, t)
   return put_off(s, r, "snoozed", t)
 end
 
+function apply.suspend(s, r, t)
+  local came = t.event and noting.has_event(r, t.event)
+  r.rare.r = nil
+  r.due = came and tx.now or t.delay_ms and tx.now + t.delay_ms or NEVER
+  s.suspended[#s.suspended + 1] = { r, not came and t.event or nil }
+  return wait_on(s, r, r.due > tx.now and SCHEDULED or READY)
+end
+
 function apply.hold(s, r, t)
   gate.hold(gating.edit(t.gate), tx.now + t.delay_ms)
   local lane = lanes.get(r.lane)
@@ -216,6 +224,9 @@ function outcome.write(s)
   base.chunked("HDEL", P .. "run", ids)
   for _, each in ipairs(s.buried) do
     ending.bury(each[1], each[2])
+  end
+  for _, each in ipairs(s.suspended) do
+    noting.wait(each[1], each[2])
   end
   for _, r in ipairs(s.records) do
     stored[#stored + 1] = r.id

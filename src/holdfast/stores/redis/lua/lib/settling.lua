@@ -14,7 +14,7 @@ function settling.new(session)
     count = 0, ids = {}, stored = {}, clean = {}, starts = {}, running = "", times = "", lease = false, lane = "",
     of_lane = false,
     -- All others, see outcome.
-    records = {}, filed = {}, ready = {}, scheduled = {}, attempts = {}, buried = {}, ended = {},
+    records = {}, filed = {}, ready = {}, scheduled = {}, suspended = {}, attempts = {}, buried = {}, ended = {},
     results = {}, -- id and result in turn
     succeeded = {}, -- queue -> ids
     kept = {}, -- queue -> succeeded jobs that it keeps now

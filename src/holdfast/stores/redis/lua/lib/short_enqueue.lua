@@ -58,7 +58,7 @@ local function short()
   local head, count = unpack_(ARGV[2]), (#ARGV - 8) / 3
   local run = head.runs[1]
   if
-    head.lanes > 1 or head.policies > 1 or head.runs[2] or head.rules[1] or head.order
+    head.lanes > 1 or head.policies > 1 or head.runs[2] or head.rules[1] or head.order or head.flows
     or run[4] > 0 or run[5] >= 0 or run[6] >= 0 or byte(ARGV[4], 26) >= 4
   then
     return nil

@@ -11,12 +11,12 @@ local function due_of(run, from)
 end
 
 -- What few jobs have: u32 length, msgpack [unique key | nil, its states, its window or -1, 0 existing 1 replace
--- 2 debounce, mode, number of parents], the parents' ids, large arguments.
+-- 2 debounce, mode, number of parents], the parents' ids as they were named, large arguments.
 function storing.meta(raw)
   local size = struct.unpack(">I4", raw)
   local key, states, window, on_duplicate, mode, count = unpack(unpack_(sub(raw, 5, 4 + size)), 1, 6)
   local meta, at = { key = key, states = states, window = window, on_duplicate = on_duplicate, mode = mode }, 5 + size
-  meta.parents = {}
+  meta.named, meta.parents = sub(raw, at, at + 16 * count - 1), {}
   for i = 1, count do
     meta.parents[i], at = sub(raw, at, at + 15), at + 16
   end
@@ -76,28 +76,21 @@ end
 
 -- Any other new job; `parents` are {id, state}. The state it is in.
 function storing.other(run, id, seq, tail, meta, parents)
-  local lane, state, fate, waits = storing.lane(run), run.state, nil, false
-  call("HSET", P .. "J", id, run.first .. base.b6(seq) .. run.middle .. tail)
+  local lane, state, first, fate, waits = storing.lane(run), run.state, run.first, nil, false
+  if #parents > 0 then
+    waits, fate = graph.depend(id, meta.named, parents, meta.mode)
+    state = waits and BLOCKED or state
+    first = struct.pack(">BBHHHH", 1, state, run.flags + INPUTS, 0, 0, 0)
+  end
+  call("HSET", P .. "J", id, first .. base.b6(seq) .. run.middle .. tail)
   if meta.body then
     call("HSET", P .. "B", id, meta.body)
   end
-  for _, parent in ipairs(parents) do
-    local answer, why = graph.meet(id, parent[1], parent[2], meta.mode)
-    waits = waits or answer ~= "met"
-    fate = fate or (answer == "doomed" and why) or nil
-  end
-  local class = tx.class(lane.kind)
-  if #parents > 0 then
-    local r = record.load(id)
-    r.flags = record.with(r.flags, INPUTS)
-    if waits then
-      r.state, state = BLOCKED, BLOCKED
-      call("ZADD", P .. "bl", base.text(seq), id)
-    end
-    record.save(r)
+  if waits then
+    call("ZADD", P .. "bl", base.text(seq), id)
   end
   tx.tally(ENQUEUED, 1)
-  tx.move(class, nil, state)
+  tx.move(tx.class(lane.kind), nil, state)
   tx.count_lane(lane.id, 1)
   index_expiry(run, id)
   if meta.key then
@@ -132,7 +125,7 @@ function storing.replace(target, run, tail, meta)
   local state = old_state == BLOCKED and BLOCKED or due > tx.now and SCHEDULED or READY
   local stays = old_state == READY and state == READY and r.lane == lane.id and r.due == due
   if old_state == SCHEDULED then
-    call("ZREM", P .. "Z:" .. old.prio, old_item)
+    calendar.unschedule(old, old_item)
   elseif old_state == READY and not stays then
     call("ZREM", P .. "R:" .. old.id, old_item)
   end

@@ -1,5 +1,6 @@
 -- Remembers which job holds an idempotency key; whether it still holds is read off the job itself.
--- A key is task \0 key; its entry is id(16) states(1, one bit each) end of its window(6, 0 = none).
+-- A key is task \0 key; its entry is id(16) states(1, one bit each) end of its window(6, 0 = none). Jobs that held it
+-- before, and are stored, are in uh: by their arrival, those of all tasks together.
 
 unique = {}
 
@@ -16,9 +17,28 @@ local function put(key, id, states, over)
   call("HSET", P .. "U", key, struct.pack(ENTRY, id, states, over))
 end
 
+-- Where the former holders of a key are.
+local function former(key)
+  return P .. "uh:" .. sub(key, string.find(key, "\0", 1, true) + 1)
+end
+
+-- Another job takes the key over: whoever looks for it should still find this one. Two that were erased by a worker of a
+-- release without this list, and are still in it, go.
+local function supersede(key, id)
+  local list, raw = former(key), call("HGET", P .. "J", id)
+  if raw and #raw >= 56 then
+    call("ZADD", list, base.text(base.n6(raw, 11)), id)
+    local oldest = call("ZRANGE", list, 0, 1)
+    for i, found in ipairs(base.mget(P .. "J", oldest)) do
+      if not found then
+        call("ZREM", list, oldest[i])
+      end
+    end
+  end
+end
+
 -- The key that a job was enqueued with, or nil, and the states in which it is held.
-local function key_of(r)
-  local extra = record.extra(r)
+local function key_of(r, extra)
   if extra[5] then
     return tx.class(lanes.get(r.lane).kind).task .. "\0" .. extra[5], extra[8] or 0
   end
@@ -26,6 +46,10 @@ end
 
 -- The key is this job's from now on; a window of -1 is none.
 function unique.hold(key, id, states, window)
+  local before = entry(key)
+  if before and before ~= id then
+    supersede(key, before)
+  end
   put(key, id, states, window >= 0 and tx.now + window or 0)
   call("ZREM", P .. "UO", key) -- the window of a job that is gone, and over by now
 end
@@ -49,7 +73,7 @@ end
 
 -- A finished job is to live again: its key is its own again; false when another job holds it by now.
 function unique.reclaim(r)
-  local key, states = key_of(r)
+  local key, states = key_of(r, record.extra(r))
   if not key then
     return true
   end
@@ -59,18 +83,20 @@ function unique.reclaim(r)
   end
   if entry(key) ~= r.id then -- another job had it in between: its states and window are not this one's
     unique.hold(key, r.id, states, -1)
+    call("ZREM", former(key), r.id)
   end
   return true
 end
 
 -- A job is erased: its key goes with it, once its window is over.
-function unique.let_go(r)
-  local key = key_of(r)
+function unique.let_go(r, extra)
+  local key = key_of(r, extra)
   if not key then
     return
   end
   local id, _, over = entry(key)
   if id ~= r.id then
+    call("ZREM", former(key), r.id)
     return
   end
   if over > tx.now then

@@ -1,0 +1,55 @@
+-- Remembers which jobs are of which flow: ranges of arrival numbers, first(6) last(6), whose ids the ledger knows. What is
+-- blank there has left its flow. The first job of a range is stored, so a flow without ranges has no jobs and is gone.
+
+flows = {}
+
+-- The jobs that arrived under these numbers are of this flow; at least the first is stored.
+function flows.join(flow, first, last)
+  call("ZADD", P .. "fl:" .. flow, 0, base.b6(first) .. base.b6(last))
+  call("ZADD", P .. "fw", 0, flow)
+end
+
+-- A range begins with a job that is stored, or is no more; the last number of it.
+local function tidy(key, range)
+  local first, last = struct.unpack(">I6I6", range)
+  local stored = ledger.first(first, last)
+  if stored ~= first then
+    call("ZREM", key, range)
+    if stored then
+      call("ZADD", key, 0, base.b6(stored) .. base.b6(last))
+    end
+  end
+  return last
+end
+
+-- A flow without jobs is forgotten; 1 when it was.
+local function forget_empty(flow)
+  return call("EXISTS", P .. "fl:" .. flow) == 0 and call("ZREM", P .. "fw", flow) or 0
+end
+
+-- Jobs of this flow that had these numbers are erased, and blank in the ledger.
+function flows.leave(flow, seqs)
+  local key, seen = P .. "fl:" .. flow, 0
+  table.sort(seqs)
+  for _, seq in ipairs(seqs) do
+    if seq > seen then
+      local range = call("ZREVRANGEBYLEX", key, "(" .. base.b6(seq + 1), "-", "LIMIT", 0, 1)[1]
+      seen = range and tidy(key, range) or seen
+    end
+  end
+  forget_empty(flow)
+end
+
+-- Look at some flows, at the first range of each: workers of a release without flows erase jobs and leave the ranges.
+-- How many flows had no more jobs.
+function flows.check(count)
+  local gone = 0
+  for _, flow in ipairs(call("ZRANDMEMBER", P .. "fw", count)) do
+    local range = call("ZRANGE", P .. "fl:" .. flow, 0, 0)[1]
+    if range then
+      tidy(P .. "fl:" .. flow, range)
+    end
+    gone = gone + forget_empty(flow)
+  end
+  return gone
+end

@@ -1,0 +1,73 @@
+-- The notes of a job: what it wrote down, the events that were signalled to it, and the one that it waits for. Each is a
+-- field of its hash, kind \0 name. The record's flag NOTES says whether there are any.
+
+noting = {}
+
+local FOREVER = "4503599627370496" -- how the instant NEVER is written for people, as on every engine
+
+-- Remove the notes of one kind that `goes` names; the record is not saved.
+local function remove(r, kind, goes)
+  if not record.has(r.flags, NOTES) then
+    return
+  end
+  local key, fields, before = P .. "no:" .. r.id, {}, kind .. "\0"
+  for _, field in ipairs(call("HKEYS", key)) do
+    if sub(field, 1, #before) == before and goes(sub(field, #before + 1)) then
+      fields[#fields + 1] = field
+    end
+  end
+  base.chunked("HDEL", key, fields)
+  if #fields > 0 and call("EXISTS", key) == 0 then
+    r.flags = record.without(r.flags, NOTES)
+  end
+end
+
+local function any()
+  return true
+end
+
+local function due_text(r)
+  return r.due == NEVER and FOREVER or base.text(r.due)
+end
+
+-- True when this event was signalled to the job.
+function noting.has_event(r, event)
+  return record.has(r.flags, NOTES) and call("HEXISTS", P .. "no:" .. r.id, "event\0" .. event) == 1
+end
+
+-- Note an event, unless one of its name is there; the record is saved if it must say so. True when it is new.
+function noting.event(r, event, value)
+  if call("HSETNX", P .. "no:" .. r.id, "event\0" .. event, value) == 0 then
+    return false
+  end
+  if not record.has(r.flags, NOTES) then
+    r.flags = record.with(r.flags, NOTES)
+    record.save(r)
+  end
+  return true
+end
+
+-- The job waits for this event until it is due, or for none (nil), and no longer for another. The record is not saved.
+function noting.wait(r, event)
+  remove(r, "waiting", any)
+  if event then
+    call("HSET", P .. "no:" .. r.id, "waiting\0" .. event, due_text(r))
+    r.flags = record.with(r.flags, NOTES)
+  end
+end
+
+-- True when the job waits for this event now: what it noted is of the wait that it is in.
+function noting.waits(r, event)
+  return r.state == SCHEDULED and not r.running and call("HGET", P .. "no:" .. r.id, "waiting\0" .. event) == due_text(r)
+end
+
+-- Forget steps by name; "*" stands for all. The record is not saved.
+function noting.forget_steps(r, names)
+  local asked = {}
+  for _, name in ipairs(names) do
+    asked[name] = true
+  end
+  remove(r, "step", asked["*"] and any or function(name)
+    return asked[name]
+  end)
+end

@@ -1,0 +1,43 @@
+-- Promise: each event is noted with its job unless one of that name is there, and a job that waits for it becomes ready.
+-- Keys: the namespace's m.
+-- Args: now · the call's own name · id, event, value of each signal
+-- Answer: one character per signal: w woken, k kept for when it waits, a there already, f finished, "-" no such job.
+-- Bounds: the signals given, and the notes of those jobs.
+-- Uses: base record gate signature wake tx gating seats lanes waiting calendar noting
+local refused = tx.begin()
+if refused then
+  return refused
+end
+local answered = tx.answered()
+if answered then
+  return answered
+end
+
+local function rouse(r)
+  local lane = lanes.get(r.lane)
+  calendar.unschedule(lane, record.item(r))
+  r.state, r.due = READY, tx.now
+  noting.wait(r, nil)
+  record.save(r)
+  tx.move(tx.class(lane.kind), SCHEDULED, READY)
+  lanes.add(lane, { record.item(r) })
+end
+
+local answers = {}
+for at = 3, #ARGV, 3 do
+  local id, event, value = ARGV[at], ARGV[at + 1], ARGV[at + 2]
+  local r, answer = record.load(id), "k"
+  if not r then
+    answer = "-"
+  elseif r.state >= SUCCEEDED then
+    answer = "f"
+  elseif not noting.event(r, event, value) then
+    answer = "a"
+  elseif noting.waits(r, event) then
+    rouse(r)
+    answer = "w"
+  end
+  answers[#answers + 1] = answer
+end
+tx.finish()
+return tx.answer(table.concat(answers))
