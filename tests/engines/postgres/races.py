@@ -12,8 +12,11 @@ from typing import Any, Generic, TypeVar
 import psycopg
 
 from holdfast.core.job import Job, Lane, Policy
+from holdfast.core.lease import Signal
 from holdfast.core.transition import Settled, Transition
+from holdfast.stores.base import SignalAnswer
 from holdfast.stores.postgres.enqueue import ENQUEUE, Batch
+from holdfast.stores.postgres.operate import SIGNAL, SIGNAL_ANSWERS, signal_columns
 from holdfast.stores.postgres.settle import SETTLE, answers, columns
 from tests.engines.postgres.schemas import Schema
 
@@ -24,6 +27,15 @@ NOW = 1_700_000_000_000
 PATIENCE_S = 20.0
 LANE = Lane("q", "t")
 POLICY = Policy(max_lost=3)
+
+# What a claim does to one job: it leaves `wait` and runs.
+CLAIM = """
+WITH gone AS (DELETE FROM hf.wait WHERE id = %(id)s RETURNING *), lease AS (
+  INSERT INTO hf.lease (token, session, left_n) VALUES (%(token)s, 'claimer', 1)
+)
+INSERT INTO hf.running (id, token, lane, due_ms, claimed_ms, attempt, lost, held, cost, priority, flags)
+SELECT id, %(token)s, lane, due_ms, due_ms, attempt + 1, lost, held, cost, priority, flags FROM gone
+"""
 
 
 class Call(Generic[T]):
@@ -119,6 +131,10 @@ class Ground:
         )  # fmt: skip
         return id, token
 
+    def claim(self, id: bytes, line: Line) -> None:
+        """A job that waits is claimed, alone under its lease."""
+        line.execute(self.schema.sql(CLAIM), {"id": id, "token": next(self._tokens)})
+
     def state(self, id: bytes) -> int | None:
         ((state,),) = self.schema.ask("SELECT hf.state_of_1(%s)", id)
         return None if state is None else int(state)
@@ -150,6 +166,21 @@ class Ground:
         """A settlement on a connection of its own, under way."""
         name = session or self.name()
         return self.start(lambda line: self.settle(*transitions, line=line, session=name))
+
+    def signal(self, *signals: Signal, line: Line | None = None, patient: bool = True) -> list[SignalAnswer]:
+        """One who is not patient does not ask again where a job moved or was held, as the route does."""
+        values, row = (None, *signal_columns(signals), NOW), None
+        while row is None:
+            try:
+                row = (line or self.schema.line).execute(self.schema.sql(SIGNAL), values).fetchone()
+            except (psycopg.errors.SerializationFailure, psycopg.errors.LockNotAvailable):
+                if not patient:
+                    raise
+        return [SIGNAL_ANSWERS[code] for code in row[0]]
+
+    def signalling(self, *signals: Signal) -> Call[list[SignalAnswer]]:
+        """Signals on a connection of their own, under way."""
+        return self.start(lambda line: self.signal(*signals, line=line))
 
     def one(self, query: str, *values: object, line: Line | None = None) -> Any:
         """The only value that a statement answers."""

@@ -37,6 +37,10 @@ _BATCH: Final = """ROW (
 ENQUEUE: Final = f"SELECT * FROM hf.enqueue_1({_BATCH})"
 ENQUEUE_ON: Final = f"SELECT * FROM hf.enqueue_on_1({_BATCH})"
 RELAY: Final = f"SELECT * FROM hf.relay_1(%b::text, %b::bigint, {_BATCH})"
+# The same for jobs of which some belong to flows.
+ENQUEUE_FLOW: Final = f"SELECT * FROM hf.enqueue_flow_1({_BATCH}, %b::bytea[])"
+ENQUEUE_FLOW_ON: Final = f"SELECT * FROM hf.enqueue_flow_on_1({_BATCH}, %b::bytea[])"
+RELAY_FLOW: Final = f"SELECT * FROM hf.relay_flow_1(%b::text, %b::bigint, {_BATCH}, %b::bytea[])"
 
 MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
 ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
@@ -51,7 +55,8 @@ async def enqueue(route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], 
     if not jobs:
         return []
     batch = Batch(jobs, rules, guest=False)
-    ids, existing, states = await route.change(ENQUEUE, (*batch.columns, now_ms), verb="enqueue", now_ms=now_ms)
+    sql = ENQUEUE if batch.flows is None else ENQUEUE_FLOW
+    ids, existing, states = await route.change(sql, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
     return batch.answers(ids, existing, states)
 
 
@@ -60,9 +65,8 @@ async def relay(
 ) -> list[Enqueued] | None:
     """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
     batch = Batch(jobs, rules, guest=False)
-    moved, ids, existing, states = await route.change(
-        RELAY, (*mark, *batch.columns, now_ms), verb="relay", now_ms=now_ms
-    )
+    sql = RELAY if batch.flows is None else RELAY_FLOW
+    moved, ids, existing, states = await route.change(sql, (*mark, *batch.values(now_ms)), verb="relay", now_ms=now_ms)
     return batch.answers(ids, existing, states) if moved else None
 
 
@@ -94,6 +98,12 @@ class Batch:
             rules_json(rules) if rules else None,
             guest,
         )
+        flows = [job.flow for job in self.jobs]
+        self.flows = flows if any(flows) else None  # the flow of each job; None: no job has one
+
+    def values(self, now_ms: int | None) -> tuple[Any, ...]:
+        """The batch, and what the verbs take behind it."""
+        return (*self.columns, now_ms) if self.flows is None else (*self.columns, now_ms, self.flows)
 
     def _rest(self) -> tuple[Any, ...]:
         """Extras, costs, delays, dues and expiries; None where all jobs are as most are."""
@@ -202,10 +212,9 @@ async def enqueue_on(
     if not jobs:
         return []
     batch = Batch(jobs, rules, guest=True)
-    values = [value.decode() if isinstance(value, bytes) else value for value in (*batch.columns, now_ms)]
-    ((ids, existing, states, refused, message, hint),) = await caller.run(
-        in_schema(_dollars(ENQUEUE_ON), schema), values
-    )
+    values = [value.decode() if isinstance(value, bytes) else value for value in batch.values(now_ms)]
+    sql = ENQUEUE_ON if batch.flows is None else ENQUEUE_FLOW_ON
+    ((ids, existing, states, refused, message, hint),) = await caller.run(in_schema(_dollars(sql), schema), values)
     if refused is not None:
         raise (UnknownParent if refused == "HF001" else QueueDraining)(message, fix=hint)
     return batch.answers(ids, existing, states)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import Lane
@@ -30,8 +30,8 @@ JOBS: Final = "SELECT * FROM hf.jobs_1(%b::bytea[])"
 ATTEMPTS: Final = "SELECT * FROM hf.attempts_1(%b::bytea)"
 RESOLVED: Final = "SELECT * FROM hf.resolve_1(%b::bytea, %b::integer, %b::integer)"
 NOW: Final = "SELECT hf.now_1(NULL)"
-NEXT: Final = """SELECT * FROM hf.candidates_1(%b::smallint[], %b::boolean, %b::bigint, %b::bigint, %b::bytea,
-  %b::integer, %b::boolean, %b::boolean, %b::bigint)"""
+NEXT: Final = """SELECT * FROM hf.candidates_2(%b::smallint[], %b::boolean, %b::bigint, %b::bigint, %b::bytea,
+  %b::integer, %b::boolean, %b::boolean, %b::bigint, %b::bytea, %b::bytea)"""
 
 _PACKED: Final = frozenset({"age", "flow", "tag", "unique"})  # fields that are stored with the job and not its place
 
@@ -72,19 +72,22 @@ async def find(route: Route, known: Known, query: Query, now_ms: int | None) -> 
     """One page: candidates by an index, then states and terms as a filter."""
     if now_ms is None:
         now_ms = (await route.row(NOW, verb="find"))[0] if needs_clock(query.terms) else 0
-    index = _index(query)
-    search: Search[Position] = Search(query, index, now_ms)
-    after = None if query.cursor is None else read_cursor(query.cursor, index, Position)
+    by = _by(query)
+    search: Search[Position] = Search(query, by.name, now_ms)
+    after = None if query.cursor is None else read_cursor(query.cursor, by.name, Position)
     if (id := _only(query.terms)) is not None:
         return search.page(await views(route, known, [id], verb="find"), None)
-    last = await _look(route, known, query, search, after)
+    last = await _look(route, known, query, by, search, after)
     return search.page(await views(route, known, search.ids, verb="find"), last)
 
 
 async def _look(
-    route: Route, known: Known, query: Query, search: Search[Position], last: Position | None
+    route: Route, known: Known, query: Query, by: _By, search: Search[Position], last: Position | None
 ) -> Position | None:
-    """Search on from behind `last`, until the page is full or a bound is hit; None when the index ends before."""
+    """Search on from behind `last`, until the page is full or a bound is hit; None when the index ends before.
+
+    All that a flow or a key names are looked at, however many they are: bounds are for those who look at everything.
+    """
     codes = [state.code for state in (query.states if query.states is not None else STATES)]
     fits = _Fits(codes, lane_match_of(query.terms))
     args = needs_args(query.terms)
@@ -94,7 +97,7 @@ async def _look(
     until = loop.time() + LOOK_S
     while codes:
         step = min(step, left)
-        asked = (codes, query.newest_first, *(last or (0, 0, None)), step, packed, args, bytes_left)
+        asked = (codes, query.newest_first, *(last or (0, 0, None)), step, packed, args, bytes_left, by.flow, by.key)
         seen, *columns, size = await route.row(NEXT, asked, verb="find")
         if not seen:
             break
@@ -102,12 +105,14 @@ async def _look(
         search.take(glances(columns, fits.lanes, fits))
         last = Position(*(column[-1] for column in columns[:3]))
         taken = len(columns[0])
-        left, bytes_left, step = left - taken, bytes_left - size, min(MOST, step * GROWTH)
+        step = min(MOST, step * GROWTH)
+        if not by.named:
+            left, bytes_left = left - taken, bytes_left - size
         if search.full or left <= 0 or bytes_left <= 0:
             return last
         if taken == seen < asked[5]:
             break
-        if loop.time() >= until:
+        if loop.time() >= until and not by.named:
             return last
     return None
 
@@ -130,12 +135,30 @@ class _Fits:
         return fits
 
 
-def _index(query: Query) -> str:
-    """The index that a query follows; a cursor of one is none of another."""
+class _By(NamedTuple):
+    """The index that a query follows (a cursor of one is none of another), and what is looked up in it."""
+
+    name: str
+    flow: bytes | None = None
+    key: bytes | None = None  # a unique key, in whatever task
+
+    @property
+    def named(self) -> bool:
+        return self.flow is not None or self.key is not None
+
+
+def _by(query: Query) -> _By:
+    plain = [term for term in query.terms if not term.negated]
+    for term in plain:
+        if term.field == "flow":
+            return _By("flow", flow=id_bytes(term.value))
+    for term in plain:
+        if term.field == "unique" and "*" not in term.value:
+            return _By("unique", key=term.value.encode())
     if query.states is not None and len(query.states) == 1:
         (state,) = query.states
-        return state.value
-    return "id"
+        return _By(state.value)
+    return _By("id")
 
 
 def _only(terms: Sequence[Term]) -> bytes | None:

@@ -1,15 +1,16 @@
-"""Turns what people and janitors ask for into arguments of functions: cancel, retry, discard, prune."""
+"""Turns what people and janitors ask for into arguments of functions: cancel, retry, signal, discard, prune."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.gate import FOREVER_MS
+from holdfast.core.lease import Signal
 from holdfast.core.state import State
 from holdfast.core.view import Retention
-from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest
+from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
 from holdfast.stores.postgres.sessions import fold
 from holdfast.stores.postgres.wire import clean
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 CANCEL: Final = "SELECT * FROM hf.cancel_1(%b::text, %b::bytea[], %b::text, %b::boolean, %b::bigint)"
 UNFINISHED: Final = "SELECT hf.unfinished_1(%b::bytea[])"
-RETRY: Final = "SELECT * FROM hf.retry_1(%b::text, %b::bytea[], %b::bigint, %b::bytea, %b::bigint)"
+RETRY: Final = "SELECT * FROM hf.retry_2(%b::text, %b::bytea[], %b::bigint, %b::bytea, %b::text[], %b::bigint)"
+SIGNAL: Final = "SELECT * FROM hf.signal_1(%b::text, %b::bytea[], %b::text[], %b::bytea[], %b::bigint)"
 DISCARD: Final = "SELECT * FROM hf.discard_1(%b::text, %b::bytea[], %b::bigint)"
 PRUNE_JOBS: Final = "SELECT * FROM hf.prune_jobs_1(%b::smallint, %b::bigint, %b::integer, %b::bigint)"
 PRUNE_REST: Final = "SELECT hf.prune_rest_1(%b::bigint, %b::bigint, %b::integer, %b::integer, %b::bigint)"
@@ -29,6 +31,7 @@ AT_ONCE: Final = 500  # ids that one step takes: it holds the graph for so long
 CANCEL_ANSWERS: Final[tuple[CancelAnswer, ...]] = ("cancelled", "cancelling", "finished", "gone", "finished")
 CANCELLED_BEFORE: Final = 4
 RETRY_ANSWERS: Final[tuple[RetryAnswer, ...]] = ("retried", "unique_held", "not_dead", "gone")
+SIGNAL_ANSWERS: Final[tuple[SignalAnswer, ...]] = ("woken", "kept", "already", "finished", "gone")
 
 
 async def cancel(
@@ -60,10 +63,28 @@ async def retry(route: Route, request: RetryRequest, now_ms: int | None) -> list
     delay_ms = min(request.delay_ms, FOREVER_MS)
     found: list[RetryAnswer] = []
     for part in _parts(request.ids):
-        values = (call_name(), part, delay_ms, request.args, now_ms)
+        values = (call_name(), part, delay_ms, request.args, [clean(name) for name in request.forget], now_ms)
         (answers,) = await route.change(RETRY, values, verb="retry", now_ms=now_ms)
         found += [RETRY_ANSWERS[each] for each in answers]
     return found
+
+
+async def signal(route: Route, signals: Sequence[Signal], now_ms: int | None) -> list[SignalAnswer]:
+    """Keep each event with its job, and wake the job if that is what it waits for."""
+    if not signals:
+        return []
+    values = (call_name(), *signal_columns(signals), now_ms)
+    (answers,) = await route.change(SIGNAL, values, verb="signal", now_ms=now_ms)
+    return [SIGNAL_ANSWERS[each] for each in answers]
+
+
+def signal_columns(signals: Sequence[Signal]) -> tuple[list[Any], ...]:
+    """Signals as the function takes them: ids, events and values."""
+    return (
+        [signal.id for signal in signals],
+        [clean(signal.event) for signal in signals],
+        [signal.value for signal in signals],
+    )
 
 
 async def discard(route: Route, ids: Sequence[bytes], now_ms: int | None) -> int:

@@ -20,6 +20,7 @@ from holdfast.core.transition import (
     Settled,
     Snooze,
     Succeed,
+    Suspend,
     Transition,
 )
 from holdfast.stores.callers import caller_of
@@ -80,6 +81,11 @@ def _snooze(t: Snooze) -> dict[str, object]:
     return {"kind": 5, "delay_ms": min(t.delay_ms, LAST_MS), "reason": clean(t.reason)}
 
 
+def _suspend(t: Suspend) -> dict[str, object]:
+    delay_ms = None if t.delay_ms is None else min(t.delay_ms, LAST_MS)
+    return {"kind": 8, "delay_ms": delay_ms, "gate": None if t.event is None else clean(t.event)}
+
+
 def _hold(t: Hold) -> dict[str, object]:
     return {"kind": 6, "gate": clean(t.gate), "delay_ms": min(t.delay_ms, LAST_MS), "reason": clean(t.reason)}
 
@@ -95,6 +101,7 @@ _FIELDS: Final[dict[type, Callable[[Any], dict[str, object]]]] = {
     Drop: _drop,
     Release: _release,
     Snooze: _snooze,
+    Suspend: _suspend,
     Hold: _hold,
     Lose: _lose,
 }

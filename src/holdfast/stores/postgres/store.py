@@ -10,7 +10,7 @@ from holdfast.core.errors import ResultTimeout
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job
-from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from holdfast.core.settings import namespace_of
 from holdfast.core.state import FINISHED
 from holdfast.core.transition import Settled, Transition
@@ -21,6 +21,7 @@ from holdfast.core.view import (
     Counts,
     Entry,
     Finding,
+    FlowView,
     JobView,
     Page,
     Query,
@@ -28,13 +29,14 @@ from holdfast.core.view import (
     Retention,
     Standing,
 )
-from holdfast.stores.base import CancelAnswer, Features, Plan, RetryAnswer, RetryRequest
+from holdfast.stores.base import CancelAnswer, Features, Plan, RetryAnswer, RetryRequest, SignalAnswer
 from holdfast.stores.loops import PerLoop
 from holdfast.stores.postgres import (
     check,
     claim,
     enqueue,
     find,
+    flows,
     gates,
     migrate,
     operate,
@@ -197,6 +199,9 @@ class PostgresStore:
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
         return await operate.retry(await self._route(), request, now_ms)
 
+    async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
+        return await operate.signal(await self._route(), signals, now_ms)
+
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await operate.discard(await self._route(), ids, now_ms)
 
@@ -241,6 +246,11 @@ class PostgresStore:
 
     async def queues(self) -> list[QueueView]:
         return await overview.queues(await self._route())
+
+    async def flows(
+        self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
+    ) -> list[FlowView]:
+        return await flows.flows(await self._route(), ids, limit, before)
 
     async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
         return await overview.standing(await self._route(), self._known, id, now_ms)

@@ -108,7 +108,7 @@ BEGIN
   SELECT array_agg(p.lane) FILTER (WHERE p.kind = 0), array_agg(p.n) FILTER (WHERE p.kind = 0),
     array_agg(p.due) FILTER (WHERE p.kind = 0), array_agg(p.gate) FILTER (WHERE p.kind = 1)
   INTO lanes, ns, dues, gates FROM (
-    SELECT kind, lane, gate, sum(n)::integer AS n, min(due_ms) FILTER (WHERE n = 0) AS due FROM hf.post
+    SELECT kind, lane, gate, sum(n)::integer AS n, min(due_ms) FILTER (WHERE n = 0 AND due_ms < 1::bigint << 52) AS due FROM hf.post
     WHERE xid = pg_current_xact_id() AND (kind = 1 OR kind = 0 AND due_ms IS NOT NULL) GROUP BY kind, lane, gate
   ) AS p;
 END $$;

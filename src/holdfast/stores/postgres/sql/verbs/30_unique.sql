@@ -1,6 +1,11 @@
 -- Promise: which job holds an idempotency key; whether it still holds is read off the job itself, so settling costs
 -- nothing. Inputs: keys as bytes (task, a zero byte, key). Answer: the job that holds a key. Relies on the primary keys. Keys are locked in their order.
 
+-- A key without its task.
+CREATE OR REPLACE FUNCTION hf.bare_key_1(p_key bytea) RETURNS bytea LANGUAGE sql IMMUTABLE AS $$
+  SELECT substring(p_key FROM position('\x00'::bytea IN p_key) + 1)
+$$;
+
 -- The job that holds a key now: it is in one of the key's states, or its window is not over.
 CREATE OR REPLACE FUNCTION hf.unique_holder_1(p_key bytea, p_now bigint) RETURNS bytea LANGUAGE plpgsql AS $$
 DECLARE
@@ -78,6 +83,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x.unique_key FROM hf.job AS x WHERE x.id = gone.id OFFSET 0) AS j
     WHERE j.unique_key IS NOT NULL ORDER BY j.unique_key
   LOOP
+    DELETE FROM hf.key_job AS k WHERE k.key = hf.bare_key_1(v_key) AND k.id = v_id;
     DELETE FROM hf.unique_key AS u WHERE u.key = v_key AND u.job = v_id AND coalesce(u.until_ms <= p_now, true);
     IF NOT FOUND THEN
       UPDATE hf.unique_key AS u SET states = 0 WHERE u.key = v_key AND u.job = v_id;

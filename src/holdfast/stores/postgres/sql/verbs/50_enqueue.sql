@@ -146,6 +146,15 @@ EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
   GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
 END $$;
 
+-- The mark of an outbox moves to this batch; false when it was there before.
+CREATE OR REPLACE FUNCTION hf.move_mark_1(p_source text, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO hf.control AS c (kind, name, version, value) VALUES ('outbox', p_source, 1, convert_to(p_number::text, 'UTF8'))
+  ON CONFLICT (kind, name) DO UPDATE SET version = c.version + 1, value = excluded.value
+  WHERE convert_from(c.value, 'UTF8')::bigint < p_number;
+  RETURN FOUND;
+END $$;
+
 -- The verb for outboxes: the same, and the mark of its source moves with it; `moved` false when it was there before.
 CREATE OR REPLACE FUNCTION hf.relay_1(
   p_source text, p_number bigint, p_batch hf.batch, p_now bigint,
@@ -154,10 +163,7 @@ CREATE OR REPLACE FUNCTION hf.relay_1(
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
-  INSERT INTO hf.control AS c (kind, name, version, value) VALUES ('outbox', p_source, 1, convert_to(p_number::text, 'UTF8'))
-  ON CONFLICT (kind, name) DO UPDATE SET version = c.version + 1, value = excluded.value
-  WHERE convert_from(c.value, 'UTF8')::bigint < p_number;
-  moved := FOUND;
+  moved := hf.move_mark_1(p_source, p_number);
   IF NOT moved THEN
     RETURN;
   END IF;

@@ -81,18 +81,45 @@ END $$;
 CREATE OR REPLACE FUNCTION hf.keep_parents_1(p_parents bytea[]) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_kept bytea[] := ARRAY(SELECT id FROM hf.running WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
+  v_rest bytea[]; -- to look for one of many in an array of many is dear
 BEGIN
   PERFORM hf.share_graph_1();
   v_kept := v_kept || ARRAY(SELECT id FROM hf.wait WHERE id = ANY (p_parents) ORDER BY id FOR KEY SHARE);
-  v_kept := v_kept || ARRAY(
-    SELECT id FROM hf.running WHERE id = ANY (p_parents) AND id <> ALL (v_kept) FOR KEY SHARE SKIP LOCKED
-  );
+  v_rest := ARRAY(SELECT p FROM unnest(p_parents) AS p EXCEPT SELECT k FROM unnest(v_kept) AS k);
+  v_kept := ARRAY(SELECT id FROM hf.running WHERE id = ANY (v_rest) FOR KEY SHARE SKIP LOCKED);
+  v_rest := ARRAY(SELECT r FROM unnest(v_rest) AS r EXCEPT SELECT k FROM unnest(v_kept) AS k);
   IF EXISTS (
-    SELECT id FROM hf.running WHERE id = ANY (p_parents) AND id <> ALL (v_kept)
-    UNION ALL SELECT id FROM hf.wait WHERE id = ANY (p_parents) AND id <> ALL (v_kept)
+    SELECT id FROM hf.running WHERE id = ANY (v_rest) UNION ALL SELECT id FROM hf.wait WHERE id = ANY (v_rest)
   ) THEN
     RAISE EXCEPTION 'a parent moved while its child was stored' USING ERRCODE = 'serialization_failure';
   END IF;
+END $$;
+
+-- Each of these, or what stands for it: what `p_to` has where `p_from` first has it. One sort, where a search through an
+-- array of many would be made for each of many; so it is with among_1.
+CREATE OR REPLACE FUNCTION hf.stood_for_1(p_ids bytea[], p_from bytea[], p_to bytea[]) RETURNS bytea[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT coalesce(m.stands, m.id) FROM (
+      SELECT u.id, u.at, first_value(u.stands) OVER (PARTITION BY u.id ORDER BY u.place) AS stands FROM (
+        SELECT f.id, NULL::bigint AS at, f.stands, f.place FROM unnest(p_from, p_to) WITH ORDINALITY AS f (id, stands, place)
+        UNION ALL SELECT i.id, i.at, NULL, NULL FROM unnest(p_ids) WITH ORDINALITY AS i (id, at)
+      ) AS u
+    ) AS m WHERE m.at IS NOT NULL ORDER BY m.at
+  );
+END $$;
+
+-- Of each of these, whether it is among those.
+CREATE OR REPLACE FUNCTION hf.among_1(p_ids bytea[], p_those bytea[]) RETURNS boolean[] LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT m.is_there FROM (
+      SELECT u.at, bool_or(u.at IS NULL) OVER (PARTITION BY u.id) AS is_there FROM (
+        SELECT i.id, i.at FROM unnest(p_ids) WITH ORDINALITY AS i (id, at)
+        UNION ALL SELECT t, NULL FROM unnest(p_those) AS t
+      ) AS u
+    ) AS m WHERE m.at IS NOT NULL ORDER BY m.at
+  );
 END $$;
 
 -- Store who waits for whom. Parents that live (they hold still) or are of this call are waited for; what has become of
@@ -102,17 +129,18 @@ CREATE OR REPLACE FUNCTION hf.store_deps_1(
   p_batch hf.batch, p_targets bytea[], p_new bytea[], p_now bigint, OUT doomed bytea[], OUT whys text[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  v_all boolean := cardinality(p_new) = cardinality(p_batch.ids); -- a look into an array of many is dear
   v_parents bytea[] := p_batch.parents;
+  v_new boolean[]; -- by pair: whether its child is new; NULL: all are
   v_ended bytea[] := '{}';
+  v_over boolean[]; -- by pair: whether its parent has ended; NULL: none has
 BEGIN
   doomed := '{}';
   whys := '{}';
+  IF cardinality(p_new) <> cardinality(p_batch.ids) THEN
+    v_new := hf.among_1(p_batch.children, p_new);
+  END IF;
   IF p_targets <> p_batch.ids THEN -- some parents of this call are stood for by others
-    v_parents := ARRAY(
-      SELECT coalesce(p_targets[array_position(p_batch.ids, d.parent)], d.parent)
-      FROM unnest(p_batch.parents) WITH ORDINALITY AS d (parent, at) ORDER BY d.at
-    );
+    v_parents := hf.stood_for_1(v_parents, p_batch.ids, p_targets);
   END IF;
   IF NOT p_batch.guest THEN
     v_ended := ARRAY(
@@ -120,20 +148,24 @@ BEGIN
       WHERE coalesce(hf.state_of_1(o.id), 7) > 3
     );
   END IF;
+  IF v_ended <> '{}' THEN
+    v_over := hf.among_1(v_parents, v_ended);
+  END IF;
   INSERT INTO hf.dep (child, parent, mode)
-  SELECT d.child, d.parent, d.mode FROM unnest(p_batch.children, v_parents, p_batch.modes) AS d (child, parent, mode)
-  WHERE (v_all OR d.child = ANY (p_new)) AND NOT d.parent = ANY (v_ended) ON CONFLICT DO NOTHING;
+  SELECT d.child, d.parent, d.mode FROM unnest(p_batch.children, v_parents, p_batch.modes) WITH ORDINALITY AS d (child, parent, mode, at)
+  WHERE v_new[d.at] IS NOT FALSE AND v_over[d.at] IS NOT TRUE ON CONFLICT DO NOTHING;
   IF v_ended <> '{}' THEN
     SELECT coalesce(array_agg(f.child), '{}'), coalesce(array_agg(f.why), '{}') INTO doomed, whys FROM (
       SELECT DISTINCT ON (d.child) d.child, d.why FROM (
         SELECT u.child, u.at, (hf.dep_at_enqueue_1(u.child, u.parent, hf.state_of_1(u.parent), u.mode, p_now)).cancelled AS why
         FROM unnest(p_batch.children, v_parents, p_batch.modes) WITH ORDINALITY AS u (child, parent, mode, at)
-        WHERE (v_all OR u.child = ANY (p_new)) AND u.parent = ANY (v_ended) ORDER BY u.at OFFSET 0
+        WHERE v_new[u.at] IS NOT FALSE AND v_over[u.at] ORDER BY u.at OFFSET 0
       ) AS d WHERE d.why IS NOT NULL ORDER BY d.child, d.at
     ) AS f;
   END IF;
   IF p_batch.guest THEN
-    INSERT INTO hf.post (kind, id) SELECT DISTINCT 2, c FROM unnest(p_batch.children) AS c WHERE v_all OR c = ANY (p_new);
+    INSERT INTO hf.post (kind, id)
+    SELECT DISTINCT 2, c.id FROM unnest(p_batch.children) WITH ORDINALITY AS c (id, at) WHERE v_new[c.at] IS NOT FALSE;
   END IF;
 END $$;
 
@@ -155,6 +187,11 @@ BEGIN
     p_batch.ids, p_batch.lane_of, p_batch.policy_of, p_batch.unique_keys, p_batch.unique_states, p_batch.args, p_batch.extras
   ) WITH ORDINALITY AS j (id, lane, policy, key, states, args, extra, at) WHERE p_new[j.at]
   ON CONFLICT (id) DO UPDATE SET unique_key = excluded.unique_key, unique_states = excluded.unique_states;
+  IF p_batch.unique_keys IS NOT NULL THEN
+    INSERT INTO hf.key_job (key, id)
+    SELECT hf.bare_key_1(j.key), j.id FROM unnest(p_batch.ids, p_batch.unique_keys) WITH ORDINALITY AS j (id, key, at)
+    WHERE p_new[j.at] AND j.key IS NOT NULL;
+  END IF;
   SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(coalesce(j.cost, 1))
   INTO v_ids, v_lanes, v_dues, v_expires, v_costs FROM (
     SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + coalesce(u.delay, 0) ELSE greatest(u.due_at, 0) END AS due

@@ -45,12 +45,14 @@ BEGIN
   END LOOP;
 END $$;
 
--- When something may become ready by itself: the next scheduled job, or the next gate that opens.
+-- When something may become ready by itself: the next scheduled job that has a time (2^52: never), or the next gate that
+-- opens.
 CREATE OR REPLACE FUNCTION hf.next_at_1() RETURNS bigint LANGUAGE plpgsql AS $$
 BEGIN
   RETURN least(
     (SELECT min(w.due_ms) FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-       SELECT r.due_ms FROM hf.wait AS r WHERE r.state = 1 AND r.priority = p.priority ORDER BY r.due_ms LIMIT 1
+       SELECT r.due_ms FROM hf.wait AS r
+       WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms < 1::bigint << 52 ORDER BY r.due_ms LIMIT 1
      ) AS w),
     (SELECT g.opens_ms FROM hf.gate AS g WHERE g.opens_ms IS NOT NULL ORDER BY g.opens_ms LIMIT 1)
   );

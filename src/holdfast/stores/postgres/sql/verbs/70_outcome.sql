@@ -108,6 +108,31 @@ BEGIN
   RETURN p_fate;
 END $$;
 
+-- Suspended: until a time, until an event (which p_outcome has as its gate), or until whichever comes first. Its row of
+-- `running` is gone: an event that this does not find is one whose signal finds it in `wait` (76_signal).
+CREATE OR REPLACE FUNCTION hf.fate_suspended_1(p_fate hf.fate, p_outcome hf.outcome, p_now bigint)
+RETURNS hf.fate LANGUAGE plpgsql AS $$
+DECLARE
+  v_event text := p_outcome.gate;
+BEGIN
+  p_fate.attempt := p_fate.attempt - 1;
+  p_fate.reason := NULL;
+  p_fate.due_ms := least(p_now + p_outcome.delay_ms, 1::bigint << 52);
+  IF p_fate.flags & 8 <> 0 THEN
+    DELETE FROM hf.note AS n WHERE n.job = p_fate.id AND n.kind = 'waiting';
+    IF EXISTS (SELECT FROM hf.note AS n WHERE n.job = p_fate.id AND n.kind = 'event' AND n.name = v_event) THEN
+      p_fate.due_ms := p_now;
+      v_event := NULL;
+    END IF;
+  END IF;
+  IF v_event IS NOT NULL THEN
+    INSERT INTO hf.note (job, kind, name, body) VALUES (p_fate.id, 'waiting', v_event, convert_to(p_fate.due_ms::text, 'UTF8'));
+    p_fate.flags := p_fate.flags | 8;
+  END IF;
+  p_fate.state := CASE WHEN p_fate.due_ms > p_now THEN 1 ELSE 2 END;
+  RETURN p_fate;
+END $$;
+
 -- Cancelled by its handler, or on request whatever else it had to say.
 CREATE OR REPLACE FUNCTION hf.fate_cancelled_1(p_fate hf.fate, p_outcome hf.outcome, p_reason text)
 RETURNS hf.fate LANGUAGE plpgsql IMMUTABLE AS $$
@@ -182,6 +207,8 @@ BEGIN
     v_fate.hold_until := p_now + p_outcome.delay_ms;
   WHEN 7 THEN
     v_fate := hf.fate_lost_1(v_fate, p_outcome, p_now);
+  WHEN 8 THEN
+    v_fate := hf.fate_suspended_1(v_fate, p_outcome, p_now);
   END CASE;
   IF v_fate.state < 3 AND NOT v_fate.unstarted THEN
     v_fate.expires_ms := NULL; -- who was started once is not cancelled any more for starting late

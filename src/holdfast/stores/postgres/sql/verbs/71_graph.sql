@@ -38,13 +38,43 @@ BEGIN
   END LOOP;
 END $$;
 
--- Children that wait for nobody any more become ready or scheduled.
+-- Whether a job with very many parents still waits for one of them, of which the 32 with the largest ids are not. What is
+-- closed stays closed, so a look that goes far notes how far, and the next begins there: all looks together walk over each
+-- dependency a few times, in whatever order parents end, even while an old snapshot keeps what the closing left.
+CREATE OR REPLACE FUNCTION hf.waits_far_1(p_child bytea) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_from bytea := (SELECT f.parent FROM hf.dep_far AS f WHERE f.child = p_child);
+  v_far boolean := false;
+  v_parents bytea[];
+  v_open boolean;
+BEGIN
+  v_from := coalesce(v_from, '\xffffffffffffffffffffffffffffffffff');
+  LOOP
+    SELECT array_agg(p.parent), bool_or(NOT p.done) INTO v_parents, v_open FROM (
+      SELECT d.parent, d.done FROM hf.dep AS d WHERE d.child = p_child AND d.parent < v_from ORDER BY d.parent DESC LIMIT 64
+    ) AS p;
+    EXIT WHEN v_open OR v_parents IS NULL;
+    v_from := v_parents[cardinality(v_parents)];
+    v_far := true;
+  END LOOP;
+  IF v_far THEN
+    INSERT INTO hf.dep_far AS f (child, parent) VALUES (p_child, v_from)
+    ON CONFLICT (child) DO UPDATE SET parent = excluded.parent;
+  END IF;
+  RETURN v_open IS NOT NULL;
+END $$;
+
+-- Children that wait for nobody any more become ready or scheduled. Of many parents those with the largest ids end last,
+-- most often: that is where to look first.
 CREATE OR REPLACE FUNCTION hf.free_1(p_children bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH freed AS (
     UPDATE hf.wait AS w SET state = CASE WHEN w.due_ms > p_now THEN 1 ELSE 2 END
-    WHERE w.id = ANY (p_children) AND w.state = 0
-      AND NOT EXISTS (SELECT FROM hf.dep AS d WHERE d.child = w.id AND d.done::integer = 0 OFFSET 0)
+    WHERE w.id = ANY (p_children) AND w.state = 0 AND NOT (
+      SELECT CASE WHEN bool_or(NOT p.done) THEN true WHEN count(*) = 32 THEN hf.waits_far_1(w.id) ELSE false END FROM (
+        SELECT d.done FROM hf.dep AS d WHERE d.child = w.id ORDER BY d.parent DESC LIMIT 32
+      ) AS p
+    )
     RETURNING w.id, w.lane, w.due_ms, w.state
   ), ready AS (
     INSERT INTO hf.post (kind, lane, n, due_ms, id)

@@ -156,7 +156,10 @@ BEGIN
   v_held := ARRAY(SELECT r.id FROM hf.running AS r WHERE r.id = ANY (v_parents) ORDER BY r.id FOR KEY SHARE SKIP LOCKED)
     || ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (v_parents) ORDER BY w.id FOR KEY SHARE SKIP LOCKED)
     || ARRAY(SELECT o.id FROM hf.done AS o WHERE o.id = ANY (v_parents) ORDER BY o.id FOR KEY SHARE SKIP LOCKED);
-  IF EXISTS (SELECT FROM unnest(v_parents) AS p (id) WHERE p.id <> ALL (v_held) AND hf.state_of_1(p.id) IS NOT NULL) THEN
+  IF EXISTS (
+    SELECT FROM (SELECT p FROM unnest(v_parents) AS p EXCEPT SELECT h FROM unnest(v_held) AS h) AS o (id)
+    WHERE hf.state_of_1(o.id) IS NOT NULL
+  ) THEN
     RETURN false;
   END IF;
   FOR v_dep IN
@@ -189,10 +192,10 @@ BEGIN
   RETURN true;
 END $$;
 
--- A parent is tried again: dependents that its death cancelled wait for it again. The caller holds the graph.
-CREATE OR REPLACE FUNCTION hf.revive_children_1(p_parent bytea, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Parents are tried again: dependents that their deaths cancelled wait for them again. The caller holds the graph.
+CREATE OR REPLACE FUNCTION hf.revive_children_2(p_parents bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_parents bytea[] := ARRAY[p_parent];
+  v_parents bytea[] := p_parents;
   v_next bytea[];
   v_child bytea;
 BEGIN

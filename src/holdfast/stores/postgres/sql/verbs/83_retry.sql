@@ -1,5 +1,5 @@
 -- Promise: dead jobs run again with fresh attempts under their ids, and revive dependents that their death cancelled;
--- scheduled ones run now, or after the delay.
+-- scheduled ones run now, or after the delay. Steps that are named are forgotten.
 -- Inputs: as named. Answer: one code per id, in order: 0 retried 1 another job holds its unique key 2 not dead 3 no such job.
 -- Locks, in order: unique keys (as whoever enqueues: key by key, before the graph), the graph, rows of `done` by id. It holds
 -- the graph for no longer than a moment: what somebody's open transaction has, it asks for again (lock_timeout).
@@ -25,8 +25,8 @@ BEGIN
   )) ORDER BY u.key FOR UPDATE;
 END $$;
 
--- A dead job, locked, lives again. False when another job holds its unique key.
-CREATE OR REPLACE FUNCTION hf.again_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- A dead job, locked, lives again; its dependents are for the caller to revive. False when another job holds its unique key.
+CREATE OR REPLACE FUNCTION hf.again_2(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_old hf.done;
   v_state integer := CASE WHEN p_delay > 0 THEN 1 ELSE 2 END;
@@ -41,7 +41,6 @@ BEGIN
   PERFORM hf.unbury_1(p_id, v_old.lane, v_old.cause, p_now);
   PERFORM hf.count_1(v_old.lane, 5, -1, v_state, 1);
   PERFORM hf.set_out_1(p_id, v_old.lane, v_due, v_state, p_args);
-  PERFORM hf.revive_children_1(p_id, p_now);
   RETURN true;
 END $$;
 
@@ -77,14 +76,14 @@ BEGIN
 END $$;
 
 -- One job; it is looked at until it holds still.
-CREATE OR REPLACE FUNCTION hf.retry_one_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION hf.retry_one_2(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
 DECLARE
   v_state smallint;
 BEGIN
   LOOP
     PERFORM FROM hf.done WHERE id = p_id AND state = 5 FOR UPDATE;
     IF FOUND THEN
-      RETURN CASE WHEN hf.again_1(p_id, p_delay, p_args, p_now) THEN 0 ELSE 1 END;
+      RETURN CASE WHEN hf.again_2(p_id, p_delay, p_args, p_now) THEN 0 ELSE 1 END;
     ELSIF hf.sooner_1(p_id, p_delay, p_args, p_now) THEN
       RETURN 0;
     END IF;
@@ -97,9 +96,10 @@ BEGIN
   END LOOP;
 END $$;
 
--- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost.
-CREATE OR REPLACE FUNCTION hf.retry_1(
-  p_call text, p_ids bytea[], p_delay bigint, p_args bytea, p_now bigint, OUT answers bigint[],
+-- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost. p_forget:
+-- recorded steps that those who are retried shall run again, by name; * is all of them.
+CREATE OR REPLACE FUNCTION hf.retry_2(
+  p_call text, p_ids bytea[], p_delay bigint, p_args bytea, p_forget text[], p_now bigint, OUT answers bigint[],
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
@@ -107,6 +107,7 @@ SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE
   v_now bigint := hf.now_1(p_now);
   v_at bigint;
+  v_retried bytea[] := '{}';
 BEGIN
   answers := hf.once_1(p_call, v_now);
   IF answers IS NOT NULL THEN
@@ -120,9 +121,28 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x.unique_key FROM hf.job AS x WHERE x.id = i.id OFFSET 0) AS j ON true
     ORDER BY j.unique_key NULLS FIRST, i.at
   LOOP
-    answers[v_at] := hf.retry_one_1(p_ids[v_at], p_delay, p_args, v_now);
+    answers[v_at] := hf.retry_one_2(p_ids[v_at], p_delay, p_args, v_now);
+    IF answers[v_at] = 0 THEN
+      v_retried := v_retried || p_ids[v_at];
+    END IF;
   END LOOP;
+  -- Of all at once: a child of very many is looked at once and not once for each.
+  PERFORM hf.revive_children_2(v_retried, v_now);
+  IF p_forget <> '{}' THEN
+    DELETE FROM hf.note AS n WHERE n.job = ANY (v_retried) AND n.kind = 'step' AND (n.name = ANY (p_forget) OR '*' = ANY (p_forget));
+  END IF;
   answers := coalesce(answers, '{}');
   PERFORM hf.answered_1(p_call, answers);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+END $$;
+
+-- Verb of layout 1: nothing is forgotten.
+CREATE OR REPLACE FUNCTION hf.retry_1(
+  p_call text, p_ids bytea[], p_delay bigint, p_args bytea, p_now bigint, OUT answers bigint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+BEGIN
+  SELECT * INTO answers, w_lanes, w_ns, w_dues, w_gates FROM hf.retry_2(p_call, p_ids, p_delay, p_args, '{}', p_now);
 END $$;

@@ -1,7 +1,8 @@
 -- Promise: the next jobs of one index, in its order, from behind a position; changes nothing.
 -- Inputs: the states that are asked for, the way to go, the position (a, b, id) of the last job seen (id NULL: begin),
--- how many, and what the filter that follows needs to know. Answer: one row of arrays.
--- Relies on wait_blocked, wait_scheduled, wait_ready, running_token, done_finished, and the primary keys of the places.
+-- how many, what the filter that follows needs to know, and the flow or unique key by which to look. Answer: one row of
+-- arrays. Relies on wait_blocked, wait_scheduled, wait_ready, running_token, done_finished, flow_job_flow, and the primary
+-- keys of key_job and of the places.
 -- Positions stay where they are while jobs come and go, so they can be cursors. However few candidates fit a query, no
 -- more than `p_limit` entries of an index are looked at.
 
@@ -48,11 +49,48 @@ BEGIN
     || CASE WHEN p_newest THEN 'DESC' ELSE 'ASC' END || ' LIMIT $4';
 END $$;
 
+-- Jobs that have a unique key, in any task that is known: key_job has all but those of layout 1.
+CREATE OR REPLACE FUNCTION hf.holders_1(p_key bytea) RETURNS SETOF bytea LANGUAGE plpgsql STABLE AS $$
+BEGIN
+  RETURN QUERY
+  WITH RECURSIVE pair (queue, task) AS (
+    (SELECT l.queue, l.task FROM hf.lane AS l ORDER BY l.queue, l.task LIMIT 1)
+    UNION ALL
+    SELECT n.queue, n.task FROM pair AS p CROSS JOIN LATERAL (
+      SELECT l.queue, l.task FROM hf.lane AS l WHERE (l.queue, l.task) > (p.queue, p.task) ORDER BY l.queue, l.task LIMIT 1
+    ) AS n
+  )
+  SELECT u.job FROM (SELECT DISTINCT p.task FROM pair AS p) AS t CROSS JOIN LATERAL (
+    SELECT x.job FROM hf.unique_key AS x
+    WHERE x.key = convert_to(t.task, 'UTF8') || '\x00'::bytea || p_key AND x.states <> 0 OFFSET 0
+  ) AS u;
+END $$;
+
+-- The statement that walks the jobs of a flow, or those of a unique key, by id: $7 is the flow or the key.
+CREATE OR REPLACE FUNCTION hf.named_source_1(p_by_flow boolean, p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
+  v_behind text := CASE WHEN p_newest THEN ' < $3' ELSE ' > $3' END;
+  v_named text := 'SELECT n.id FROM hf.flow_job AS n WHERE n.flow = $7 AND n.id' || v_behind || ' ORDER BY n.id' || v_way || ' LIMIT $4';
+BEGIN
+  IF NOT p_by_flow THEN
+    v_named := 'SELECT h.id FROM ((SELECT n.id FROM hf.key_job AS n WHERE n.key = $7 AND n.id' || v_behind || ' ORDER BY n.id' || v_way
+      || ' LIMIT $4) UNION SELECT k FROM hf.holders_1($7) AS k WHERE k' || v_behind || ') AS h ORDER BY h.id' || v_way || ' LIMIT $4';
+  END IF;
+  RETURN 'SELECT 0::bigint AS a, 0::bigint AS b, m.id, t.state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type'
+    || ' FROM (' || v_named || ') AS m CROSS JOIN LATERAL ('
+    || 'SELECT w.state, w.lane, w.attempt, w.lost, w.reason, w.cause, w.error_type FROM hf.wait AS w WHERE w.id = m.id'
+    || ' UNION ALL SELECT 3::smallint, r.lane, r.attempt, r.lost, r.reason, r.cause, r.error_type FROM hf.running AS r WHERE r.id = m.id'
+    || ' UNION ALL SELECT d.state, d.lane, d.attempt, d.lost, d.reason, d.cause, d.error_type FROM hf.done AS d WHERE d.id = m.id'
+    || ') AS t ORDER BY m.id' || v_way;
+END $$;
+
+-- Verb: see the head of this file. `p_flow`, `p_key`: by which to look, if by either; positions are ids then.
 -- `p_job`: when the job was enqueued and its packed part are needed; `p_args`: its arguments too, at most `p_bytes` of
 -- both in one answer. `seen` is how many the index had: fewer than asked for means that it ends there.
-CREATE OR REPLACE FUNCTION hf.candidates_1(
+CREATE OR REPLACE FUNCTION hf.candidates_2(
   p_states smallint[], p_newest boolean, p_a bigint, p_b bigint, p_id bytea, p_limit integer,
-  p_job boolean, p_args boolean, p_bytes bigint,
+  p_job boolean, p_args boolean, p_bytes bigint, p_flow bytea, p_key bytea,
   OUT seen integer, OUT a bigint[], OUT b bigint[], OUT ids bytea[], OUT states smallint[], OUT lanes bigint[],
   OUT attempts integer[], OUT losts integer[], OUT reasons text[], OUT causes text[], OUT error_types text[],
   OUT enqueued_ms bigint[], OUT extras bytea[], OUT args bytea[], OUT bytes bigint
@@ -65,7 +103,10 @@ DECLARE
   v_a bigint := CASE WHEN p_id IS NULL THEN v_far ELSE p_a END;
   v_b bigint := CASE WHEN p_id IS NULL THEN v_far ELSE p_b END;
   v_id bytea := coalesce(p_id, v_far_id);
-  v_source text := hf.source_1(p_states, p_newest);
+  v_name bytea := coalesce(p_flow, p_key);
+  v_source text := CASE
+    WHEN v_name IS NULL THEN hf.source_1(p_states, p_newest) ELSE hf.named_source_1(p_flow IS NOT NULL, p_newest)
+  END;
   v_columns text := 'array_agg(x.a), array_agg(x.b), array_agg(x.id), array_agg(x.state), array_agg(x.lane),
     array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause), array_agg(x.error_type)';
 BEGIN
@@ -73,7 +114,7 @@ BEGIN
   IF NOT p_job THEN
     EXECUTE 'SELECT count(*), ' || v_columns || ' FROM (' || v_source || ') AS x'
     INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types
-    USING v_a, v_b, v_id, p_limit;
+    USING v_a, v_b, v_id, p_limit, p_args, p_bytes, v_name;
     RETURN;
   END IF;
   EXECUTE 'SELECT max(x.seen), ' || v_columns || ', array_agg(x.enqueued_ms), array_agg(x.extra), array_agg(x.args),
@@ -87,5 +128,20 @@ BEGIN
     ) AS y ORDER BY y.n
   ) AS x WHERE x.upto - x.bytes < $6'
   INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes
-  USING v_a, v_b, v_id, p_limit, p_args, p_bytes;
+  USING v_a, v_b, v_id, p_limit, p_args, p_bytes, v_name;
+END $$;
+
+-- Verb of layout 1: not by flow or key.
+CREATE OR REPLACE FUNCTION hf.candidates_1(
+  p_states smallint[], p_newest boolean, p_a bigint, p_b bigint, p_id bytea, p_limit integer,
+  p_job boolean, p_args boolean, p_bytes bigint,
+  OUT seen integer, OUT a bigint[], OUT b bigint[], OUT ids bytea[], OUT states smallint[], OUT lanes bigint[],
+  OUT attempts integer[], OUT losts integer[], OUT reasons text[], OUT causes text[], OUT error_types text[],
+  OUT enqueued_ms bigint[], OUT extras bytea[], OUT args bytea[], OUT bytes bigint
+) LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off SET max_parallel_workers_per_gather = 0 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  SELECT * INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes
+  FROM hf.candidates_2(p_states, p_newest, p_a, p_b, p_id, p_limit, p_job, p_args, p_bytes, NULL, NULL);
 END $$;

@@ -1,0 +1,71 @@
+-- Promise: an event is kept with a job that is not finished, the first of each name, and a job that waits for it is ready.
+-- Inputs: as named. Answer: one code per signal, in order: 0 woken 1 kept 2 there already 3 finished 4 no such job.
+-- Locks, in order: rows of `running` by id, rows of `wait` by id. Whoever only keeps a job from ending (FOR KEY SHARE: a
+-- child that comes, a handler's own transaction) is not in the way. One who suspends a job deletes its row of `running`
+-- and looks for the event after that, so either it finds the event, or the signal has waited for that row and finds the
+-- job in `wait`. Relies on the primary keys.
+
+-- Hold those of these jobs that are not finished where they are. One that began to run between the two looks needs a new
+-- attempt of the whole step: whoever holds rows of `wait` waits for none of `running`.
+CREATE OR REPLACE FUNCTION hf.hold_still_1(p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_still bytea[] := ARRAY(SELECT r.id FROM hf.running AS r WHERE r.id = ANY (p_ids) ORDER BY r.id FOR NO KEY UPDATE);
+BEGIN
+  v_still := v_still || ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR NO KEY UPDATE);
+  IF EXISTS (
+    SELECT FROM (SELECT i FROM unnest(p_ids) AS i EXCEPT SELECT s FROM unnest(v_still) AS s) AS o (id)
+    WHERE hf.state_of_1(o.id) < 4
+  ) THEN
+    RAISE EXCEPTION 'a job moved while an event was signalled to it' USING ERRCODE = 'serialization_failure';
+  END IF;
+END $$;
+
+-- If this event is what a job, held, waits for just now, it is ready; else false. A note that does not name the time at
+-- which the job is due is about a wait that is over.
+CREATE OR REPLACE FUNCTION hf.end_wait_1(p_id bytea, p_event text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM hf.note AS n WHERE n.job = p_id AND n.kind = 'waiting' AND n.name = p_event AND n.body = (
+    SELECT convert_to(w.due_ms::text, 'UTF8') FROM hf.wait AS w WHERE w.id = p_id AND w.state = 1
+  );
+  RETURN FOUND AND hf.sooner_1(p_id, 0, NULL, p_now);
+END $$;
+
+-- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost. It holds
+-- what runs for no longer than a settlement waits for it (take_late_1): what somebody's open transaction has, it asks for
+-- again.
+CREATE OR REPLACE FUNCTION hf.signal_1(
+  p_call text, p_ids bytea[], p_events text[], p_values bytea[], p_now bigint, OUT answers bigint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '250ms' AS $$
+DECLARE
+  v_now bigint := hf.now_1(p_now);
+  v_states smallint[];
+BEGIN
+  answers := hf.once_1(p_call, v_now);
+  IF answers IS NOT NULL THEN
+    RETURN;
+  END IF;
+  PERFORM hf.hold_still_1(p_ids);
+  v_states := ARRAY(SELECT hf.state_of_1(i.id) FROM unnest(p_ids) WITH ORDINALITY AS i (id, at) ORDER BY i.at);
+  FOR v_at IN 1 .. cardinality(p_ids) LOOP
+    IF v_states[v_at] IS NULL OR v_states[v_at] > 3 THEN
+      answers[v_at] := CASE WHEN v_states[v_at] > 3 THEN 3 ELSE 4 END;
+      CONTINUE;
+    END IF;
+    INSERT INTO hf.note (job, kind, name, body) VALUES (p_ids[v_at], 'event', p_events[v_at], p_values[v_at])
+    ON CONFLICT (job, kind, name) DO NOTHING;
+    IF NOT FOUND THEN
+      answers[v_at] := 2;
+    ELSIF hf.end_wait_1(p_ids[v_at], p_events[v_at], v_now) THEN
+      answers[v_at] := 0;
+    ELSE
+      answers[v_at] := 1;
+    END IF;
+  END LOOP;
+  UPDATE hf.running AS r SET flags = r.flags | 8 WHERE r.id = ANY (p_ids) AND r.flags & 8 = 0;
+  UPDATE hf.wait AS w SET flags = w.flags | 8 WHERE w.id = ANY (p_ids) AND w.flags & 8 = 0;
+  PERFORM hf.answered_1(p_call, answers);
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+END $$;
