@@ -162,12 +162,15 @@ def test_every_second_agrees_around_clock_changes(
     assert ticks_of(expression, zone, start, end) == oracle(parts, zone, start, end, 1)
 
 
+# Days without a 00:00 are beyond the other implementation, and so are clocks that are put back by half an hour: after
+# such a change it leaves out the first half of the next hour.
 MIDNIGHT_CHANGES = {"America/Sao_Paulo", "America/Havana", "Asia/Gaza", "Pacific/Apia", "Atlantic/Azores"}
+HALF_HOURS = {"Australia/Lord_Howe"}
 
 
 @given(
     FIVE,
-    st.sampled_from([zone for zone in ZONES if zone not in MIDNIGHT_CHANGES]),  # days without a 00:00 are beyond it
+    st.sampled_from([zone for zone in ZONES if zone not in MIDNIGHT_CHANGES | HALF_HOURS]),
     st.datetimes(datetime(1980, 1, 1), datetime(2090, 1, 1)),  # noqa: DTZ001  hypothesis asks for naive ones
 )
 def test_twenty_ticks_agree_with_another_implementation_wherever_they_start(

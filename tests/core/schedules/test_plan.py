@@ -63,6 +63,7 @@ def test_of_missed_ticks_the_newest_fire_late(catch_up: int, fired: list[int], d
     assert ticks(found) == [NOON + n * HOUR for n in fired]
     assert all(firing.late for firing in found.fire)
     assert (found.dropped, found.decided_at_ms) == (dropped, NOON + 4 * HOUR)
+    assert (found.dropped_at_ms, found.dropped_why) == (NOON + (dropped - 1) * HOUR if dropped else None, "missed")
     assert found.wake_at_ms == NOON + 5 * HOUR
 
 
@@ -90,6 +91,7 @@ def test_expired_ticks_do_not_fire() -> None:
     assert ticks(found) == [NOON + 3 * HOUR, NOON + 4 * HOUR]
     assert [firing.expires_at_ms for firing in found.fire] == [NOON + 5 * HOUR, NOON + 6 * HOUR]
     assert (found.dropped, found.decided_at_ms) == (3, NOON + 4 * HOUR)
+    assert (found.dropped_at_ms, found.dropped_why) == (NOON + 2 * HOUR, "expired")
 
 
 def test_a_tick_on_time_may_have_expired_all_the_same() -> None:

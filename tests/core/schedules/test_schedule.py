@@ -13,7 +13,7 @@ from holdfast.core.options import Options
 from holdfast.core.retry import Retry
 from holdfast.core.schedules.plan import Plan
 from holdfast.core.schedules.rule import EveryRule
-from holdfast.core.schedules.schedule import Schedule, Unreadable, checked_options, read_schedule
+from holdfast.core.schedules.schedule import Schedule, Unreadable, checked_options, read_schedule, removal
 from holdfast.core.schedules.when import Cron, Every, Once, When
 from holdfast.core.view import Control
 
@@ -80,6 +80,11 @@ def test_a_record_that_cannot_be_worked_out_here_says_why(value: bytes, why: str
     assert isinstance(found, Unreadable)
     assert found.name == "x"
     assert why in found.why
+
+
+def test_a_removed_schedule_is_no_schedule() -> None:
+    assert removal("digest").name == "digest"
+    assert read_schedule(removal("digest")) is None
 
 
 def test_the_name_is_the_tasks_unless_given() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -29,15 +29,17 @@ class Firing(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """What to do about a schedule at one instant: one atomic change, valid while its last tick is the one planned from.
+    """What to do about a schedule at one instant.
 
-    Whoever applies it compares the stored last tick with the one that was planned from, sets it to
-    `decided_at_ms` and enqueues what fires, in one write; a plan that comes second finds another last tick.
+    Each tick that fires is one atomic change: it is enqueued if and only if the stored last tick, which moves to it in
+    the same write, was older. Of two who carry out the same plan, the second finds its ticks decided.
     """
 
     decided_at_ms: int | None = None  # the newest tick that is decided, fired or dropped; None = nothing to write
     fire: tuple[Firing, ...] = ()  # oldest first
-    dropped: int = 0  # ticks that were missed and do not fire; from MOST_COUNTED on there may be more
+    dropped: int = 0  # older ticks that do not fire; from MOST_COUNTED on there may be more
+    dropped_at_ms: int | None = None  # the newest of them
+    dropped_why: Literal["missed", "expired"] = "missed"  # what that one was
     wake_at_ms: int | None = None  # when the next tick is due; None = never
 
 
@@ -55,15 +57,23 @@ def plan(name: str, rule: Rule, policy: TickPolicy, last_at_ms: int, now_ms: int
     fire: list[Firing] = []
     late = 0
     left: int | None = newest  # the newest tick that does not fire
+    expired = False
     while left is not None:
         firing = _firing(name, rule, policy, left, now_ms)
+        expired = firing.expires_at_ms is not None and firing.expires_at_ms <= now_ms
         late += firing.late
-        if late > policy.catch_up or (firing.expires_at_ms is not None and firing.expires_at_ms <= now_ms):
+        if expired or late > policy.catch_up:
             break
         fire.append(firing)
         left = rule.latest(last_at_ms, left - 1)
-    dropped = 0 if left is None else len(rule.between(last_at_ms, left, MOST_COUNTED))
-    return Plan(newest, tuple(reversed(fire)), dropped, _next_due(name, rule, policy, newest))
+    return Plan(
+        decided_at_ms=newest,
+        fire=tuple(reversed(fire)),
+        dropped=0 if left is None else len(rule.between(last_at_ms, left, MOST_COUNTED)),
+        dropped_at_ms=left,
+        dropped_why="expired" if expired else "missed",
+        wake_at_ms=_next_due(name, rule, policy, newest),
+    )
 
 
 def due_at_ms(name: str, rule: Rule, policy: TickPolicy, tick_at_ms: int) -> int:

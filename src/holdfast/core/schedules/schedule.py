@@ -32,7 +32,9 @@ Source = Literal["code", "runtime"]
 class Schedule(Struct, frozen=True, omit_defaults=True, dict=True):
     """One schedule as an engine keeps it, as a blob; only its last tick lies beside, to be compared and set.
 
-    Unknown fields are ignored: a newer release may say more.
+    What code declared and what a person changed are told apart by fingerprints: `declared` is the code's newest word,
+    which a person's change (`changed_by`) outlives until the code says something new. Unknown fields are ignored: a
+    newer release may say more.
     """
 
     name: str
@@ -46,6 +48,9 @@ class Schedule(Struct, frozen=True, omit_defaults=True, dict=True):
     paused: bool = False
     paused_by: str = ""
     paused_reason: str = ""
+    changed_by: str = ""  # who took it over from the code
+    declared: str = ""  # the fingerprint of what code declares; "" = no code does
+    older: tuple[str, ...] = ()  # what code declared before, newest first
 
     @classmethod
     def declare(
@@ -90,6 +95,11 @@ class Schedule(Struct, frozen=True, omit_defaults=True, dict=True):
         """The same schedule, ticking from now on: what a pause held back was not missed and does not fire late."""
         return replace(self, paused=False, paused_by="", paused_reason="", since_at_ms=max(self.since_at_ms, now_ms))
 
+    def changed(self, by: str, now_ms: int, **fields: Any) -> Schedule:
+        """The same schedule as a person wants it: a changed rule ticks from now on."""
+        new = replace(self, changed_by=by if self.source == "code" else "", **fields)
+        return new if new.rule == self.rule else replace(new, since_at_ms=max(self.since_at_ms, now_ms))
+
     def replacing(self, older: Schedule | None, now_ms: int) -> Schedule:
         """This definition in the place of a stored one: a pause stays, and a changed rule ticks from now on."""
         if older is None:
@@ -121,14 +131,25 @@ class Unreadable(Struct, frozen=True):
     why: str
 
 
-def read_schedule(control: Control) -> Schedule | Unreadable:
-    """The schedule in a stored record, ready to be planned."""
+def read_schedule(control: Control) -> Schedule | Unreadable | None:
+    """The schedule in a stored record, ready to be planned; None when it was removed."""
     try:
-        schedule = msgspec.json.decode(control.value, type=Schedule)
-        schedule.rule.after(0)
+        schedule = msgspec.json.decode(control.value, type=Schedule | None)
+        if schedule is not None:
+            schedule.rule.after(0)
     except (msgspec.MsgspecError, UsageError) as error:
         return Unreadable(control.name, str(error))
     return schedule
+
+
+def removal(name: str) -> Control:
+    """The record in the place of a schedule that was removed: records of a store are never erased."""
+    return Control(KIND, name, b"null")
+
+
+def source_of(name: str) -> str:
+    """What the ticks of a schedule are relayed from: the store keeps the last one as the mark of that source."""
+    return f"{KIND}:{name}"
 
 
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
