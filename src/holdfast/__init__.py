@@ -10,6 +10,7 @@ from holdfast.core.errors import (
     HoldfastError,
     InvalidArguments,
     InvalidOption,
+    InvalidStep,
     InvalidTask,
     JobCancelled,
     JobDead,
@@ -21,14 +22,18 @@ from holdfast.core.errors import (
     QueueDraining,
     ResultTimeout,
     SchemaOutdated,
+    StepFailed,
+    StepsChanged,
     StoreCorrupt,
     StoreError,
     StoreFull,
     StoreTimeout,
     StoreUnreachable,
+    SuspensionCaught,
     UnknownParent,
     UnknownQueue,
     UsageError,
+    WaitTimeout,
     WrongContext,
 )
 from holdfast.core.limit import Breaker, Limit
@@ -39,8 +44,10 @@ from holdfast.core.state import State
 from holdfast.core.version import VERSION as __version__
 from holdfast.runtime.context import JobContext, current_job
 from holdfast.runtime.settings import WorkReport
+from holdfast.runtime.steps import Approval
 
 __all__ = [
+    "Approval",
     "BatchTooLarge",
     "Breaker",
     "Cancel",
@@ -52,6 +59,7 @@ __all__ = [
     "Inject",
     "InvalidArguments",
     "InvalidOption",
+    "InvalidStep",
     "InvalidTask",
     "JobCancelled",
     "JobContext",
@@ -75,15 +83,19 @@ __all__ = [
     "SchemaOutdated",
     "Snooze",
     "State",
+    "StepFailed",
+    "StepsChanged",
     "StoreCorrupt",
     "StoreError",
     "StoreFull",
     "StoreTimeout",
     "StoreUnreachable",
+    "SuspensionCaught",
     "Task",
     "UnknownParent",
     "UnknownQueue",
     "UsageError",
+    "WaitTimeout",
     "WorkReport",
     "WrongContext",
     "__version__",

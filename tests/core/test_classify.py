@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.classify import Verdict, classify, outcome_of
-from holdfast.core.errors import InvalidArguments, StoreUnreachable
+from holdfast.core.errors import InvalidArguments, StepFailed, StepsChanged, StoreUnreachable, WaitTimeout
 from holdfast.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Raised, SnoozeAsked
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 
@@ -66,6 +66,9 @@ KNOWN: list[tuple[str, BaseException, str]] = [
     ("a missing module", ModuleNotFoundError(), "permanent"),
     ("a missing attribute", AttributeError(), "permanent"),
     ("arguments that do not fit", InvalidArguments("x"), "permanent"),
+    ("a step whose error is kept", StepFailed("x"), "permanent"),
+    ("steps that changed", StepsChanged("x"), "permanent"),
+    ("an event that did not come", WaitTimeout("x"), "permanent"),
     ("our own store in trouble", StoreUnreachable("x"), "transient"),
     ("out of memory", MemoryError(), "transient"),
     ("httpx: connect", fake("httpx.ConnectError", TRANSPORT)(), "transient"),

@@ -26,6 +26,7 @@ from holdfast.core.outcome import (
     Raised,
     Returned,
     SnoozeAsked,
+    Suspended,
     TimedOut,
 )
 from holdfast.core.transition import (
@@ -39,6 +40,7 @@ from holdfast.core.transition import (
     RetryAfter,
     Snooze,
     Succeed,
+    Suspend,
     Transition,
 )
 
@@ -85,6 +87,8 @@ DIRECT: list[tuple[Outcome, Transition]] = [
     (Raised(failure(), retry_after_ms=10**12), RetryAfter(ID, TOKEN, failure(), DAY_MS)),
     (LaterAsked(7, failure()), RetryAfter(ID, TOKEN, failure(), 7)),
     (SnoozeAsked(9, "later"), Snooze(ID, TOKEN, 9, "later")),
+    (Suspended(9, "sleep:a"), Suspend(ID, TOKEN, 9, "sleep:a")),
+    (Suspended(None, "paid"), Suspend(ID, TOKEN, None, "paid")),
     (DeadAsked("bad address", failure("permanent")), Bury(ID, TOKEN, failure("permanent"))),
     (DeadAsked("bad"), Bury(ID, TOKEN, Failure("permanent", "holdfast.Dead", "bad"))),
     (CancelAsked("why"), Drop(ID, TOKEN, "why")),

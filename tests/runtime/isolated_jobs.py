@@ -78,7 +78,38 @@ def crashes_once(marker: str) -> str:
     return "fine the second time"
 
 
-_functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once)
+def pays(folder: str, dies: bool = False) -> list[str]:
+    """Three steps, each of which leaves a file; the process may die between two of them."""
+    job = current_job()
+
+    def pay(name: str) -> str:
+        with open(os.path.join(folder, name), "x"):  # a second run would fail
+            return job.step_key
+
+    async def pay_in_the_loop(name: str) -> str:
+        return pay(name)
+
+    keys = [job.run(job.step("plain", pay, "plain")), job.run(job.step("async", pay_in_the_loop, "async"))]
+    if dies and not os.path.exists(os.path.join(folder, "died")):
+        open(os.path.join(folder, "died"), "w").close()
+        os._exit(66)
+    job.run(job.sleep(0.01))
+    return [*keys, job.run(job.step("last", pay, "last"))]
+
+
+async def pays_async(folder: str) -> list[str]:
+    job = current_job()
+
+    def pay(name: str) -> str:
+        with open(os.path.join(folder, name), "x"):
+            return job.step_key
+
+    keys = list(await asyncio.gather(job.step("a", pay, "a"), job.step("b", pay, "b")))
+    await job.sleep(0.01)
+    return keys
+
+
+_functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once, pays, pays_async)
 
 
 class SmallApp:

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from holdfast.core.ids import id_text
 from holdfast.core.state import State
 from holdfast.core.transition import Lose
 from holdfast.runtime import WorkerFailed, WorkReport
@@ -177,3 +178,19 @@ async def test_a_suspect_that_cannot_be_isolated_runs_here(processes: Bench) -> 
     await processes.drain(app_ref="tests.nowhere:app", resources=[number])
     assert int((await processes.view(id)).result or b"0") == os.getpid()
     await processes.store.close()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+async def test_a_process_job_has_durable_steps(processes: Bench, tmp_path: Path, dies: bool) -> None:
+    id = await processes.put(processes.tasks["pays"], {"folder": str(tmp_path), "dies": dies})
+    report = await drain(processes, linger_ms=10_000)
+    assert (report.suspended, report.lost, report.succeeded) == (1, int(dies), 1)
+    keys = msgspec.json.decode((await processes.view(id)).result or b"")
+    assert keys == [f"{id_text(id)}:{name}" for name in ("plain", "async", "last")]
+
+
+async def test_an_async_process_job_has_durable_steps(processes: Bench, tmp_path: Path) -> None:
+    id = await processes.put(processes.tasks["pays_async"], {"folder": str(tmp_path)})
+    await drain(processes, linger_ms=10_000)
+    keys = msgspec.json.decode((await processes.view(id)).result or b"")
+    assert keys == [f"{id_text(id)}:{name}" for name in ("a", "b")]

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.core import pushback
 from holdfast.core.duration import bounded_ms
-from holdfast.core.errors import UsageError
+from holdfast.core.errors import StepFailed, StepsChanged, UsageError, WaitTimeout
 from holdfast.core.failure import failure_of
 from holdfast.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Outcome, Raised, SnoozeAsked
 from holdfast.core.pushback import peek
@@ -89,6 +89,9 @@ _MISTAKES: Final = (
     SyntaxError,
 )
 
+# What is remembered with the job: the next run would meet it again.
+_REMEMBERED: Final = (StepFailed, StepsChanged, WaitTimeout)
+
 _MAY_PASS: Final = frozenset({408, 409, 425})  # the 4xx that another try can cure
 
 # SQLSTATE classes and codes. What is not listed is retried, such as a foreign key whose row is not committed yet.
@@ -112,6 +115,8 @@ def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | Non
         said = _asked(classifier, error)
         if said is not None:
             return said
+    if isinstance(error, _REMEMBERED):
+        return Verdict("permanent")
     if isinstance(error, BaseExceptionGroup):
         return _worst([_judged(one, extra, now_ms) for one in error.exceptions])
     for one in _chain(error):

@@ -21,11 +21,24 @@ from holdfast.core.outcome import (
     Raised,
     Returned,
     SnoozeAsked,
+    Suspended,
     TimedOut,
 )
 from holdfast.core.retry import RetryFunction, delay_ms
 from holdfast.core.text import storable
-from holdfast.core.transition import Bury, Drop, Failure, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
+from holdfast.core.transition import (
+    Bury,
+    Drop,
+    Failure,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Snooze,
+    Succeed,
+    Suspend,
+    Transition,
+)
 
 HOLD_FIRST_MS: Final = 1_000  # a 429 that names no time: 1 s, doubled each time the same job meets one
 HOLD_CAP_MS: Final = 60_000
@@ -75,6 +88,8 @@ def decide(
             text = storable(reason)
             held = _held_too_long(job, text or "snoozed", None)
             return held or Snooze(job.id, job.token, _wait_ms(asked_ms), text)
+        case Suspended(asked_ms, event):
+            return Suspend(job.id, job.token, asked_ms, event)
         case Limited():
             return _hold(job, outcome, rng, learns)
         case DeadAsked(reason, why):

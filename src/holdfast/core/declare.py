@@ -20,6 +20,7 @@ from holdfast.core.options import checked_cost, timeout_ms_of
 from holdfast.core.payload import Signature
 from holdfast.core.retry import MOST_ATTEMPTS, Retry, RetryFunction
 from holdfast.core.state import State
+from holdfast.core.steps import STEPS_OPTIONS, StepsOption
 from holdfast.core.unique import UniqueOption
 
 Executor = Literal["async", "thread", "process"]
@@ -71,6 +72,7 @@ class TaskOptions(TypedDict, total=False):
     classifiers: Iterable[Classifier]
     max_payload_bytes: int
     max_result_bytes: int
+    steps: StepsOption
 
 
 TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
@@ -107,19 +109,33 @@ def injected_of(fn: Callable[..., Any]) -> dict[str, object]:
     return {name: p.default.resource for name, p in found.items()}
 
 
+def plain_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind decorators and partial applications."""
+    found: Callable[..., Any] = inspect.unwrap(fn)
+    while isinstance(found, partial):
+        found = inspect.unwrap(found.func)
+    return found
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """True for what must be awaited: an async function, or an object whose call is one."""
+    plain = plain_function(fn)
+    return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
+
+
 def executor_of(fn: Callable[..., Any], asked: str | None) -> Executor:
     """Where it runs: async functions in the loop, others in a thread, unless asked otherwise."""
-    plain = inspect.unwrap(fn)
+    plain = plain_function(fn)
     if inspect.isgeneratorfunction(plain) or inspect.isasyncgenfunction(plain):
         raise InvalidTask(f"{fn!r} is a generator", fix="return a value; report steps with current_job().progress()")
-    is_async = inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
+    in_loop = is_async(fn)
     if asked is None:
-        return "async" if is_async else "thread"
+        return "async" if in_loop else "thread"
     if asked not in get_args(Executor):
         raise InvalidOption(f"executor={asked!r} is unknown", fix=did_you_mean(str(asked), get_args(Executor)))
-    if asked == "async" and not is_async:
+    if asked == "async" and not in_loop:
         raise InvalidTask(f"{fn!r} is not async and would block the loop", fix='use executor="thread" or async def')
-    if asked == "thread" and is_async:
+    if asked == "thread" and in_loop:
         raise InvalidTask(f"{fn!r} is async and needs no thread", fix='leave executor= out, or use "process"')
     return cast(Executor, asked)
 
@@ -206,6 +222,13 @@ def optional_ms(value: Duration | None, what: str) -> int | None:
 def cost_of(cost: CostOption) -> CostOption:
     """How many rate tokens a job takes, or the function that says so."""
     return cost if callable(cost) else checked_cost(cost)
+
+
+def steps_of(steps: StepsOption) -> StepsOption:
+    """How recorded steps are told apart: by their names and their order, or by their names alone."""
+    if steps not in STEPS_OPTIONS:
+        raise InvalidOption(f"steps={steps!r} is unknown", fix=did_you_mean(str(steps), STEPS_OPTIONS))
+    return steps
 
 
 def size_of(value: int, what: str) -> int:

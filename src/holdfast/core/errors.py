@@ -86,6 +86,18 @@ class WrongContext(UsageError):
     code = "wrong_context"
 
 
+class InvalidStep(UsageError):
+    """A durable step cannot be what it is asked to be: its name is taken, or it stands inside another one."""
+
+    code = "invalid_step"
+
+
+class SuspensionCaught(UsageError):
+    """A handler caught the exception by which it was suspended, and went on as if the wait were over."""
+
+    code = "suspension_caught"
+
+
 class StoreError(HoldfastError):
     """The engine is in trouble. `verb` is what was asked; `retryable` says whether asking again can help."""
 
@@ -173,3 +185,31 @@ class LeaseLost(JobError):
     """This attempt no longer owns its job: another worker may be running it, so nothing it does will count."""
 
     code = "lease_lost"
+
+
+class StepFailed(JobError):
+    """A step failed and its error is kept (on_error="keep"): later attempts meet the same error again."""
+
+    code = "step_failed"
+
+    def __init__(self, message: str, *, step: str = "", error: str = "", fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.step = step
+        self.error = error
+
+
+class StepsChanged(JobError):
+    """The code makes other steps than those that are recorded. Nothing is lost; `fix` names the ways to go on."""
+
+    code = "steps_changed"
+
+    def __init__(self, message: str, *, recorded: str = "", called: str = "", fix: str = "") -> None:
+        super().__init__(message, fix=fix)
+        self.recorded = recorded
+        self.called = called
+
+
+class WaitTimeout(JobError, TimeoutError):
+    """The event or the decision did not come in time; later attempts are told the same."""
+
+    code = "wait_timeout"

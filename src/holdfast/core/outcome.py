@@ -50,6 +50,13 @@ class SnoozeAsked(Struct, frozen=True, tag=True):
     reason: str = ""
 
 
+class Suspended(Struct, frozen=True, tag=True):
+    """The handler sleeps or waits for an event: it goes on then, no attempt is spent and nothing has failed."""
+
+    delay_ms: int | None  # None: not before the event
+    event: str | None = None
+
+
 class DeadAsked(Struct, frozen=True, tag=True):
     """The handler said that no retry can help."""
 
@@ -98,6 +105,7 @@ Outcome = (
     | TimedOut
     | LaterAsked
     | SnoozeAsked
+    | Suspended
     | DeadAsked
     | CancelAsked
     | Limited

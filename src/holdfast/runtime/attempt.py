@@ -14,6 +14,8 @@ from typing import Any, Literal, Protocol
 from holdfast.core.lease import Claimed
 from holdfast.core.task import TaskSpec
 from holdfast.runtime.context import Desk, JobContext
+from holdfast.runtime.step import Calls
+from holdfast.runtime.steps import Steps
 
 # Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown.
 Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown"]
@@ -26,7 +28,7 @@ class Escaped(Exception):
 class Host(Protocol):
     """Who runs attempts, and is told what the loop's other users need to know."""
 
-    def suspended(self, attempt: Attempt) -> None:
+    def yielded(self, attempt: Attempt) -> None:
         """The handler waits for something, so others may start."""
 
     def give_up(self, attempt: Attempt) -> None:
@@ -40,6 +42,7 @@ class Attempt:
         "_context",
         "_desk",
         "_timer",
+        "calls",
         "cause",
         "completed",
         "host",
@@ -49,11 +52,16 @@ class Attempt:
         "over",
         "reason",
         "replaced",
+        "speaker",
         "spec",
         "started_at_s",
+        "steps",
         "stopper",
         "task",
+        "thread",
     )
+
+    calls: Calls  # where plain functions of steps run; given by whoever runs the attempt
 
     def __init__(
         self,
@@ -74,8 +82,11 @@ class Attempt:
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
         self.started_at_s = loop.time()
-        self.task: asyncio.Task[Any] | None = None  # set while suspended in the loop
+        self.task: asyncio.Task[Any] | None = None  # set while it waits in the loop
         self.stopper: Callable[[Cause], None] | None = None  # how to stop a handler that is not in this loop
+        self.thread: int | None = None  # of a handler that is not in this loop
+        self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
+        self.steps: Steps | None = None  # its durable calls, if it makes any
         self._desk = desk
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -101,11 +112,16 @@ class Attempt:
         elif self.task is not None:
             self.task.cancel()
 
+    def speaks_here(self) -> bool:
+        """True in the task that runs the handler or that a handler in a thread waits for, False in any other."""
+        here = asyncio.current_task()
+        return self.task is None or here is self.task or here is self.speaker
+
     def fence(self) -> None:
         """No longer ours, as the handler itself has heard: it is not cancelled, so that it can roll back in peace."""
         self.cause, self.reason = "lost", "the lease was lost"
 
-    def suspend(self, task: asyncio.Task[Any] | None) -> None:
+    def yields(self, task: asyncio.Task[Any] | None) -> None:
         """The handler waits for something: from here on it can run out of time or be cancelled."""
         self.task = task
         soft_ms = self.job.policy.timeout_ms
@@ -114,7 +130,7 @@ class Attempt:
         else:
             self._arm_hard()
         if self.host is not None:
-            self.host.suspended(self)
+            self.host.yielded(self)
         if self.cause is not None and task is not None:
             task.cancel()  # it was stopped while it ran its first step
 
@@ -156,7 +172,7 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
     closed = False
     try:
         waits_for = run(body.send, None)
-        attempt.suspend(task)
+        attempt.yields(task)
         while True:
             try:
                 value = yield waits_for
@@ -172,6 +188,8 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
             raise
         raise _escaped(error) from error
     finally:
+        if attempt.steps is not None and not closed:
+            yield from attempt.steps.finish().__await__()
         if task.cancelling() and not closed:
             with contextlib.suppress(asyncio.CancelledError):
                 yield  # a cancellation that the handler's last step asked for must not hit the task's next job

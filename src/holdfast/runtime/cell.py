@@ -23,7 +23,7 @@ from holdfast.runtime.memory import resident_bytes
 from holdfast.runtime.pipe import Pipe
 from holdfast.runtime.resources import Resources
 from holdfast.runtime.settings import App, AppRef, Parts
-from holdfast.runtime.threads import Call, perform
+from holdfast.runtime.threads import Call, Threads, perform
 from holdfast.runtime.wire import (
     Broken,
     Done,
@@ -61,7 +61,6 @@ class MainThread:
 
     def serve(self) -> None:
         """Run calls until `end`."""
-        signal.signal(signal.SIGUSR1, self._interrupt)
         while (call := self._calls.get()) is not None:
             function, context, loop, future = call
             perform(partial(self._guarded, function), context, loop, future)
@@ -76,7 +75,8 @@ class MainThread:
         finally:
             self._busy = False
 
-    def _interrupt(self, number: int, frame: object) -> None:
+    def interrupt(self, number: int, frame: object) -> None:
+        """What the signal does that `soft_timeout` sends."""
         if self._busy:  # a signal that comes after the handler has ended must not hit our own code
             raise TimeoutError("soft timeout")
 
@@ -140,7 +140,8 @@ class Inside:
                 desk = PipeDesk(send, asyncio.get_running_loop(), lambda: app.store)
                 parts = app.parts()
                 resources = await stack.enter_async_context(Resources(parts.hooks, parts.resources))
-                pipe = Pipe(parts, resources, self._main_thread, random.Random())
+                steps = Threads("holdfast-step")  # the main thread waits for them in its handler
+                pipe = Pipe(parts, resources, self._main_thread, random.Random(), steps)
             except BaseException as error:
                 send(Broken(f"{type(error).__name__}: {error}"))
                 await writer.drain()
@@ -197,6 +198,7 @@ def main(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     main_thread = MainThread()
+    signal.signal(signal.SIGUSR1, main_thread.interrupt)  # before anybody can send it, which would end us
     inside = Inside(socket.socket(fileno=descriptor), main_thread)
 
     def converse() -> None:

@@ -1,8 +1,10 @@
-"""What a running job knows and may say about itself: identity, cancellation, progress, checkpoint, its own success."""
+"""What a running job knows and may say about itself: identity, cancellation, progress, steps, its own success."""
 
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import threading
 from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -10,10 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import msgspec
 
 from holdfast.core.codec import encode_checkpoint
+from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import LeaseLost, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note
 from holdfast.core.text import storable
+from holdfast.runtime.step import Step, StepCall, step_key
+from holdfast.runtime.steps import Approval, Steps
 from holdfast.stores.callers import run_here
 
 if TYPE_CHECKING:
@@ -102,7 +107,10 @@ class JobContext:
 
         Raise to end early: what a handler returns counts as its success.
         """
-        return self._attempt.cause not in (None, "shutdown")  # a stopping worker hands the job back by itself
+        stopped = self._attempt.cause not in (None, "shutdown")  # a stopping worker hands the job back by itself
+        if stopped and self._attempt.steps is not None:
+            self._attempt.steps.heard()
+        return stopped
 
     @property
     def checkpoint(self) -> Any:
@@ -121,6 +129,58 @@ class JobContext:
             self._attempt.stop("lost", "the lease was lost")
             raise self._lost("stop: someone else may run it")
         self._saved[:] = [msgspec.json.decode(body)]
+
+    # -- durable steps
+
+    @property
+    def step(self) -> StepCall:
+        """`await job.step("charge", charge, order)`: runs once, and is remembered by every later attempt.
+
+        Names are unique in a job. `job.step.options(on_error="keep", retry=3)("charge", charge, order)` chooses what
+        becomes of errors.
+        """
+        return StepCall(self._step)
+
+    @property
+    def step_key(self) -> str:
+        """Inside a step's function: a key that is the same whenever this step of this job runs.
+
+        Pass it to whoever carries out the effect. A crash between the effect and its record cannot be excluded; then
+        the step runs again, under the same key.
+        """
+        return step_key(self._attempt.job.id)
+
+    async def sleep(self, delay: Duration, *, name: str | None = None) -> None:
+        """Sleep for that long without a worker; then the function runs again from the top, with its steps remembered.
+
+        Raises an exception that is no Exception; let it pass.
+        """
+        await self._durable().sleep(to_ms(delay, what="sleep"), name)
+
+    async def wait_for(self, event: str, timeout: Duration | None = None, *, name: str | None = None) -> Any:
+        """The value that `app.signal(job, event, value)` gave; the job waits for it without a worker, as in `sleep`.
+
+        A signal that came before is kept. Raises WaitTimeout when it has not come in time, in later attempts too.
+        """
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
+        return await self._durable().wait_for(event, timeout_ms, name)
+
+    async def approval(self, question: str, timeout: Duration | None = None, *, name: str = "approval") -> Approval:
+        """What a person decided (`holdfast approve ID`, `holdfast reject ID`); the job waits as in `wait_for`."""
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
+        return await self._durable().approval(question, timeout_ms, name)
+
+    async def _step(self, step: Step) -> Any:
+        return await self._durable().step(step)
+
+    def _durable(self) -> Steps:
+        """The steps of this attempt; made when the first is called."""
+        attempt = self._attempt
+        if attempt.steps is None:
+            attempt.steps = Steps(attempt, self._desk, attempt.calls)
+        return attempt.steps
+
+    # -- ending, and telling
 
     async def complete(self, conn: Any, result: object = None) -> None:
         """Succeed with `result` inside your own transaction: when it commits the job has succeeded, and not otherwise.
@@ -162,7 +222,20 @@ class JobContext:
         """Wait for an awaitable from a sync task: `current_job().run(current_job().save(state))`."""
         if _inside_a_loop():
             raise WrongContext("a blocking wait inside the event loop would stop it", fix="await it instead")
-        return asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._loop).result()
+        speaks = threading.get_ident() == self._attempt.thread
+        waiting = asyncio.run_coroutine_threadsafe(self._awaited(awaitable, speaks), self._loop)
+        try:
+            return waiting.result()
+        except concurrent.futures.CancelledError as error:
+            raise asyncio.CancelledError from error  # as an async handler would see it
+        except BaseException:
+            waiting.cancel()  # interrupted at a soft timeout: what was asked should not go on unseen
+            raise
+
+    async def _awaited(self, awaitable: Awaitable[T], speaks: bool) -> T:
+        if speaks:
+            self._attempt.speaker = asyncio.current_task()
+        return await awaitable
 
 
 def current_job() -> JobContext:
@@ -185,7 +258,3 @@ def _inside_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-async def _awaited(awaitable: Awaitable[T]) -> T:
-    return await awaitable

@@ -9,7 +9,7 @@ from typing import Final
 
 from holdfast.core.decide import awaits_commit
 from holdfast.core.task import TaskSpec
-from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
+from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
 from holdfast.runtime.attempt import Attempt
 from holdfast.runtime.context import Desk
 from holdfast.runtime.isolation import CellBroken, Isolation
@@ -160,7 +160,7 @@ class Crew:
 
     async def _isolated(self, attempt: Attempt) -> Transition | None:
         assert self._isolation is not None
-        self.suspended(attempt)
+        self.yielded(attempt)
         try:
             return await self._isolation.run(attempt)
         except CellBroken as error:
@@ -170,7 +170,7 @@ class Crew:
             job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
             return await self._pipe.run(attempt)
 
-    def suspended(self, attempt: Attempt) -> None:
+    def yielded(self, attempt: Attempt) -> None:
         self.running[attempt.job.id, attempt.job.token] = attempt
         if self._rack.held:
             self.wake()
@@ -242,7 +242,9 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
         about["why"] = why.splitlines()[0]
     if (delay_ms := getattr(transition, "delay_ms", None)) is not None:
         about["again_in_ms"] = delay_ms
-    level = logging.INFO if isinstance(transition, Succeed | Release) else logging.WARNING
+    if isinstance(transition, Suspend):
+        about["waits_for"] = transition.event
+    level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
     event = _EVENTS.get(type(transition), "job ended")
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
 
@@ -254,6 +256,7 @@ _EVENTS: Final[dict[type, str]] = {
     Drop: "job cancelled",
     RetryAfter: "job failed, will retry",
     Snooze: "job snoozed",
+    Suspend: "job suspended",
     Hold: "job rate limited",
     Lose: "job lost its process",
 }

@@ -52,15 +52,17 @@ class Notebook:
 class StoreDesk:
     """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
 
-    def __init__(self, store: Store, notebook: Notebook) -> None:
+    def __init__(self, store: Store, notebook: Notebook, patience: Patience) -> None:
         self._store = store
         self._notebook = notebook
+        self._patience = patience
 
     def note(self, job: Claimed, note: Note) -> None:
         self._notebook.add(job.id, job.token, note)
 
     async def save(self, job: Claimed, note: Note) -> bool:
-        return await self._store.save(job.id, job.token, note)
+        # A step that has run must be recorded, however long the store is away: until its attempt runs out of time.
+        return await self._patience.ask("save", lambda: self._store.save(job.id, job.token, note))
 
     async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
         return await self._store.settle_on(conn, job.id, job.token, result)

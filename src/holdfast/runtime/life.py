@@ -82,8 +82,8 @@ class Life:
             isolates=plan.app_ref is not None,
         )
         notebook = Notebook()
-        self._desk = StoreDesk(store, notebook)
         patience = Patience(rng, settings.cut_off_ms)
+        self._desk = StoreDesk(store, notebook, Patience(rng))
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
         self._threads = Threads()
         self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import random
+import threading
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from functools import partial
@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 
 from holdfast.core.classify import Classifier, outcome_of
 from holdfast.core.decide import decide, unjudgeable
-from holdfast.core.errors import NotSerialisable, PayloadTooLarge, UsageError
+from holdfast.core.declare import is_async
+from holdfast.core.errors import NotSerialisable, PayloadTooLarge, SuspensionCaught, UsageError
 from holdfast.core.failure import failure_of
 from holdfast.core.outcome import (
     CancelledByRequest,
@@ -21,6 +22,7 @@ from holdfast.core.outcome import (
     HandedBack,
     Outcome,
     Raised,
+    Suspended,
     TimedOut,
 )
 from holdfast.core.refs import Given
@@ -31,12 +33,13 @@ from holdfast.runtime.context import current
 from holdfast.runtime.log import job_log
 from holdfast.runtime.resources import Resources
 from holdfast.runtime.settings import Parts
+from holdfast.runtime.step import Calls
+from holdfast.runtime.steps import Steps
+from holdfast.runtime.suspension import Suspension
 
 
-class SyncCalls(Protocol):
+class SyncCalls(Calls, Protocol):
     """Where sync handlers run: a pool of threads, or the main thread of an isolated process."""
-
-    def submit(self, call: Callable[[], Any], context: Context) -> asyncio.Future[Any]: ...
 
     def soft_timeout(self) -> None:
         """Raise TimeoutError inside the running call, where that is possible."""
@@ -54,8 +57,7 @@ class Recipe:
     def __init__(self, spec: TaskSpec, injected: dict[str, object], classifiers: Sequence[Classifier]) -> None:
         self.fn = spec.fn
         # An async function runs in a loop wherever its job runs: in the worker, or in an isolated process.
-        plain = inspect.unwrap(spec.fn)
-        self.in_loop = inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(type(plain).__call__)
+        self.in_loop = is_async(spec.fn)
         self.injected = injected
         self.classifiers = (*spec.classifiers, *classifiers)
         self.decode = spec.signature.decode
@@ -66,23 +68,34 @@ class Recipe:
 class Pipe:
     """Turns claimed jobs into transitions, in this process."""
 
-    def __init__(self, parts: Parts, resources: Resources, sync_calls: SyncCalls, rng: random.Random) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        resources: Resources,
+        sync_calls: SyncCalls,
+        rng: random.Random,
+        step_calls: Calls | None = None,
+    ) -> None:
         self._recipes = {
             name: Recipe(spec, resources.for_task(spec), parts.classifiers) for name, spec in parts.tasks.items()
         }
         self._middleware = tuple(parts.middleware)
         self._sync_calls = sync_calls
+        self._step_calls = step_calls or sync_calls
         self._rng = rng
 
     async def run(self, attempt: Attempt) -> Transition | None:
         """The transition for this attempt; None when its outcome cannot matter any more."""
         job = attempt.job
         recipe = self._recipes[job.lane.task]
+        attempt.calls = self._step_calls
         current.set(attempt)
         context = copy_context()
         try:
             body = self._body(attempt, recipe, context)
             value = await drive(body, attempt, context)
+            if attempt.steps is not None:
+                _refuse_unfinished(attempt, attempt.steps)
             plain = value is not None and not attempt.completed
             result = recipe.encode_result(value, job.policy.max_result_bytes) if plain else None
         except (KeyboardInterrupt, GeneratorExit):
@@ -138,7 +151,11 @@ class Pipe:
 
     async def _in_thread(self, attempt: Attempt, call: Callable[[], Any], context: Context) -> Any:
         # The handler runs in a copy, since one context cannot be entered by two threads at once.
-        future = self._sync_calls.submit(call, context.copy())
+        def known() -> Any:
+            attempt.thread = threading.get_ident()
+            return call()
+
+        future = self._sync_calls.submit(known, context.copy())
 
         def stop(cause: Cause) -> None:
             if cause == "timeout":
@@ -192,6 +209,18 @@ def decided(attempt: Attempt, outcome: Outcome, rng: random.Random, error: BaseE
     return decide(job, outcome, rng=rng, retry_function=spec.retry.function, error=error, learns=spec.learns(job.lane))
 
 
+def _refuse_unfinished(attempt: Attempt, steps: Steps) -> None:
+    """A handler that returns has made its durable calls; if it caught what suspended it, it has not."""
+    if steps.suspension is not None:
+        raise SuspensionCaught(
+            f"the handler returned although it was suspended ({steps.suspension})",
+            fix="do not catch BaseException around sleep, wait_for or approval, or raise it again; the same is true of "
+            "gather(return_exceptions=True)",
+        )
+    if left := steps.left_out():
+        job_log(logging.WARNING, "the job ended without all of its recorded steps", attempt.job, left_out=left)
+
+
 class Unreadable(Exception):
     """The stored arguments cannot become a call; why is the cause."""
 
@@ -203,11 +232,26 @@ def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifi
             return Raised(failure_of(why, "permanent"), fatal=True)
         case NotSerialisable() | PayloadTooLarge():
             return Raised(failure_of(error, "permanent"), fatal=True)
+        case Suspension():
+            return Suspended(error.delay_ms, error.event)
+        case BaseExceptionGroup() if (found := _suspension(error)) is not None:
+            return Suspended(found.delay_ms, found.event)
         case asyncio.CancelledError() | Abandoned():
             return _stopped(attempt, error)
         case TimeoutError() if attempt.cause == "timeout":
             return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(error, "timeout"))
     return outcome_of(error, classifiers)
+
+
+def _suspension(group: BaseExceptionGroup[BaseException]) -> Suspension | None:
+    """What a task group raises when a task of it was suspended; None when one of them has failed, too."""
+    suspended, others = group.split(Suspension)
+    if suspended is None or others is not None:
+        return None
+    found: BaseException = suspended
+    while isinstance(found, BaseExceptionGroup):
+        found = found.exceptions[0]
+    return found if isinstance(found, Suspension) else None
 
 
 def _stopped(attempt: Attempt, error: BaseException) -> Outcome:

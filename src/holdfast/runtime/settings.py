@@ -107,6 +107,7 @@ class WorkReport(Struct):
     cancelled: int = 0
     released: int = 0
     snoozed: int = 0
+    suspended: int = 0
     held: int = 0
     lost: int = 0
     stale: int = 0  # settlements refused: the lease had gone to someone else
@@ -114,7 +115,8 @@ class WorkReport(Struct):
     @property
     def run(self) -> int:
         """Attempts that came to an end of their own."""
-        return self.succeeded + self.retried + self.dead + self.cancelled + self.snoozed + self.held
+        ended = self.succeeded + self.retried + self.dead + self.cancelled
+        return ended + self.snoozed + self.suspended + self.held
 
 
 class WorkerFailed(HoldfastError):

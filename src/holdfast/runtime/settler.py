@@ -12,7 +12,19 @@ from holdfast.core.decide import awaits_commit, unwritable
 from holdfast.core.errors import StoreError
 from holdfast.core.ids import id_text
 from holdfast.core.state import State
-from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Settled, Snooze, Succeed, Transition
+from holdfast.core.transition import (
+    Bury,
+    Drop,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Settled,
+    Snooze,
+    Succeed,
+    Suspend,
+    Transition,
+)
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Part
 from holdfast.runtime.patience import Patience
@@ -29,6 +41,7 @@ _COUNTED: Final[dict[type, str]] = {
     Drop: "cancelled",
     Release: "released",
     Snooze: "snoozed",
+    Suspend: "suspended",
     Hold: "held",
     Lose: "lost",
 }

@@ -1,0 +1,262 @@
+"""Decides what is remembered of a job's durable calls, and whether its code still makes them as it did."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from holdfast.core.codec import MAX_BYTES
+from holdfast.core.errors import InvalidStep, PayloadTooLarge, StepsChanged
+from holdfast.core.lease import Note
+from holdfast.core.text import is_storable
+
+StepKind = Literal["step", "sleep", "wait", "approval"]
+StepsOption = Literal["in-order", "by-name"]
+STEPS_OPTIONS: Final[tuple[str, ...]] = get_args(StepsOption)
+
+KIND: Final = "step"  # of the notes in which durable calls are remembered
+EVENT: Final = "event"
+WAITING: Final = "waiting"
+
+# Every claim of a job hands out all that it remembers, so that is bounded.
+MAX_STEPS: Final = 1_000
+MAX_STEP_BYTES: Final = MAX_BYTES
+MAX_STEPS_BYTES: Final = 4 * 1024 * 1024
+MAX_NAME_CHARS: Final = 200
+_NAMED: Final = 5  # steps that an error names one by one
+
+# Events that other verbs than `signal` send: a person's decision, and the early end of a sleep.
+APPROVAL: Final = "approval:"
+SLEEP: Final = "sleep:"
+RESERVED: Final = (APPROVAL, SLEEP)
+
+_WORDS: Final[dict[str, str]] = {
+    "step": "step({!r})",
+    "sleep": "sleep(name={!r})",
+    "wait": "wait_for({!r})",
+    "approval": "approval(name={!r})",
+}
+
+
+class KeptError(Struct, frozen=True):
+    """The error of a step that is remembered instead of a result."""
+
+    type: str
+    message: str
+
+
+class Record(Struct, frozen=True, omit_defaults=True):
+    """What is remembered of one durable call.
+
+    `place` counts the calls that the handler itself made, from 1. A call of a task or thread that the handler started
+    is `aside`: such calls have no order among each other, and their place is that of the handler at that moment.
+    """
+
+    kind: StepKind
+    place: int
+    aside: bool = False
+    value: msgspec.Raw | UnsetType = UNSET  # of a step: its result
+    error: KeptError | None = None  # of a step: why there is none
+    event: str | None = None  # of a sleep, a wait, an approval: what ends it
+    until_ms: int | None = None  # when it ends by itself
+    over: bool = False  # of a wait: the time was over before the event came
+    question: str = ""  # of an approval
+
+    def note(self, name: str) -> Note:
+        """The record as a job keeps it."""
+        return Note(KIND, name, msgspec.json.encode(self))
+
+
+class Call(Struct, frozen=True):
+    """One durable call of this attempt, and what is remembered of it."""
+
+    kind: StepKind
+    name: str
+    place: int
+    aside: bool
+    record: Record | None
+
+    def recorded(self, **what: Any) -> Record:
+        """The record of this call, to be kept."""
+        return Record(self.kind, self.place, self.aside, **what)
+
+
+class History:
+    """The durable calls that a job remembers, and those that this attempt has made so far.
+
+    >>> history = History([Record("step", 1).note("charge")])
+    >>> history.call("step", "charge").record is not None
+    True
+    >>> history.call("step", "mail").record is None
+    True
+    """
+
+    def __init__(self, notes: Iterable[Note], *, job: str = "ID", in_order: bool = True) -> None:
+        self._job = job
+        kept = {note.name: note.body for note in notes if note.kind == KIND}
+        self.records = {name: msgspec.json.decode(body, type=Record) for name, body in kept.items()}
+        self.size_bytes = sum(map(len, kept.values()))
+        self._in_order = in_order
+        self._called: set[str] = set()
+        self._at = 0  # the place of the handler's last call
+        # What the handler itself has called, as it must call it again: the last is the next.
+        self._ahead = sorted(
+            ((record.place, name) for name, record in self.records.items() if not record.aside), reverse=True
+        )
+
+    @property
+    def calls(self) -> int:
+        """How many durable calls this attempt has made."""
+        return len(self._called)
+
+    def call(self, kind: StepKind, name: str, *, aside: bool = False) -> Call:
+        """The next durable call. Raises InvalidStep when it cannot be told from others, StepsChanged when it is not
+        the one that was recorded at its place.
+        """
+        self._refuse(name)
+        record = self.records.get(name)
+        if record is not None and record.kind != kind:
+            raise self._changed(_words(record.kind, name), _words(kind, name), [name])
+        if self._in_order and not aside:
+            self._match(kind, name, record)
+        place = self._at + (not aside) if record is None else record.place
+        if not aside:
+            self._at = max(self._at, place)
+        self._called.add(name)
+        return Call(kind, name, place, aside, record)
+
+    def unreached(self, call: Call) -> list[str]:
+        """Recorded calls, made aside before this new one, that this attempt has not made yet."""
+        if not self._in_order or call.record is not None:
+            return []
+        before = call.place + call.aside
+        left = [
+            (record.place, name)
+            for name, record in self.records.items()
+            if record.aside and record.place < before and name not in self._called
+        ]
+        return [name for _, name in sorted(left)]
+
+    def missed(self, name: str, call: Call) -> StepsChanged:
+        """The error of a new call before which a recorded one should have been made, and was not."""
+        return self._changed(
+            _words(self.records[name].kind, name), f"{_words(call.kind, call.name)} without it", [name]
+        )
+
+    def left_out(self) -> list[str]:
+        """Recorded calls that this attempt has not made."""
+        return [name for name in self.records if name not in self._called]
+
+    def keep(self, call: Call, record: Record) -> Note:
+        """The note of a call that is to be remembered; raises PayloadTooLarge when that is more than a job may keep."""
+        note = record.note(call.name)
+        size = self.size_bytes + len(note.body)
+        if size > MAX_STEPS_BYTES:
+            raise PayloadTooLarge(
+                f"with {_words(call.kind, call.name)} the steps of this job take {size:,} bytes, "
+                f"over {MAX_STEPS_BYTES:,}",
+                fix="return ids or URLs of what you stored elsewhere, or split the job",
+            )
+        self.size_bytes = size
+        self.records[call.name] = record
+        return note
+
+    def _changed(self, recorded: str, called: str, to_forget: list[str]) -> StepsChanged:
+        """Names both calls, and every way on."""
+        words = [f"--forget {shlex.quote(name)}" for name in to_forget]
+        forget = " ".join(words) if len(words) <= _NAMED else "--forget-all"
+        return StepsChanged(
+            f"the code changed while this job was under way: it called {recorded} here before, and now {called}",
+            recorded=recorded,
+            called=called,
+            fix=f"bring the old code back and retry; or `holdfast dead retry {self._job} {forget}`, "
+            'and those run again; or declare the task with steps="by-name", if the order does not matter',
+        )
+
+    def _match(self, kind: StepKind, name: str, record: Record | None) -> None:
+        if record is not None and record.aside:
+            return  # what had no order has none now
+        while self._ahead and self._ahead[-1][1] in self._called:
+            self._ahead.pop()  # called aside this time
+        if not self._ahead:
+            return
+        place, expected = self._ahead[-1]
+        if expected == name:
+            self._ahead.pop()
+        elif record is not None or self._at + 1 >= place:
+            # A new call may stand where nothing is recorded any more: a step that was forgotten, or one whose error
+            # was caught and not kept.
+            ahead = [later for _, later in reversed(self._ahead)]
+            raise self._changed(_words(self.records[expected].kind, expected), _words(kind, name), ahead)
+
+    def _refuse(self, name: str) -> None:
+        check_name(name, "the name of a step")
+        if name in self._called:
+            raise InvalidStep(
+                f"the name {name!r} is used twice in one job",
+                fix='names are unique among steps, sleeps and waits: number them, as in f"page-{n}"',
+            )
+        if len(self._called) >= MAX_STEPS:
+            raise InvalidStep(
+                f"a job has at most {MAX_STEPS:,} steps", fix="split it into jobs, or do more in each step"
+            )
+
+
+def check_name(name: object, what: str) -> str:
+    """A name that every engine can keep and every face can show."""
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME_CHARS or not is_storable(name):
+        shown = repr(name)
+        raise InvalidStep(
+            f"{what} is {shown if len(shown) <= 60 else shown[:60] + '…'}", fix=f"use 1 to {MAX_NAME_CHARS} characters"
+        )
+    return name
+
+
+def check_event(event: object) -> str:
+    """An event's name, as people give it."""
+    name = check_name(event, "the name of an event")
+    if name.startswith(RESERVED):
+        raise InvalidStep(
+            f"{name!r} is an event of Holdfast's own",
+            fix="decide on approvals with approve and reject, end a sleep with retry, or choose another name",
+        )
+    return name
+
+
+def _words(kind: str, name: str) -> str:
+    return _WORDS[kind].format(name)
+
+
+class Waiting(Struct, frozen=True):
+    """What a suspended job waits for, as a store has noted it."""
+
+    event: str
+    due_at_ms: int
+
+
+def waiting_of(notes: Iterable[Note]) -> Waiting | None:
+    """What the job with these notes waits for, or last waited for."""
+    for note in notes:
+        if note.kind == WAITING:
+            return Waiting(note.name, int(note.body))
+    return None
+
+
+def question_of(notes: Iterable[Note], event: str) -> str:
+    """The question of the approval that `event` decides."""
+    for note in notes:
+        if note.kind == KIND and (record := read_record(note)) is not None and record.event == event:
+            return record.question
+    return ""
+
+
+def read_record(note: Note) -> Record | None:
+    """The record in a note; None when another release wrote one that cannot be read here."""
+    try:
+        return msgspec.json.decode(note.body, type=Record)
+    except msgspec.MsgspecError:
+        return None

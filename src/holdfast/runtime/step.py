@@ -1,0 +1,192 @@
+"""Runs the function of one durable step: in the loop or in a thread, under its key, as often as its options say."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from contextvars import Context, ContextVar, copy_context
+from functools import partial
+from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, get_args, overload
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from holdfast.core.classify import classify
+from holdfast.core.declare import is_async, plain_function
+from holdfast.core.duration import Duration
+from holdfast.core.errors import (
+    InvalidOption,
+    LeaseLost,
+    NotSerialisable,
+    PayloadTooLarge,
+    StepFailed,
+    StoreError,
+    UsageError,
+    WrongContext,
+)
+from holdfast.core.failure import message_of, type_name
+from holdfast.core.ids import id_text
+from holdfast.core.job import Policy
+from holdfast.core.limit import did_you_mean
+from holdfast.core.payload import Signature
+from holdfast.core.retry import Retry, RetryFunction, delay_ms
+from holdfast.core.signals import JobSignal
+from holdfast.core.steps import MAX_STEP_BYTES, KeptError, Record
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+OnError = Literal["raise", "keep"]
+
+# The step whose function runs here.
+inside: Final[ContextVar[str | None]] = ContextVar("holdfast_step", default=None)
+
+# What says more than that the function has failed: it is never kept, and trying again here cannot help.
+_PASSES: Final = (JobSignal, UsageError, LeaseLost, StoreError)
+
+
+class Calls(Protocol):
+    """Where plain functions run."""
+
+    def submit(self, call: Callable[[], Any], context: Context) -> asyncio.Future[Any]: ...
+
+
+class StepOptions(Struct, frozen=True):
+    """How a step deals with errors: what becomes of them, and how often it is tried again within the attempt."""
+
+    on_error: OnError = "raise"
+    retry: Retry | None = None
+
+
+PLAIN: Final = StepOptions()
+
+
+class Step:
+    """One step as it is asked for: its name, its function, and how that may fail."""
+
+    def __init__(
+        self, name: str, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], options: StepOptions
+    ) -> None:
+        self.name = name
+        self._call = partial(fn, *args, **kwargs)
+        self._in_loop = is_async(fn)
+        self._options = options
+        self._returns = Signature(f"step {name!r}", (), plain_function(fn))
+
+    async def run(self, calls: Calls, stopping: Callable[[], bool]) -> msgspec.Raw | KeptError:
+        """What is to be remembered: a result, or the error that is kept instead. Any other error is raised."""
+        token = inside.set(self.name)
+        try:
+            value = await self._tried(calls, stopping)
+        except _PASSES:
+            raise
+        except Exception as error:
+            if self._options.on_error == "raise":
+                raise
+            return KeptError(type_name(error), message_of(error))
+        finally:
+            inside.reset(token)
+        return msgspec.Raw(self._encoded(value))
+
+    def answer(self, record: Record) -> Any:
+        """What a remembered step answers, on its first run as on every later one."""
+        kept = record.error
+        if kept is not None:
+            error = f"{kept.type}: {kept.message}"
+            raise StepFailed(
+                f"step {self.name!r} failed: {error}",
+                step=self.name,
+                error=error,
+                fix=f"its error is kept; `holdfast dead retry ID --forget {self.name}` runs it again",
+            )
+        return self._returns.decode_result(b"null" if record.value is UNSET else bytes(record.value))
+
+    async def _tried(self, calls: Calls, stopping: Callable[[], bool]) -> Any:
+        """What the function answers; errors that may pass are waited out here, if the options say so."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._called(calls)
+            except _PASSES:
+                raise
+            except Exception as error:
+                wait_s = _pause_s(self._options.retry, tries, error)
+                if wait_s is None or stopping():
+                    raise
+            await asyncio.sleep(wait_s)
+
+    async def _called(self, calls: Calls) -> Any:
+        if self._in_loop:
+            return await self._call()
+        value = await calls.submit(self._call, copy_context())
+        return await value if inspect.isawaitable(value) else value  # a lambda that calls an async function
+
+    def _encoded(self, value: Any) -> bytes:
+        try:
+            return self._returns.encode_result(value, MAX_STEP_BYTES) or b"null"
+        except (NotSerialisable, PayloadTooLarge) as error:
+            raise type(error)(f"step {self.name!r}: {error.message}", fix=error.fix) from error
+
+
+class StepCall:
+    """`job.step`: call it with a name, a function and its arguments, or choose its `options` first."""
+
+    __slots__ = ("_options", "_run")
+
+    def __init__(self, run: Callable[[Step], Awaitable[Any]], options: StepOptions = PLAIN) -> None:
+        self._run = run
+        self._options = options
+
+    @overload
+    def __call__(
+        self, name: str, fn: Callable[P, Awaitable[R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def __call__(
+        self, name: str, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    async def __call__(self, name: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        """Run `fn(*args, **kwargs)` once in the life of the job, and answer what it returned.
+
+        A plain function runs in a thread. Its result is recorded as JSON before this returns, and later attempts are
+        answered from there, rebuilt from the return annotation. An error is not recorded, unless the options say so.
+        """
+        return await self._run(Step(name, fn, args, kwargs, self._options))
+
+    def options(
+        self,
+        *,
+        on_error: OnError = "raise",
+        retry: Retry | int | Sequence[Duration] | RetryFunction | None = None,
+    ) -> StepCall:
+        """The same with options.
+
+        `on_error="keep"` records an error too: it is raised as StepFailed, in this attempt and in later ones.
+        `retry` tries again within the attempt what may pass.
+        """
+        if on_error not in get_args(OnError):
+            raise InvalidOption(f"on_error={on_error!r} is unknown", fix=did_you_mean(str(on_error), get_args(OnError)))
+        return StepCall(self._run, StepOptions(on_error, None if retry is None else Retry.of(retry)))
+
+
+def step_key(job: bytes) -> str:
+    """The idempotency key of the step whose function runs here: the same in every attempt."""
+    name = inside.get()
+    if name is None:
+        raise WrongContext(
+            "step_key is the key of a step, and no step's function runs here",
+            fix='read it inside the function that you pass to step("charge", charge)',
+        )
+    return f"{id_text(job)}:{name}"
+
+
+def _pause_s(retry: Retry | None, tries: int, error: Exception) -> float | None:
+    """How long to wait before the next try; None when there is none."""
+    if retry is None or tries >= retry.attempts or classify(error).kind not in ("transient", "timeout"):
+        return None
+    if retry.function is not None:
+        return retry.function(tries, error)
+    return delay_ms(Policy(**retry.policy_fields()), tries, random.Random()) / 1000

@@ -1,0 +1,428 @@
+"""Jobs that sleep, wait for events and ask people: suspended without a worker, and remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.codec import decode_json
+from holdfast.core.errors import WaitTimeout
+from holdfast.core.gate import FOREVER_MS
+from holdfast.core.lease import Signal
+from holdfast.core.state import State
+from holdfast.core.steps import waiting_of
+from holdfast.runtime import JobContext, current_job
+from holdfast.runtime.steps import Approval
+from holdfast.stores.base import RetryRequest
+from tests.runtime.running import Bench, now_ms
+
+HOUR_MS = 3_600_000
+
+
+async def signal(bench: Bench, id: bytes, event: str, value: object = None) -> str:
+    """Signal an event; the answer."""
+    store: Any = bench.store
+    (answer,) = await store.signal([Signal(id, event, msgspec.json.encode(value))])
+    return str(answer)
+
+
+async def result(bench: Bench, id: bytes) -> Any:
+    view = await bench.view(id)
+    assert view.state is State.succeeded, view
+    return decode_json(view.result)
+
+
+async def test_a_sleep_frees_the_worker_and_the_function_runs_again_with_its_steps_remembered(bench: Bench) -> None:
+    runs: list[str] = []
+
+    async def sleeps() -> str:
+        job = current_job()
+        runs.append("from the top")
+        await job.step("before", lambda: runs.append("before"))
+        await job.sleep(timedelta(hours=1))
+        await job.step("after", lambda: runs.append("after"))
+        return f"attempt {job.attempt}"
+
+    id = await bench.put(bench.task(sleeps))
+    started_at_ms = now_ms()
+    report = await bench.drain()
+    assert (report.suspended, report.run, report.ending) == (1, 1, "empty")
+    view = await bench.view(id)
+    assert (view.state, view.attempt, view.held) == (State.scheduled, 0, 0)
+    assert started_at_ms + HOUR_MS <= view.due_at_ms <= now_ms() + HOUR_MS
+    assert await bench.store.attempts(id) == []
+    assert await signal(bench, id, "sleep:sleep-1") == "woken"
+    await bench.drain()
+    assert await result(bench, id) == "attempt 1"
+    assert runs == ["from the top", "before", "from the top", "after"]
+
+
+async def test_a_sleep_is_over_when_its_time_is(bench: Bench) -> None:
+    async def naps() -> str:
+        await current_job().sleep(0.02, name="nap")
+        await current_job().sleep(0)
+        return "awake"
+
+    id = await bench.put(bench.task(naps))
+    report = await bench.drain({"linger_ms": 10_000})
+    assert report.suspended == 2
+    assert await result(bench, id) == "awake"
+
+
+async def test_a_sleep_goes_on_where_it_was_when_its_job_runs_too_early(bench: Bench) -> None:
+    async def sleeps() -> None:
+        await current_job().sleep("1h")
+
+    id = await bench.put(bench.task(sleeps))
+    await bench.drain()
+    due_at_ms = (await bench.view(id)).due_at_ms
+    assert await bench.store.retry(RetryRequest((id,))) == ["retried"]
+    await bench.drain()
+    view = await bench.view(id)
+    assert view.state is State.scheduled
+    assert abs(view.due_at_ms - due_at_ms) < 60_000  # as planned, not an hour from now
+
+
+async def test_a_sleeping_job_is_cancelled_at_once(bench: Bench) -> None:
+    async def sleeps() -> None:
+        await current_job().sleep("1h")
+
+    id = await bench.put(bench.task(sleeps))
+    await bench.drain()
+    assert await bench.store.cancel([id], "not needed") == ["cancelled"]
+    assert (await bench.view(id)).state is State.cancelled
+
+
+async def test_time_asleep_is_not_the_attempts_time(bench: Bench) -> None:
+    async def naps() -> str:
+        await current_job().sleep(0.3)
+        return "in time"
+
+    id = await bench.put(bench.task(naps, timeout=0.25))
+    await bench.drain({"linger_ms": 10_000})
+    assert await result(bench, id) == "in time"
+
+
+async def test_a_wait_answers_what_was_signalled_to_later_attempts_too(bench: Bench) -> None:
+    seen: list[object] = []
+
+    async def waits() -> None:
+        seen.append(await current_job().wait_for("paid"))
+        if len(seen) == 1:
+            raise ConnectionError
+
+    id = await bench.put(bench.task(waits, retry=[0]))
+    await bench.drain()
+    view = await bench.view(id)
+    assert (view.state, view.due_at_ms) == (State.scheduled, FOREVER_MS)
+    assert waiting_of(view.notes) is not None
+    assert await signal(bench, id, "paid", {"amount": 7}) == "woken"
+    await bench.drain()
+    assert (await bench.view(id)).state is State.succeeded
+    assert seen == [{"amount": 7}] * 2
+
+
+async def test_a_signal_before_the_wait_is_kept(bench: Bench) -> None:
+    async def waits() -> object:
+        return await current_job().wait_for("paid")
+
+    id = await bench.put(bench.task(waits))
+    assert await signal(bench, id, "paid", 7) == "kept"
+    assert (await bench.drain()).suspended == 0
+    assert await result(bench, id) == 7
+
+
+async def test_a_signal_while_the_job_runs_is_found_when_it_waits(bench: Bench) -> None:
+    async def waits(id: str) -> object:
+        if not heard:
+            heard.append(await signal(bench, bytes.fromhex(id.replace("-", "")), "paid", 7))
+        return await current_job().wait_for("paid", timeout=0)
+
+    heard: list[str] = []
+
+    async def asks() -> object:
+        return await waits(current_job().id)
+
+    id = await bench.put(bench.task(asks))
+    assert (await bench.drain()).suspended == 1
+    assert heard == ["kept"]
+    assert await result(bench, id) == 7
+
+
+async def test_a_wait_that_is_over_stays_over(bench: Bench) -> None:
+    over: list[int] = []
+
+    async def waits() -> str:
+        with pytest.raises(WaitTimeout) as raised:
+            await current_job().wait_for("paid", timeout=0.01)
+        assert isinstance(raised.value, TimeoutError)
+        over.append(current_job().attempt)
+        if len(over) == 1:
+            raise ConnectionError  # and now the signal comes
+        return "too late"
+
+    id = await bench.put(bench.task(waits, retry=["1h"]))
+    await bench.drain({"linger_ms": 10_000})
+    assert over == [1]
+    assert await signal(bench, id, "paid", 7) == "kept"
+    await bench.store.retry(RetryRequest((id,)))
+    await bench.drain()
+    assert await result(bench, id) == "too late"
+
+
+async def test_a_wait_that_is_over_and_nobody_catches_it_is_permanent_and_can_be_forgotten(bench: Bench) -> None:
+    async def waits() -> object:
+        return await current_job().wait_for("paid", timeout=0.01)
+
+    id = await bench.put(bench.task(waits, retry=5))
+    assert (await bench.drain({"linger_ms": 10_000})).dead == 1
+    view = await bench.view(id)
+    assert (view.error_type, view.attempt) == ("holdfast.WaitTimeout", 1)
+    assert "'paid' was not signalled in time" in view.reason
+    assert "--forget paid" in view.reason
+    await bench.store.retry(RetryRequest((id,), forget=("paid",)))
+    assert await signal(bench, id, "paid", 7) == "kept"
+    await bench.drain({"linger_ms": 10_000})
+    assert await result(bench, id) == 7
+
+
+async def test_the_time_to_wait_is_counted_from_when_it_was_first_reached(bench: Bench) -> None:
+    async def waits() -> None:
+        await current_job().wait_for("paid", timeout="1h")
+
+    id = await bench.put(bench.task(waits))
+    await bench.drain()
+    before = waiting_of((await bench.view(id)).notes)
+    await bench.store.retry(RetryRequest((id,)))
+    await bench.drain()
+    after = waiting_of((await bench.view(id)).notes)
+    assert before is not None
+    assert after is not None
+    assert abs(after.due_at_ms - before.due_at_ms) < 60_000
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_person_decides(bench: Bench, approved: bool) -> None:
+    async def asks() -> list[object]:
+        said = await current_job().approval("Pay 90 USD?", timeout="7d")
+        assert isinstance(said, Approval)
+        return [said.approved, said.by, said.comment]
+
+    id = await bench.put(bench.task(asks))
+    await bench.drain()
+    decision = {"approved": approved, "by": "ada", "comment": "fine"}
+    assert await signal(bench, id, "approval:approval", decision) == "woken"
+    await bench.drain()
+    assert await result(bench, id) == [approved, "ada", "fine"]
+
+
+async def test_events_of_our_own_cannot_be_waited_for(bench: Bench) -> None:
+    async def waits() -> None:
+        await current_job().wait_for("approval:approval")
+
+    id = await bench.put(bench.task(waits))
+    await bench.drain()
+    assert "is an event of Holdfast's own" in (await bench.view(id)).reason
+
+
+# -- several at once
+
+
+async def test_waits_at_the_same_time(bench: Bench) -> None:
+    async def waits() -> list[object]:
+        job = current_job()
+        return list(await asyncio.gather(job.wait_for("a"), job.wait_for("b"), job.sleep(0.01, name="nap")))
+
+    id = await bench.put(bench.task(waits))
+    await bench.drain({"linger_ms": 10_000})
+    assert await signal(bench, id, "b", 2) == "kept"
+    assert await signal(bench, id, "a", 1) == "woken"
+    await bench.drain()
+    assert await result(bench, id) == [1, 2, None]
+
+
+async def test_the_first_of_several_sleeps_wakes_the_job(bench: Bench) -> None:
+    async def sleeps() -> None:
+        job = current_job()
+        await asyncio.gather(job.sleep("2h", name="long"), job.sleep("1h", name="short"))
+
+    id = await bench.put(bench.task(sleeps))
+    await bench.drain()
+    assert abs((await bench.view(id)).due_at_ms - now_ms() - HOUR_MS) < 60_000
+
+
+async def test_a_step_beside_a_sleep_is_recorded_before_the_job_is_suspended(bench: Bench) -> None:
+    paid: list[str] = []
+
+    async def pays() -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        paid.append(current_job().step_key)
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(current_job().sleep(0.01, name="nap"))
+            group.create_task(current_job().step("pays", pays))
+
+    id = await bench.put(bench.task(both))
+    report = await bench.drain({"linger_ms": 10_000})
+    assert (report.suspended, report.succeeded) == (1, 1)
+    assert len(paid) == 1
+    assert (await bench.view(id)).state is State.succeeded
+
+
+async def test_a_task_that_fails_beside_a_sleep_fails_the_attempt(bench: Bench) -> None:
+    async def fails() -> None:
+        raise LookupError("beside")
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+            group.create_task(current_job().sleep("1h", name="nap"))
+
+    id = await bench.put(bench.task(both))
+    assert (await bench.drain()).dead == 1
+    assert (await bench.view(id)).state is State.dead
+
+
+async def test_a_sleep_beside_the_function_needs_a_name(bench: Bench) -> None:
+    async def both() -> None:
+        await asyncio.gather(current_job().sleep(1), current_job().sleep(2))
+
+    id = await bench.put(bench.task(both))
+    await bench.drain()
+    assert 'name it: sleep(60, name="cooldown")' in (await bench.view(id)).reason
+
+
+# -- handlers that stand in the way
+
+
+async def catches_all(job: JobContext) -> str:
+    with contextlib.suppress(BaseException):
+        await job.sleep("1h")
+    return "went on"
+
+
+async def gathers_all(job: JobContext) -> str:
+    await asyncio.gather(job.wait_for("paid"), return_exceptions=True)
+    return "went on"
+
+
+async def returns_in_finally(job: JobContext) -> str:
+    try:
+        await job.approval("May I?")
+    finally:
+        return "went on"  # noqa: B012  # that is the mistake
+
+
+@pytest.mark.parametrize("wrong", [catches_all, gathers_all, returns_in_finally])
+async def test_a_handler_that_catches_its_suspension_is_told(
+    bench: Bench, wrong: Callable[[JobContext], Awaitable[str]]
+) -> None:
+    async def handler() -> str:
+        return await wrong(current_job())
+
+    id = await bench.put(bench.task(handler, retry=5))
+    assert (await bench.drain()).dead == 1
+    view = await bench.view(id)
+    assert (view.error_type, view.attempt) == ("holdfast.SuspensionCaught", 1)
+    assert "returned although it was suspended" in view.reason
+
+
+async def test_a_handler_that_caught_it_cannot_go_on_to_its_next_step(bench: Bench) -> None:
+    ran: list[str] = []
+
+    async def handler() -> str:
+        with contextlib.suppress(BaseException):
+            await current_job().sleep("1h")
+        await current_job().step("next", lambda: ran.append("next"))
+        return "never"
+
+    id = await bench.put(bench.task(handler))
+    assert (await bench.drain()).suspended == 1
+    assert (await bench.view(id)).state is State.scheduled
+    assert ran == []
+
+
+async def test_cleaning_up_on_the_way_out_is_fine(bench: Bench) -> None:
+    closed: list[str] = []
+
+    async def handler() -> None:
+        try:
+            await current_job().sleep("1h")
+        except Exception:
+            closed.append("an error")  # it is none
+        finally:
+            closed.append("closed")
+
+    id = await bench.put(bench.task(handler))
+    await bench.drain()
+    assert closed == ["closed"]
+    assert (await bench.view(id)).state is State.scheduled
+
+
+async def test_middleware_sees_it_pass(bench: Bench) -> None:
+    passed: list[str] = []
+
+    async def watch(job: JobContext, run: Callable[[], Awaitable[object]]) -> object:
+        try:
+            return await run()
+        except BaseException as error:
+            passed.append(type(error).__name__)
+            raise
+
+    async def sleeps() -> None:
+        await current_job().sleep("1h")
+
+    await bench.put(bench.task(sleeps))
+    await bench.drain(middleware=[watch])
+    assert passed == ["Suspension"]
+
+
+# -- sync tasks, and a worker that stops
+
+
+async def test_a_sync_task_sleeps_and_waits_through_its_workers_loop(bench: Bench) -> None:
+    threads: set[int] = set()
+
+    def waits() -> list[object]:
+        job = current_job()
+        threads.add(threading.get_ident())
+        job.run(job.sleep(0.01))
+        return [job.run(job.wait_for("paid")), job.run(job.approval("Go on?")).by]
+
+    id = await bench.put(bench.task(waits))
+    await bench.drain({"linger_ms": 10_000})
+    assert await signal(bench, id, "paid", 7) == "woken"
+    await bench.drain()
+    assert await signal(bench, id, "approval:approval", {"approved": True, "by": "ada"}) == "woken"
+    report = await bench.drain()
+    assert report.suspended == 0
+    assert await result(bench, id) == [7, "ada"]
+
+
+async def test_a_sync_task_that_catches_its_suspension_is_told(bench: Bench) -> None:
+    def handler() -> str:
+        with contextlib.suppress(BaseException):
+            current_job().run(current_job().sleep("1h"))
+        return "went on"
+
+    id = await bench.put(bench.task(handler))
+    await bench.drain()
+    assert (await bench.view(id)).error_type == "holdfast.SuspensionCaught"
+
+
+async def test_a_worker_that_drains_does_not_wait_for_sleepers(bench: Bench) -> None:
+    async def sleeps() -> None:
+        await current_job().sleep("30d")
+
+    await bench.put(bench.task(sleeps))
+    report = await bench.drain()
+    assert (report.ending, report.suspended) == ("empty", 1)
