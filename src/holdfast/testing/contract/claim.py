@@ -8,6 +8,7 @@ import pytest
 
 from holdfast.core.state import State
 from holdfast.core.transition import Lose
+from holdfast.stores.asking import engine_now_ms
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 
@@ -101,6 +102,13 @@ class TestClaim:
         answer = await bench.hand("nobody").ask(5)
         assert (answer.jobs, answer.again) == ((), False)
         assert await bench.state(id) is State.ready
+
+    async def test_a_session_that_never_beat_is_told_the_time(self, bench: Bench) -> None:
+        nobody = bench.hand("nobody")
+        assert (await nobody.ask(0)).now_ms == bench.clock.now_ms
+        before_ms = await engine_now_ms(bench.store)
+        assert before_ms <= await engine_now_ms(bench.store) < before_ms + 60_000
+        assert await bench.store.sessions() == []
 
     async def test_a_session_past_its_deadline_gets_nothing_until_it_beats(self, bench: Bench) -> None:
         id = await bench.add()
