@@ -13,8 +13,8 @@ local ids, states = {}, {}
 for at = 1, #ARGV[2], 16 do
   ids[#ids + 1] = sub(ARGV[2], at, at + 15)
 end
-local runs = base.mget(P .. "run", ids)
-for i, raw in ipairs(base.mget(P .. "J", ids)) do
-  states[i] = (not raw or #raw < 56) and "-" or char(48 + (runs[i] and RUNNING or byte(raw, 2)))
+local found = record.states(ids)
+for i, id in ipairs(ids) do
+  states[i] = found[id] and char(48 + found[id]) or "-"
 end
 return table.concat(states)

@@ -56,6 +56,7 @@ function arrival.all(from)
 
   local gone = call("EXISTS", P .. "GL") == 1 and erasing.remembered(ids) or {}
   local known, alias, taken, replaces, new = {}, {}, {}, {}, {} -- by id, but for `taken` (by key) and `replaces` (by index)
+  local state_of = {} -- by id: the states of parents that were stored before, and of new jobs
 
   -- Everything that could refuse the call is looked at before the first write.
   if careful then
@@ -80,6 +81,15 @@ function arrival.all(from)
         new[id] = alias[id] == id and not known[id] or nil
       end
     end
+    local outside = {}
+    for i, id in ipairs(ids) do
+      for _, parent in ipairs(new[id] and metas[i] and metas[i].parents or {}) do
+        if not alias[parent] then
+          outside[#outside + 1] = parent
+        end
+      end
+    end
+    state_of = record.states(outside)
     for i, id in ipairs(ids) do
       if new[id] then
         for place = 1, 3 do
@@ -89,7 +99,7 @@ function arrival.all(from)
           end
         end
         for _, parent in ipairs((metas[i] or NO_META).parents) do
-          if not alias[parent] and call("HEXISTS", P .. "J", parent) == 0 then
+          if not alias[parent] and state_of[parent] == nil then
             return { "parent", i, parent }
           end
         end
@@ -98,12 +108,12 @@ function arrival.all(from)
   end
 
   lanes.load(lane_ids)
-  local first, states, seen, stored, fresh = tx.next_seq(count), {}, {}, {}, {} -- `fresh` by id: states of new jobs
+  local first, states, seen, stored = tx.next_seq(count), {}, {}, {}
 
-  local function state_of(id)
-    local r = record.load(id)
+  local function state_now(id)
+    local r = not gone[id] and record.load(id)
     -- Erased before its key's window was over: only a job that succeeded holds a key so long.
-    return r == nil and SUCCEEDED or r and record.state(r) or DEAD
+    return gone[id] or r == nil and SUCCEEDED or r and record.state(r) or DEAD
   end
 
   local function store(i)
@@ -114,17 +124,18 @@ function arrival.all(from)
     seen[id] = true
     if meta == NO_META then
       if storing.plain(run_of[i], id, first + i - 1, tail) then
-        states[i], stored[i], fresh[id] = run_of[i].state, true, run_of[i].state
+        states[i], stored[i], state_of[id] = run_of[i].state, true, run_of[i].state
       end
       return
     end
     local parents = {}
     for at, parent in ipairs(meta.parents) do
       local target = alias[parent] or parent
-      parents[at] = { target, fresh[target] or gone[target] or state_of(target) }
+      local state = state_of[target]
+      parents[at] = { target, state == nil and state_now(target) or state or DEAD }
     end
     states[i] = storing.other(run_of[i], id, first + i - 1, tail, meta, parents)
-    stored[i], fresh[id] = true, states[i]
+    stored[i], state_of[id] = true, states[i]
   end
 
   -- Jobs of one flow that came together are one range of arrival numbers.
@@ -169,7 +180,7 @@ function arrival.all(from)
       answers[i] = char(48 + states[i])
     else
       local target = alias[id] or id
-      answers[i] = char(64 + (gone[target] or state_of(target)))
+      answers[i] = char(64 + state_now(target))
       if target ~= id then
         others[#others + 1] = i
         others[#others + 1] = target

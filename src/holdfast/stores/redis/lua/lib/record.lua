@@ -97,6 +97,21 @@ function record.state(r)
   return r.running and RUNNING or r.state
 end
 
+-- The states of many jobs, by id: false when a record cannot be read; what is not stored is absent.
+function record.states(ids)
+  local found = {}
+  for from = 1, #ids, MANY do
+    local some = { unpack(ids, from, min(from + MANY - 1, #ids)) }
+    local runs = base.mget(P .. "run", some)
+    for i, raw in ipairs(base.mget(P .. "J", some)) do
+      if raw then
+        found[some[i]] = #raw >= 56 and (runs[i] and RUNNING or byte(raw, 2))
+      end
+    end
+  end
+  return found
+end
+
 function record.save(r)
   call("HSET", P .. "J", r.id, record.close(r))
 end
