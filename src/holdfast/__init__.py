@@ -1,12 +1,16 @@
 """Holdfast: a task queue that does not let go of a job, on embedded SQLite, Redis or PostgreSQL."""
 
 from holdfast.app import Holdfast
+from holdfast.client.flow import Flow
+from holdfast.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
 from holdfast.client.handle import JobHandle, JobStatus, Progress
 from holdfast.client.producer import EnqueueTimeout
-from holdfast.client.task import Inject, JobSpec, Task
+from holdfast.client.task import Inject, Task
+from holdfast.client.work import Chain, Group, JobSpec, Work, chain, chord, group
 from holdfast.core.errors import (
     BatchTooLarge,
     CycleFound,
+    FlowNotFound,
     HoldfastError,
     InvalidArguments,
     InvalidOption,
@@ -51,9 +55,16 @@ __all__ = [
     "BatchTooLarge",
     "Breaker",
     "Cancel",
+    "Chain",
     "CycleFound",
     "Dead",
     "EnqueueTimeout",
+    "Flow",
+    "FlowHandle",
+    "FlowNotFound",
+    "FlowStatus",
+    "Group",
+    "GroupHandle",
     "Holdfast",
     "HoldfastError",
     "Inject",
@@ -71,6 +82,8 @@ __all__ = [
     "JobStatus",
     "LeaseLost",
     "Limit",
+    "NodeHandle",
+    "NodeStatus",
     "NotSerialisable",
     "ParentFailed",
     "PayloadTooLarge",
@@ -96,8 +109,12 @@ __all__ = [
     "UnknownQueue",
     "UsageError",
     "WaitTimeout",
+    "Work",
     "WorkReport",
     "WrongContext",
     "__version__",
+    "chain",
+    "chord",
     "current_job",
+    "group",
 ]

@@ -12,11 +12,14 @@ from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
 from holdfast.client.bridge import Bridge
 from holdfast.client.client import Client, ClientSettings
 from holdfast.client.connection import Connection
+from holdfast.client.flow import Flow
+from holdfast.client.flow_handle import FlowHandle
 from holdfast.client.handle import Explained, JobHandle
 from holdfast.client.injection import OpenResources
 from holdfast.client.options import CallOptions
 from holdfast.client.registry import publish
-from holdfast.client.task import AsyncTask, JobSpec, SyncTask, Task
+from holdfast.client.task import AsyncTask, SyncTask, Task
+from holdfast.client.work import JobSpec
 from holdfast.config import Config, load_config
 from holdfast.core.classify import Classifier
 from holdfast.core.codec import MAX_BYTES
@@ -25,7 +28,7 @@ from holdfast.core.errors import InvalidOption, InvalidTask, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.options import checked_names
 from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
-from holdfast.ops import Operator
+from holdfast.ops import Flows, Operator
 from holdfast.outbox import Outbox, parse_outbox, refuse_needless
 from holdfast.runtime.context import current
 from holdfast.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
@@ -100,6 +103,7 @@ class Holdfast:
             ),
             specs=self._specs,
             explain=_explain,
+            flows=_flows,
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
         )
@@ -264,7 +268,7 @@ class Holdfast:
 
     async def enqueue_many(
         self,
-        jobs: Iterable[JobSpec],
+        jobs: Iterable[JobSpec[Any]],
         *,
         atomic: bool = True,
         ids: Sequence[str] | None = None,
@@ -291,6 +295,14 @@ class Holdfast:
     def get(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id you kept. Nothing is asked until you ask it."""
         return self._client.handle(id)
+
+    def flow(self, name: str) -> Flow:
+        """A new flow: `add` jobs to it, then `enqueue` stores all of them in one step."""
+        return Flow(self._client, name)
+
+    def get_flow(self, id: str) -> FlowHandle:
+        """The handle of a flow whose id you kept. Nothing is asked until you ask it."""
+        return self._client.flow_handle(id)
 
     def run(self, awaitable: Awaitable[T]) -> T:
         """Wait for an awaitable from code without an event loop: `app.run(job.result(5))`.
@@ -373,6 +385,10 @@ class _Declare:
     def __call__(self, fn: Callable[P, R]) -> SyncTask[P, R]: ...
     def __call__(self, fn: Callable[..., Any]) -> Any:
         return self._app.declare(fn, self._options)
+
+
+def _flows(store: Store) -> Flows:
+    return Flows(store, "client")
 
 
 async def _explain(store: Store, id: bytes) -> Explained:

@@ -6,7 +6,26 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
-from holdfast import Breaker, Holdfast, Inject, JobHandle, JobSpec, Limit, Retry, State, Task, WorkReport, current_job
+from holdfast import (
+    Breaker,
+    FlowHandle,
+    FlowStatus,
+    GroupHandle,
+    Holdfast,
+    Inject,
+    JobHandle,
+    JobSpec,
+    Limit,
+    NodeHandle,
+    Retry,
+    State,
+    Task,
+    WorkReport,
+    chain,
+    chord,
+    current_job,
+    group,
+)
 
 
 class Pool:
@@ -72,14 +91,46 @@ async def ask() -> None:
 
     assert_type(await send_email("acme", to="a@b.c"), dict[str, int])
     assert_type(resize(3), bytes)
-    assert_type(send_email.job("acme", to="a"), JobSpec)
+    assert_type(send_email.job("acme", to="a"), JobSpec[dict[str, int]])
     await app.enqueue_many([send_email.job("acme", to="a"), resize.options(priority=0).job(3)])
     by_name = await app.enqueue("email.send", {"customer": "acme", "to": "a"}, priority="high", delay=5)
     await by_name.result()
     assert_type(await app.work(["mail"], concurrency=10, until_empty=True), WorkReport)
 
 
+async def ask_for_flows() -> None:
+    flow = app.flow("report")
+    one = flow.add(count.job(1))
+    assert_type(one, NodeHandle[int])
+    many = flow.add(group([count.job(n) for n in range(3)]), after=one, name="many")
+    assert_type(many, GroupHandle)
+    last = flow.add(send_email.job(one, to=many), after=[one, "many/count", many])
+    assert_type(await last.result(), dict[str, int])
+    assert_type(flow.add(app.flow("part")), GroupHandle)
+    handle = await flow.enqueue()
+    assert_type(handle, FlowHandle)
+    status = await handle.status()
+    assert_type(status, FlowStatus)
+    assert_type(status.counts, dict[State, int])
+    assert_type(status.nodes[0].after, tuple[str, ...])
+    assert_type(await handle.cancel("why"), int)
+    assert_type(await handle.retry("many/count", reason="why"), int)
+    assert_type(app.get_flow(handle.id), FlowHandle)
+
+    end = await chain(count.job(1), chord([resize.job(1)], count.job()), send_email.job(to="x")).enqueue()
+    assert_type(end, NodeHandle[dict[str, int]])
+    assert_type(end.flow, FlowHandle)
+    beside = await chain(count.job(1), group([count.job(), resize.job()])).enqueue()
+    assert_type(beside, GroupHandle)
+    assert_type(await chain(count.job(1)).enqueue(conn=None), NodeHandle[int])
+    assert_type(await group([chain(count.job(1), resize.job())]).enqueue(), GroupHandle)
+    job = await count.enqueue(1)
+    await app.enqueue_many([resize.job(job)])
+
+
 def ask_sync() -> None:
+    assert_type(chord([count.job(1)], resize.job()).enqueue_sync(), NodeHandle[bytes])
+    assert_type(app.flow("report").enqueue_sync(), FlowHandle)
     job = count.enqueue_sync(3)
     assert_type(app.run(job.result(5)), int)
     app.run(app.close())

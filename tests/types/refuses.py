@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from holdfast import Holdfast, Inject
+from holdfast import Holdfast, Inject, chain, group
 
 app = Holdfast("sqlite://")
 
@@ -61,4 +61,9 @@ async def ask() -> None:
     text: str = resize(1)  # E: assignment
     await app.enqueue_many([send.enqueue("acme", to="x")])  # E: list-item
     await app.enqueue("send", {}, dely=3)  # E: call-arg
-    assert [number, word, text, job.nothing]  # E: attr-defined
+    chain(send.job("acme", to="x"), send)  # E: arg-type
+    group([send.enqueue("acme", to="x")])  # E: list-item
+    count: int = await (await chain(send.job("acme", to="x"), resize.job()).enqueue()).result()  # E: assignment
+    app.flow("report").add(send)  # E: call-overload
+    app.flow("report").add(resize.job(1), afer=job)  # E: call-overload
+    assert [number, word, text, count, job.nothing]  # E: attr-defined

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
-from holdfast.client.task import JobSpec
+from holdfast.client.work import JobSpec
 from holdfast.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job

@@ -11,11 +11,13 @@ from msgspec import Struct
 from holdfast.client.batch import Batch
 from holdfast.client.bridge import Bridge
 from holdfast.client.connection import Connection
+from holdfast.client.flow import Flow
+from holdfast.client.flow_handle import FlowDesk, FlowHandle
 from holdfast.client.handle import Explain, Explained, JobHandle
 from holdfast.client.options import CallOptions
-from holdfast.client.producer import Producer
+from holdfast.client.producer import EnqueueTimeout, Producer
 from holdfast.client.registry import Published
-from holdfast.client.task import JobSpec
+from holdfast.client.work import JobSpec, Work
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.errors import InvalidOption, StoreTimeout, UnknownQueue, UsageError
 from holdfast.core.gate import GateRule
@@ -23,6 +25,7 @@ from holdfast.core.ids import id_bytes
 from holdfast.core.job import Enqueued, Job
 from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
+from holdfast.core.refs import with_refs
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
 from holdfast.stores.base import Store
 from holdfast.stores.callers import joined
@@ -59,6 +62,7 @@ class Client:
         *,
         specs: Mapping[str, TaskSpec],
         explain: Explain,
+        flows: Callable[[Store], FlowDesk],
         injected: Injected,
         outbox: Callable[[], Outbox | None] = lambda: None,
     ) -> None:
@@ -68,6 +72,7 @@ class Client:
         self._settings = settings
         self._specs = specs
         self._explain = explain
+        self._flows = flows
         self._outbox = outbox
         self._producer = Producer(lambda: connection.store, settings.enqueue_timeout_s)
         self._published = Published(lambda: connection.store)
@@ -83,6 +88,11 @@ class Client:
         """Why a job is where it is."""
         return await self._explain(self.store, id)
 
+    @property
+    def flows(self) -> FlowDesk:
+        """How flows are read and corrected."""
+        return self._flows(self.store)
+
     def decode_result(self, task: str, raw: bytes | None) -> Any:
         """A result, rebuilt from the return annotation when the task is known here."""
         spec = self._specs.get(task)
@@ -91,6 +101,14 @@ class Client:
     def handle(self, id: str) -> JobHandle[Any]:
         """The handle of a job whose id is known."""
         return JobHandle(self, id_bytes(id), task="", existing=True)
+
+    def flow_handle(self, id: str) -> FlowHandle:
+        """The handle of a flow whose id is known."""
+        return FlowHandle(self, id_bytes(id))
+
+    def new_id(self) -> bytes:
+        """A new id for a job or a flow."""
+        return self._producer.new_id()
 
     # -- asking for work
 
@@ -116,12 +134,21 @@ class Client:
 
     async def _put_on(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[JobHandle[Any]]:
         """Into the store, which takes part in the caller's transaction, or into the outbox beside the caller's rows."""
+        answers = await self._answers_on(conn, jobs, rules)
+        return [
+            JobHandle(self, id, task=job.lane.task, existing=existing)
+            for job, (id, existing) in zip(jobs, answers, strict=True)
+        ]
+
+    async def _answers_on(
+        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule]
+    ) -> list[tuple[bytes, bool]]:
         outbox = self._outbox()
         if outbox is None:
-            return self._handles(jobs, await self.store.enqueue_on(conn, jobs, rules))
+            return [(answer.id, answer.existing) for answer in await self.store.enqueue_on(conn, jobs, rules)]
         await outbox.put(conn, jobs, rules)
         # Whether a job is a duplicate is known when it is relayed, so none is called one here.
-        return [JobHandle(self, job.id, task=job.lane.task, existing=False) for job in jobs]
+        return [(job.id, False) for job in jobs]
 
     async def enqueue_named(self, name: str, args: Mapping[str, Any], options: CallOptions) -> JobHandle[Any]:
         """Store one job of a task that may live in another program: declared here, else as a worker published it."""
@@ -130,7 +157,8 @@ class Client:
         if spec is None:
             spec = await self._look_up(name)
             self.check_queue(asked.queue or spec.queue)
-        return await self.enqueue(spec, spec.signature.bind_named(args), asked)
+        values = with_refs(dict(args), asked.after) if asked.after else args
+        return await self.enqueue(spec, spec.signature.bind_named(values), asked)
 
     async def _look_up(self, name: str) -> TaskSpec:
         timeout_s = self._settings.enqueue_timeout_s
@@ -144,7 +172,7 @@ class Client:
 
     async def enqueue_many(
         self,
-        jobs: Iterable[JobSpec],
+        jobs: Iterable[JobSpec[Any]],
         *,
         atomic: bool = True,
         ids: Sequence[str] | None = None,
@@ -177,6 +205,29 @@ class Client:
         if ids is not None and count != len(ids):
             raise InvalidOption(f"{len(ids)} ids for {count} jobs", fix="pass one id per job, in order")
         return handles + await self._send(batch, handles, conn)
+
+    async def enqueue_work(self, work: Work[Any], conn: object = None) -> Any:
+        """Store a chain, a group or a job with all that is nested in it, as one flow; the handle of its end."""
+        flow = work.pending or Flow(self, work.name or work.label)
+        output = flow.output(work)
+        try:
+            await flow.enqueue(conn=conn)
+        except EnqueueTimeout:
+            work.pending = flow  # to ask again is to ask for the same jobs
+            raise
+        work.pending = None
+        return output
+
+    async def enqueue_graph(
+        self, jobs: Sequence[Job], rules: Sequence[GateRule], conn: object = None
+    ) -> list[tuple[bytes, bool]]:
+        """Store all jobs of a flow or none: (id, whether it was there) of each. Parents come first in `jobs`."""
+        if conn is None:
+            answers = await self._producer.enqueue_batch(jobs, rules, again="await its .enqueue() again")
+            return [(answer.id, answer.existing) for answer in answers]
+        if self._outbox() is not None:
+            _refuse_late_duplicates(jobs)
+        return await self._answers_on(conn, jobs, rules)
 
     def read_options(self, options: Options, given: CallOptions) -> Options:
         """`options` with what one call asks for; what this release cannot keep is refused, never ignored."""
@@ -216,6 +267,18 @@ class Client:
             JobHandle(self, answer.id, task=job.lane.task, existing=answer.existing)
             for job, answer in zip(jobs, answers, strict=True)
         ]
+
+
+def _refuse_late_duplicates(jobs: Sequence[Job]) -> None:
+    """Through an outbox jobs arrive in batches: what waits for one that is found to be a duplicate misses it."""
+    waited_for = {parent for job in jobs for parent in job.after}
+    for job in jobs:
+        if job.unique is not None and job.id in waited_for:
+            raise InvalidOption(
+                f"a job of {job.lane.task} has a unique key, others of its flow wait for it, and an outbox cannot tell "
+                "whether it is a duplicate",
+                fix="leave unique= out, or enqueue it first and pass its handle",
+            )
 
 
 def _after_chunks(error: UsageError, stored: int, place: str = "") -> UsageError:

@@ -11,9 +11,12 @@ from msgspec import Struct
 
 from holdfast.core.duration import to_ms
 from holdfast.core.errors import JobCancelled, JobDead, JobNotFound
+from holdfast.core.gate import FOREVER_MS
 from holdfast.core.ids import id_text
-from holdfast.core.lease import Note
+from holdfast.core.lease import Note, Signal
+from holdfast.core.refs import Refers
 from holdfast.core.state import State
+from holdfast.core.steps import check_event, encode_value, waiting_of
 from holdfast.core.view import JobView
 from holdfast.stores.base import Store
 
@@ -64,9 +67,11 @@ class JobStatus(Struct, frozen=True):
     cancel_requested: bool
     tags: tuple[str, ...]
     enqueued_at: datetime
-    due_at: datetime
+    due_at: datetime | None  # None: not before the event that it waits for
     started_at: datetime | None
     finished_at: datetime | None
+    flow: str | None = None  # the id of the flow that it is a part of
+    waits_for: str | None = None  # the event that a suspended job waits for
 
     @classmethod
     def of(cls, view: JobView) -> JobStatus:
@@ -82,15 +87,19 @@ class JobStatus(Struct, frozen=True):
             error=_error_of(view),
             cancel_requested=view.cancel_requested,
             tags=view.tags,
-            enqueued_at=_instant(view.enqueued_at_ms),
-            due_at=_instant(view.due_at_ms),
-            started_at=None if view.claimed_at_ms is None else _instant(view.claimed_at_ms),
-            finished_at=None if view.finished_at_ms is None else _instant(view.finished_at_ms),
+            enqueued_at=instant(view.enqueued_at_ms),
+            due_at=None if view.due_at_ms >= FOREVER_MS else instant(view.due_at_ms),
+            started_at=None if view.claimed_at_ms is None else instant(view.claimed_at_ms),
+            finished_at=None if view.finished_at_ms is None else instant(view.finished_at_ms),
+            flow=None if view.flow is None else id_text(view.flow),
+            waits_for=_event_of(view),
         )
 
 
-class JobHandle(Generic[R_co]):
+class JobHandle(Refers, Generic[R_co]):
     """One stored job, by its id. Costs nothing to keep; every question is asked anew.
+
+    As an argument of another job it stands for its result: that job waits for it, and gets the value.
 
     >>> import asyncio
     >>> from holdfast import Holdfast
@@ -136,11 +145,7 @@ class JobHandle(Generic[R_co]):
         view = await self._desk.store.watch(self._raw, timeout_ms)
         if view is None:
             raise self._not_found()
-        if view.state is State.succeeded:
-            return cast(R_co, self._desk.decode_result(view.lane.task, view.result))
-        if view.state is State.cancelled:
-            raise JobCancelled(f"job {self.id} was cancelled: {view.reason or 'no reason given'}", reason=view.reason)
-        raise await self._dead(view)
+        return cast(R_co, await value_of(self._desk, view))
 
     async def cancel(self, reason: str = "", *, force: bool = False) -> Literal["cancelled", "cancelling", "finished"]:
         """Cancel the job and its dependents. A running one is asked to stop ("cancelling"): success may still win.
@@ -152,9 +157,24 @@ class JobHandle(Generic[R_co]):
             raise self._not_found()
         return answer
 
+    async def signal(self, event: str, value: object = None) -> Literal["woken", "kept", "already", "finished"]:
+        """Give the job an event that it waits for, or will wait for (`current_job().wait_for(event)`).
+
+        "woken": it waited and goes on; "kept": it will find it; "already": it was given this event before, and the
+        first value stands; "finished": it has ended.
+        """
+        signal = Signal(self._raw, check_event(event), encode_value(value))
+        (answer,) = await self._desk.store.signal([signal])
+        if answer == "gone":
+            raise self._not_found()
+        return answer
+
     async def explain(self) -> Explained:
         """Why the job is not running, in words (`str()`) and as data (`.reasons`)."""
         return await self._desk.explain(self._raw)
+
+    def spread(self) -> bytes:
+        return self._raw
 
     def __repr__(self) -> str:
         return f"JobHandle({self.task or 'job'} {self.id}{' existing' if self.existing else ''})"
@@ -171,16 +191,23 @@ class JobHandle(Generic[R_co]):
             fix="ask sooner, or keep finished jobs longer",
         )
 
-    async def _dead(self, view: JobView) -> JobDead:
-        attempts = await self._desk.store.attempts(self._raw)
-        last = next((attempt for attempt in reversed(attempts) if attempt.type), None)
-        error = f"{view.error_type}: {view.reason}" if view.error_type else view.reason
-        return JobDead(
-            f"job {self.id} is dead after attempt {view.attempt}: {error}",
-            error=error,
-            traceback=last.traceback if last else "",
-            fix=f"see it with: holdfast dead show {self.id}",
-        )
+
+async def value_of(desk: Desk, view: JobView) -> Any:
+    """The value of a job that has ended like this; raises what asking for its result raises."""
+    if view.state is State.succeeded:
+        return desk.decode_result(view.lane.task, view.result)
+    id = id_text(view.id)
+    if view.state is State.cancelled:
+        raise JobCancelled(f"job {id} was cancelled: {view.reason or 'no reason given'}", reason=view.reason)
+    attempts = await desk.store.attempts(view.id)
+    last = next((attempt for attempt in reversed(attempts) if attempt.type), None)
+    error = f"{view.error_type}: {view.reason}" if view.error_type else view.reason
+    raise JobDead(
+        f"job {id} is dead after attempt {view.attempt}: {error}",
+        error=error,
+        traceback=last.traceback if last else "",
+        fix=f"see it with: holdfast dead show {id}",
+    )
 
 
 class Explain(Protocol):
@@ -198,6 +225,12 @@ def _error_of(view: JobView) -> str | None:
     return view.reason or None
 
 
+def _event_of(view: JobView) -> str | None:
+    waiting = waiting_of(view.notes)
+    suspended = view.state is State.scheduled and waiting is not None and waiting.due_at_ms == view.due_at_ms
+    return waiting.event if waiting is not None and suspended else None
+
+
 def _progress_of(notes: Sequence[Note]) -> Progress | None:
     for note in reversed(notes):
         if note.kind == "progress":
@@ -205,5 +238,6 @@ def _progress_of(notes: Sequence[Note]) -> Progress | None:
     return None
 
 
-def _instant(at_ms: int) -> datetime:
+def instant(at_ms: int) -> datetime:
+    """The public form of an instant."""
     return datetime.fromtimestamp(at_ms / 1000, UTC)

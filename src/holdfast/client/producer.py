@@ -28,8 +28,8 @@ Rules = Sequence[GateRule]
 class EnqueueTimeout(StoreTimeout):
     """The store did not answer in time. `ids` names the jobs: asking again with them is asking for the same jobs."""
 
-    def __init__(self, ids: Sequence[bytes], timeout_s: float, *, stored: Sequence[str] = ()) -> None:
-        """`stored` are the ids of earlier chunks of the same call, which are safe."""
+    def __init__(self, ids: Sequence[bytes], timeout_s: float, *, stored: Sequence[str] = (), again: str = "") -> None:
+        """`stored` are the ids of earlier chunks of the same call, which are safe; `again` is how to ask once more."""
         self.ids = [*stored, *map(id_text, ids)]
         if stored:
             what = f"{len(stored)} jobs are stored, the {len(ids)} after them"
@@ -41,7 +41,9 @@ class EnqueueTimeout(StoreTimeout):
         else:
             what, fix = f"job {self.ids[0]}", f'ask again with .options(id="{self.ids[0]}"): it is the same job'
         super().__init__(
-            f"the store did not answer within {timeout_s:g} s; {what} may be stored or not", verb="enqueue", fix=fix
+            f"the store did not answer within {timeout_s:g} s; {what} may be stored or not",
+            verb="enqueue",
+            fix=f"{again}: they are the same jobs" if again else fix,
         )
 
 
@@ -59,13 +61,15 @@ class Producer:
         """Store one job, in one round trip with whatever other callers of this loop ask for meanwhile."""
         return await self.post().add(job, rules)
 
-    async def enqueue_batch(self, jobs: Sequence[Job], rules: Rules, stored: Sequence[str] = ()) -> list[Enqueued]:
-        """Store all jobs or none; `stored` are the ids of the chunks before."""
+    async def enqueue_batch(
+        self, jobs: Sequence[Job], rules: Rules, stored: Sequence[str] = (), *, again: str = ""
+    ) -> list[Enqueued]:
+        """Store all jobs or none; `stored` are the ids of the chunks before, `again` is how to ask once more."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 return await self._store().enqueue(jobs, rules)
         except TimeoutError as error:
-            raise EnqueueTimeout([job.id for job in jobs], self._timeout_s, stored=stored) from error
+            raise EnqueueTimeout([job.id for job in jobs], self._timeout_s, stored=stored, again=again) from error
 
     def new_id(self) -> bytes:
         """A new job id, larger than the last one of the running loop, or of this thread when it has none."""

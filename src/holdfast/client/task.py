@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar, Unpack, overload
 
-from msgspec import Struct
-
 from holdfast.client.handle import JobHandle
 from holdfast.client.options import CallOptions
+from holdfast.client.work import JobSpec
 from holdfast.core.errors import InvalidArguments
 from holdfast.core.task import Inject as InjectMark
 from holdfast.core.task import Options, TaskSpec
@@ -20,19 +19,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class JobSpec(Struct, frozen=True):
-    """One job that is asked for but not yet stored: for `app.enqueue_many`, flows and chains."""
-
-    spec: TaskSpec
-    values: dict[str, Any]
-    options: Options
-
-    @property
-    def task(self) -> str:
-        """The task's name."""
-        return self.spec.name
 
 
 class Task(Generic[P, R]):
@@ -86,9 +72,13 @@ class Task(Generic[P, R]):
         """A copy of this task with options for the jobs it enqueues; an unknown option is InvalidOption."""
         return type(self)(self._client, self.spec, self._client.read_options(self._options, options))
 
-    def job(self, *args: Any, **kwargs: Any) -> JobSpec:
-        """A job for `app.enqueue_many`. Arguments are checked now, except for ones that are still missing."""
-        return JobSpec(self.spec, self.spec.signature.bind(args, kwargs, partial=True), self._options)
+    def job(self, *args: Any, **kwargs: Any) -> JobSpec[R]:
+        """A job for `app.enqueue_many`, flows, chains and groups.
+
+        Arguments are checked now, except for ones that are still missing and for jobs whose results come in their
+        place.
+        """
+        return JobSpec(self._client, self.spec, args, kwargs, self._options)
 
     def __repr__(self) -> str:
         return f"<task {self.spec.name}>"

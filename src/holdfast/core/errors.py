@@ -175,6 +175,12 @@ class JobNotFound(JobError):
     code = "job_not_found"
 
 
+class FlowNotFound(JobNotFound):
+    """No job of such a flow is stored."""
+
+    code = "flow_not_found"
+
+
 class ResultTimeout(JobError, TimeoutError):
     """The job did not finish within the time given; it goes on."""
 

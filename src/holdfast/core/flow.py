@@ -1,11 +1,22 @@
-"""Decides the order of jobs that wait for each other."""
+"""Decides what a flow is: the order of its jobs, which of them count, how far it is, and what runs again."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from typing import TypeVar
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Final, TypeVar
 
-from holdfast.core.errors import CycleFound
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.errors import CycleFound, InvalidOption
+from holdfast.core.ids import id_bytes, id_text
+from holdfast.core.job import Job, Unique
+from holdfast.core.limit import did_you_mean
+from holdfast.core.refs import STANDS_FOR
+from holdfast.core.state import FINISHED, LIVE, State
+from holdfast.core.view import JobView
 
 Node = TypeVar("Node", bound=Hashable)
 
@@ -51,3 +62,192 @@ def _cycle(stuck: Mapping[Node, Iterable[Node]]) -> list[Node]:
         node = next(parent for parent in stuck[node] if parent in stuck)
     loop = [*path[seen[node] :], node]
     return loop[::-1]  # parents first, as people read arrows
+
+
+# -- a job's place in its flow
+
+
+class Mark(Struct, frozen=True, omit_defaults=True):
+    """What a job says of its flow, in its meta: the flow's name, its own, of how many, and which run of it this is."""
+
+    name: str
+    node: str
+    of: int
+    run: int = 1
+
+
+class _Meta(Struct, frozen=True):
+    flow: Mark
+
+
+_decode_meta: Final = msgspec.json.Decoder(_Meta).decode
+
+
+def mark_meta(mark: Mark) -> bytes:
+    """The meta of a job in a flow."""
+    return msgspec.json.encode(_Meta(mark))
+
+
+def mark_of(meta: bytes) -> Mark | None:
+    """The mark in a job's meta; None when there is none."""
+    try:
+        return _decode_meta(meta).flow if meta else None
+    except msgspec.DecodeError:
+        return None
+
+
+# -- a flow as it is stored
+
+
+class FlowNode(Struct, frozen=True, dict=True):
+    """One node of a flow: the job that counts for it now."""
+
+    name: str
+    run: int  # from 1; larger when it was run again
+    view: JobView
+
+    @cached_property
+    def parents(self) -> tuple[bytes, ...]:
+        """The jobs that it waits for, as they are stored: one may stand for the one that was named."""
+        stand_ins = {note.name: note.body for note in self.view.notes if note.kind == STANDS_FOR}
+        if not stand_ins:
+            return self.view.after
+        found = [(id, stand_ins.get(id_text(id))) for id in self.view.after]
+        return tuple(id if body is None else id_bytes(msgspec.json.decode(body, type=str)) for id, body in found)
+
+
+def flow_state(counts: Mapping[State, int]) -> State:
+    """A flow in one word: running while anything can still go on by itself, then the worst of its ends.
+
+    Jobs that are blocked while nothing else is alive wait for a person who looks at what has died.
+    """
+    if any(counts.get(state, 0) for state in LIVE - {State.blocked}):
+        return State.running
+    for state in (State.dead, State.blocked, State.cancelled):
+        if counts.get(state, 0):
+            return state
+    return State.succeeded
+
+
+class FlowGraph:
+    """All stored jobs of one flow. Where a node was run again only its last run counts."""
+
+    def __init__(self, id: bytes, views: Iterable[JobView]) -> None:
+        self.id = id
+        self.name, self.total = "", 0
+        self.past: list[FlowNode] = []  # earlier runs, as far as they are stored
+        found: dict[str, FlowNode] = {}
+        for view in sorted(views, key=lambda view: view.id):
+            mark = mark_of(view.meta) or Mark("", f"{view.lane.task}-{id_text(view.id)[-4:]}", 0)
+            self.name, self.total = self.name or mark.name, max(self.total, mark.of)
+            node = FlowNode(mark.node, mark.run, view)
+            before = found.get(node.name)
+            if before is None or before.run <= node.run:
+                found[node.name] = node
+            if before is not None:
+                self.past.append(before if before.run <= node.run else node)
+        self.nodes: Sequence[FlowNode] = tuple(found.values())
+        self.total = max(self.total, len(self.nodes))
+        self._by_name = found
+        self._by_id = {node.view.id: node for node in self.nodes}
+
+    @cached_property
+    def counts(self) -> dict[State, int]:
+        """The nodes by state."""
+        return dict(Counter(node.view.state for node in self.nodes))
+
+    @property
+    def state(self) -> State:
+        """The flow in one word."""
+        return flow_state(self.counts)
+
+    @property
+    def done(self) -> int:
+        """How many of `total` have finished; what is stored no more has."""
+        return self.total - sum(node.view.state in LIVE for node in self.nodes)
+
+    @property
+    def enqueued_at_ms(self) -> int:
+        """When its first stored job was."""
+        return min(node.view.enqueued_at_ms for node in (*self.nodes, *self.past))
+
+    @cached_property
+    def children(self) -> dict[str, list[FlowNode]]:
+        """The nodes that wait for each node, by name."""
+        found: dict[str, list[FlowNode]] = {node.name: [] for node in self.nodes}
+        for node in self.nodes:
+            for parent in self.parents(node):
+                found[parent.name].append(node)
+        return found
+
+    def parents(self, node: FlowNode) -> list[FlowNode]:
+        """The nodes of this flow that a node waits for; jobs of elsewhere are not among them."""
+        return [self._by_id[id] for id in dict.fromkeys(node.parents) if id in self._by_id]
+
+    @property
+    def ends(self) -> list[FlowNode]:
+        """The nodes that nothing in the flow waits for."""
+        return [node for node in self.nodes if not self.children[node.name]]
+
+    def node(self, text: str) -> FlowNode:
+        """The node with this name, or of the job with this id (or the end of one)."""
+        text = text.strip().removeprefix("…")
+        if text in self._by_name:
+            return self._by_name[text]
+        fitting = [node for node in self.nodes if len(text) >= 4 and id_text(node.view.id).endswith(text.lower())]
+        if len(fitting) == 1:
+            return fitting[0]
+        raise InvalidOption(
+            f"flow {id_text(self.id)} has no node {text!r}", fix=did_you_mean(text, [node.name for node in self.nodes])
+        )
+
+    def below(self, nodes: Iterable[FlowNode]) -> list[FlowNode]:
+        """These nodes and all that depend on them, in the order of the flow."""
+        found: set[str] = set()
+        left = [node.name for node in nodes]
+        while left:
+            name = left.pop()
+            if name not in found:
+                found.add(name)
+                left.extend(child.name for child in self.children[name])
+        return [node for node in self.nodes if node.name in found]
+
+
+# -- running a part of it again
+
+
+def refuse_in_vain(graph: FlowGraph, again: Sequence[FlowNode]) -> None:
+    """Refuse to run nodes again that would be cancelled at once, because a parent that stays has failed."""
+    names = {node.name for node in again}
+    for node in again:
+        for parent in graph.parents(node) if node.view.if_parent_fails == "cancel" else ():
+            if parent.name not in names and parent.view.state in FINISHED - {State.succeeded}:
+                raise InvalidOption(
+                    f"{node.name} waits for {parent.name} too, which is {parent.view.state.value}",
+                    fix=f"run {parent.name} again as well",
+                )
+
+
+def rerun(graph: FlowGraph, again: Sequence[FlowNode], new_id: Callable[[], bytes]) -> list[Job]:
+    """New jobs for these nodes. They wait for each other's new ones, and get the results of parents that stay."""
+    ids = {node.view.id: new_id() for node in again}
+    return [_copy(graph, node, ids) for node in again]
+
+
+def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes]) -> Job:
+    view = node.view
+    # A job that succeeded may hold its key for some time yet, and would stand for its own copy.
+    keeps_key = view.unique is not None and view.state is not State.succeeded
+    return Job(
+        ids[view.id],
+        view.lane,
+        view.policy,
+        view.args,
+        unique=Unique(view.unique) if keeps_key and view.unique is not None else None,
+        after=tuple(ids.get(parent, parent) for parent in node.parents),
+        if_parent_fails=view.if_parent_fails,
+        cost=view.cost,
+        tags=view.tags,
+        meta=mark_meta(Mark(graph.name, node.name, graph.total, node.run + 1)),
+        flow=graph.id,
+    )

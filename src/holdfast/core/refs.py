@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -100,6 +100,23 @@ def stored(spread: Spread, places: Mapping[bytes, int]) -> Any:
     return [stored(part, places) for part in spread]
 
 
+def with_refs(value: Any, parents: Container[bytes]) -> Any:
+    """JSON that names jobs by id, such as {"$job": "<id>"}, with references where these are `parents`."""
+    if isinstance(value, dict):
+        if len(value) == 1 and isinstance(name := value.get(REF), str) and (id := _id_of(name)) in parents:
+            return Ref(id)
+        return {key: with_refs(item, parents) for key, item in value.items()}
+    return [with_refs(item, parents) for item in value] if isinstance(value, list) else value
+
+
+def _id_of(text: str) -> bytes:
+    """The id that `text` is; empty when it is none, which no job has."""
+    try:
+        return id_bytes(text)
+    except ValueError:
+        return b""
+
+
 def look_alikes(value: Any) -> int:
     """How many things in decoded JSON would be taken for places of parents."""
     if isinstance(value, dict):
@@ -159,10 +176,7 @@ class Given:
 
     def by_id(self, text: str) -> Any:
         """The value of the parent with this id; msgspec.UNSET when no parent has it."""
-        try:
-            id = id_bytes(text)
-        except ValueError:
-            return msgspec.UNSET
+        id = _id_of(text)
         return self._value(id) if self._stand_in(id) in self._inputs else msgspec.UNSET
 
     def _stand_in(self, id: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from holdfast.ops.agents import Agents, LeaseAnswer
 from holdfast.ops.bulk import BulkReport
 from holdfast.ops.explain import Explanation, Reason
+from holdfast.ops.flows import Flows
 from holdfast.ops.limits import LimitChange
 from holdfast.ops.operator import JobDetail, Operator
 from holdfast.ops.query import InvalidQuery, parse_query
@@ -11,6 +12,7 @@ __all__ = [
     "Agents",
     "BulkReport",
     "Explanation",
+    "Flows",
     "InvalidQuery",
     "JobDetail",
     "LeaseAnswer",

@@ -42,6 +42,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "unknown_name": NOT_FOUND,
     "unknown_parent": NOT_FOUND,
     "job_not_found": NOT_FOUND,
+    "flow_not_found": NOT_FOUND,
     "queue_draining": REFUSED,
     "wrong_context": REFUSED,
     "unique_held": CONFLICT,

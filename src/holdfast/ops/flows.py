@@ -1,0 +1,193 @@
+"""Reads flows as they are stored, and corrects them: cancels all of one, runs what died again, or from a node on."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from holdfast.core.errors import FlowNotFound, InvalidOption, UnknownParent
+from holdfast.core.flow import FlowGraph, FlowNode, refuse_in_vain, rerun
+from holdfast.core.ids import IdMaker, id_bytes, id_text
+from holdfast.core.job import Job
+from holdfast.core.state import LIVE, WAITING, State
+from holdfast.core.view import JobView, Query, Term
+from holdfast.ops.bulk import BulkReport, Decision, Progress
+from holdfast.ops.select import PAGE, key_holders, walk
+from holdfast.stores.base import RetryRequest, Store
+
+_SAMPLES = 3  # jobs that a dry run shows
+_ROUNDS = 10  # a job that comes alive while others are cancelled is met by the next look
+
+
+class Flows:
+    """Asks about flows and corrects them, in the name of `actor`; every change leaves a line in the audit log."""
+
+    def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
+        self.store = store
+        self.actor = actor
+        self._clock = clock
+
+    @property
+    def _asked_ms(self) -> int | None:
+        return None if self._clock is None else self._clock()
+
+    # -- asking
+
+    async def graph(self, id: bytes) -> FlowGraph:
+        """All stored jobs of the flow, put together."""
+        views = await self._views(id)
+        if not views:
+            raise FlowNotFound(f"no flow {id_text(id)} is stored", fix="it never was, or all its jobs were pruned")
+        return FlowGraph(id, views)
+
+    async def last_live(self, id: bytes) -> bytes | None:
+        """The last enqueued of its jobs that have not finished; None when all have."""
+        query: Query | None = Query(LIVE, _of(id), limit=1)
+        while query is not None:
+            page = await self.store.find(query, now_ms=self._asked_ms)
+            if page.jobs:
+                return page.jobs[0].id
+            query = None if page.cursor is None else Query(LIVE, _of(id), limit=1, cursor=page.cursor)
+        return None
+
+    async def _views(self, id: bytes, states: frozenset[State] | None = None) -> list[JobView]:
+        return [view async for page in walk(self.store, Query(states, _of(id)), now_ms=self._asked_ms) for view in page]
+
+    # -- correcting
+
+    async def cancel(
+        self,
+        id: bytes,
+        *,
+        reason: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Cancel every job of the flow that has not finished; running ones are asked to stop (`force`: taken away)."""
+        graph = await self.graph(id)
+        live = await self._views(id, LIVE)
+        if dry_run:
+            return BulkReport("cancel", len(live), tuple(live[:_SAMPLES]), dry_run=True)
+        answers: dict[bytes, str] = {}
+        left = live
+        for _ in range(_ROUNDS):
+            # Newest first, as they are found: what waits goes before what it waits for, so that nothing is released.
+            for start in range(0, len(left), PAGE):
+                ids = [view.id for view in left[start : start + PAGE]]
+                words = await self.store.cancel(
+                    ids, reason or "its flow was cancelled", force=force, now_ms=self._asked_ms
+                )
+                answers.update(zip(ids, words, strict=True))
+                if progress is not None:
+                    progress(min(len(answers), len(live)), len(live))
+            left = [view for view in await self._views(id, LIVE) if not view.cancel_requested or force]
+            if not left:
+                break
+        counted = Counter(answers.values())
+        await self._log("flow.cancel", graph, reason, force=force, answers=dict(counted))
+        done = counted["cancelled"] + counted["cancelling"]
+        return BulkReport("cancel", len(answers), tuple(live[:_SAMPLES]), False, done, dict(counted))
+
+    async def retry(
+        self,
+        id: bytes,
+        *,
+        reason: str = "",
+        from_: Sequence[str] = (),
+        force: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Run the dead nodes again, with what their death cancelled; with `from_`, these and all that wait for them."""
+        graph = await self.graph(id)
+        if from_:
+            return await self._rerun(graph, from_, reason, force=force, dry_run=dry_run)
+        dead = [node.view for node in graph.nodes if node.view.state is State.dead]
+        if dry_run:
+            return BulkReport("retry", len(dead), tuple(dead[:_SAMPLES]), dry_run=True)
+        answers: Counter[str] = Counter()
+        refused: list[bytes] = []
+        for start in range(0, len(dead), PAGE):
+            ids = tuple(view.id for view in dead[start : start + PAGE])
+            request = RetryRequest(ids, actor=self.actor, reason=reason)
+            words = await self.store.retry(request, now_ms=self._asked_ms)
+            answers.update(words)
+            refused += [id for id, word in zip(ids, words, strict=True) if word == "unique_held"]
+            if progress is not None:
+                progress(start + len(ids), len(dead))
+        await self._log("flow.retry", graph, reason, answers=dict(answers))
+        holders = await key_holders(self.store, refused)
+        return BulkReport("retry", len(dead), tuple(dead[:_SAMPLES]), False, answers["retried"], dict(answers), holders)
+
+    async def _rerun(
+        self, graph: FlowGraph, from_: Sequence[str], reason: str, *, force: bool, dry_run: bool
+    ) -> BulkReport:
+        again = graph.below(graph.node(name) for name in from_)
+        views = [node.view for node in again]
+        refuse_in_vain(graph, again)
+        if not force:
+            _refuse_running(again)
+        if dry_run:
+            return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), dry_run=True)
+        await self._refuse_held(again)
+        words = reason or f"run again from {', '.join(from_)}"
+        await self._stop(views, words, force=force)
+        maker = IdMaker()
+        jobs = rerun(graph, again, lambda: maker.make(time.time_ns() // 1_000_000))
+        await self._enqueue(graph, again, jobs)
+        # What has died is replaced: left among the dead letters it would be run once more beside its copy.
+        dead = [view for view in views if view.state is State.dead]
+        await self.store.discard([view.id for view in dead], now_ms=self._asked_ms)
+        replaced = {
+            node.name: {"id": id_text(node.view.id), "error": f"{node.view.error_type}: {node.view.reason}"}
+            for node in again
+            if node.view.state is State.dead
+        }
+        await self._log("flow.rerun", graph, reason, nodes=[node.name for node in again], discarded=replaced)
+        answers = {"run again": len(jobs)}
+        return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), False, len(jobs), answers)
+
+    async def _refuse_held(self, again: Sequence[FlowNode]) -> None:
+        """A job of elsewhere that has the unique key of a node would stand for its copy, and the node be lost."""
+        own = {id_text(node.view.id): node.name for node in again if node.view.state is not State.succeeded}
+        for id, holder in (await key_holders(self.store, [id_bytes(id) for id in own])).items():
+            if holder not in own:
+                raise InvalidOption(f"job {holder} holds the unique key of {own[id]}", fix="wait for it, or cancel it")
+
+    async def _stop(self, views: Sequence[JobView], reason: str, *, force: bool) -> None:
+        """Cancel what is still to run of the nodes that will run anew; newest first, so that nothing is released."""
+        live = [view.id for view in reversed(views) if view.state in (LIVE if force else WAITING)]
+        for start in range(0, len(live), PAGE):
+            await self.store.cancel(live[start : start + PAGE], reason, force=force, now_ms=self._asked_ms)
+
+    async def _enqueue(self, graph: FlowGraph, again: Sequence[FlowNode], jobs: Sequence[Job]) -> None:
+        try:
+            await self.store.enqueue(jobs, now_ms=self._asked_ms)
+        except UnknownParent as error:
+            raise UnknownParent(
+                f"a parent of {again[0].name} is not stored any more: {error.message}",
+                fix="run it again from further up, or enqueue the flow anew",
+            ) from error
+
+    async def _log(self, kind: str, graph: FlowGraph, reason: str, **data: object) -> None:
+        facts = {
+            "flow": id_text(graph.id),
+            "name": graph.name,
+            **{name: value for name, value in data.items() if value},
+        }
+        await self.store.append([Decision(kind, self.actor, reason, facts).entry(self._asked_ms)])
+
+
+def _of(flow: bytes) -> tuple[Term, ...]:
+    return (Term("flow", id_text(flow)),)
+
+
+def _refuse_running(again: Sequence[FlowNode]) -> None:
+    running = [node.name for node in again if node.view.state is State.running]
+    if running:
+        raise InvalidOption(
+            f"{', '.join(running[:3])} {'is' if len(running) == 1 else 'are'} running",
+            fix="wait, cancel it, or pass force=True (--force) to take it away from its worker",
+        )
