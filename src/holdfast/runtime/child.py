@@ -93,6 +93,7 @@ def _worker(app: App, begin: Begin, roster: Roster) -> Worker:
         hooks=parts.hooks,
         middleware=parts.middleware,
         classifiers=parts.classifiers,
+        schedules=parts.schedules,
         app_ref=AppRef(begin.app_ref, app.url, app.namespace),
         session=begin.session,
         roster=roster,

@@ -32,6 +32,7 @@ from holdfast.runtime.roster import Roster
 from holdfast.runtime.settings import AppRef, Ending, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
 from holdfast.runtime.settler import Settler
 from holdfast.runtime.threads import Threads
+from holdfast.runtime.ticker import Ticker
 from holdfast.stores.base import Store
 
 FLUSH_S: Final = 5.0  # how long a stopping worker tries to settle what has ended: within most supervisors' patience
@@ -109,6 +110,7 @@ class Life:
         self._bypass = Bypass(shared)
         self._listener = Listener(store, session, settings.beat_ms, patience, self._woken)
         self._janitor = Janitor(store, settings, patience, rng)
+        self._ticker = Ticker(store, plan.parts.schedules, tasks, patience, rng, look_ms=settings.look_ms)
         self._keeper.on_pulse = self.pulse
         self._keeper.newest_token = lambda: self.rack.newest_token
         if plan.roster is not None:
@@ -137,7 +139,7 @@ class Life:
                 stack.push_async_callback(self._wind_down)
                 await self._settler.start(self._fell)
                 await self._crew.start(self._fell, pipe, self._isolation)
-                for part in (self._janitor, self._bypass, self._listener, self._fetcher):
+                for part in (self._janitor, self._ticker, self._bypass, self._listener, self._fetcher):
                     await part.start(self._fell)
                 worker_log(
                     logging.INFO, "worker started", session=plan.session, queues=",".join(plan.serves.queues or ())
@@ -262,7 +264,7 @@ class Life:
     # -- the end
 
     async def _wind_down(self) -> None:
-        for part in (self._fetcher, self._bypass, self._listener):
+        for part in (self._ticker, self._fetcher, self._bypass, self._listener):
             await part.stop()
         for job in self.rack.shed(0):
             self._settler.put(Release(job.id, job.token))

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from holdfast.core.classify import Classifier
 from holdfast.core.errors import HoldfastError, InvalidOption, StoreUnreachable
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.task import TaskSpec
 from holdfast.core.view import Retention
 from holdfast.stores.base import Store
@@ -38,6 +39,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     beat_ms: int = 5_000
     sweep_ms: int = 1_000
     prune_ms: int = 10_000
+    look_ms: int = 1_000  # how soon, about, a schedule that was changed is noticed
     cut_off_ms: int = 600_000
     ahead_ms: int = 10  # claim ahead no more work than this takes
     linger_ms: int = 0  # with until_empty: how long to wait for what becomes ready later
@@ -47,7 +49,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "threads", "job_processes", "ttl_ms", "beat_ms", "sweep_ms", "prune_ms"):
+        for name in ("concurrency", "threads", "job_processes", "ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "look_ms"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
         if not 0 <= self.reserved < 1:
@@ -67,6 +69,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     hooks: Sequence[Resource] = ()  # entered before the first job, left after the last
     middleware: Sequence[Middleware] = ()  # outermost first
     classifiers: Sequence[Classifier] = ()
+    schedules: Sequence[Schedule] = ()  # those that the code declares
 
 
 class AppRef(Struct, frozen=True):

@@ -13,6 +13,8 @@ import msgspec
 
 from holdfast.core.classify import Classifier
 from holdfast.core.lease import Pulse, Serves
+from holdfast.core.schedules.declared import FIELD
+from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.task import TaskSpec
 from holdfast.core.version import VERSION
 from holdfast.runtime.life import Life, Plan
@@ -39,6 +41,7 @@ class Worker:
         hooks: Sequence[Resource] = (),
         middleware: Sequence[Middleware] = (),
         classifiers: Sequence[Classifier] = (),
+        schedules: Sequence[Schedule] = (),
         app_ref: AppRef | str | None = None,
         session: str | None = None,
         roster: Roster | None = None,
@@ -50,7 +53,12 @@ class Worker:
         self.report = WorkReport()
         self._store = store
         self._parts = Parts(
-            tasks=dict(tasks), resources=resources, hooks=hooks, middleware=middleware, classifiers=classifiers
+            tasks=dict(tasks),
+            resources=resources,
+            hooks=hooks,
+            middleware=middleware,
+            classifiers=classifiers,
+            schedules=schedules,
         )
         self._app_ref = AppRef(app_ref) if isinstance(app_ref, str) else app_ref
         self._roster = roster
@@ -137,5 +145,6 @@ class Worker:
             "running": 0 if life is None else life.rack.slots.busy,
             "held": 0 if life is None else life.rack.held,
             "memory_bytes": resident_bytes(),
+            FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
         }
         return msgspec.json.encode(about)

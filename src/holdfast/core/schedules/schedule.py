@@ -23,6 +23,8 @@ from holdfast.core.schedules.when import When
 from holdfast.core.view import Control
 
 KIND: Final = "schedule"
+# Written after every change of a schedule: its version says that there was one, without reading them all.
+REVISION: Final = Control("schedules", "revision", b"null")
 # What a schedule may ask for its jobs. Their time, id and expiry come from the tick, and a tick has no parents.
 OPTIONS: Final = ("cost", "group", "needs", "priority", "queue", "retry", "tags", "timeout")
 
