@@ -45,10 +45,10 @@ from holdfast.core.refs import ParentFailed
 from holdfast.core.retry import Retry
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State
+from holdfast.core.steps import Approval
 from holdfast.core.version import VERSION as __version__
 from holdfast.runtime.context import JobContext, current_job
 from holdfast.runtime.settings import WorkReport
-from holdfast.runtime.steps import Approval
 
 __all__ = [
     "Approval",

@@ -25,15 +25,15 @@ from holdfast.core.classify import Classifier
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask, WrongContext
-from holdfast.core.ids import id_text
+from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.options import checked_names
 from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
-from holdfast.ops import Flows, Operator
+from holdfast.ops import Flows, Operator, Waits
 from holdfast.outbox import Outbox, parse_outbox, refuse_needless
 from holdfast.runtime.context import current
 from holdfast.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
 from holdfast.runtime.worker import Worker
-from holdfast.stores.base import Store
+from holdfast.stores.base import SignalAnswer, Store
 from holdfast.stores.open import open_store
 
 P = ParamSpec("P")
@@ -304,6 +304,54 @@ class Holdfast:
         """The handle of a flow whose id you kept. Nothing is asked until you ask it."""
         return self._client.flow_handle(id)
 
+    # -- saying something to a job that waits
+
+    async def signal(
+        self, job: JobHandle[Any] | str, event: str, value: Any = None, *, task: str | None = None
+    ) -> SignalAnswer:
+        """Give a job an event that it waits for, or will wait for: its `wait_for(event)` answers `value`.
+
+        `job` is a handle, an id, or the unique key that the job was enqueued with (`task` says of which task, if
+        several have such a key). Answers "woken" (it goes on), "kept" (it will find it), "already" (it was given this
+        event before, and the first stands) or "finished". Raises JobNotFound.
+
+        >>> import asyncio
+        >>> from holdfast import current_job
+        >>> app = Holdfast("sqlite://")
+        >>> @app.task
+        ... async def ship(order: int) -> str:
+        ...     return f"{order} was paid by {await current_job().wait_for('paid')}"
+        >>> async def main() -> str:
+        ...     async with app:
+        ...         job = await ship.options(unique="order:7").enqueue(7)
+        ...         await app.work(until_empty=True)           # it waits, without a worker
+        ...         await app.signal("order:7", "paid", "card")
+        ...         await app.work(until_empty=True)
+        ...         return await job.result()
+        >>> asyncio.run(main())
+        '7 was paid by card'
+        """
+        said = await Waits(self.store, "client").signal(_named(job), event, value, task=task, log=False)
+        return said.answer
+
+    async def approve(
+        self, job: JobHandle[Any] | str, *, by: str, comment: str = "", name: str | None = None, task: str | None = None
+    ) -> SignalAnswer:
+        """Say yes to what a job asks a person (`current_job().approval(question)`), in the name of `by`.
+
+        Answers as `signal` does. `name` decides on an approval that the job has not come to yet, or on one of several.
+        Every decision leaves a line in the audit log.
+        """
+        said = await Waits(self.store, by).approve(_named(job), comment=comment, name=name, task=task)
+        return said.answer
+
+    async def reject(
+        self, job: JobHandle[Any] | str, *, by: str, comment: str = "", name: str | None = None, task: str | None = None
+    ) -> SignalAnswer:
+        """Say no to what a job asks a person; the rest is as for `approve`."""
+        said = await Waits(self.store, by).reject(_named(job), comment=comment, name=name, task=task)
+        return said.answer
+
     def run(self, awaitable: Awaitable[T]) -> T:
         """Wait for an awaitable from code without an event loop: `app.run(job.result(5))`.
 
@@ -389,6 +437,10 @@ class _Declare:
 
 def _flows(store: Store) -> Flows:
     return Flows(store, "client")
+
+
+def _named(job: JobHandle[Any] | str) -> bytes | str:
+    return id_bytes(job.id) if isinstance(job, JobHandle) else job
 
 
 async def _explain(store: Store, id: bytes) -> Explained:

@@ -6,15 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidStep, PayloadTooLarge, StepsChanged
+from holdfast.core.errors import InvalidStep, NotSerialisable, PayloadTooLarge, StepsChanged
 from holdfast.core.lease import Note
 from holdfast.core.steps import (
     MAX_STEPS,
+    Approval,
+    Asking,
     History,
     Record,
     StepKind,
+    approval_of,
+    asking_of,
     check_event,
-    question_of,
+    encode_value,
     read_record,
     waiting_of,
 )
@@ -216,7 +220,25 @@ def test_what_a_job_waits_for_is_read_from_its_notes() -> None:
     waiting = waiting_of(kept)
     assert waiting is not None
     assert (waiting.event, waiting.due_at_ms) == ("approval:go", 1700)
-    assert question_of(kept, "approval:go") == "Pay 90 USD?"
-    assert question_of(kept, "approval:other") == ""
+    assert asking_of(kept) == [Asking("approval:go", "Pay 90 USD?")]
+    assert asking_of(kept)[0].name == "go"
     assert waiting_of([]) is None
     assert read_record(kept[0]) is None
+
+
+def test_what_was_decided_is_no_question_any_more() -> None:
+    asked = [Record("approval", n, event=f"approval:{n}", question="?").note(str(n)) for n in (1, 2)]
+    late = Record("approval", 3, event="approval:3", over=True).note("3")
+    said = Note("event", "approval:1", b'{"approved":false,"by":"ada"}')
+    assert [one.name for one in asking_of([*asked, late, said])] == ["2"]
+    assert approval_of([said], "approval:1") == Approval(False, "ada")
+    assert approval_of([said], "approval:2") is None
+    assert approval_of([Note("event", "paid", b"1")], "paid") is None
+
+
+def test_the_value_of_a_signal_is_small_plain_json() -> None:
+    assert encode_value(Approval(True, "ada")) == b'{"approved":true,"by":"ada","comment":""}'
+    with pytest.raises(PayloadTooLarge, match="the value of the signal takes 262,145 bytes"):
+        encode_value("x" * 262_143)
+    with pytest.raises(NotSerialisable, match=r"the value of the signal\.at is nan"):
+        encode_value({"at": float("nan")})

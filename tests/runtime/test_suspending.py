@@ -17,9 +17,8 @@ from holdfast.core.errors import WaitTimeout
 from holdfast.core.gate import FOREVER_MS
 from holdfast.core.lease import Signal
 from holdfast.core.state import State
-from holdfast.core.steps import waiting_of
+from holdfast.core.steps import Approval, waiting_of
 from holdfast.runtime import JobContext, current_job
-from holdfast.runtime.steps import Approval
 from holdfast.stores.base import RetryRequest
 from tests.runtime.running import Bench, now_ms
 

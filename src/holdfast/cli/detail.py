@@ -48,10 +48,29 @@ def show_job(terminal: Terminal, shape: dict[str, Any], *, full: bool) -> None:
     _json(terminal, "arguments", shape["args"])
     if shape["state"] == "succeeded":
         _json(terminal, "result", shape["result"])
+    for step in shape["steps"]:
+        _step(terminal, step)
     for note in shape["notes"]:
+        if note["kind"] == "step":
+            continue  # shown above, in the order in which they are made
         _json(terminal, f"{note['kind']} {note['name']}".strip(), note["body"])
     for attempt in shape["history"]:
         _attempt(terminal, attempt, full=full)
+
+
+def _step(terminal: Terminal, step: dict[str, Any]) -> None:
+    label = f"{step['kind']} {step['name']}"
+    if step["error"]:
+        terminal.text(f"  {label:<12} failed: {step['error']}")
+    elif step["kind"] == "step":
+        _json(terminal, label, step["value"])
+    else:
+        words = [
+            step["question"],
+            f"until {step['until']}" if step["until"] else None,
+            "over" if step["over"] else None,
+        ]
+        terminal.text(f"  {label:<12} {', '.join(word for word in words if word)}".rstrip())
 
 
 def _json(terminal: Terminal, label: str, value: object) -> None:

@@ -116,6 +116,8 @@ def retry_options(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]
     """The options of `retry` and `dead retry`."""
     made: Callable[..., Any] = bulk_options(function)
     for option in (
+        click.option("--forget-all", is_flag=True, help="Run every recorded step again."),
+        click.option("--forget", multiple=True, metavar="STEP", help="Run this recorded step again; repeatable."),
         click.option("--delay", type=duration, default=0, help="Run them no sooner than in this time (5m)."),
         click.option("--patch", type=json_object, help="Change some arguments: a JSON object, @FILE or -."),
         click.option("--args", type=json_object, help="Replace all arguments: a JSON object, @FILE or -."),
@@ -141,15 +143,18 @@ async def run_retry(
     delay: int,
     args: dict[str, Any] | None,
     patch: dict[str, Any] | None,
+    forget: tuple[str, ...],
+    forget_all: bool,
 ) -> int:
     """Bring dead jobs back."""
     if args is not None and patch is not None:
         raise UsageError("--args and --patch exclude each other", fix="--args replaces all, --patch changes some")
+    steps = ("*",) if forget_all else forget
     async with terminal.operator() as operator:
 
         async def act(**how: Any) -> Any:
             return await operator.retry(
-                words_to_which(which), reason=reason, delay_ms=delay, args=args, patch=patch, **how
+                words_to_which(which), reason=reason, delay_ms=delay, args=args, patch=patch, forget=steps, **how
             )
 
         return await run_action(terminal, act, which, dry_run=dry_run, yes=yes)

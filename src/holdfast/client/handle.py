@@ -11,10 +11,12 @@ from msgspec import Struct
 
 from holdfast.core.duration import to_ms
 from holdfast.core.errors import JobCancelled, JobDead, JobNotFound
+from holdfast.core.gate import FOREVER_MS
 from holdfast.core.ids import id_text
-from holdfast.core.lease import Note
+from holdfast.core.lease import Note, Signal
 from holdfast.core.refs import Refers
 from holdfast.core.state import State
+from holdfast.core.steps import check_event, encode_value, waiting_of
 from holdfast.core.view import JobView
 from holdfast.stores.base import Store
 
@@ -65,10 +67,11 @@ class JobStatus(Struct, frozen=True):
     cancel_requested: bool
     tags: tuple[str, ...]
     enqueued_at: datetime
-    due_at: datetime
+    due_at: datetime | None  # None: not before the event that it waits for
     started_at: datetime | None
     finished_at: datetime | None
     flow: str | None = None  # the id of the flow that it is a part of
+    waits_for: str | None = None  # the event that a suspended job waits for
 
     @classmethod
     def of(cls, view: JobView) -> JobStatus:
@@ -85,10 +88,11 @@ class JobStatus(Struct, frozen=True):
             cancel_requested=view.cancel_requested,
             tags=view.tags,
             enqueued_at=instant(view.enqueued_at_ms),
-            due_at=instant(view.due_at_ms),
+            due_at=None if view.due_at_ms >= FOREVER_MS else instant(view.due_at_ms),
             started_at=None if view.claimed_at_ms is None else instant(view.claimed_at_ms),
             finished_at=None if view.finished_at_ms is None else instant(view.finished_at_ms),
             flow=None if view.flow is None else id_text(view.flow),
+            waits_for=_event_of(view),
         )
 
 
@@ -153,6 +157,18 @@ class JobHandle(Refers, Generic[R_co]):
             raise self._not_found()
         return answer
 
+    async def signal(self, event: str, value: object = None) -> Literal["woken", "kept", "already", "finished"]:
+        """Give the job an event that it waits for, or will wait for (`current_job().wait_for(event)`).
+
+        "woken": it waited and goes on; "kept": it will find it; "already": it was given this event before, and the
+        first value stands; "finished": it has ended.
+        """
+        signal = Signal(self._raw, check_event(event), encode_value(value))
+        (answer,) = await self._desk.store.signal([signal])
+        if answer == "gone":
+            raise self._not_found()
+        return answer
+
     async def explain(self) -> Explained:
         """Why the job is not running, in words (`str()`) and as data (`.reasons`)."""
         return await self._desk.explain(self._raw)
@@ -207,6 +223,12 @@ def _error_of(view: JobView) -> str | None:
     if view.error_type:
         return f"{view.error_type}: {view.reason}"
     return view.reason or None
+
+
+def _event_of(view: JobView) -> str | None:
+    waiting = waiting_of(view.notes)
+    suspended = view.state is State.scheduled and waiting is not None and waiting.due_at_ms == view.due_at_ms
+    return waiting.event if waiting is not None and suspended else None
 
 
 def _progress_of(notes: Sequence[Note]) -> Progress | None:

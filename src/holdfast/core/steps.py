@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, get_args
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from holdfast.core.codec import MAX_BYTES
+from holdfast.core.codec import MAX_BYTES, encode, looked_into, too_large
 from holdfast.core.errors import InvalidStep, PayloadTooLarge, StepsChanged
 from holdfast.core.lease import Note
 from holdfast.core.text import is_storable
@@ -231,11 +231,31 @@ def _words(kind: str, name: str) -> str:
     return _WORDS[kind].format(name)
 
 
+class Approval(Struct, frozen=True):
+    """What a person decided."""
+
+    approved: bool
+    by: str = ""
+    comment: str = ""
+
+
 class Waiting(Struct, frozen=True):
     """What a suspended job waits for, as a store has noted it."""
 
     event: str
     due_at_ms: int
+
+
+class Asking(Struct, frozen=True):
+    """An approval that a job has asked for and nobody has decided on."""
+
+    event: str
+    question: str
+
+    @property
+    def name(self) -> str:
+        """What its code calls it."""
+        return self.event.removeprefix(APPROVAL)
 
 
 def waiting_of(notes: Iterable[Note]) -> Waiting | None:
@@ -246,12 +266,24 @@ def waiting_of(notes: Iterable[Note]) -> Waiting | None:
     return None
 
 
-def question_of(notes: Iterable[Note], event: str) -> str:
-    """The question of the approval that `event` decides."""
+def asking_of(notes: Iterable[Note]) -> list[Asking]:
+    """The approvals that the job with these notes waits for."""
+    kept = list(notes)
+    given = {note.name for note in kept if note.kind == EVENT}
+    found = [record for note in kept if note.kind == KIND and (record := read_record(note)) is not None]
+    return [
+        Asking(record.event, record.question)
+        for record in sorted(found, key=lambda record: record.place)
+        if record.kind == "approval" and record.event is not None and not record.over and record.event not in given
+    ]
+
+
+def approval_of(notes: Iterable[Note], event: str) -> Approval | None:
+    """What was decided by this event; None when it is no decision, or none was made."""
     for note in notes:
-        if note.kind == KIND and (record := read_record(note)) is not None and record.event == event:
-            return record.question
-    return ""
+        if note.kind == EVENT and note.name == event and event.startswith(APPROVAL):
+            return msgspec.json.decode(note.body, type=Approval)
+    return None
 
 
 def read_record(note: Note) -> Record | None:
@@ -260,3 +292,13 @@ def read_record(note: Note) -> Record | None:
         return msgspec.json.decode(note.body, type=Record)
     except msgspec.MsgspecError:
         return None
+
+
+def encode_value(value: Any) -> bytes:
+    """JSON of what a signal gives to a job."""
+    what = "the value of the signal"
+    raw = encode(value, what)
+    looked_into(value, what, allow_bytes=False)
+    if len(raw) > MAX_STEP_BYTES:
+        raise too_large(len(raw), MAX_STEP_BYTES, what, "give an id or a URL of what you stored elsewhere")
+    return raw

@@ -7,6 +7,7 @@ from holdfast.ops.flows import Flows
 from holdfast.ops.limits import LimitChange
 from holdfast.ops.operator import JobDetail, Operator
 from holdfast.ops.query import InvalidQuery, parse_query
+from holdfast.ops.waits import Waits
 
 __all__ = [
     "Agents",
@@ -19,5 +20,6 @@ __all__ = [
     "LimitChange",
     "Operator",
     "Reason",
+    "Waits",
     "parse_query",
 ]

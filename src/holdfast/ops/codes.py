@@ -38,6 +38,8 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "batch_too_large": Meaning(2, 413),
     "cycle_found": USAGE,
     "ambiguous_id": USAGE,
+    "several_jobs": USAGE,
+    "invalid_step": USAGE,
     "unknown_queue": NOT_FOUND,
     "unknown_name": NOT_FOUND,
     "unknown_parent": NOT_FOUND,
@@ -58,6 +60,10 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "job_dead": REFUSED,
     "job_cancelled": REFUSED,
     "result_timeout": TIMED_OUT,
+    "step_failed": REFUSED,
+    "steps_changed": REFUSED,
+    "suspension_caught": REFUSED,
+    "wait_timeout": TIMED_OUT,
     "nothing_to_claim": NOTHING,
 }
 

@@ -11,6 +11,7 @@ from holdfast.core.gate import FOREVER_MS, Gate, opens_at_ms, tokens
 from holdfast.core.ids import id_text
 from holdfast.core.lease import SessionView
 from holdfast.core.state import State
+from holdfast.core.steps import APPROVAL, SLEEP, asking_of, waiting_of
 from holdfast.core.view import AttemptView, JobView, Standing
 
 
@@ -68,6 +69,8 @@ def instant(ms: int | None) -> datetime | None:
 def _when(at_ms: int, now_ms: int) -> str:
     if at_ms <= now_ms:
         return "now"
+    if at_ms >= FOREVER_MS:
+        return "when someone starts it"
     return f"in {text_of_ms(at_ms - now_ms)} ({iso(at_ms)})"
 
 
@@ -117,7 +120,7 @@ def _waiting(
     view = standing.view
     yield from _parents(standing)
     if view.due_at_ms > now_ms:
-        yield _due(view, attempts, now_ms)
+        yield _suspended(view, now_ms) or _due(view, attempts, now_ms)
     shut = [reason for gate in standing.gates for reason in _gate(gate, now_ms)]
     if view.state is State.ready:
         yield from shut
@@ -159,6 +162,25 @@ def _parents(standing: Standing) -> Iterator[Reason]:
             yield Reason("parent_failed", text, None, data)
         else:
             yield Reason("parent", f"it waits for parent {name} ({state.value})", None, data)
+
+
+def _suspended(view: JobView, now_ms: int) -> Reason | None:
+    """What a suspended job waits for: the end of a sleep, an event, or a person."""
+    waiting = waiting_of(view.notes)
+    if view.state is not State.scheduled or waiting is None or waiting.due_at_ms != view.due_at_ms:
+        return None
+    until, event = instant(waiting.due_at_ms), waiting.event
+    when = _when(waiting.due_at_ms, now_ms)
+    if event.startswith(SLEEP):
+        name = event.removeprefix(SLEEP)
+        return Reason("sleeping", f"it sleeps ({name}) and goes on {when}", until, {"name": name})
+    end = "" if until is None else f"; its time is over {when}"
+    if event.startswith(APPROVAL):
+        name = event.removeprefix(APPROVAL)
+        question = next((one.question for one in asking_of(view.notes) if one.event == event), "")
+        text = f"it waits for a person to approve or reject{f': {question}' if question else f' {name!r}'}{end}"
+        return Reason("approval", text, until, {"name": name, "question": question})
+    return Reason("event", f"it waits for the event {event!r}{end}", until, {"event": event})
 
 
 def _due(view: JobView, attempts: Sequence[AttemptView], now_ms: int) -> Reason:
@@ -252,6 +274,11 @@ def _position(standing: Standing, *, free: bool) -> Reason:
     return Reason("position", "it is first in its lane", None, data)
 
 
+def when_text(at_ms: int, now_ms: int) -> str:
+    """An instant to come, for tables; nothing for one that never comes."""
+    return "" if at_ms >= FOREVER_MS else "now" if at_ms <= now_ms else f"in {text_of_ms(at_ms - now_ms)}"
+
+
 def opens_text(gate: Gate, now_ms: int) -> str:
     """When a shut gate opens, for tables: an instant, or what it waits for."""
     if gate.paused is not None:
@@ -259,4 +286,4 @@ def opens_text(gate: Gate, now_ms: int) -> str:
     at_ms = opens_at_ms(gate, now_ms)
     if at_ms is None:
         return "when reset" if gate.open_until_ms >= FOREVER_MS else "when a job ends"
-    return "now" if at_ms <= now_ms else f"in {text_of_ms(at_ms - now_ms)}"
+    return when_text(at_ms, now_ms)

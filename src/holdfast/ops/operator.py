@@ -11,8 +11,9 @@ import msgspec
 
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import FOREVER_MS, Gate, GateChange, Pause
-from holdfast.core.lease import SessionView
+from holdfast.core.lease import SessionView, Signal
 from holdfast.core.state import LIVE, State
+from holdfast.core.steps import SLEEP, waiting_of
 from holdfast.core.view import (
     AttemptView,
     CauseView,
@@ -31,7 +32,7 @@ from holdfast.ops.explain import Explanation, explain
 from holdfast.ops.known import Kind, require
 from holdfast.ops.limits import LimitChange, cleared, gate_of, limit_gate_key, limit_rule
 from holdfast.ops.query import parse_query, query_text
-from holdfast.ops.select import Which, chosen, key_holders, resolve, view_of
+from holdfast.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from holdfast.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
@@ -158,12 +159,14 @@ class Operator:
         delay_ms: int = 0,
         args: Mapping[str, Any] | None = None,
         patch: Mapping[str, Any] | None = None,
+        forget: Sequence[str] = (),
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> BulkReport:
         """Bring dead jobs back, with new arguments (`args`) or some of them changed (`patch`).
 
-        A query that names no state means dead jobs; `state:scheduled` starts those now.
+        What they have recorded of their steps stays, but for those they shall `forget` ("*": all). A query that names
+        no state means dead jobs; `state:scheduled` starts those now, and ends their sleep if they are asleep.
         """
         if args is not None and patch is not None:
             raise InvalidOption("args and patch exclude each other", fix="args replaces all, patch changes some")
@@ -178,19 +181,28 @@ class Operator:
         async def answered(ids: Sequence[bytes]) -> Sequence[str]:
             if patch is None:
                 edited = None if args is None else msgspec.json.encode(dict(args))
-                return await self._retry(ids, delay_ms, edited, reason)
+                plain = edited is None and not forget and not delay_ms
+                woken = await self._roused(ids) if plain and State.scheduled in states else frozenset()
+                request = RetryRequest(
+                    tuple(id for id in ids if id not in woken), delay_ms, edited, self.actor, reason, tuple(forget)
+                )
+                retried = iter(await self.store.retry(request, now_ms=self._asked_ms) if request.ids else ())
+                return ["retried" if id in woken else next(retried) for id in ids]
             words: list[str] = []
             for view in await self.store.get(ids):
                 if view is None:
                     words.append("gone")
                     continue
                 edited = msgspec.json.encode({**msgspec.json.decode(view.args), **patch})
-                words.extend(await self._retry([view.id], delay_ms, edited, reason))
+                request = RetryRequest((view.id,), delay_ms, edited, self.actor, reason, tuple(forget))
+                words.extend(await self.store.retry(request, now_ms=self._asked_ms))
             return words
 
         which = parse_query(which) if isinstance(which, str) else which
         states = _DEAD if isinstance(which, Query) and which.states is None else _RETRYABLE
-        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch)
+        if forget and not isinstance(which, Query):
+            await refuse_unknown_steps(self.store, [await self.resolve(text) for text in which], forget)
+        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch, forget=forget)
         report = await self._bulk(
             decision, which, states, act, frozenset({"retried"}), dry_run=dry_run, progress=progress
         )
@@ -214,9 +226,15 @@ class Operator:
             decision, which, _DEAD, act, frozenset({"discarded"}), dry_run=dry_run, progress=progress
         )
 
-    async def _retry(self, ids: Sequence[bytes], delay_ms: int, args: bytes | None, reason: str) -> Sequence[str]:
-        request = RetryRequest(tuple(ids), delay_ms, args, self.actor, reason)
-        return await self.store.retry(request, now_ms=self._asked_ms)
+    async def _roused(self, ids: Sequence[bytes]) -> frozenset[bytes]:
+        """Those of the jobs that were asleep in a step, and are not any more: run by itself, each would sleep on."""
+        asleep: list[Signal] = []
+        for view in await self.store.get(ids):
+            waiting = None if view is None or view.state is not State.scheduled else waiting_of(view.notes)
+            if view is not None and waiting is not None and waiting.event.startswith(SLEEP):
+                asleep.append(Signal(view.id, waiting.event, msgspec.json.encode({"by": self.actor})))
+        answers = await self.store.signal(asleep, now_ms=self._asked_ms) if asleep else []
+        return frozenset(one.id for one, answer in zip(asleep, answers, strict=True) if answer == "woken")
 
     async def _bulk(
         self,

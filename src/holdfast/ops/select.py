@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidOption, JobNotFound, UsageError
 from holdfast.core.ids import id_bytes, id_text
+from holdfast.core.limit import did_you_mean
 from holdfast.core.state import LIVE, State
+from holdfast.core.steps import KIND
 from holdfast.core.view import JobView, Query, Term
 from holdfast.ops.query import InvalidQuery, looks_like_query, parse_query
 from holdfast.stores.base import Store
@@ -116,6 +118,15 @@ async def chosen(
     ids = list(dict.fromkeys([await resolve(store, text) for text in which]))
     samples = [await view_of(store, id) for id in ids[:3]]
     return ids, samples
+
+
+async def refuse_unknown_steps(store: Store, ids: Sequence[bytes], names: Sequence[str]) -> None:
+    """Refuse the name of a step that none of these jobs has recorded, which is most likely a typing error."""
+    views = await store.get(ids)
+    recorded = {note.name for view in views if view is not None for note in view.notes if note.kind == KIND}
+    for name in names:
+        if name != "*" and name not in recorded:
+            raise InvalidOption(f"no step {name!r} is recorded", fix=did_you_mean(name, recorded))
 
 
 async def key_holders(store: Store, ids: Sequence[bytes]) -> dict[str, str]:

@@ -6,15 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from holdfast.core.duration import iso
 from holdfast.core.gate import FOREVER_MS, Gate, room
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note, SessionView
 from holdfast.core.state import STATES, State
+from holdfast.core.steps import KIND, read_record
 from holdfast.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from holdfast.ops.bulk import BulkReport
 from holdfast.ops.explain import Explanation
+from holdfast.ops.waits import Asked
 
 Shape = dict[str, Any]
 
@@ -84,6 +87,7 @@ def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
         "cost": view.cost,
         "timeout_s": _seconds(view.policy.timeout_ms),
         "meta": content(view.meta),
+        "steps": steps_shape(view.notes),
         "notes": [note_shape(note) for note in view.notes],
         "history": [attempt_shape(attempt) for attempt in attempts],
     }
@@ -96,6 +100,38 @@ def _seconds(ms: int | None) -> float | None:
 def note_shape(note: Note) -> Shape:
     """A checkpoint, step or progress line."""
     return {"kind": note.kind, "name": note.name, "body": content(note.body)}
+
+
+def steps_shape(notes: Iterable[Note]) -> list[Shape]:
+    """The durable steps of a job in the order of their places: what each answers, or until when it waits."""
+    found = [(note.name, record) for note in notes if note.kind == KIND and (record := read_record(note)) is not None]
+    return [
+        {
+            "name": name,
+            "kind": record.kind,
+            "value": None if record.value is UNSET else content(bytes(record.value)),
+            "error": None if record.error is None else f"{record.error.type}: {record.error.message}",
+            "event": record.event,
+            "until": when(record.until_ms),
+            "over": record.over,
+            "question": record.question or None,
+        }
+        for name, record in sorted(found, key=lambda pair: (pair[1].place, pair[1].aside, pair[0]))
+    ]
+
+
+def asked_shape(asked: Asked) -> Shape:
+    """A job that waits for a person."""
+    return {
+        "id": id_text(asked.view.id),
+        "task": asked.view.lane.task,
+        "queue": asked.view.lane.queue,
+        "name": asked.asking.name,
+        "question": asked.asking.question,
+        "until": when(asked.until_ms),
+        "enqueued_at": when(asked.view.enqueued_at_ms),
+        "args": content(asked.view.args),
+    }
 
 
 def attempt_shape(attempt: AttemptView) -> Shape:

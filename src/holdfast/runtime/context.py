@@ -16,9 +16,10 @@ from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import LeaseLost, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note
+from holdfast.core.steps import Approval
 from holdfast.core.text import storable
 from holdfast.runtime.step import Step, StepCall, step_key
-from holdfast.runtime.steps import Approval, Steps
+from holdfast.runtime.steps import Steps
 from holdfast.stores.callers import run_here
 
 if TYPE_CHECKING:

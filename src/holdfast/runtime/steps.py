@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from holdfast.core.errors import InvalidStep, LeaseLost, WaitTimeout, WrongContext
 from holdfast.core.ids import id_text
@@ -17,6 +16,7 @@ from holdfast.core.steps import (
     APPROVAL,
     EVENT,
     SLEEP,
+    Approval,
     Call,
     History,
     KeptError,
@@ -34,14 +34,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.context import Desk
 
 LAST_S: Final = 1.0  # how long a cancelled call may take to write down what its function has done
-
-
-class Approval(Struct, frozen=True):
-    """What a person decided."""
-
-    approved: bool
-    by: str = ""
-    comment: str = ""
 
 
 class Steps:
