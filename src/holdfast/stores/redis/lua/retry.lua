@@ -29,6 +29,8 @@ local function edit(r)
   end
 end
 
+local parents = {} -- jobs that live again and had others wait for them
+
 local function again(r, lane)
   local old, class = r.state, tx.class(lane.kind)
   if old == DEAD then
@@ -56,7 +58,7 @@ local function again(r, lane)
     calendar.schedule(lane, record.item(r))
   end
   if old == DEAD and record.has(r.flags, KIDS) then
-    graph.revive_children(r.id)
+    parents[#parents + 1] = r.id
   end
   return "r"
 end
@@ -72,6 +74,9 @@ for at = 1, #ids, 16 do
   else
     answers[#answers + 1] = again(r, lanes.get(r.lane))
   end
+end
+for _, parent in ipairs(parents) do -- after the last: a child of several needs them all alive
+  graph.revive_children(parent)
 end
 tx.finish()
 return tx.answer(table.concat(answers))
