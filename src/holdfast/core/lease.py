@@ -95,7 +95,7 @@ class Note(Struct, frozen=True):
 
 
 class Signal(Struct, frozen=True):
-    """An event for one job; the first of a name stands."""
+    """An event for one job, kept as Note("event", event, value): the first of a name stands."""
 
     id: bytes
     event: str

@@ -10,7 +10,7 @@ from msgspec import Struct
 from holdfast.core.errors import BatchTooLarge
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.job import Enqueued, Job
-from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Wake
+from holdfast.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from holdfast.core.transition import Settled, Transition
 from holdfast.core.view import (
     AttemptView,
@@ -19,6 +19,7 @@ from holdfast.core.view import (
     Counts,
     Entry,
     Finding,
+    FlowView,
     JobView,
     Page,
     Query,
@@ -95,7 +96,7 @@ def check_size(jobs: Sequence[Job]) -> None:
 
 
 class Store(Protocol):
-    """About twenty-five verbs, plural and typed. Each is one atomic step: all of it happened, or none.
+    """About thirty verbs, plural and typed. Each is one atomic step: all of it happened, or none.
 
     `now_ms=None` means the engine's own clock. Trouble with the engine is a StoreError; expected
     answers (stale, duplicate, empty) are values. A store serves every event loop of its process.
@@ -187,7 +188,7 @@ class Store(Protocol):
         """
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
-        """Write a note of a running job (checkpoint, step, progress); False when the token is stale."""
+        """Write a note of a running job (checkpoint, step, progress, log); False when the token is stale."""
 
     async def held(self, session: str) -> list[Held]:
         """What a session holds now: for a supervisor whose child died."""
@@ -213,7 +214,18 @@ class Store(Protocol):
         """
 
     async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
-        """Bring dead jobs back with fresh attempts, and revive dependents that their death cancelled."""
+        """Bring dead jobs back with fresh attempts, and revive dependents that their death cancelled.
+
+        Scheduled ones run now, or after the delay. What a job has noted stays, but for the steps it shall forget.
+        """
+
+    async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
+        """Keep an event for a job that has not finished, and wake the job when it waits for it; answers in order.
+
+        The event is kept as Note("event", event, value); one that is there stands ("already"). A job is woken that is
+        scheduled, has the note ("waiting", event) and is due when that says: it becomes ready, due now, and the note
+        goes. Any other live job finds the event when it comes to wait for it ("kept").
+        """
 
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         """Remove dead jobs for good; how many there were."""
@@ -225,7 +237,16 @@ class Store(Protocol):
         """The jobs with these ids, in order."""
 
     async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
-        """A page of jobs by one index plus a filter over a bounded number of candidates."""
+        """A page of jobs by one index plus a filter over a bounded number of candidates.
+
+        A flow, and a unique key without wildcards, are indexes of their own: such a search looks at nothing but the
+        jobs of that flow, or those that were enqueued with that key, by id.
+        """
+
+    async def flows(
+        self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
+    ) -> list[FlowView]:
+        """Those of the flows `ids` that have a stored job, in order; or the newest, all with an id below `before`."""
 
     async def resolve(self, suffix: str) -> list[bytes]:
         """Up to three ids whose text ends in `suffix`, newest first."""

@@ -9,10 +9,10 @@ from typing import Unpack, cast
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import IdMaker
 from holdfast.core.job import Enqueued, Job
-from holdfast.core.lease import Serves
+from holdfast.core.lease import Serves, Signal
 from holdfast.core.state import State
-from holdfast.core.view import JobView, Query
-from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest, Store
+from holdfast.core.view import FlowView, JobView, Query, Term
+from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer, Store
 from holdfast.testing.hand import Hand
 from holdfast.testing.harness import Clock, Harness, Transactional, Visitor
 from holdfast.testing.making import JobOptions, make_job
@@ -129,8 +129,21 @@ class Bench:
     async def cancel(self, *ids: bytes, force: bool = False, reason: str = "not needed") -> list[CancelAnswer]:
         return await self.store.cancel(ids, reason, force=force, now_ms=self.clock.now_ms)
 
-    async def retry(self, *ids: bytes, delay_ms: int = 0, args: bytes | None = None) -> list[RetryAnswer]:
-        return await self.store.retry(RetryRequest(ids, delay_ms, args), now_ms=self.clock.now_ms)
+    async def retry(
+        self, *ids: bytes, delay_ms: int = 0, args: bytes | None = None, forget: tuple[str, ...] = ()
+    ) -> list[RetryAnswer]:
+        request = RetryRequest(ids, delay_ms, args, forget=forget)
+        return await self.store.retry(request, now_ms=self.clock.now_ms)
+
+    async def signal(self, *signals: Signal) -> list[SignalAnswer]:
+        return await self.store.signal(signals, now_ms=self.clock.now_ms)
+
+    async def found(self, *terms: Term, states: frozenset[State] | None = None, limit: int = 50) -> list[bytes]:
+        """The ids on the first page, which must be complete, oldest first."""
+        query = Query(states, terms, limit, newest_first=False)
+        page = await self.store.find(query, now_ms=self.clock.now_ms)
+        assert page.complete
+        return [job.id for job in page.jobs]
 
     async def change(self, *changes: GateChange) -> list[Gate]:
         return await self.store.change_gates(changes, now_ms=self.clock.now_ms)
@@ -163,11 +176,23 @@ class Bench:
         found = Counter((job.lane.queue, job.lane.task, job.state) for job in jobs)
         assert found == {key: number for key, number in counts.now.items() if number}, "counters and jobs differ"
         await self._check_holders([job for job in jobs if job.state is State.running])
+        await self._check_flows(jobs)
         gates = await self.store.gates()
         running = counts.total(State.running)
         for gate in gates:
             assert 0 <= gate.used <= running, f"{gate.key} counts {gate.used} slots for {running} running jobs"
             assert running or not gate.probe_token, f"{gate.key} waits for a probe that nobody runs"
+
+    async def _check_flows(self, jobs: Sequence[JobView]) -> None:
+        """Every flow is listed with all of its jobs that are stored, and no other is."""
+        first: dict[bytes, JobView] = {}
+        counts: dict[bytes, Counter[State]] = {}
+        for job in jobs:
+            if job.flow is not None:
+                first.setdefault(job.flow, job)
+                counts.setdefault(job.flow, Counter())[job.state] += 1
+        expected = [FlowView(id, counts[id], first[id].enqueued_at_ms) for id in sorted(counts, reverse=True)]
+        assert await self.store.flows(limit=len(expected) + 1) == expected, "flows and their jobs differ"
 
     async def _check_holders(self, running: Sequence[JobView]) -> None:
         """A job that runs is held by the session it names, or no sweep would ever find it again."""

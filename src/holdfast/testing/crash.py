@@ -121,10 +121,11 @@ async def _is_as_told(bench: Bench, story: Story) -> None:
 
 
 async def _recover(bench: Bench, story: Story) -> None:
-    """What happens after a crash in real life: leases run out, producers repeat themselves, others do the work."""
+    """What happens after a crash in real life: leases run out, callers repeat themselves, others do the work."""
     healer = bench.hand("healer")
     await _leases_run_out(bench, healer)
     await story.produce(bench)
+    await story.signal(bench)
     for gate in await bench.store.gates():
         await bench.change(GateChange(gate.key, resume=True, reset=True))
     await bench.check_books()

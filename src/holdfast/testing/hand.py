@@ -20,6 +20,7 @@ from holdfast.core.transition import (
     Settled,
     Snooze,
     Succeed,
+    Suspend,
     Transition,
 )
 from holdfast.stores.base import Store
@@ -39,6 +40,8 @@ ENDINGS: Final[dict[str, Callable[[Claimed], Transition]]] = {
     "drop": lambda job: Drop(job.id, job.token, "no use"),
     "release": lambda job: Release(job.id, job.token),
     "snooze": lambda job: Snooze(job.id, job.token, 60_000, "later"),
+    "sleep": lambda job: Suspend(job.id, job.token, 60_000),
+    "wait": lambda job: Suspend(job.id, job.token, None, "go"),
     "hold": lambda job: Hold(job.id, job.token, f"task:{job.lane.task}", 60_000, "429"),
     "lose": lambda job: Lose(job.id, job.token, False, "killed"),
     "prove": lambda job: Lose(job.id, job.token, True, "killed alone"),
@@ -139,6 +142,9 @@ class Hand:
 
     async def snooze(self, job: Claimed, delay_ms: int) -> Settled:
         return (await self.settle(Snooze(job.id, job.token, delay_ms, "later")))[0]
+
+    async def suspend(self, job: Claimed, delay_ms: int | None, event: str | None = None) -> Settled:
+        return (await self.settle(Suspend(job.id, job.token, delay_ms, event)))[0]
 
     async def hold(self, job: Claimed, gate: str, delay_ms: int) -> Settled:
         return (await self.settle(Hold(job.id, job.token, gate, delay_ms, "429")))[0]

@@ -10,11 +10,22 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from holdfast.core.gate import LOTS
+from holdfast.core.gate import FOREVER_MS, LOTS
 from holdfast.core.job import Job
-from holdfast.core.lease import Claimed, ClaimRequest
+from holdfast.core.lease import Claimed, ClaimRequest, Note, Signal
 from holdfast.core.state import FINISHED, LIVE, State
-from holdfast.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
+from holdfast.core.transition import (
+    Bury,
+    Drop,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Snooze,
+    Succeed,
+    Suspend,
+    Transition,
+)
 from holdfast.core.view import JobView
 from holdfast.testing.model_job import ModelJob
 from holdfast.testing.starts import Starts
@@ -45,6 +56,7 @@ class Model:
         due_at_ms = now_ms + job.delay_ms
         entry = ModelJob(job.id, job.lane, _waiting(due_at_ms, now_ms), due_at_ms, job.policy.max_lost, key)
         entry.expires_at_ms = None if job.expires_ms is None else now_ms + job.expires_ms
+        entry.flow = job.flow
         if job.after:
             entry.parent, entry.if_parent_fails = job.after[0], job.if_parent_fails
             self._meet_parent(entry, now_ms)
@@ -121,6 +133,7 @@ class Model:
             job.state, job.token, job.session = State.running, claimed.token, request.session
             job.attempt += 1
             assert (claimed.attempt, claimed.lost, claimed.held) == (job.attempt, job.lost, job.held)
+            assert job.has(claimed.notes), f"{claimed.notes} were handed out for {job}"
             assert not job.cancel_requested
         self._nothing_better(given, request, lines, request.slots - urgent, all_given=all_given, now_ms=now_ms)
 
@@ -187,6 +200,8 @@ class Model:
             self._end(job, State.dead, now_ms)
         elif isinstance(transition, RetryAfter | Snooze):
             self._wait(job, now_ms + transition.delay_ms, now_ms)
+        elif isinstance(transition, Suspend):
+            self._suspend(job, transition, now_ms)
         else:
             self._wait(job, job.due_at_ms, now_ms)
 
@@ -194,6 +209,25 @@ class Model:
         job.token, job.session = 0, ""
         job.due_at_ms = due_at_ms
         job.state = _waiting(due_at_ms, now_ms)
+
+    def _suspend(self, job: ModelJob, transition: Suspend, now_ms: int) -> None:
+        event = transition.event
+        due_at_ms = FOREVER_MS if transition.delay_ms is None else now_ms + transition.delay_ms
+        job.notes = {key: body for key, body in job.notes.items() if key[0] != "waiting"}
+        if event is not None and ("event", event) in job.notes:
+            due_at_ms = now_ms
+        elif event is not None:
+            job.notes["waiting", event] = b"%d" % due_at_ms
+        self._wait(job, due_at_ms, now_ms)
+
+    def save(self, id: bytes, token: int, note: Note) -> bool:
+        """Whether a store should take a note from this holder."""
+        job = self.jobs.get(id)
+        if job is None or job.token != token:
+            self.stale += 1
+            return False
+        job.notes[note.kind, note.name] = note.body
+        return True
 
     def _end(self, job: ModelJob, state: State, now_ms: int) -> None:
         job.token, job.session, job.state = 0, "", state
@@ -219,13 +253,29 @@ class Model:
         self._end(job, State.cancelled, now_ms)
         return "cancelled"
 
-    def retry(self, id: bytes, now_ms: int) -> str:
+    def signal(self, signal: Signal, now_ms: int) -> str:
+        """The answer a store should give to an event for one job."""
+        job = self.jobs.get(signal.id)
+        if job is None:
+            return "gone"
+        if job.state in FINISHED:
+            return "finished"
+        if ("event", signal.event) in job.notes:
+            return "already"
+        job.notes["event", signal.event] = signal.value
+        if not job.waits_for(signal.event):
+            return "kept"
+        del job.notes["waiting", signal.event]
+        self._wait(job, now_ms, now_ms)
+        return "woken"
+
+    def retry(self, id: bytes, forget: tuple[str, ...], now_ms: int) -> str:
         """The answer a store should give to a person who retries one job."""
         job = self.jobs.get(id)
         if job is None:
             return "gone"
         if job.state is State.scheduled and job.due_at_ms > now_ms:
-            self._wait(job, now_ms, now_ms)
+            self._run_now(job, forget, now_ms)
             return "retried"
         if job.state is not State.dead:
             return "not_dead"
@@ -233,11 +283,16 @@ class Model:
             return "unique_held"
         job.attempt = job.lost = job.held = 0
         job.expires_at_ms = None
-        self._wait(job, now_ms, now_ms)
+        self._run_now(job, forget, now_ms)
         for other in self.jobs.values():
             if other.felled_by == id and other.state is State.cancelled:
                 other.state, other.felled_by = State.blocked, None
         return "retried"
+
+    def _run_now(self, job: ModelJob, forget: tuple[str, ...], now_ms: int) -> None:
+        forgotten = {key for key in job.notes if key[0] == "step" and (key[1] in forget or "*" in forget)}
+        job.notes = {key: body for key, body in job.notes.items() if key not in forgotten}
+        self._wait(job, now_ms, now_ms)
 
     def expire(self, id: bytes, now_ms: int) -> None:
         """A store has cancelled a job that was not started in time."""
@@ -271,6 +326,7 @@ class Model:
                 f"the store says {view.state}, the model {job}"
             )
             assert (view.token or 0) == job.token, f"{view} is held otherwise than {job}"
+            assert job.has(view.notes), f"{view.notes} are not the notes of {job}"
             if job.state not in FINISHED:
                 counted = (view.attempt, view.lost, view.held, view.cancel_requested)
                 assert counted == (job.attempt, job.lost, job.held, job.cancel_requested), f"{view} is not {job}"
@@ -289,5 +345,5 @@ def _plain(state: State, due_at_ms: int, now_ms: int) -> State:
 
 def _spent(job: ModelJob, transition: Transition) -> tuple[int, int]:
     """Attempts and losses after a transition: only failures and successes keep the attempt."""
-    refunded = isinstance(transition, Release | Snooze | Hold | Lose)
+    refunded = isinstance(transition, Release | Snooze | Suspend | Hold | Lose)
     return job.attempt - refunded, job.lost + isinstance(transition, Lose)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from holdfast.core.job import IfParentFails, Lane
+from holdfast.core.lease import Note
 from holdfast.core.state import State
 
 
@@ -28,6 +30,8 @@ class ModelJob:
     session: str = ""
     cancel_requested: bool = False
     felled_by: bytes | None = None  # the dead job that took this one down, and whose replay brings it back
+    flow: bytes | None = None
+    notes: dict[tuple[str, str], bytes] = field(default_factory=dict)  # by kind and name
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -36,6 +40,14 @@ class ModelJob:
     @property
     def must_start(self) -> bool:
         return self.lane.limited or self.lost > 0
+
+    def has(self, notes: Sequence[Note]) -> bool:
+        """True when these are all the notes it should have."""
+        return len(notes) == len(self.notes) and {(note.kind, note.name): note.body for note in notes} == self.notes
+
+    def waits_for(self, event: str) -> bool:
+        """True when this event would wake it."""
+        return self.state is State.scheduled and self.notes.get(("waiting", event)) == b"%d" % self.due_at_ms
 
     def overdue(self, now_ms: int) -> bool:
         """True when a job was not started in time: a store cancels it when it meets it, at the next sweep at least."""

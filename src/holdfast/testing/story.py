@@ -1,4 +1,4 @@
-"""A day in the life of a store in some eighty calls: every verb is called, and every job has a known end."""
+"""A day in the life of a store in some hundred calls: every verb is called, and every job has a known end."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import ClassVar, Unpack
 from holdfast.core.gate import GateChange, GateRule, Pause
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job, Unique
-from holdfast.core.lease import Claimed, Note, Serves
+from holdfast.core.lease import Claimed, Note, Serves, Signal
 from holdfast.core.state import State
 from holdfast.core.transition import Lose
-from holdfast.core.view import Control, Entry, Query, Retention
+from holdfast.core.view import Control, Entry, Query, Retention, Term
 from holdfast.testing.bench import Bench
 from holdfast.testing.making import JobOptions, make_job
 
@@ -32,6 +32,7 @@ class Story:
         "limited 1": State.succeeded,
         "limited 2": State.succeeded,
         "limited 3": State.ready,
+        "agent": State.succeeded,  # sleeps, waits for an event, dies and forgets a step on its way
         "later": State.scheduled,
         "unique": State.ready,
         "relayed": State.ready,
@@ -41,6 +42,7 @@ class Story:
         self.bench = bench
         self.hand = bench.hand("teller")
         self.ids = {name: bench.id() for name in self.ENDS}
+        self.flow = bench.id()
         self.acknowledged: list[bytes] = []  # successes that the store has confirmed
 
     async def tell(self) -> None:
@@ -51,6 +53,7 @@ class Story:
         await self._stop()
         await self._correct()
         await self._limit()
+        await self._suspend()
         await self._look()
         await self._clean_up()
 
@@ -73,11 +76,16 @@ class Story:
             self._job("dropped"),
             self._job("unwanted"),
             self._job("revoked"),
+            self._job("agent", flow=self.flow),
         )
         limited = [self._job(f"limited {n}", task="limited", limits=("smtp",)) for n in (1, 2, 3)]
         await bench.put(*limited, rules=[GateRule("limit:smtp", concurrency=2)])
         await bench.put(self._job("later", delay_ms=30_000), self._job("unique", unique=Unique("once", for_ms=600_000)))
         await bench.store.relay("orders", 1, [self._job("relayed")], now_ms=bench.clock.now_ms)
+
+    async def signal(self, bench: Bench) -> None:
+        """One call, which may be made again like those that produce."""
+        await bench.signal(Signal(self.ids["agent"], "approved", b"true"))
 
     # -- working
 
@@ -127,10 +135,32 @@ class Story:
         self.hand.serves = Serves(tasks=("limited",))
         await self._succeed(*await self.hand.claim(5))
 
+    async def _suspend(self) -> None:
+        job = await self._take("agent")
+        for step in ("fetch", "send"):
+            await self.hand.save(job, Note("step", step, b"1"))
+        await self.hand.suspend(job, 1_000)
+        self.bench.clock.advance(1_000)
+        await self.hand.suspend(await self._take("agent"), None, "approved")
+        await self.signal(self.bench)
+        job = await self._take("agent")
+        assert {(note.kind, note.name) for note in job.notes} == {
+            ("event", "approved"),
+            ("step", "fetch"),
+            ("step", "send"),
+        }
+        await self.hand.bury(job)
+        await self.bench.retry(self.ids["agent"], forget=("send",))
+        job = await self._take("agent")
+        assert {(note.kind, note.name) for note in job.notes} == {("event", "approved"), ("step", "fetch")}
+        await self._succeed(job)
+
     async def _look(self) -> None:
         store, now_ms = self.bench.store, self.bench.clock.now_ms
         await store.get([self.ids["plain"]])
         await store.find(Query(), now_ms=now_ms)
+        await store.find(Query(terms=(Term("flow", id_text(self.flow)),)), now_ms=now_ms)
+        await store.flows()
         await store.resolve(id_text(self.ids["plain"])[-6:])
         await store.attempts(self.ids["guilty"])
         await store.causes()

@@ -10,10 +10,23 @@ from collections.abc import Callable
 from random import Random
 from typing import Final
 
-from holdfast.core.state import State
 from holdfast.testing.hand import ENDINGS
 from holdfast.testing.harness import Harness
-from holdfast.testing.walk import AFTER, DELAYS, EXPIRIES, MAX_LOST, OPERATIONS, SPANS_MS, TURNS, UNIQUES, StoreWalk
+from holdfast.testing.walk import (
+    AFTER,
+    DELAYS,
+    EVENTS,
+    EXPIRIES,
+    FLOWS,
+    FORGOTTEN,
+    MAX_LOST,
+    OPERATIONS,
+    RECORDED,
+    SPANS_MS,
+    TURNS,
+    UNIQUES,
+    StoreWalk,
+)
 
 FAR = 1 << 20
 ENOUGH = 3  # workers that are alive, for most of the jobs to be run
@@ -36,7 +49,7 @@ class Stroll:
     def put(self) -> None:
         choice = self.rng.choice
         unique = choice(UNIQUES) if self.seldom() else None  # jobs of one key are mostly one job
-        self.walk.put(self.picks(6), choice(DELAYS), unique, choice(MAX_LOST), choice(EXPIRIES))
+        self.walk.put(self.picks(6), choice(DELAYS), unique, choice(MAX_LOST), choice(EXPIRIES), choice(FLOWS))
 
     def put_after(self) -> None:
         self.walk.put_after(self.picks(2), self.rng.choice(DELAYS), self.rng.choice(AFTER))
@@ -60,9 +73,17 @@ class Stroll:
     def cancel(self) -> None:
         self.walk.cancel(self.rng.randrange(FAR), self.rng.random() < 0.5)
 
+    def record(self) -> None:
+        if self.walk.tandem.given:
+            self.walk.record(self.rng.randrange(FAR), self.rng.choice(RECORDED), self.seldom())
+
+    def signal(self) -> None:
+        if self.walk.tandem.made:
+            self.walk.signal(self.picks(3), self.rng.choice(EVENTS))
+
     def bring_back_or_discard(self) -> None:
-        if any(job.state is State.dead for job in self.walk.model.jobs.values()):
-            self.walk.bring_back_or_discard(self.rng.randrange(FAR), self.seldom())
+        if self.walk.tandem.stopped():
+            self.walk.bring_back_or_discard(self.rng.randrange(FAR), self.seldom(), self.rng.choice(FORGOTTEN))
 
     def operate(self) -> None:
         paused = sorted(self.walk.model.paused)
@@ -80,6 +101,8 @@ STEPS: Final[dict[Callable[[Stroll], None], int]] = {
     Stroll.claim: 7,
     Stroll.settle: 6,
     Stroll.turn_over: 1,
+    Stroll.record: 1,
+    Stroll.signal: 1,
     Stroll.cancel: 1,
     Stroll.bring_back_or_discard: 1,
     Stroll.operate: 1,

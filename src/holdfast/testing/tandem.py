@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.gate import Gate, GateChange, GateRule, Pause
+from holdfast.core.ids import id_text
 from holdfast.core.job import LEAST_URGENT, Job
-from holdfast.core.lease import Claimed, ClaimRequest, Serves
+from holdfast.core.lease import Claimed, ClaimRequest, Note, Serves, Signal
 from holdfast.core.state import FINISHED, State
 from holdfast.core.transition import Lose, Release, Transition
-from holdfast.core.view import JobView, Retention
+from holdfast.core.view import JobView, Retention, Term
 from holdfast.testing.bench import SWEEP_MS, Bench
 from holdfast.testing.hand import ENDINGS, Hand, next_seq
 from holdfast.testing.harness import Harness
@@ -38,6 +39,7 @@ class Tandem:
         self.alive: dict[str, Hand] = {}
         self.silent: dict[str, int] = {}  # session → when it beat last
         self._hired = 0
+        self._looks = 0
 
     @classmethod
     async def open(cls, harness: Harness, rules: Sequence[GateRule]) -> Tandem:
@@ -59,6 +61,12 @@ class Tandem:
         """What was handed out and is by now under a younger token: the most dangerous stale holders."""
         tokens = {job.id: job.token for job in self.model.jobs.values() if job.token}
         return [entry for entry in self.given if tokens.get(entry[0].id, 0) > entry[0].token]
+
+    def stopped(self) -> list[bytes]:
+        """Jobs that a person may bring back: dead, asleep, or waiting for a time or an event."""
+        jobs = self.model.jobs.values()
+        asleep = [job.id for job in jobs if job.state is State.scheduled and job.due_at_ms > self.now_ms]
+        return [job.id for job in jobs if job.state is State.dead] or asleep
 
     # -- producers
 
@@ -123,6 +131,10 @@ class Tandem:
         if unheard:
             assert await hand.settle(*transitions, seq=seq) == answers
 
+    async def save(self, claimed: Claimed, note: Note) -> None:
+        answer = await self.bench.store.save(claimed.id, claimed.token, note, now_ms=self.now_ms)
+        assert answer == self.model.save(claimed.id, claimed.token, note)
+
     async def fall_silent(self, hand: Hand) -> None:
         await self.beat(hand)
         del self.alive[hand.session]
@@ -148,8 +160,12 @@ class Tandem:
         answer = await self.bench.cancel(id, force=force)
         assert answer == [self.model.cancel(id, force=force, now_ms=self.now_ms)]
 
-    async def retry(self, id: bytes) -> None:
-        assert await self.bench.retry(id) == [self.model.retry(id, self.now_ms)]
+    async def signal(self, signals: Sequence[Signal]) -> None:
+        answers = await self.bench.signal(*signals)
+        assert answers == [self.model.signal(signal, self.now_ms) for signal in signals]
+
+    async def retry(self, id: bytes, forget: tuple[str, ...] = ()) -> None:
+        assert await self.bench.retry(id, forget=forget) == [self.model.retry(id, forget, self.now_ms)]
 
     async def discard(self, id: bytes) -> None:
         assert await self.bench.store.discard([id], now_ms=self.now_ms) == self.model.discard(id, self.now_ms)
@@ -221,6 +237,21 @@ class Tandem:
         for gate in [gate for gate in await self.bench.store.gates("limit:") if gate.rule.concurrency is not None]:
             running = [job for job in self.model.jobs.values() if job.token and gate.key in job.gates]
             assert gate.used == len(running), f"{gate.key} counts {gate.used} slots, {len(running)} run"
+        await self._find_together()
+
+    async def _find_together(self) -> None:
+        """The jobs of one flow and those of one key are all found; which of them are asked for changes each time."""
+        self._looks += 1
+        flows = sorted({job.flow for job in self.model.jobs.values() if job.flow is not None})
+        keys = sorted({job.unique for job in self.model.jobs.values() if job.unique is not None})
+        if flows:
+            flow = flows[self._looks % len(flows)]
+            expected = sorted(job.id for job in self.model.jobs.values() if job.flow == flow)
+            assert await self.bench.found(Term("flow", id_text(flow)), limit=len(expected)) == expected
+        if keys:
+            key = keys[self._looks % len(keys)]
+            expected = sorted(job.id for job in self.model.jobs.values() if job.unique == key)
+            assert await self.bench.found(Term("unique", key), limit=len(expected)) == expected
 
     async def heal(self) -> None:
         """When all faults are over, everything that can run does: nothing is stuck."""
@@ -231,6 +262,7 @@ class Tandem:
         await self.sweep(2 * PATIENCE_MS)
         assert not self.held(), "a lease outlives its silent session"
         healer = await self.hire(Serves(capabilities=("gpu",)))
+        await self.signal([Signal(job.id, "go", b"1") for job in self.model.jobs.values() if job.waits_for("go")])
         for _ in range(2 * len(self.made) + 10):
             given = await self.claim(healer, 8, 8)
             await self.settle(healer, [ENDINGS["succeed"](claimed) for claimed in given])

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from holdfast.core.gate import BreakerRule, GateRule
 from holdfast.core.job import LEAST_URGENT, IfParentFails, Policy, Unique
-from holdfast.core.lease import Serves
+from holdfast.core.lease import Note, Serves, Signal
 from holdfast.core.state import State
 from holdfast.testing.hand import ENDINGS, Hand
 from holdfast.testing.harness import Harness
@@ -56,6 +56,10 @@ EXPIRIES = [None, None, None, 2_000, 10_000]
 UNIQUES = [None, None, "u1", "u2"]
 MAX_LOST = [1, 2, 10]
 TURNS = ["hire", "crash", "leave", "die"]
+FLOWS = [None, None, b"flow 1".ljust(16), b"flow 2".ljust(16)]
+EVENTS = ["go", "go", "stop"]
+RECORDED = ["fetch", "send"]
+FORGOTTEN: list[tuple[str, ...]] = [(), (), ("fetch",), ("*",)]
 OPERATIONS = ["default", "second", "reopen", "prune"]
 SPANS_MS = [1, 1_000, 5_000, 25_000]
 
@@ -85,7 +89,7 @@ class StoreWalk(RuleBasedStateMachine):
     def begin(self, lanes: list[int]) -> None:
         for serves in WORKERS:
             self.run(self.tandem.hire(serves))
-        self.put(lanes, 0, None, 10, None)
+        self.put(lanes, 0, None, 10, None, FLOWS[-1])
 
     # -- producers
 
@@ -95,14 +99,24 @@ class StoreWalk(RuleBasedStateMachine):
         unique=st.sampled_from(UNIQUES),
         max_lost=st.sampled_from(MAX_LOST),
         expires_ms=st.sampled_from(EXPIRIES),
+        flow=st.sampled_from(FLOWS),
     )
-    def put(self, lanes: list[int], delay_ms: int, unique: str | None, max_lost: int, expires_ms: int | None) -> None:
+    def put(
+        self,
+        lanes: list[int],
+        delay_ms: int,
+        unique: str | None,
+        max_lost: int,
+        expires_ms: int | None,
+        flow: bytes | None,
+    ) -> None:
         jobs = []
         for lane in lanes:
             options = LANES[lane % len(LANES)].copy()
             options["unique"] = Unique(unique) if unique else None
             options["delay_ms"] = delay_ms
             options["expires_ms"] = expires_ms
+            options["flow"] = flow
             options["policy"] = Policy(max_lost=max_lost)
             jobs.append(self.tandem.bench.job(**options))
         self.run(self.tandem.put(jobs))
@@ -115,8 +129,11 @@ class StoreWalk(RuleBasedStateMachine):
         known = [job.id for job in stored if job.token] or [job.id for job in stored]
         if known:
             after = [known[parent % len(known)] for parent in parents]
-            job = self.tandem.bench.job
-            self.run(self.tandem.put([job(after=(id,), if_parent_fails=then, delay_ms=delay_ms) for id in after]))
+            jobs = [
+                self.tandem.bench.job(after=(id,), if_parent_fails=then, delay_ms=delay_ms, flow=FLOWS[-1])
+                for id in after
+            ]
+            self.run(self.tandem.put(jobs))
 
     @precondition(lambda self: self.tandem.made)
     @rule(pick=picks)
@@ -150,6 +167,13 @@ class StoreWalk(RuleBasedStateMachine):
         ending = "release" if ending == "hold" else ending
         self.run(self.tandem.settle(hand, [ENDINGS[ending](claimed) for claimed, _ in chosen], unheard=unheard))
 
+    @precondition(lambda self: self.tandem.given)
+    @rule(pick=picks, name=st.sampled_from(RECORDED), stale=seldom)
+    def record(self, pick: int, name: str, stale: bool) -> None:
+        """A step is recorded, by its holder or by one that was overtaken."""
+        among = (self.tandem.overtaken() if stale else self.tandem.held()) or self.tandem.given
+        self.run(self.tandem.save(among[pick % len(among)][0], Note("step", name, b"%d" % pick)))
+
     @rule(pick=picks, how=st.sampled_from(TURNS))
     def turn_over(self, pick: int, how: str) -> None:
         """Workers come and go: a new one, one that falls silent, one that leaves, one whose supervisor cleans up."""
@@ -172,12 +196,20 @@ class StoreWalk(RuleBasedStateMachine):
     def cancel(self, pick: int, force: bool) -> None:
         self.run(self.tandem.cancel(self.tandem.made[pick % len(self.tandem.made)].id, force=force))
 
-    @precondition(lambda self: any(job.state is State.dead for job in self.model.jobs.values()))
-    @rule(pick=picks, discard=seldom)
-    def bring_back_or_discard(self, pick: int, discard: bool) -> None:
-        dead = [job.id for job in self.model.jobs.values() if job.state is State.dead]
-        id = dead[pick % len(dead)]
-        self.run(self.tandem.discard(id) if discard else self.tandem.retry(id))
+    @precondition(lambda self: self.tandem.made)
+    @rule(picked=st.lists(picks, min_size=1, max_size=3), event=st.sampled_from(EVENTS))
+    def signal(self, picked: list[int], event: str) -> None:
+        """To jobs that wait for it, if any do; else to any that was ever made."""
+        waiting = [job.id for job in self.model.jobs.values() if job.waits_for(event)]
+        among = waiting or [job.id for job in self.tandem.made]
+        self.run(self.tandem.signal([Signal(among[pick % len(among)], event, b"%d" % pick) for pick in picked]))
+
+    @precondition(lambda self: self.tandem.stopped())
+    @rule(pick=picks, discard=seldom, forget=st.sampled_from(FORGOTTEN))
+    def bring_back_or_discard(self, pick: int, discard: bool, forget: tuple[str, ...]) -> None:
+        stopped = self.tandem.stopped()
+        id = stopped[pick % len(stopped)]
+        self.run(self.tandem.discard(id) if discard else self.tandem.retry(id, forget))
 
     @rule(what=st.sampled_from(OPERATIONS))
     def operate(self, what: str) -> None:

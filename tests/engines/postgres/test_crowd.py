@@ -25,7 +25,7 @@ from tests.servers.installations import PostgresFlavour
 
 RULES: Final = [GateRule("limit:x", concurrency=2), GateRule("limit:y", concurrency=3)]
 # Not those that put a job, or all of them, off for a minute.
-ENDS: Final = [*(end for end in ENDINGS if end not in ("fail", "hold", "snooze")), *["succeed"] * 6]
+ENDS: Final = [*(end for end in ENDINGS if end not in ("fail", "hold", "sleep", "snooze", "wait")), *["succeed"] * 6]
 BRIEF: Final = Retention(succeeded_ms=200, cancelled_ms=300, dead_ms=400)
 
 

@@ -23,7 +23,10 @@ from holdfast.testing.contract.enqueue import TestEnqueue
 from holdfast.testing.contract.fairness import TestFairness
 from holdfast.testing.contract.fencing import TestFencing
 from holdfast.testing.contract.fixture import bench
+from holdfast.testing.contract.flows import TestFindingTogether, TestFlows
+from holdfast.testing.contract.forgetting import TestForgetting
 from holdfast.testing.contract.housekeeping import TestLife, TestLogs, TestPrune
+from holdfast.testing.contract.joins import TestWideJoins
 from holdfast.testing.contract.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from holdfast.testing.contract.limits import TestConcurrency
 from holdfast.testing.contract.losses import TestLosses
@@ -34,6 +37,7 @@ from holdfast.testing.contract.relay import TestRefusedRelay, TestRelay, TestRel
 from holdfast.testing.contract.revival import TestRevival
 from holdfast.testing.contract.schedule import TestExpiry, TestSchedule
 from holdfast.testing.contract.settle import TestSettle
+from holdfast.testing.contract.suspension import TestSignal, TestSleep, TestWaiting
 from holdfast.testing.contract.unique import TestReplace, TestUnique
 from holdfast.testing.contract.wakeups import TestWakeUps, TestWatch
 from holdfast.testing.contract.waking import TestWakingWaiters
@@ -57,6 +61,9 @@ __all__ = [
     "TestFairness",
     "TestFencing",
     "TestFind",
+    "TestFindingTogether",
+    "TestFlows",
+    "TestForgetting",
     "TestHold",
     "TestLeaving",
     "TestLife",
@@ -79,12 +86,16 @@ __all__ = [
     "TestRevival",
     "TestSchedule",
     "TestSettle",
+    "TestSignal",
+    "TestSleep",
     "TestSlots",
     "TestStanding",
     "TestTokens",
     "TestUnique",
+    "TestWaiting",
     "TestWakeUps",
     "TestWakingWaiters",
     "TestWatch",
+    "TestWideJoins",
     "bench",
 ]
