@@ -62,9 +62,18 @@ FAULTS: Final = {
           SELECT 'result' AS what, id FROM hf.result UNION ALL SELECT 'note', job FROM hf.note
           UNION ALL SELECT 'attempt', job FROM hf.attempt UNION ALL SELECT 'dep', child FROM hf.dep
           UNION ALL SELECT 'watch', job FROM hf.watch UNION ALL SELECT 'settled', id FROM hf.settled
+          UNION ALL SELECT 'flow', id FROM hf.flow_job UNION ALL SELECT 'key', id FROM hf.key_job
+          UNION ALL SELECT 'far', child FROM hf.dep_far
         ) AS k LEFT JOIN hf.job AS j ON j.id = k.id WHERE j.id IS NULL""",
     "notes are there without the flag that says so": """
         SELECT p.id FROM place AS p WHERE p.flags & 8 = 0 AND EXISTS (SELECT FROM hf.note AS n WHERE n.job = p.id)""",
+    "a job waits for more than one event": (
+        "SELECT job FROM hf.note WHERE kind = 'waiting' GROUP BY job HAVING count(*) > 1"
+    ),
+    "a job waits for an event that has come": """
+        SELECT w.id, n.name FROM hf.wait AS w JOIN hf.note AS n ON n.job = w.id AND n.kind = 'waiting'
+        JOIN hf.note AS e ON e.job = w.id AND e.kind = 'event' AND e.name = n.name
+        WHERE w.state = 1 AND n.body = convert_to(w.due_ms::text, 'UTF8')""",
     "somebody watches a job that has ended": (
         "SELECT w.job, d.state FROM hf.watch AS w JOIN hf.done AS d ON d.id = w.job"
     ),
@@ -151,6 +160,13 @@ FAULTS: Final = {
         SELECT j.id, j.unique_key FROM hf.job AS j JOIN place AS p ON p.id = j.id AND p.state <= 3
         LEFT JOIN hf.unique_key AS u ON u.key = j.unique_key
         WHERE j.unique_key IS NOT NULL AND j.unique_states & 15 = 15 AND u.job IS DISTINCT FROM j.id""",
+    "a job is found by a key that is not its own": """
+        SELECT k.id, k.key FROM hf.key_job AS k JOIN hf.job AS j ON j.id = k.id
+        WHERE hf.bare_key_1(j.unique_key) IS DISTINCT FROM k.key""",
+    "a job is not found by its key": """
+        SELECT j.id, j.unique_key FROM hf.job AS j LEFT JOIN hf.key_job AS k ON k.id = j.id
+        LEFT JOIN hf.unique_key AS u ON u.key = j.unique_key AND u.job = j.id
+        WHERE j.unique_key IS NOT NULL AND k.id IS NULL AND u.job IS NULL""",
     # -- who waits for whom
     "a job is blocked by nobody": """
         SELECT w.id FROM hf.wait AS w WHERE w.state = 0
@@ -165,6 +181,9 @@ FAULTS: Final = {
             d.parent_state IS NULL OR d.parent_state IN (5, 6) AND d.mode <> 2
             OR d.parent_state = 4 AND d.parent NOT IN (SELECT parent FROM hf.fan)
           )""",
+    "a job waits for a parent that it does not look for any more": """
+        SELECT d.child, d.parent FROM open_dep AS d JOIN hf.dep_far AS f ON f.child = d.child
+        WHERE d.parent >= f.parent""",
     # -- counting
     "counts differ from what is stored": """
         SELECT coalesce(c.queue, f.queue), coalesce(c.task, f.task), coalesce(c.what, f.state), c.n, f.n FROM (

@@ -12,6 +12,7 @@ import pytest
 from holdfast.core.gate import BreakerRule, GateRule
 from holdfast.core.job import Unique
 from holdfast.core.lease import Note
+from holdfast.core.transition import Suspend
 from holdfast.testing.hand import ENDINGS
 from holdfast.testing.stroll import STEPS, Stroll
 from holdfast.testing.walk import StoreWalk
@@ -66,6 +67,12 @@ DAMAGE = {
     "a job that is stored counts as gone": f"INSERT INTO hf.gone VALUES ({LONE}, 4, 9000000000000)",
     "something is kept of a job that is not stored": "INSERT INTO hf.result VALUES ('\\x01', 'null')",
     "notes are there without the flag that says so": f"INSERT INTO hf.note VALUES ({LONE}, 'step', '', '')",
+    "a job waits for more than one event": (
+        "INSERT INTO hf.note SELECT id, 'waiting', n, '' FROM hf.running, (VALUES ('a'), ('b')) AS v (n)"
+    ),
+    "a job waits for an event that has come": (
+        "INSERT INTO hf.note SELECT id, 'event', 'go', '' FROM hf.wait WHERE due_ms > 1::bigint << 51"
+    ),
     "somebody watches a job that has ended": "INSERT INTO hf.watch SELECT id, 'ear' FROM hf.done LIMIT 1",
     "a lane is not known": f"DELETE FROM hf.lane WHERE id = {LANE}",
     "a policy is not known": "DELETE FROM hf.policy",
@@ -98,9 +105,14 @@ DAMAGE = {
     "a breaker waits for a probe that nobody runs": "UPDATE hf.gate SET probe_token = 7 WHERE key LIKE 'breaker:%'",
     "a key is held by a job that is not its own": f"UPDATE hf.unique_key SET job = {LONE}",
     "a job that lives does not hold its key": "DELETE FROM hf.unique_key",
+    "a job is found by a key that is not its own": "UPDATE hf.key_job SET key = 'v'",
+    "a job is not found by its key": "DELETE FROM hf.key_job; DELETE FROM hf.unique_key",
     "a job is blocked by nobody": "DELETE FROM hf.dep",
     "a job goes on though a parent has not ended": "UPDATE hf.wait SET state = 2 WHERE state = 0",
     "a job waits for a parent that will not release it": "UPDATE hf.dep SET parent = '\\x01'",
+    "a job waits for a parent that it does not look for any more": (
+        "INSERT INTO hf.dep_far SELECT child, parent FROM hf.dep WHERE NOT done"
+    ),
     "counts differ from what is stored": "DELETE FROM hf.tally WHERE ctid = (SELECT min(ctid) FROM hf.tally)",
     "not all that was enqueued is accounted for": (
         "INSERT INTO hf.tally (lane, whats, ns) VALUES (0, '{11}', '{1}')"
@@ -139,6 +151,10 @@ async def fill(namespace: Namespace) -> None:
     parent = bench.job(task="plain", unique=Unique("u"))
     await bench.put(parent, *(bench.job(task="plain") for _ in range(3)), bench.job(after=(parent.id,)))
     await bench.add(delay_ms=60_000)
+    await bench.add(task="asleep", flow=bench.id())
+    sleeper = bench.hand("w3", tasks=("asleep",))
+    job = await sleeper.take()
+    await sleeper.settle(Suspend(job.id, job.token, None, "go"))
     assert (await bench.hand("w2", tasks=("plain",)).take()).id == parent.id
     await namespace.close()
 

@@ -10,7 +10,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from functools import partialmethod
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,9 +20,9 @@ from holdfast.core.gate import FOREVER_MS, GateChange, GateRule, Pause
 from holdfast.core.state import State
 from holdfast.core.view import Query, Term
 from holdfast.stores.open import open_store
-from holdfast.stores.postgres.route import Route
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
+from tests.engines.postgres.pages import Pages
 from tests.servers.postgres import CARELESS, PostgresServer, running
 
 FULL = bool(os.environ.get("HOLDFAST_FULL"))
@@ -45,26 +44,6 @@ SELECT {id}, j.lane, j.enqueued_ms - n, j.enqueued_ms - n, j.enqueued_ms - n, 1,
   CASE WHEN n % 1000 = 0 THEN 5 ELSE 4 END, 5, 0
 FROM holdfast.job AS j, generate_series({first}, {last}) AS n WHERE j.id = '\\x{pattern}'
 """
-
-
-class Pages:
-    """How many pages the server touches for a verb. It runs under EXPLAIN first: asked again, it answers the same."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
-        self.count = 0
-        self.verb = verb
-        self.ask: Callable[..., Awaitable[list[Any]]] = Route._ask
-        monkeypatch.setattr(Route, "_ask", partialmethod(_explained, self))
-
-
-async def _explained(
-    route: Route, pages: Pages, sql: str, values: Any, verb: str, *words: Any, **more: Any
-) -> list[Any]:
-    if verb == pages.verb:
-        explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}"
-        ((((found,)),),) = await pages.ask(route, explain, values, verb, *words[:1])
-        pages.count += found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
-    return await pages.ask(route, sql, values, verb, *words, **more)
 
 
 @pytest.fixture

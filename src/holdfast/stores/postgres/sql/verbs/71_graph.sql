@@ -38,7 +38,7 @@ BEGIN
   END LOOP;
 END $$;
 
--- Whether a job with very many parents still waits for one of them, of which the 32 with the largest ids are not. What is
+-- Whether a job with very many parents still waits for one of them, of which the 16 with the largest ids are none. What is
 -- closed stays closed, so a look that goes far notes how far, and the next begins there: all looks together walk over each
 -- dependency a few times, in whatever order parents end, even while an old snapshot keeps what the closing left.
 CREATE OR REPLACE FUNCTION hf.waits_far_1(p_child bytea) RETURNS boolean LANGUAGE plpgsql AS $$
@@ -51,13 +51,13 @@ BEGIN
   v_from := coalesce(v_from, '\xffffffffffffffffffffffffffffffffff');
   LOOP
     SELECT array_agg(p.parent), bool_or(NOT p.done) INTO v_parents, v_open FROM (
-      SELECT d.parent, d.done FROM hf.dep AS d WHERE d.child = p_child AND d.parent < v_from ORDER BY d.parent DESC LIMIT 64
+      SELECT d.parent, d.done FROM hf.dep AS d WHERE d.child = p_child AND d.parent < v_from ORDER BY d.parent DESC LIMIT 32
     ) AS p;
     EXIT WHEN v_open OR v_parents IS NULL;
     v_from := v_parents[cardinality(v_parents)];
     v_far := true;
   END LOOP;
-  IF v_far THEN
+  IF v_far AND v_open THEN
     INSERT INTO hf.dep_far AS f (child, parent) VALUES (p_child, v_from)
     ON CONFLICT (child) DO UPDATE SET parent = excluded.parent;
   END IF;
@@ -71,8 +71,8 @@ BEGIN
   WITH freed AS (
     UPDATE hf.wait AS w SET state = CASE WHEN w.due_ms > p_now THEN 1 ELSE 2 END
     WHERE w.id = ANY (p_children) AND w.state = 0 AND NOT (
-      SELECT CASE WHEN bool_or(NOT p.done) THEN true WHEN count(*) = 32 THEN hf.waits_far_1(w.id) ELSE false END FROM (
-        SELECT d.done FROM hf.dep AS d WHERE d.child = w.id ORDER BY d.parent DESC LIMIT 32
+      SELECT CASE WHEN bool_or(NOT p.done) THEN true WHEN count(*) = 16 THEN hf.waits_far_1(w.id) ELSE false END FROM (
+        SELECT d.done FROM hf.dep AS d WHERE d.child = w.id ORDER BY d.parent DESC LIMIT 16
       ) AS p
     )
     RETURNING w.id, w.lane, w.due_ms, w.state
@@ -106,8 +106,11 @@ BEGIN
   ON CONFLICT DO NOTHING;
   PERFORM FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR NO KEY UPDATE;
   UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = d.parent)
-  FROM unnest(v_children, v_parents) AS k (child, parent)
-  WHERE d.child = k.child AND d.parent = k.parent AND NOT d.done;
+  WHERE d.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM unnest(v_children, v_parents) AS k (child, parent) CROSS JOIN LATERAL (
+      SELECT x.ctid FROM hf.dep AS x WHERE x.child = k.child AND x.parent = k.parent AND NOT x.done OFFSET 0
+    ) AS o
+  ));
   PERFORM hf.free_1(v_children, p_now);
 END $$;
 

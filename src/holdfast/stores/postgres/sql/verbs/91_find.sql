@@ -124,7 +124,7 @@ BEGIN
       SELECT c.*, j.enqueued_ms, j.extra, CASE WHEN $5 THEN j.args END AS args,
         coalesce(octet_length(j.extra), 0) + CASE WHEN $5 THEN coalesce(octet_length(j.args), 0) ELSE 0 END AS bytes
       FROM (SELECT row_number() OVER () AS n, s.* FROM (' || v_source || ') AS s) AS c
-      LEFT JOIN hf.job AS j ON j.id = c.id
+      LEFT JOIN LATERAL (SELECT b.enqueued_ms, b.extra, b.args FROM hf.job AS b WHERE b.id = c.id OFFSET 0) AS j ON true
     ) AS y ORDER BY y.n
   ) AS x WHERE x.upto - x.bytes < $6'
   INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes

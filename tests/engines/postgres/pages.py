@@ -1,0 +1,31 @@
+"""Counts the pages that a server touches for a verb: what it costs, whoever else is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partialmethod
+from typing import Any
+
+import pytest
+
+from holdfast.stores.postgres.route import Route
+
+
+class Pages:
+    """How many pages the server touches for a verb. It runs under EXPLAIN first: asked again, it answers the same."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, verb: str) -> None:
+        self.count = 0
+        self.verb = verb
+        self.ask: Callable[..., Awaitable[list[Any]]] = Route._ask
+        monkeypatch.setattr(Route, "_ask", partialmethod(_explained, self))
+
+
+async def _explained(
+    route: Route, pages: Pages, sql: str, values: Any, verb: str, *words: Any, **more: Any
+) -> list[Any]:
+    if verb == pages.verb:
+        explain = f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {sql}"
+        ((((found,)),),) = await pages.ask(route, explain, values, verb, *words[:1])
+        pages.count += found["Plan"]["Shared Hit Blocks"] + found["Plan"]["Shared Read Blocks"]
+    return await pages.ask(route, sql, values, verb, *words, **more)
