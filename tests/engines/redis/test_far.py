@@ -20,7 +20,7 @@ from holdfast.testing.hand import failure
 from holdfast.testing.harness import Clock
 from tests.servers.redis import shared
 
-FAR = [1 << 47, (1 << 48) - 1, 1 << 48, 10**15, 1 << 53, 1 << 70]
+FAR = [1 << 47, LAST_MS - 1, LAST_MS, (1 << 48) - 1, 1 << 48, 10**15, 1 << 53, 1 << 70]
 
 _number = count()
 

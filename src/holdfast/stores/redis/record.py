@@ -85,8 +85,9 @@ _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 _decode_rare = msgspec.msgpack.Decoder(Rare).decode
 
 
-# Instants are stored in six bytes. Whatever is further away is as good as never: now and the longest time fit.
-LAST_MS: Final = (1 << 48) - 1  # NEVER in lua/lib/base.lua
+# Instants are stored in six bytes. The last that every release can show is of the year 9999, and as good as never (in
+# lua/lib/base.lua it is NEVER): now and the longest time come before it.
+LAST_MS: Final = 253_402_300_799_000
 LONGEST_MS: Final = 1 << 47
 MOST_COST: Final = 1 << 53  # what a script still counts exactly
 
@@ -97,8 +98,8 @@ def at_most(duration_ms: int) -> int:
 
 
 def due_of(due_ms: int) -> int:
-    """A stored instant as it is shown: the last of all is never."""
-    return FOREVER_MS if due_ms == LAST_MS else due_ms
+    """A stored instant as it is shown: from the last of all on it is never."""
+    return FOREVER_MS if due_ms >= LAST_MS else due_ms
 
 
 def id8(number: int) -> bytes:

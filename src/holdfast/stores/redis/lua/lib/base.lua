@@ -10,7 +10,7 @@ local ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10
 local URGENT = 3 -- critical and high
 local LOTS = 1073741824
 local MANY = 4000 -- values that one variadic call takes
-local NEVER = 281474976710655 -- the last instant that six bytes can say: what is due then waits for something else
+local NEVER = 253402300799000 -- the last second of the year 9999: what is due then waits for something else
 
 -- Bits of a record's flags.
 local KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32

@@ -3,7 +3,7 @@
 
 noting = {}
 
-local FOREVER = "4503599627370496" -- how the instant NEVER is written for people, as on every engine
+local FOREVER = "4503599627370496" -- how NEVER is written for people, as on every engine
 
 -- Remove the notes of one kind that `goes` names; the record is not saved.
 local function remove(r, kind, goes)
@@ -27,7 +27,7 @@ local function any()
 end
 
 local function due_text(r)
-  return r.due == NEVER and FOREVER or base.text(r.due)
+  return r.due >= NEVER and FOREVER or base.text(r.due)
 end
 
 -- True when this event was signalled to the job.
