@@ -41,7 +41,7 @@ def described(command: click.Command, name: str, parent: click.Context) -> Itera
     if not isinstance(command, click.Group):
         yield f"### {name}\n\n```text\n{without_shared(command.get_help(context))}\n```"
         return
-    yield f"### {name}\n\n{command.help} Called alone it lists."
+    yield f"### {name}\n\n{command.help} {getattr(command, 'alone', '')}".rstrip()
     for below, inner in command.commands.items():
         yield from described(inner, f"{name} {below}", context)
 

@@ -533,6 +533,11 @@ def test_a_handle_has_no_place_in_a_result() -> None:
         encode_result([Ref(A)])
 
 
+def test_a_class_that_json_schema_does_not_know_has_a_schema_all_the_same() -> None:
+    for kind in (object, Slug):
+        assert Signature.of(takes(kind)).schema()["required"] == ["value"]
+
+
 def test_the_schema_says_what_is_needed() -> None:
     schema = Signature.of(everything).schema()
     assert schema["required"] == ["a", "b", "d"]

@@ -59,10 +59,14 @@ async def audit_body(terminal: Terminal, after: int, limit: int) -> None:
         entries = await operator.audit(after, limit)
     shapes = [entry_shape(entry) for entry in entries]
     rows = [
-        (s["seq"], s["at"], s["actor"], s["kind"], s["job"] or (s["data"] or {}).get("gate", ""), s["reason"])
-        for s in shapes
+        (s["seq"], s["at"], s["actor"], s["kind"], s["job"] or _thing(s["data"] or {}), s["reason"]) for s in shapes
     ]
     terminal.table("entries", ("seq", "at", "who", "what", "on", "why"), rows, shapes)
+
+
+def _thing(data: dict[str, str]) -> str:
+    """What an entry is about when it is not about one job."""
+    return data.get("gate") or data.get("flow") or ""
 
 
 @click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")

@@ -25,6 +25,8 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "jobs": ("jobs", "List jobs that match a query."),
         "job": ("jobs", "Show one job with its attempts."),
         "explain": ("jobs", "Say why a job is not running."),
+        "flows": ("flows", "List flows: how far each is."),
+        "flow": ("flows", "One flow as a tree: show, cancel, retry."),
         "queues": ("queues", "List queues: depth, age, pauses."),
         "workers": ("look", "List live workers and agents."),
         "stats": ("look", "Show counters that sum up."),

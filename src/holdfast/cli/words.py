@@ -34,6 +34,8 @@ class Asking(click.Command):
 class Listing(click.Group):
     """A group that lists when it is called alone, and suggests the nearest name for a wrong one."""
 
+    alone = "Called alone it lists."
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         first = args[0] if args else ""
         asks = not first or first.startswith("-") or _CONDITION.match(first)
@@ -50,6 +52,17 @@ class Listing(click.Group):
             words = f"there is no command '{self.name} {args[0]}'{suggestion(args[0], list(self.commands))}"
             raise click.UsageError(words, ctx)
         return super().resolve_command(ctx, args)
+
+
+class Showing(click.Group):
+    """A group that shows what it is called with, unless that is one of its commands."""
+
+    alone = "With an ID alone it shows."
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
 
 
 def duration(text: str | int) -> int:

@@ -121,6 +121,14 @@ class Chain(Work[H_co]):
             yield from step.specs()
 
 
+class Chord(Chain[H_co]):
+    """A group, and one work that gets the list of its results."""
+
+    __slots__ = ()
+
+    label = "chord"
+
+
 class Group(Work[GroupHandle]):
     """Works beside each other: each gets what comes before the group, and their results are one list, in order."""
 
@@ -169,9 +177,9 @@ def group(jobs: Iterable[Work[Any]], *, name: str | None = None) -> Group:
     return Group(jobs, name)
 
 
-def chord(jobs: Iterable[Work[Any]], last: Work[H], *, name: str | None = None) -> Chain[H]:
+def chord(jobs: Iterable[Work[Any]], last: Work[H], *, name: str | None = None) -> Chord[H]:
     """A group, then `last` with the list of the group's results, in order, as its first argument."""
-    return Chain((Group(jobs), last), name)
+    return Chord((Group(jobs), last), name)
 
 
 def _checked(label: str, works: Iterable[Work[Any]]) -> tuple[Work[Any], ...]:

@@ -163,5 +163,6 @@ def mentions_bytes(kind: Any) -> bool:
 def schema_of(kind: Any) -> dict[str, Any]:
     """JSON Schema of a class that msgspec does not know."""
     describe = getattr(kind, "model_json_schema", None)
-    found: dict[str, Any] = describe() if describe is not None else {}
+    # An empty schema would be taken for none.
+    found: dict[str, Any] = describe() if describe is not None else {"title": getattr(kind, "__name__", "any")}
     return found

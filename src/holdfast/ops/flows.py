@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from holdfast.core.errors import FlowNotFound, InvalidOption, UnknownParent
-from holdfast.core.flow import FlowGraph, FlowNode, refuse_in_vain, rerun
+from holdfast.core.flow import FlowGraph, FlowNode, flow_state, mark_of, refuse_in_vain, rerun
 from holdfast.core.ids import IdMaker, id_bytes, id_text
 from holdfast.core.job import Job
 from holdfast.core.state import LIVE, WAITING, State
-from holdfast.core.view import JobView, Query, Term
+from holdfast.core.view import FlowView, JobView, Query, Term
 from holdfast.ops.bulk import BulkReport, Decision, Progress
-from holdfast.ops.select import PAGE, key_holders, walk
+from holdfast.ops.select import PAGE, SHORTEST_SUFFIX, AmbiguousId, key_holders, resolve, walk
 from holdfast.stores.base import RetryRequest, Store
 
 _SAMPLES = 3  # jobs that a dry run shows
+_FLOWS, _LOOKED_AT = 1_000, 10_000  # flows of a page, and those among which the end of an id is looked for
 _ROUNDS = 10  # a job that comes alive while others are cancelled is met by the next look
+
+
+@dataclass(frozen=True)
+class FlowLine:
+    """A flow as one line of a list."""
+
+    id: bytes
+    name: str
+    counts: Mapping[State, int]  # nodes by state
+    total: int
+    enqueued_at_ms: int
+
+    @property
+    def state(self) -> State:
+        """The flow in one word."""
+        return flow_state(self.counts)
+
+    @property
+    def done(self) -> int:
+        """How many of `total` have finished."""
+        return self.total - sum(self.counts.get(state, 0) for state in LIVE)
 
 
 class Flows:
@@ -34,11 +58,70 @@ class Flows:
 
     # -- asking
 
+    async def newest(self, limit: int = 50, before: bytes | None = None) -> list[FlowLine]:
+        """The newest flows, those below the id `before` if one is given."""
+        views = await self.store.flows(None, limit, before)
+        return list(await asyncio.gather(*map(self._line, views)))
+
+    async def line(self, id: bytes) -> FlowLine:
+        """One flow as a line: no more is read of it than that needs."""
+        views = await self.store.flows([id])
+        if not views:
+            raise _not_found(id)
+        return await self._line(views[0])
+
+    async def _line(self, view: FlowView) -> FlowLine:
+        page = await self.store.find(Query(None, _of(view.id), limit=1), now_ms=self._asked_ms)
+        mark = mark_of(page.jobs[0].meta) if page.jobs else None
+        stored = sum(view.counts.values())
+        if mark is None:
+            return FlowLine(view.id, "", view.counts, stored, view.enqueued_at_ms)
+        if stored <= mark.of:
+            return FlowLine(view.id, mark.name, view.counts, mark.of, view.enqueued_at_ms)
+        graph = await self.graph(view.id)  # some of its jobs are earlier runs, which do not count
+        return FlowLine(graph.id, graph.name, graph.counts, graph.total, graph.enqueued_at_ms)
+
+    async def resolve(self, text: str) -> bytes:
+        """The flow that `text` names: its id, the unique end of one, or the id of a job of it."""
+        text = text.strip().lower().removeprefix("…")
+        try:
+            raw = id_bytes(text)
+        except InvalidOption:
+            raw = None
+        if raw is None:
+            found = await self._ending_in(text)
+            if len(found) > 1:
+                shown = ", ".join(map(id_text, found[:3]))
+                raise AmbiguousId(f"more than one flow id ends in {text!r}: {shown}", fix="give more characters")
+            if found:
+                return found[0]
+            raw = await resolve(self.store, text)
+        elif await self.store.flows([raw]):
+            return raw
+        (view,) = await self.store.get([raw])
+        if view is None:
+            raise _not_found(raw)
+        if view.flow is None:
+            raise FlowNotFound(f"job {id_text(raw)} is not a part of a flow", fix="holdfast flows lists them")
+        return view.flow
+
+    async def _ending_in(self, text: str) -> list[bytes]:
+        """Flows whose id ends like this, among the newest; too short an end fits none."""
+        found: list[bytes] = []
+        before: bytes | None = None
+        for _ in range(_LOOKED_AT // _FLOWS if len(text) >= SHORTEST_SUFFIX else 0):
+            page = await self.store.flows(None, _FLOWS, before)
+            found += [view.id for view in page if id_text(view.id).endswith(text)]
+            if len(page) < _FLOWS:
+                break
+            before = page[-1].id
+        return found
+
     async def graph(self, id: bytes) -> FlowGraph:
         """All stored jobs of the flow, put together."""
         views = await self._views(id)
         if not views:
-            raise FlowNotFound(f"no flow {id_text(id)} is stored", fix="it never was, or all its jobs were pruned")
+            raise _not_found(id)
         return FlowGraph(id, views)
 
     async def last_live(self, id: bytes) -> bytes | None:
@@ -85,10 +168,10 @@ class Flows:
             left = [view for view in await self._views(id, LIVE) if not view.cancel_requested or force]
             if not left:
                 break
-        counted = Counter(answers.values())
+        counted = Counter(word for word in answers.values() if word != "finished")  # it was quicker
         await self._log("flow.cancel", graph, reason, force=force, answers=dict(counted))
         done = counted["cancelled"] + counted["cancelling"]
-        return BulkReport("cancel", len(answers), tuple(live[:_SAMPLES]), False, done, dict(counted))
+        return BulkReport("cancel", counted.total(), tuple(live[:_SAMPLES]), False, done, dict(counted))
 
     async def retry(
         self,
@@ -146,7 +229,7 @@ class Flows:
             if node.view.state is State.dead
         }
         await self._log("flow.rerun", graph, reason, nodes=[node.name for node in again], discarded=replaced)
-        answers = {"run again": len(jobs)}
+        answers = {"enqueued": len(jobs)}
         return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), False, len(jobs), answers)
 
     async def _refuse_held(self, again: Sequence[FlowNode]) -> None:
@@ -178,6 +261,10 @@ class Flows:
             **{name: value for name, value in data.items() if value},
         }
         await self.store.append([Decision(kind, self.actor, reason, facts).entry(self._asked_ms)])
+
+
+def _not_found(id: bytes) -> FlowNotFound:
+    return FlowNotFound(f"no flow {id_text(id)} is stored", fix="it never was, or all its jobs were pruned")
 
 
 def _of(flow: bytes) -> tuple[Term, ...]:
