@@ -380,6 +380,22 @@ def test_a_schema_of_an_earlier_release_becomes_what_a_fresh_one_is(release: str
         assert left == set()
 
 
+JOBS = ("job", "wait", "running", "done", "dep", "note", "unique_key")
+
+
+@pytest.mark.parametrize("release", COMMITS)
+def test_an_upgrade_waits_for_nobody_who_works_and_nobody_for_it(release: str, tmp_path: Path) -> None:
+    """Callers' own transactions have all tables of jobs in use, and may stay open for as long as they like."""
+    url = fresh_database(shared(SERVER))
+    holdfast(source_of(release, tmp_path), "migrate", "--url", url)
+    with closing(psycopg.connect(url)) as caller, closing(psycopg.connect(url)) as other:
+        for table in JOBS:
+            caller.execute(f"LOCK TABLE holdfast.{table} IN ROW EXCLUSIVE MODE".encode())
+        holdfast(ROOT, "migrate", "--url", url)  # which gives up after two minutes
+        for table in JOBS:
+            other.execute(f"LOCK TABLE holdfast.{table} IN ROW EXCLUSIVE MODE NOWAIT".encode())
+
+
 CATALOG = """
 SELECT 'column', c.relname, concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull, a.attidentity,
   pg_get_expr(d.adbin, d.adrelid))

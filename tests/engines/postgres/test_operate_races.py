@@ -234,11 +234,16 @@ async def test_a_watcher_of_a_job_that_is_just_settled_does_not_wait(place: Plac
 
 
 async def test_what_is_asked_again_happened_once(place: Place) -> None:
-    buried, other, ready = await dead(place, task="a"), await dead(place, task="b"), await place.add()
-    now = place.clock.now_ms
+    buried, other, waiting = [await dead(place, task=task) for task in ("a", "b", "c")]
+    ready, now = await place.add(), place.clock.now_ms
     calls = [
         (f"SELECT answers FROM hf.cancel_1('c', ARRAY['\\x{ready.hex()}']::bytea[], 'r', false, {now})", ([0],)),
         (f"SELECT answers FROM hf.retry_1('r', ARRAY['\\x{buried.hex()}']::bytea[], 0, NULL, {now})", ([0],)),
+        (f"SELECT answers FROM hf.retry_2('s', ARRAY['\\x{waiting.hex()}']::bytea[], 9, NULL, '{{*}}', {now})", ([0],)),
+        (
+            f"SELECT answers FROM hf.signal_1('e', ARRAY['\\x{waiting.hex()}']::bytea[], '{{go}}', '{{1}}', {now})",
+            ([1],),
+        ),
         (f"SELECT gone FROM hf.discard_1('d', ARRAY['\\x{other.hex()}']::bytea[], {now})", (1,)),
         ("SELECT hf.put_control_1('p', 'tick', 't', '1', 0, NULL)", (1,)),
         (

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
+from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Query, Term
 from holdfast.stores.postgres import PostgresStore, find
@@ -207,3 +208,22 @@ async def test_a_spoilt_part_shows_itself(bench: Bench) -> None:
     assert view.tags == ("undecodable",)
     page = await bench.store.find(Query(terms=(Term("tag", "undecodable"),)), now_ms=bench.clock.now_ms)
     assert [job.id for job in page.jobs] == [id]
+
+
+# -- jobs of an earlier release
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_a_job_that_an_earlier_release_has_stored_is_found_by_the_key_it_holds(
+    bench: Bench, newest_first: bool
+) -> None:
+    """That one kept no list of who had a key: whoever has it in a task that is known is found, too, and once."""
+    store = bench.store
+    assert isinstance(store, PostgresStore)
+    tasks = [f"t{number}" for number in range(5)]
+    ids = [await bench.add(task=task, queue=f"q{number % 2}", unique=Unique("k")) for number, task in enumerate(tasks)]
+    await bench.add(task="t0", unique=Unique("other"))
+    await bench.hand().drain()  # what is posted is filed
+    shared("postgres-15").ask(f"DELETE FROM {store.schema}.key_job WHERE id = ANY (%s)", ids[1:4])
+    query = Query(terms=(Term("unique", "k"),), limit=2, newest_first=newest_first)
+    assert await pages(bench, query) == (ids[::-1] if newest_first else ids, 3)
