@@ -21,8 +21,9 @@ from holdfast.core.schedules.when import Cron, Every, Once
 from holdfast.core.state import State
 from holdfast.core.task import TaskSpec
 from holdfast.core.view import Control
+from holdfast.runtime.ticks import Ticks
 from holdfast.stores.sqlite import SqliteStore
-from tests.runtime.ticking import HOUR, MINUTE, NOON, SECOND, Stage, declared
+from tests.runtime.ticking import HOUR, MINUTE, NOON, SECOND, TASKS, Stage, declared
 
 HOURLY = declared(Every("1h"))
 BESIDE = declared(Every("1h", overlap="allow"))
@@ -289,6 +290,19 @@ async def test_a_late_ticker_does_not_cancel_the_run_that_another_has_just_start
     await tick(stage, schedule, 0, 1)
     await stage.hand.take()
     await late.look()
+    view = await stage.run(NOON + HOUR)
+    assert view is not None
+    assert (view.state, view.cancel_requested) == (State.running, False)
+
+
+async def test_a_ticker_that_was_asleep_with_its_plan_cancels_no_later_run(stage: Stage) -> None:
+    schedule = declared(Every("1h", overlap="cancel_running"))
+    await stage.ticker(schedule).look()
+    plan = (await stage.stored()).plan(None, NOON)
+    await tick(stage, schedule, 0, 1)
+    await stage.hand.claim(5)
+    asleep = Ticks(stage.store, lambda: stage.clock.now_ms)
+    assert not await asleep.carry_out(schedule, TASKS["work"], plan, NOON)
     view = await stage.run(NOON + HOUR)
     assert view is not None
     assert (view.state, view.cancel_requested) == (State.running, False)
