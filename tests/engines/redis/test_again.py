@@ -10,6 +10,7 @@ from itertools import count
 import pytest
 
 from holdfast.core.gate import GateChange
+from holdfast.core.lease import Signal
 from holdfast.core.state import State
 from holdfast.stores.base import RetryRequest
 from holdfast.stores.open import open_store
@@ -80,6 +81,7 @@ async def place() -> AsyncIterator[Place]:
     await store.cancel([place.id()], "")
     await store.retry(RetryRequest((place.id(),)))
     await store.discard([place.id()])
+    await store.signal([Signal(place.id(), "", b"")])
     await store.change_gates([])
     await place.hand("first").beat()
     yield place
@@ -117,6 +119,16 @@ async def test_a_retry_and_a_discard_say_what_they_did(place: Place) -> None:
     place.lose_answer()
     assert await place.store.discard([id], now_ms=place.clock.now_ms) == 1
     assert await place.store.discard([id], now_ms=place.clock.now_ms) == 0
+
+
+async def test_a_signal_says_what_it_did(place: Place) -> None:
+    id = await place.add()
+    hand = place.hand()
+    await hand.suspend(await hand.take(), None, "approved")
+    place.lose_answer()
+    assert await place.signal(Signal(id, "approved", b"1"), Signal(id, "paid", b"2")) == ["woken", "kept"]
+    assert await place.signal(Signal(id, "approved", b"3")) == ["already"]
+    assert {note.body for note in (await hand.take()).notes} == {b"1", b"2"}
 
 
 async def test_a_breaker_is_tripped_once(place: Place) -> None:

@@ -1,0 +1,264 @@
+"""Flows and keys on Redis: their indexes follow the jobs, cost little, and survive workers that do not know them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from itertools import count
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from holdfast.core.ids import id_text
+from holdfast.core.job import Unique
+from holdfast.core.lease import Input, Note, Signal
+from holdfast.core.view import Query, Retention, Term
+from holdfast.stores.open import open_store
+from holdfast.testing.bench import Bench
+from holdfast.testing.harness import Clock
+from tests.engines.redis.audit import faults
+from tests.releases import source_of
+from tests.servers.redis import RedisServer, shared
+
+NOTHING = Retention(succeeded_ms=0, cancelled_ms=0, dead_ms=0)
+
+_number = count()
+
+
+class Place(Bench):
+    """A bench on a namespace of its own, in which no two places may disagree."""
+
+    def __init__(self, server: RedisServer) -> None:
+        self.server = server
+        self.namespace = f"flows-{next(_number)}"
+        super().__init__(open_store(server.url, self.namespace), Clock())
+
+    def key(self, name: bytes) -> bytes:
+        return f"{{hf:{self.namespace}}}:".encode() + name
+
+    def sound(self) -> bool:
+        found = faults(self.server, self.namespace)
+        assert not found, found[:5]
+        return True
+
+    async def prune(self) -> int:
+        return await self.store.prune(NOTHING, now_ms=self.clock.now_ms)
+
+    async def finish(self, most: int = 1_000) -> None:
+        hand = self.hand()
+        await hand.succeed(*await hand.claim(most))
+
+    def commands(self) -> Counter[str]:
+        """What the server has run since its counts were reset, within scripts too."""
+        text = self.server.ask("INFO", "commandstats").decode()
+        return Counter({name: int(n) for name, n in re.findall(r"^cmdstat_(\S+?):calls=(\d+)", text, re.MULTILINE)})
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    place = Place(shared("redis-6.2"))
+    yield place
+    await place.store.close()
+
+
+def of_flow(flow: bytes) -> Term:
+    return Term("flow", id_text(flow))
+
+
+# -- flows
+
+
+@pytest.mark.parametrize("seed", range(5))
+async def test_the_jobs_of_flows_are_known_after_any_history(place: Place, seed: int) -> None:
+    rng = Random(seed)
+    flows = [place.id() for _ in range(4)]
+    hand = place.hand()
+    for _ in range(40):
+        step = rng.randrange(6)
+        if step < 2:
+            jobs = [place.job(flow=rng.choice([*flows, None, None])) for _ in range(rng.choice([1, 3, 70, 200]))]
+            rng.shuffle(jobs)
+            await place.put(*jobs, *rng.sample(jobs, min(3, len(jobs))))
+        elif step < 4:
+            claimed = await hand.claim(rng.choice([1, 40, 150]))
+            await hand.end(rng.choice(["succeed", "bury", "drop"]), *claimed)
+        elif step == 4:
+            await place.store.prune(NOTHING, rng.choice([1, 50, 1_000]), now_ms=place.clock.now_ms)
+        else:
+            found = await place.store.find(Query(terms=(of_flow(rng.choice(flows)),)), now_ms=place.clock.now_ms)
+            await place.store.discard([job.id for job in found.jobs], now_ms=place.clock.now_ms)
+        assert place.sound()
+        stored = await place.everything()
+        expected = {flow: Counter(job.state for job in stored if job.flow == flow) for flow in flows}
+        assert {view.id: view.counts for view in await place.store.flows()} == {f: c for f, c in expected.items() if c}
+
+
+async def test_jobs_that_came_together_are_one_entry_of_their_flow(place: Place) -> None:
+    flow = place.id()
+    await place.add_many(5_000, flow=flow)
+    assert place.server.ask("ZCARD", place.key(b"fl:" + flow)) == 1
+
+
+async def test_a_flow_that_goes_on_for_ever_keeps_nothing_of_what_is_gone(place: Place) -> None:
+    flow = place.id()
+    await place.add(flow=flow, delay_ms=1 << 40)
+    for _ in range(20):
+        await place.add(flow=flow)
+        await place.add()
+        await place.add_many(3, flow=flow)
+        await place.finish()
+        await place.prune()
+        assert place.sound()
+    assert place.server.ask("ZCARD", place.key(b"fl:" + flow)) == 1
+
+
+async def test_a_flow_is_found_without_a_look_at_others(place: Place) -> None:
+    costs = []
+    for _ in range(2):
+        flow = place.id()
+        await place.add_many(10, flow=flow)
+        await place.add_many(3_000, flow=place.id())
+        await place.store.flows([flow])
+        place.server.ask("CONFIG", "RESETSTAT")
+        assert len(await place.found(of_flow(flow))) == 10
+        assert len(await place.store.flows([flow])) == 1
+        costs.append(place.commands().total())
+    assert costs[1] <= costs[0] < 30
+
+
+# -- keys
+
+
+async def test_who_held_a_key_is_known_as_long_as_it_is_stored(place: Place) -> None:
+    ids = []
+    for _ in range(6):
+        ids.append(await place.add(unique=Unique("once")))
+        await place.finish()
+        place.clock.advance(1)
+    assert await place.found(Term("unique", "once")) == ids
+    assert place.sound()
+    await place.prune()
+    assert await place.found(Term("unique", "once")) == []
+    assert place.server.ask("EXISTS", place.key(b"uh:once")) == 0
+    assert place.sound()
+
+
+async def test_a_key_that_goes_back_to_a_former_holder_leaves_the_other_behind(place: Place) -> None:
+    hand = place.hand()
+    first = await place.add(unique=Unique("once"))
+    await hand.bury(await hand.take())
+    second = await place.add(unique=Unique("once"))
+    await hand.succeed(await hand.take())
+    assert await place.retry(first) == ["retried"]
+    assert place.server.ask("ZRANGE", place.key(b"uh:once"), 0, -1) == [second]
+    assert await place.found(Term("unique", "once")) == [first, second]
+    assert place.sound()
+
+
+async def test_a_key_is_found_without_a_look_at_all_jobs(place: Place) -> None:
+    await place.add_many(2_000)
+    id = await place.add(task="report", unique=Unique("once"))
+    await place.found(Term("unique", "once"))
+    place.server.ask("CONFIG", "RESETSTAT")
+    assert await place.found(Term("unique", "once")) == [id]
+    assert place.commands().total() < 20
+
+
+# -- workers of a release without them
+
+EARLIER = """
+import asyncio, sys
+from holdfast.core.view import Retention
+from holdfast.stores.open import open_store
+from holdfast.testing.bench import Bench
+from holdfast.testing.harness import Clock
+
+async def main():
+    url, namespace, now_ms, step = sys.argv[1:]
+    bench = Bench(open_store(url, namespace), Clock(int(now_ms)))
+    hand = bench.hand("earlier")
+    if step == "run":
+        while jobs := await hand.claim(100):
+            await hand.succeed(*jobs, result=b"1")
+        print(*(job.id.hex() for job in await bench.everything()))
+    elif step == "join":
+        parents = await bench.add_many(3)
+        print(*(id.hex() for id in (*parents, await bench.add(after=tuple(parents)))))
+    else:
+        await bench.store.prune(Retention(succeeded_ms=0), now_ms=bench.clock.now_ms)
+    await bench.check_books()
+    await bench.store.close()
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return source_of("v0.1.0", tmp_path_factory.mktemp("earlier"))
+
+
+def by_earlier(earlier: Path, place: Place, step: str) -> Sequence[bytes]:
+    """Let a worker of the earlier release do something; the ids that it printed."""
+    words = (place.server.url, place.namespace, str(place.clock.now_ms), step)
+    command = [sys.executable, "-c", EARLIER, *words]
+    env = {"PYTHONPATH": str(earlier / "src")}
+    answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert answer.returncode == 0, answer.stderr
+    return [bytes.fromhex(word) for word in answer.stdout.split()]
+
+
+async def test_an_earlier_release_runs_and_erases_jobs_of_flows(place: Place, earlier: Path) -> None:
+    flow, other = place.id(), place.id()
+    parents = [place.job(flow=flow) for _ in range(70)]
+    child = place.job(flow=flow, after=tuple(job.id for job in parents))
+    await place.put(*parents, child)
+    hand = place.hand()
+    suspended = await place.add(flow=other, priority=0)
+    job = await hand.take()
+    assert job.id == suspended
+    await hand.suspend(job, None, "approved")
+    ran = by_earlier(earlier, place, "run")
+    assert set(ran) == {*(job.id for job in parents), child.id, suspended}
+    assert await place.found(of_flow(flow), limit=100) == [job.id for job in (*parents, child)]
+    assert (await place.view(child.id)).after == child.after
+    assert place.sound()
+
+    by_earlier(earlier, place, "prune")
+    assert [view.id for view in await place.store.flows()] == [other]
+    assert await place.found(of_flow(flow)) == []
+    assert await place.signal(Signal(suspended, "approved", b"1")) == ["woken"]
+    assert (await hand.take()).notes == (Note("event", "approved", b"1"),)
+    await place.prune()
+    assert place.server.ask("EXISTS", place.key(b"fl:" + flow)) == 0
+    assert place.sound()
+
+
+async def test_a_join_of_an_earlier_release_runs_here(place: Place, earlier: Path) -> None:
+    *parents, child = by_earlier(earlier, place, "join")
+    assert (await place.view(child)).after == tuple(parents)
+    await place.finish()
+    job = await place.hand().take()
+    assert (job.id, job.after, job.inputs) == (child, tuple(parents), dict.fromkeys(parents, Input()))
+    assert place.sound()
+
+
+async def test_former_holders_that_an_earlier_release_erased_are_forgotten_by_and_by(
+    place: Place, earlier: Path
+) -> None:
+    for _ in range(3):
+        await place.add(unique=Unique("once"))
+        await place.finish()
+    by_earlier(earlier, place, "prune")
+    assert await place.found(Term("unique", "once")) == []
+    left = []
+    for _ in range(3):
+        await place.add(unique=Unique("once"))
+        await place.finish()
+        left.append(place.server.ask("ZCARD", place.key(b"uh:once")))
+    assert left == [2, 1, 2]
+    assert place.sound()
