@@ -1,7 +1,6 @@
 """Forks lives of examples/bank.py on request, each killed before the n-th thing that it asks of its database.
 
-As a program it reads lines of JSON, one life each, and answers how it ended: everything is imported once, and nothing
-is open when it forks.
+As a program it is a nursery of such lives.
 """
 
 from __future__ import annotations
@@ -9,16 +8,15 @@ from __future__ import annotations
 import os
 import runpy
 import signal
-import sys
 from pathlib import Path
 
-import msgspec
 import psycopg
 import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.orm  # noqa: F401  # loaded here, so that no life has to load it
 from msgspec import Struct
 
 from holdfast.stores.postgres.line import Line
+from tests.chaos.nursery import nurse
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"
 
@@ -56,21 +54,5 @@ def live(life: Life) -> None:
     runpy.run_path(str(BANK), run_name="__main__")
 
 
-def fork(life: Life) -> int:
-    """Live in a process of its own; how that ended, as a process says it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            live(life)
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 if __name__ == "__main__":
-    for line in sys.stdin:
-        sys.stdout.write(f"{fork(msgspec.json.decode(line, type=Life))}\n")
-        sys.stdout.flush()
+    nurse(Life, live)

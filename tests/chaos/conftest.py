@@ -6,6 +6,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -13,9 +14,17 @@ from tests.chaos.field import Field
 from tests.servers import postgres
 from tests.servers.redis import RedisServer, own
 
+MEMORY = Path("/dev/shm")  # a kill leaves the machine running: what was written is there, on a disk or not
 ALL = ("sqlite", "redis", "postgres")
 # For what happens in workers alone two engines are enough; what happens between workers and a store is for all.
 on_every_engine = pytest.mark.parametrize("url", ALL, indirect=True)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A fresh folder, in memory where there is one."""
+    with TemporaryDirectory(prefix="hf-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
+        yield Path(name)
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """A worker whose handler pays in one transaction with its job's end, and that is killed at the n-th of its steps.
 
-As a program it forks such workers on request, one line of JSON each, and says how each ended: everything is imported
-once, and nothing is open when it forks.
+As a program it is a nursery of such workers.
 """
 
 from __future__ import annotations
@@ -10,12 +9,10 @@ import asyncio
 import inspect
 import os
 import signal
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Protocol, cast
 
-import msgspec
 import psycopg
 from msgspec import Struct
 
@@ -25,6 +22,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.library import library
+from tests.chaos.nursery import nurse
 
 VERBS: Final = frozenset(name for name, member in vars(Store).items() if inspect.iscoroutinefunction(member))
 PAID: Final = "paid"
@@ -162,20 +160,5 @@ async def live(life: Life, steps: Steps) -> None:
         await store.close()
 
 
-def fork(life: Life) -> int:
-    """Live in a process of its own; how that ended, as a process says it."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            asyncio.run(live(life, Steps(life.dies_at)))
-            code = 0
-        finally:
-            os._exit(code)
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
 if __name__ == "__main__":
-    for line in sys.stdin:
-        sys.stdout.write(f"{fork(msgspec.json.decode(line, type=Life))}\n")
-        sys.stdout.flush()
+    nurse(Life, lambda life: asyncio.run(live(life, Steps(life.dies_at))))

@@ -8,14 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import count
-from pathlib import Path
 
-import msgspec
 import psycopg
 import pytest
 
@@ -24,36 +20,17 @@ from holdfast.stores.open import open_store
 from holdfast.testing.bench import SWEEP_MS, Bench
 from holdfast.testing.harness import Clock
 from tests.chaos.banking import Life
+from tests.chaos.nursery import Nursery
 from tests.contract.harnesses import EMPTY
 from tests.servers.postgres import fresh_database, shared
 
-ROOT = Path(__file__).parents[2]
 EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 5
 END = ([("ada", 80), ("bob", 120)], [(1, "done"), (2, "done"), (3, "refused")])
 
 
-class Nursery:
-    """The program that forks lives."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.chaos.banking"]
-        self._process = subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-    def live(self, life: Life) -> int:
-        """One life; its exit code."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(life).decode() + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 @pytest.fixture
 def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
+    with closing(Nursery("tests.chaos.banking")) as nursery:
         yield nursery
 
 

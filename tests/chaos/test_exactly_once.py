@@ -7,17 +7,13 @@ handler. An engine that joins callers' transactions takes part with a line in GR
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import msgspec
 import pytest
@@ -28,11 +24,9 @@ from holdfast.core.task import build_job
 from holdfast.stores.open import open_store
 from holdfast.testing.bench import SWEEP_MS, Bench
 from holdfast.testing.harness import Clock
+from tests.chaos.nursery import Nursery
 from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
 from tests.servers.postgres import fresh_database, shared
-
-ROOT = Path(__file__).parents[2]
-MEMORY = Path("/dev/shm")  # a kill leaves the machine running: what was written is there, on a disk or not
 
 # Engine → where a test's stores are: for the n-th of them, a URL and a namespace.
 Place = Callable[[int], tuple[str, str]]
@@ -46,37 +40,10 @@ def _in_one_database(url: str, number: int) -> tuple[str, str]:
     return url, f"n{number}"
 
 
-class Nursery:
-    """The program that forks workers."""
-
-    def __init__(self) -> None:
-        command = [sys.executable, "-m", "tests.chaos.paying"]
-        self._process = subprocess.Popen(
-            command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-
-    def live(self, life: Life) -> int:
-        """One worker's life; its exit code."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(life).decode() + "\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
 @pytest.fixture
 def nursery() -> Iterator[Nursery]:
-    with closing(Nursery()) as nursery:
+    with closing(Nursery("tests.chaos.paying")) as nursery:
         yield nursery
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with TemporaryDirectory(prefix="hf-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
-        yield Path(name)
 
 
 async def asked(life: Life) -> bytes:

@@ -60,6 +60,15 @@ def test_transfers_of_a_bank_happen_once(tmp_path: Path) -> None:
     assert run("bank.py", tmp_path, BANK_URL=url) == books
 
 
+def test_an_agent_pays_for_each_call_once_although_answers_are_lost(tmp_path: Path) -> None:
+    """It starts "provider.py" by itself."""
+    assert run("agent.py", tmp_path) == [
+        "(review (draft with (facts for (outline bees)) and (quotes for (outline bees))))",
+        "2 attempts failed",
+        "7 calls, 5 payments",
+    ]
+
+
 def test_every_example_has_a_test() -> None:
     source = Path(__file__).read_text()
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in source] == []

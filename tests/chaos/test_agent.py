@@ -1,0 +1,224 @@
+"""The agent of examples/agent.py, killed wherever a worker can die: no recorded step runs twice, each is paid once.
+
+It dies before and after each record of a step, and with HOLDFAST_FULL=1 (`make prove`) at everything else that its
+worker asks of the store, too; else at every ninth.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from holdfast.core.ids import IdMaker, id_text
+from holdfast.core.state import FINISHED, State
+from holdfast.core.task import build_job
+from holdfast.core.view import JobView
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+from holdfast.testing.bench import SWEEP_MS, Bench
+from holdfast.testing.harness import Clock
+from tests.chaos.conftest import on_every_engine
+from tests.chaos.field import Field, kill
+from tests.chaos.nursery import Nursery
+from tests.chaos.paying import Steps
+from tests.chaos.writing import AGENT, Life, agent, live
+from tests.servers.postgres import fresh_database
+from tests.servers.postgres import shared as postgres
+from tests.servers.redis import shared as redis
+
+EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 9
+PAID_STEPS = {"outline", "facts", "quotes", "draft", "review"}
+END = b'"(review (draft with (facts for (outline bees)) and (quotes for (outline bees))))"'
+
+# Engine → where a test's stores are: for the n-th of them, a URL and a namespace.
+Place = Callable[[int], tuple[str, str]]
+PLACES: dict[str, Callable[[Path], Place]] = {
+    "sqlite": lambda folder: lambda number: (f"sqlite:///{folder}/{number}.db?sync=normal", "default"),
+    "redis": lambda folder: partial(_namespace, redis("redis-7").url, f"agent{os.getpid()}-{time.monotonic_ns()}-"),
+    "postgres": lambda folder: partial(_namespace, fresh_database(postgres("postgres-18")), "n"),
+}
+
+
+def _namespace(url: str, prefix: str, number: int) -> tuple[str, str]:
+    return url, f"{prefix}{number}"
+
+
+class Bill(Struct, frozen=True):
+    """What the provider has taken money for, and how often it was asked, by key."""
+
+    paid: dict[str, int]
+    asked: dict[str, int]
+
+    def of(self, id: bytes) -> Bill:
+        """The part of one job, by step."""
+        job = f"{id_text(id)}:"
+        return Bill(
+            {key.removeprefix(job): paid for key, paid in self.paid.items() if key.startswith(job)},
+            {key.removeprefix(job): asked for key, asked in self.asked.items() if key.startswith(job)},
+        )
+
+
+class Provider:
+    """examples/provider.py as a process of its own: nobody kills it."""
+
+    def __init__(self) -> None:
+        command = [sys.executable, str(AGENT.with_name("provider.py"))]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout is not None
+        self.url = self._process.stdout.readline().strip()
+
+    def bill(self) -> Bill:
+        with urllib.request.urlopen(f"{self.url}/bill", timeout=30) as answer:
+            return msgspec.json.decode(answer.read(), type=Bill)
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    with closing(Provider()) as provider:
+        yield provider
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with closing(Nursery("tests.chaos.writing")) as nursery:
+        yield nursery
+
+
+async def asked(life: Life) -> bytes:
+    """A store with one job; its id."""
+    store = open_store(life.url, life.namespace)
+    await store.open()
+    spec = agent()["app"].parts().tasks["agent.write"]
+    job, rules = build_job(spec, {"topic": "bees"}, id=IdMaker().make(time.time_ns() // 1_000_000))
+    await store.enqueue([job], rules)
+    await store.close()
+    return job.id
+
+
+def recorded(view: JobView) -> set[str]:
+    return {note.name for note in view.notes if note.kind == "step"}
+
+
+async def leases_run_out(life: Life, id: bytes) -> JobView:
+    """What a janitor does when the worker is silent, without the wait; the job as it is then."""
+    store = open_store(life.url, life.namespace)
+    bench = Bench(store, Clock())
+    healer = bench.hand("healer")
+    for _ in range(60):
+        if await bench.state(id) is not State.running:
+            break
+        await bench.sweep(SWEEP_MS, healer)
+    await healer.leave()
+    await bench.check_books()
+    view = await bench.view(id)
+    await store.close()
+    return view
+
+
+async def others_go_on(life: Life, id: bytes) -> None:
+    """Another worker takes over. A server may carry out what the dead one had sent last when nobody waits any more."""
+    for _ in range(5):
+        await live(life, Steps())
+        if (await leases_run_out(life, id)).state in FINISHED:
+            return
+
+
+async def is_written(life: Life, id: bytes, bill: Bill) -> None:
+    """The job has succeeded, and each of its steps was paid once, under its own key."""
+    store = open_store(life.url, life.namespace)
+    (view,) = await store.get([id])
+    await store.close()
+    assert view is not None
+    assert (view.state, view.result) == (State.succeeded, END)
+    assert recorded(view) == PAID_STEPS
+    assert bill.paid == dict.fromkeys(PAID_STEPS, 1)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("only", ["", "save"])
+@pytest.mark.parametrize("engine", PLACES)
+async def test_no_recorded_step_runs_twice_wherever_the_worker_dies(
+    engine: str, only: str, nursery: Nursery, provider: Provider, folder: Path
+) -> None:
+    place = PLACES[engine](folder)
+    kept: set[int] = set()  # how many steps were recorded when it died
+    unrecorded = 0  # deaths between a payment and its record
+    for number in count(1, 1 if only else EVERY):
+        life = Life(*place(number), provider.url, number, only)
+        id = await asked(life)
+        code = await asyncio.to_thread(nursery.live, life)
+        if code == 0:
+            await is_written(life, id, provider.bill().of(id))  # it has fewer steps than that
+            break
+        assert code == -signal.SIGKILL
+        try:
+            view = await leases_run_out(life, id)
+            before = provider.bill().of(id)
+            done = recorded(view)
+            assert before.paid.keys() >= done, "a step is recorded that nobody has paid for"
+            await others_go_on(life, id)
+            after = provider.bill().of(id)
+            assert {step: after.asked[step] for step in done} == {step: before.asked[step] for step in done}
+            await is_written(life, id, after)
+        except AssertionError as error:
+            raise AssertionError(f"it died before step {number}: {error}") from error
+        kept.add(len(done))
+        unrecorded += len(before.paid) > len(done)
+    if only:
+        assert number == 11  # before and after each of five records
+        assert kept >= {0, 1, 3, 4, 5}
+        assert unrecorded >= 4, "it hardly died between a payment and its record"
+    assert provider.bill().paid.keys() == provider.bill().asked.keys()
+
+
+@on_every_engine
+async def test_agents_that_are_killed_at_random_pay_for_each_step_once(
+    field: Field, provider: Provider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROVIDER_URL", provider.url)
+    monkeypatch.setenv("AGENT_URL", field.url)
+    ids = [await put(field.store, field) for _ in range(60)]
+    start = partial(field.start, app=f"{AGENT}:app", processes=2, concurrency=4)
+    workers = [start(), start()]
+    await field.until("the first steps are paid", lambda: len(provider.bill().paid) > 5)
+    kills = 0
+    while kills < 8 and len(provider.bill().paid) < 5 * len(ids):
+        await asyncio.sleep(field.rng.uniform(0.02, 0.2))
+        place = field.rng.randrange(2)
+        victim = field.rng.choice(workers[place].tree())
+        kill(victim)
+        kills += 1
+        if victim == workers[place].pid:
+            await workers[place].ended()
+            workers[place] = start()
+    await field.finished(len(ids))
+    assert {view.state for view in await field.views(ids)} == {State.succeeded}
+    bill = provider.bill()
+    assert kills > 3
+    assert [bill.of(id).paid for id in ids] == [dict.fromkeys(PAID_STEPS, 1)] * len(ids)
+    assert len(bill.paid) == 5 * len(ids)
+
+
+async def put(store: Store, field: Field) -> bytes:
+    spec = agent()["app"].parts().tasks["agent.write"]
+    job, rules = build_job(spec, {"topic": "bees"}, id=IdMaker().make(time.time_ns() // 1_000_000))
+    await store.enqueue([job], rules)
+    return job.id

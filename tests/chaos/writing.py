@@ -1,0 +1,70 @@
+"""A worker of examples/agent.py that is killed at the n-th of its steps: each call of the store, before and after.
+
+As a program it is a nursery of such workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import runpy
+from pathlib import Path
+from typing import Any, cast
+
+from msgspec import Struct
+
+from holdfast.runtime import Worker, WorkerSettings
+from holdfast.stores.base import Store
+from holdfast.stores.open import open_store
+from holdfast.stores.sqlite import SqliteStore
+from tests.chaos.nursery import nurse
+from tests.chaos.paying import Sqlite, Steps, Watched
+
+AGENT = Path(__file__).parents[2] / "examples" / "agent.py"
+
+
+class Life(Struct, frozen=True):
+    """One worker's life: where its jobs and its provider are, and before which step it dies (0: none).
+
+    With `only`, steps are counted whose name ends like that.
+    """
+
+    url: str
+    namespace: str
+    provider: str
+    dies_at: int = 0
+    only: str = ""
+
+
+class Chosen(Steps):
+    """Counts the steps whose name ends as asked."""
+
+    def __init__(self, life: Life) -> None:
+        super().__init__(life.dies_at)
+        self._only = life.only
+
+    def take(self, what: str) -> None:
+        if what.endswith(self._only):
+            super().take(what)
+
+
+def agent() -> dict[str, Any]:
+    """What examples/agent.py defines."""
+    return runpy.run_path(str(AGENT))
+
+
+async def live(life: Life, steps: Steps) -> None:
+    """Work until nothing is left, or until the last step."""
+    os.environ["PROVIDER_URL"] = life.provider
+    plain = open_store(life.url, life.namespace)
+    # On SQLite a call of the store is many statements, and any of them may be the last.
+    watched = Sqlite().watch(plain, steps) if isinstance(plain, SqliteStore) else cast(Store, Watched(plain, steps))
+    try:
+        tasks = agent()["app"].parts().tasks
+        await Worker(watched, tasks, WorkerSettings()).run(until_empty=True)
+    finally:
+        await plain.close()
+
+
+if __name__ == "__main__":
+    nurse(Life, lambda life: asyncio.run(live(life, Chosen(life))))
