@@ -47,6 +47,12 @@ class Stage:
         known = TASKS if tasks is None else tasks
         return Ticker(store or self.store, code, known, Patience(rng), rng, clock=lambda: self.clock.now_ms)
 
+    async def tick(self, *code: Schedule) -> None:
+        """Let a worker that has just started do what is due."""
+        ticker = self.ticker(*code)
+        await ticker.look()
+        await ticker.look()
+
     async def add(self, schedule: Schedule) -> None:
         """Store a schedule as a person does at run time."""
         stored = Schedule(**{**_fields(schedule), "source": "runtime", "since_at_ms": self.clock.now_ms})

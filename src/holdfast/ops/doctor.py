@@ -13,6 +13,7 @@ from holdfast.core.gate import FOREVER_MS, Gate
 from holdfast.core.lease import SessionView
 from holdfast.core.state import WAITING, State
 from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
+from holdfast.ops.calendar import Calendar
 from holdfast.ops.declared import declared_tasks
 from holdfast.ops.explain import gate_words
 from holdfast.stores.base import Features, Store
@@ -40,6 +41,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_dead(counts),
         *_conservation(counts),
         *_review(await declared_tasks(store)),
+        *(await Calendar.read(store, now_ms)).findings(),
     ]
     order = {"error": 0, "warning": 1, "ok": 2}
     return sorted(findings, key=lambda finding: order[finding.level])

@@ -78,3 +78,8 @@ def _said(info: bytes) -> dict[str, str]:
         return msgspec.convert(said.get(FIELD, {}), dict[str, str]) if isinstance(said, dict) else {}
     except msgspec.MsgspecError:
         return {}
+
+
+def tickers(sessions: Iterable[SessionView]) -> int:
+    """How many live workers fire schedules; agents do not."""
+    return sum(f'"{FIELD}"'.encode() in session.info for session in sessions)
