@@ -88,8 +88,9 @@ class Ground:
         self._numbers = count(1)
         self._tokens = count(1)
         self._names = count(1)
+        self.moved = 0  # how often a job moved away from who signalled to it
         self.enqueue(self.job())
-        schema.ask("SELECT hf.file_posts_1(100, %s)", NOW)  # stores the lane and the policy
+        schema.ask("SELECT hf.file_posts_2(100, %s)", NOW)  # stores the lane and the policy
 
     # -- jobs
 
@@ -168,12 +169,14 @@ class Ground:
         return self.start(lambda line: self.settle(*transitions, line=line, session=name))
 
     def signal(self, *signals: Signal, line: Line | None = None, patient: bool = True) -> list[SignalAnswer]:
-        """One who is not patient does not ask again where a job moved or was held, as the route does."""
+        """Asked again where a job moved, and with patience where somebody held one, as the route does."""
         values, row = (None, *signal_columns(signals), NOW), None
         while row is None:
             try:
                 row = (line or self.schema.line).execute(self.schema.sql(SIGNAL), values).fetchone()
-            except (psycopg.errors.SerializationFailure, psycopg.errors.LockNotAvailable):
+            except psycopg.errors.SerializationFailure:
+                self.moved += 1
+            except psycopg.errors.LockNotAvailable:
                 if not patient:
                     raise
         return [SIGNAL_ANSWERS[code] for code in row[0]]

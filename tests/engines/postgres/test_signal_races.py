@@ -143,8 +143,8 @@ class TestOtherEnds:
         assert ground.settle(Suspend(id, token, None, "go")) == [Settled("done", State.succeeded)]
 
     def test_a_job_that_is_claimed_meanwhile_has_the_event(self, ground: Ground) -> None:
-        """Its row of `running` was not there to be locked, and its row of `wait` is gone."""
-        job = ground.job()
+        """Its row of `running` was not there to be locked, and its row of `wait` is gone: they are looked for again."""
+        job, moved = ground.job(), ground.moved
         ground.enqueue(job)
         with ground.open() as line:
             ground.claim(job.id, line)
@@ -152,6 +152,7 @@ class TestOtherEnds:
             assert signal.waits()
             line.commit()
             assert signal.answer() == ["kept"]
+        assert ground.moved > moved, "it could suspend between the look and the note"
         assert (ground.state(job.id), notes(ground, job.id)) == (RUNNING, [("event", "go")])
         assert ground.one("SELECT flags FROM hf.running WHERE id = %s", job.id) & 8
 
@@ -206,6 +207,7 @@ class TestTwoSignals:
             assert up.waits()
             down = ground.signalling(*(Signal(id, "go", b"1") for id in reversed(ids)))
             assert down.waits()
+            line.execute(ground.schema.sql("SELECT FROM hf.wait WHERE id = %s FOR UPDATE NOWAIT"), (ids[1],))
             line.commit()
             assert sorted([up.answer(), down.answer()]) == [["already", "already"], ["woken", "woken"]]
 
