@@ -50,7 +50,6 @@ def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:
             answers.append("already")
         elif state == SCHEDULED and tx.run("waiting_over", (each.id, each.event, _due(due_ms))):
             _wake(tx, each.id, lane_id)
-            waits[each.id] = (READY, lane_id, tx.now_ms)
             answers.append("woken")
         else:
             tx.run("job_flag", (NOTES, each.id))

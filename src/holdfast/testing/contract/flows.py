@@ -229,7 +229,8 @@ class TestFindingTogether:
         hand = bench.hand()
         await hand.bury(await hand.take())
         assert await bench.found(of_flow(flow), states=frozenset({State.dead})) == ids[:1]
-        assert await pages(bench, of_flow(flow), 2_000, newest_first=True) == ids[::-1]
+        for limit in (2_000, MORE_THAN_A_LOOK):
+            assert await pages(bench, of_flow(flow), limit, newest_first=True) == ids[::-1]
 
     @pytest.mark.parametrize("newest_first", [True, False])
     async def test_a_key_finds_all_who_hold_or_held_it(self, bench: Bench, newest_first: bool) -> None:
