@@ -11,7 +11,7 @@ import pytest
 from psycopg import IsolationLevel
 
 from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.job import Policy, Unique
+from holdfast.core.job import IfParentFails, Policy, Unique
 from holdfast.core.state import State
 from holdfast.core.view import Retention
 from tests.contract.harnesses import POSTGRES
@@ -91,6 +91,20 @@ async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
         assert place.one("SELECT count(*) FROM hf.wait WHERE state = 2") == TENANTS
         first = await bench.hand().claim(600)
         assert len({job.lane.group for job in first}) == 600
+
+
+# -- duplicates
+
+
+async def test_a_duplicate_in_an_open_transaction_is_in_nobodys_way(place: Namespace) -> None:
+    bench, other = await place.bench(), await place.bench()
+    holder = await bench.add(unique=Unique("u"), delay_ms=9_000)
+    async with guest(place, bench) as one:
+        assert [each.existing for each in await one.put(bench.job(unique=Unique("u")))] == [True]
+        (answer,) = await soon(other.put(other.job(unique=Unique("u"))))
+        assert (answer.id, answer.existing) == (holder, True)
+        assert await soon(other.cancel(holder)) == ["cancelled"]
+        await one.commit()
 
 
 # -- every isolation
@@ -276,14 +290,33 @@ async def test_settlements_go_on_beside_a_child_that_is_being_replaced(place: Na
     jobs = await hand.claim(2)
     async with guest(place, bench) as one:
         await one.put(bench.job(unique=again, args=b'{"new":1}'))
-        first = asyncio.create_task(hand.succeed(jobs[0]))
-        await asyncio.sleep(0.3)
-        second = bench.hand("w2")
-        assert [each.answer for each in await soon(second.succeed(jobs[1]))] == ["done"]
-        assert len(await soon(second.claim())) == 1
+        assert [each.answer for each in await soon(hand.succeed(*jobs))] == ["done", "done"]
+        assert len(await soon(hand.claim(5))) == 1
+        waits = await hand.ask()
+        assert not waits.again  # it is in somebody's hands: to be looked for again, and not at once
+        assert waits.next_at_ms == bench.clock.now_ms + 500
         await one.commit()
-        await soon(first)
-    assert await bench.state(child.id) is State.ready
+    assert await hand.ids(5) == [child.id]
+
+
+@pytest.mark.parametrize("mode", ["cancel", "run"])
+async def test_failures_go_on_beside_a_child_that_is_being_replaced(place: Namespace, mode: IfParentFails) -> None:
+    bench = await place.bench()
+    again = Unique("u", on_duplicate="replace")
+    parent, other = await bench.add_many(2)
+    child, below = bench.job(unique=again, after=(parent,), if_parent_fails=mode), bench.job(after=(other,))
+    await bench.put(child, below)
+    hand = bench.hand()
+    jobs = await hand.claim(2)
+    async with guest(place, bench) as one:
+        await one.put(bench.job(unique=again, args=b'{"new":1}'))
+        for job in jobs:
+            assert (await soon(hand.bury(job))).answer == "done"
+        assert await bench.state(below.id) is State.cancelled
+        assert await soon(hand.claim(5)) == []
+        await one.commit()
+    assert await hand.ids(5) == ([child.id] if mode == "run" else [])
+    assert await bench.state(child.id) is (State.running if mode == "run" else State.cancelled)
 
 
 async def test_the_same_call_made_twice_beside_one_of_the_same_key_is_one(place: Namespace) -> None:

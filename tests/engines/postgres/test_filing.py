@@ -58,6 +58,32 @@ async def test_one_that_commits_after_younger_ones_is_found(place: Namespace, fi
     assert place.one("SELECT count(*) FROM hf.lane") == 3 * (STEP - 20) + 2
 
 
+@pytest.mark.parametrize("posts", [STEP - 1, STEP, STEP + 1])
+async def test_one_that_commits_when_all_younger_ones_are_filed_is_found(place: Namespace, posts: int) -> None:
+    """Nobody posts anything after it: who sleeps must hear of it, and the next claim take it."""
+    bench = await place.bench()
+    hand = bench.hand()
+    async with guest(place, bench) as old:
+        late = bench.job(task="late")
+        await old.put(late)
+        for _ in range(posts):
+            await bench.add()
+        while jobs := await hand.claim(50):
+            await hand.succeed(*jobs)
+        assert not (await hand.ask()).again
+        await old.commit()
+    assert await bench.store._routes.here().row("SELECT hf.posted_since_1()", verb="claim") == (True,)
+    assert await hand.ids(5) == [late.id]
+
+
+async def test_what_many_posted_is_served_in_its_order(place: Namespace) -> None:
+    bench = await place.bench()
+    for _ in range(2 * STEP):
+        await bench.add(priority=8)
+    urgent = await bench.add(priority=0)
+    assert (await bench.hand().ids(10))[0] == urgent
+
+
 async def test_every_order_of_commits(place: Namespace) -> None:
     bench = await place.bench()
     hand = bench.hand()

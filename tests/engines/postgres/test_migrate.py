@@ -61,7 +61,10 @@ class Release:
     def verb(self, answer: str) -> None:
         """What `told` answers from now on."""
         body = f"CREATE OR REPLACE FUNCTION hf.told_1() RETURNS integer LANGUAGE sql AS 'SELECT {answer}';"
-        (self.folder / "verbs/10_told.sql").write_text(body)
+        opened = (
+            "CREATE OR REPLACE FUNCTION hf.move_in_1() RETURNS void LANGUAGE sql AS '';"  # whoever opens it asks this
+        )
+        (self.folder / "verbs/10_told.sql").write_text(f"{body}\n{opened}")
         self._changed()
 
     def _changed(self) -> None:

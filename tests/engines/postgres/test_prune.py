@@ -55,7 +55,7 @@ async def test_nothing_is_left_of_a_store_whose_jobs_are_done(place: Place) -> N
     for _ in range(4):
         place.clock.advance(2 * HOUR_MS)
         await prune(place)
-    kept = {"control", "count", "floor", "migration", "outbox", "policy", "pruned", "sweep", "turn"}
+    kept = {"control", "count", "floor", "home", "migration", "outbox", "policy", "pruned", "sweep", "turn"}
     tables = place.ask(
         "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = %s::regnamespace AND c.relkind = 'r'",
         f"holdfast_{place.namespace}",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import msgspec
 
@@ -46,6 +46,14 @@ MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
 ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
 MOST_COST: Final = 2**31 - 1
 LAST_MS: Final = 1 << 52  # beyond it a time is "never"
+
+
+class NameOf(Protocol):
+    """What the store's own schema is called among all, as far as is known or asked anew."""
+
+    def __call__(self, *, again: bool = False) -> Awaitable[str]:
+        """Its name."""
+
 
 _encode = msgspec.json.Encoder().encode
 
@@ -204,11 +212,11 @@ def _parents_first(jobs: Sequence[Job]) -> Sequence[int]:
 
 
 async def enqueue_on(
-    schema: str, floor: int, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+    schema: str, name_of: NameOf, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
 ) -> list[Enqueued]:
-    """Store all jobs or none, inside the caller's own transaction; `floor` tells the store's own database."""
+    """Store all jobs or none, inside the caller's own transaction; `name_of` tells the store's own database."""
     caller = caller_of(conn)
-    await check_caller(caller, schema, floor)
+    await check_caller(caller, schema, name_of)
     if not jobs:
         return []
     batch = Batch(jobs, rules, guest=True)
@@ -220,12 +228,13 @@ async def enqueue_on(
     return batch.answers(ids, existing, states)
 
 
-async def check_caller(caller: Caller, schema: str, floor: int) -> None:
+async def check_caller(caller: Caller, schema: str, name_of: NameOf) -> None:
     """Refuse a connection that cannot carry jobs of this store, before anything is asked of it that could fail."""
     caller.expect("postgresql")
     await caller.refuse_outside_transaction()
-    ((found,),) = await caller.run("SELECT to_regclass($1)::oid::bigint", (in_schema("hf.floor", schema),))
-    if found != floor:
+    ours, asked = await name_of(), "SELECT obj_description(to_regclass($1), 'pg_class')"
+    ((found,),) = await caller.run(asked, (in_schema("hf.home", schema),))
+    if found is None or (found != ours and found != await name_of(again=True)):
         raise WrongContext(
             f"the {caller.name} is to a database that does not hold this store ({schema})",
             fix="pass a connection to the store's own database",

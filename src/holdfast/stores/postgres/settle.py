@@ -24,7 +24,7 @@ from holdfast.core.transition import (
     Transition,
 )
 from holdfast.stores.callers import caller_of
-from holdfast.stores.postgres.enqueue import check_caller
+from holdfast.stores.postgres.enqueue import NameOf, check_caller
 from holdfast.stores.postgres.wire import clean, in_schema
 
 if TYPE_CHECKING:
@@ -144,11 +144,11 @@ def answers(count: int, codes: Sequence[int] | None) -> list[Settled]:
 
 
 async def settle_on(
-    schema: str, floor: int, conn: object, id: bytes, token: int, result: bytes | None, now_ms: int | None
+    schema: str, name_of: NameOf, conn: object, id: bytes, token: int, result: bytes | None, now_ms: int | None
 ) -> bool:
-    """Note inside the caller's own transaction that a job has succeeded; `floor` tells the store's own database."""
+    """Note inside the caller's own transaction that a job has succeeded; `name_of` tells the store's own database."""
     caller = caller_of(conn)
-    await check_caller(caller, schema, floor)
+    await check_caller(caller, schema, name_of)
     if not 0 <= token <= LAST_TOKEN:
         return False
     ((noted,),) = await caller.run(in_schema(SETTLE_ON, schema), (id, token, result, now_ms))

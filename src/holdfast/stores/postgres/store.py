@@ -52,7 +52,8 @@ from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.url import PostgresUrl, schema_of
 from holdfast.stores.waiters import Waiters, wake_of
 
-FLOOR: Final = "SELECT 'hf.floor'::regclass::oid::bigint"
+MOVE_IN: Final = "SELECT hf.move_in_1()"
+NAME: Final = "SELECT obj_description('hf.home'::regclass, 'pg_class')"
 
 WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
 
@@ -70,7 +71,7 @@ class PostgresStore:
         self._ears = PerLoop(lambda: Ear(url, self.schema, self._waiters))
         self._ready = False
         self._checked = False
-        self._floor: int | None = None  # how this store's own database is told from another with the same tables
+        self._name: str | None = None  # how this schema is told from one of the same name in another database
         self.features = Features(
             name="postgres",
             shared=True,
@@ -87,23 +88,27 @@ class PostgresStore:
         route = self._routes.here()
         if not self._ready:
             await migrate.ready(route)
+            await route.row(MOVE_IN, verb="open")
             self._ready = True
         return route
 
-    async def _floor_of(self) -> int:
-        """Asked for once, over a connection of our own: by plain code, which has no loop, in one made for it."""
-        if self._floor is None:
+    async def _name_of(self, *, again: bool = False) -> str:
+        """Asked over a connection of our own: by plain code, which has no loop, in one made for it.
+
+        `again`: a schema may be dropped and made anew while we run.
+        """
+        if self._name is None or again:
             try:
                 asyncio.get_running_loop()
             except RuntimeError:
-                self._floor = asyncio.run(self._ask_floor())
+                self._name = asyncio.run(self._ask_name())
             else:
-                self._floor = await self._ask_floor()
-        return self._floor
+                self._name = await self._ask_name()
+        return self._name
 
-    async def _ask_floor(self) -> int:
-        (floor,) = await (await self._route()).row(FLOOR, verb="open")
-        return int(floor)
+    async def _ask_name(self) -> str:
+        (name,) = await (await self._route()).row(NAME, verb="open")
+        return str(name)
 
     async def open(self) -> None:
         route = await self._route()
@@ -131,7 +136,7 @@ class PostgresStore:
     async def enqueue_on(
         self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        return await enqueue.enqueue_on(self.schema, await self._floor_of(), conn, jobs, rules, now_ms)
+        return await enqueue.enqueue_on(self.schema, self._name_of, conn, jobs, rules, now_ms)
 
     async def relay(
         self,
@@ -175,7 +180,7 @@ class PostgresStore:
     async def settle_on(
         self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
     ) -> bool:
-        return await settle.settle_on(self.schema, await self._floor_of(), conn, id, token, result, now_ms)
+        return await settle.settle_on(self.schema, self._name_of, conn, id, token, result, now_ms)
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
         return await settle.save(await self._route(), id, token, note, now_ms)

@@ -14,3 +14,12 @@ CREATE TABLE hf.key_job (key bytea NOT NULL, id bytea NOT NULL, PRIMARY KEY (key
 
 -- A job that waits for very many: no parent of it from this one on, in the order of their ids, is waited for any more.
 CREATE TABLE hf.dep_far (child bytea NOT NULL PRIMARY KEY, parent bytea NOT NULL) WITH (fillfactor = 10);
+
+-- Where this schema lives: a name of its own among all schemas of all servers (the table's comment, which a caller's
+-- transaction can ask for without failing), and the server whose transactions the floor speaks of.
+CREATE TABLE hf.home (one boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one), server bigint NOT NULL);
+INSERT INTO hf.home (server) SELECT c.system_identifier FROM pg_control_system() AS c;
+DO $$
+BEGIN
+  EXECUTE 'COMMENT ON TABLE hf.home IS ' || quote_literal(gen_random_uuid());
+END $$;

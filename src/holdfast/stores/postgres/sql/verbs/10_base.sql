@@ -60,6 +60,28 @@ BEGIN
   END IF;
 END $$;
 
+-- Asked for once by every process. A schema that came from another server, as a dump or a copy of its rows, speaks of
+-- transactions of that one: all that is posted counts as unfiled then, and it has a new name of its own.
+CREATE OR REPLACE FUNCTION hf.move_in_1() RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_here bigint := (SELECT c.system_identifier FROM pg_control_system() AS c);
+BEGIN
+  IF EXISTS (
+    SELECT 1 FROM hf.home AS h CROSS JOIN hf.floor AS f
+    WHERE h.server = v_here AND pg_snapshot_xmax(f.filed) <= pg_snapshot_xmax(pg_current_snapshot())
+  ) THEN
+    RETURN;
+  END IF;
+  PERFORM hf.lock_1(1);
+  UPDATE hf.floor SET filed = '1:1:', pass = NULL, at_xid = '0', at_seq = 0;
+  UPDATE hf.home SET server = v_here;
+  BEGIN
+    EXECUTE 'COMMENT ON TABLE hf.home IS ' || quote_literal(gen_random_uuid());
+  EXCEPTION WHEN insufficient_privilege THEN
+    NULL; -- only its owner may: it keeps the name that it came with
+  END;
+END $$;
+
 -- Where a job is, in one look (it may be moving); NULL when it is nowhere.
 CREATE OR REPLACE FUNCTION hf.state_of_1(p_id bytea) RETURNS smallint LANGUAGE plpgsql AS $$
 BEGIN

@@ -28,13 +28,14 @@ BEGIN
   RETURN NULL;
 END $$;
 
--- Take a key for a job, or answer who holds it. Waits for another enqueue of the same key: only its end can tell.
+-- Take a key for a job, or answer who holds it. Who finds it held locks nothing: a duplicate in a caller's open
+-- transaction is in nobody's way. Waits for another enqueue of the same key: only its end can tell.
 CREATE OR REPLACE FUNCTION hf.unique_take_1(p_key bytea, p_id bytea, p_states smallint, p_until bigint, p_now bigint)
 RETURNS bytea LANGUAGE plpgsql AS $$
 DECLARE
-  v_holder bytea;
+  v_holder bytea := hf.unique_holder_1(p_key, p_now);
 BEGIN
-  LOOP
+  WHILE v_holder IS NULL LOOP
     INSERT INTO hf.unique_key (key, job, states, until_ms) VALUES (p_key, p_id, p_states, p_until)
     ON CONFLICT (key) DO NOTHING;
     IF FOUND THEN
@@ -43,13 +44,13 @@ BEGIN
     PERFORM 1 FROM hf.unique_key WHERE key = p_key FOR UPDATE;
     IF FOUND THEN
       v_holder := hf.unique_holder_1(p_key, p_now);
-      IF v_holder IS NOT NULL THEN
-        RETURN v_holder;
+      IF v_holder IS NULL THEN
+        UPDATE hf.unique_key SET job = p_id, states = p_states, until_ms = p_until WHERE key = p_key;
+        RETURN p_id;
       END IF;
-      UPDATE hf.unique_key SET job = p_id, states = p_states, until_ms = p_until WHERE key = p_key;
-      RETURN p_id;
     END IF;
   END LOOP;
+  RETURN v_holder;
 END $$;
 
 -- A finished job is to live again: its key is its own again, unless another job holds it by now, or is about to: the

@@ -79,9 +79,9 @@ BEGIN
   )::pg_snapshot;
 END $$;
 
--- File up to `p_limit` posts; true when there may be more. How far it got is noted once in a while: the few that are
+-- File up to `p_limit` posts, of so many lanes; whether there may be more. How far it got is noted once in a while: the few that are
 -- gone by then are cheap to walk over, and the note's own versions would not be.
-CREATE OR REPLACE FUNCTION hf.file_posts_1(p_limit integer, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION hf.file_posts_2(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
 DECLARE
   v_pass pg_snapshot; -- one that is under way
   v_seen pg_snapshot;
@@ -100,8 +100,14 @@ BEGIN
     WHERE p.xid >= pg_snapshot_xmax(f.filed) AND (p.xid, p.seq) > (f.at_xid, f.at_seq) ORDER BY p.xid, p.seq LIMIT p_limit
   ) ELSE ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p) END INTO v_pass, v_seen, v_posts FROM hf.floor AS f;
   v_count := cardinality(v_posts);
+  more := v_count = p_limit;
+  lanes := 0;
   IF v_count = 0 THEN
-    RETURN false;
+    more := v_pass IS NOT NULL;
+    IF more THEN -- the pass is over: what was committed behind it comes next
+      UPDATE hf.floor SET filed = v_pass, pass = NULL, at_xid = '0', at_seq = 0;
+    END IF;
+    RETURN;
   END IF;
   DELETE FROM hf.post AS p USING unnest(v_posts) AS f WHERE p.xid = ANY (ARRAY[f.xid]) AND p.seq = ANY (ARRAY[f.seq]);
   IF v_count = p_limit THEN
@@ -112,7 +118,8 @@ BEGIN
   END IF;
   IF v_count = 1 AND v_posts[1].kind = 0 THEN -- as most are
     PERFORM hf.file_lane_1(v_posts[1], v_posts[1].n > 0, v_posts[1].due_ms, v_posts[1].id, p_now);
-    RETURN false;
+    lanes := 1;
+    RETURN;
   END IF;
 
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 4 LOOP
@@ -128,12 +135,13 @@ BEGIN
     FROM unnest(v_posts) WITH ORDINALITY AS p (xid, seq, kind, n, lane, due_ms, id, class, member, ring, gate, body, at)
     WHERE kind = 0 GROUP BY lane ORDER BY min(at)
   LOOP
+    lanes := lanes + 1;
     PERFORM hf.file_lane_1(v_posts[v_at], v_ready, v_due, v_id, p_now);
   END LOOP;
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 2 LOOP
     v_graph := coalesce(v_graph, hf.try_lock_1(2));
     IF NOT v_graph OR NOT hf.file_check_1(v_post.id, p_now) THEN
-      INSERT INTO hf.post (kind, id) VALUES (2, v_post.id); -- somebody is at it: with the next claim
+      INSERT INTO hf.post (kind, id, n) VALUES (2, v_post.id, 1); -- somebody is at it: with the next claim
     END IF;
   END LOOP;
   FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = 1 ORDER BY p.gate LOOP
@@ -141,5 +149,4 @@ BEGIN
       PERFORM hf.post_gate_1(v_key);
     END IF;
   END LOOP;
-  RETURN v_count = p_limit;
 END $$;

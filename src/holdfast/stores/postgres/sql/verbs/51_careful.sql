@@ -141,6 +141,11 @@ BEGIN
   END IF;
   IF p_targets <> p_batch.ids THEN -- some parents of this call are stood for by others
     v_parents := hf.stood_for_1(v_parents, p_batch.ids, p_targets);
+    -- The arguments of a child refer to its parents as it named them.
+    INSERT INTO hf.note (job, kind, name, body)
+    SELECT d.child, 'stands_for', encode(d.named, 'hex')::uuid::text, convert_to('"' || encode(d.parent, 'hex')::uuid::text || '"', 'UTF8')
+    FROM unnest(p_batch.children, p_batch.parents, v_parents) WITH ORDINALITY AS d (child, named, parent, at)
+    WHERE d.named <> d.parent AND v_new[d.at] IS NOT FALSE ON CONFLICT DO NOTHING;
   END IF;
   IF NOT p_batch.guest THEN
     v_ended := ARRAY(
@@ -179,6 +184,7 @@ DECLARE
   v_costs integer[];
   v_states smallint[];
   v_waits boolean := p_batch.children IS NOT NULL;
+  v_stood boolean := p_batch.children IS NOT NULL AND p_targets <> p_batch.ids; -- others stand for some parents
   v_got record;
 BEGIN
   INSERT INTO hf.job (id, lane, policy, enqueued_ms, unique_key, unique_states, args, extra)
@@ -215,6 +221,7 @@ BEGIN
   INSERT INTO hf.wait (id, lane, due_ms, expires_ms, cost, state, priority, flags)
   SELECT j.id, p_batch.lanes[j.lane], j.due, j.expires, j.cost, j.state, p_batch.priorities[j.lane],
     CASE WHEN v_waits AND EXISTS (SELECT 1 FROM hf.dep AS d WHERE d.child = j.id OFFSET 0) THEN 16 ELSE 0 END
+      | CASE WHEN v_stood AND EXISTS (SELECT 1 FROM hf.note AS n WHERE n.job = j.id OFFSET 0) THEN 8 ELSE 0 END
   FROM unnest(v_ids, v_lanes, v_dues, v_expires, v_costs, v_states) AS j (id, lane, due, expires, cost, state);
   PERFORM hf.post_lanes_1(p_batch, v_lanes, v_states, v_dues);
   IF p_batch.children IS NOT NULL THEN -- written as waiting first, so that a fate is one ordinary change of state

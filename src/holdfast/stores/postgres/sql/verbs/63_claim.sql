@@ -46,16 +46,23 @@ BEGIN
 END $$;
 
 -- When something may become ready by itself: the next scheduled job that has a time (2^52: never), or the next gate that
--- opens.
-CREATE OR REPLACE FUNCTION hf.next_at_1() RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN least(
-    (SELECT min(w.due_ms) FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-       SELECT r.due_ms FROM hf.wait AS r
-       WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms < 1::bigint << 52 ORDER BY r.due_ms LIMIT 1
-     ) AS w),
-    (SELECT g.opens_ms FROM hf.gate AS g WHERE g.opens_ms IS NOT NULL ORDER BY g.opens_ms LIMIT 1)
+-- opens. A job that is due, or a child that was posted anew, is in the hands of somebody who may take long, a caller's
+-- transaction: it is looked for again after a while.
+CREATE OR REPLACE FUNCTION hf.next_at_2(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_due bigint := (
+    SELECT min(w.due_ms) FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+      SELECT r.due_ms FROM hf.wait AS r
+      WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms < 1::bigint << 52 ORDER BY r.due_ms LIMIT 1
+    ) AS w
   );
+BEGIN
+  IF v_due <= p_now THEN
+    v_due := p_now + 500;
+  ELSIF EXISTS (SELECT 1 FROM hf.post WHERE xid = pg_current_xact_id() AND kind = 2) THEN
+    v_due := least(v_due, p_now + 500);
+  END IF;
+  RETURN least(v_due, (SELECT g.opens_ms FROM hf.gate AS g WHERE g.opens_ms IS NOT NULL ORDER BY g.opens_ms LIMIT 1));
 END $$;
 
 -- The leases of what was taken: one for each token. The last of these is the last that was given.
@@ -178,6 +185,7 @@ DECLARE
   v_hards bigint[];
   v_ear text;
   v_more boolean;
+  v_lanes integer := 0; -- that were filed
   v_opens boolean; -- a gate
   v_due boolean; -- a scheduled job
   v_fans boolean; -- a parent to its children
@@ -196,7 +204,10 @@ BEGIN
     RETURN;
   END IF;
 
-  v_more := hf.file_posts_1(256, now_ms);
+  FOR v_round IN 1 .. 64 LOOP -- what is not filed is not served in its order; yet others wait for the floor
+    SELECT f.more, v_lanes + f.lanes INTO v_more, v_lanes FROM hf.file_posts_2(256, now_ms) AS f;
+    EXIT WHEN NOT v_more OR v_lanes >= 256;
+  END LOOP;
   SELECT k.last_value, EXISTS (SELECT 1 FROM hf.gate AS g WHERE g.opens_ms <= now_ms), EXISTS (SELECT 1 FROM hf.fan), EXISTS (
     SELECT 1 FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
       SELECT 1 FROM hf.wait AS w WHERE w.state = 1 AND w.priority = p.priority AND w.due_ms <= now_ms LIMIT 1
@@ -210,7 +221,7 @@ BEGIN
   END IF;
   IF v_fans THEN
     v_more := hf.fan_out_1(now_ms) OR v_more;
-    v_more := hf.file_posts_1(256, now_ms) OR v_more;
+    v_more := (SELECT f.more FROM hf.file_posts_2(256, now_ms) AS f) OR v_more;
   END IF;
 
   SELECT * INTO v_got FROM hf.take_only_1(
@@ -234,7 +245,7 @@ BEGIN
     again := t.again OR (v_more AND t.left_n > 0);
   END IF;
   IF v_ids = '{}' THEN
-    next_at := least(hf.next_at_1(), t.reopening);
+    next_at := least(hf.next_at_2(now_ms), t.reopening);
     asleep := p_least = 9 AND NOT again;
     IF asleep THEN
       PERFORM hf.lie_down_1(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);

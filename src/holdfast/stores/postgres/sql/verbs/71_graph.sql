@@ -22,6 +22,20 @@ CREATE OR REPLACE FUNCTION hf.because_1(p_parent bytea, p_word text) RETURNS tex
   SELECT 'parent ' || encode(p_parent, 'hex')::uuid::text || ' ' || p_word
 $$;
 
+-- The same with the cause of it, as far as one is known; thousands of dependents may be told it, so it is cut.
+CREATE OR REPLACE FUNCTION hf.because_2(p_parent bytea, p_word text, p_cause text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT hf.because_1(p_parent, p_word) || coalesce(': ' || left(nullif(p_cause, ''), 200), '')
+$$;
+
+-- What jobs that have failed say of it, in order.
+CREATE OR REPLACE FUNCTION hf.causes_of_1(p_ids bytea[]) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT (SELECT o.reason FROM hf.done AS o WHERE o.id = j.id OFFSET 0) FROM unnest(p_ids) WITH ORDINALITY AS j (id, at)
+    ORDER BY j.at
+  );
+END $$;
+
 -- True when one of these jobs has dependents that still wait for it.
 CREATE OR REPLACE FUNCTION hf.has_kids_1(p_ids bytea[]) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
@@ -88,12 +102,37 @@ BEGIN
   FROM freed AS f GROUP BY f.lane;
 END $$;
 
+-- Of jobs that others wait to hear about, those whose rows of `wait` are ours now, in the order of their ids. A caller's
+-- own transaction may have replaced some and stay open for long: those are left to it, and looked at when it has ended
+-- (post 2). p_ends: they are about to leave.
+CREATE OR REPLACE FUNCTION hf.hold_children_1(p_children bytea[], p_ends boolean) RETURNS bytea[] LANGUAGE plpgsql
+SET lock_timeout = '250ms' AS $$
+DECLARE
+  v_ours bytea[];
+BEGIN
+  BEGIN
+    IF p_ends THEN
+      v_ours := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (p_children) ORDER BY w.id FOR UPDATE);
+    ELSE
+      v_ours := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (p_children) ORDER BY w.id FOR NO KEY UPDATE);
+    END IF;
+    RETURN v_ours;
+  EXCEPTION WHEN lock_not_available THEN
+    NULL;
+  END;
+  v_ours := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (p_children) ORDER BY w.id FOR UPDATE SKIP LOCKED);
+  INSERT INTO hf.post (kind, id)
+  SELECT 2, w.id FROM hf.wait AS w WHERE w.id = ANY (p_children) AND NOT w.id = ANY (v_ours);
+  RETURN v_ours;
+END $$;
+
 -- Hand the results of parents that succeeded on to the next 256 children of each; more than that follow with the next
 -- claims. The caller shares the graph.
 CREATE OR REPLACE FUNCTION hf.release_1(p_parents bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_children bytea[];
   v_parents bytea[];
+  v_ours bytea[];
 BEGIN
   SELECT array_agg(k.child), array_agg(p.id) INTO v_children, v_parents FROM unnest(p_parents) AS p (id)
   CROSS JOIN LATERAL (
@@ -104,14 +143,15 @@ BEGIN
   END IF;
   INSERT INTO hf.fan (parent) SELECT p.id FROM unnest(v_parents) AS p (id) GROUP BY p.id HAVING count(*) = 256
   ON CONFLICT DO NOTHING;
-  PERFORM FROM hf.wait AS w WHERE w.id = ANY (v_children) ORDER BY w.id FOR NO KEY UPDATE;
+  v_ours := hf.hold_children_1(v_children, false);
   UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = d.parent)
   WHERE d.ctid = ANY (ARRAY(
     SELECT o.ctid FROM unnest(v_children, v_parents) AS k (child, parent) CROSS JOIN LATERAL (
       SELECT x.ctid FROM hf.dep AS x WHERE x.child = k.child AND x.parent = k.parent AND NOT x.done OFFSET 0
     ) AS o
+    WHERE k.child = ANY (v_ours) OR NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = k.child OFFSET 0)
   ));
-  PERFORM hf.free_1(v_children, p_now);
+  PERFORM hf.free_1(v_ours, p_now);
 END $$;
 
 -- Release the next children of a parent that has very many; true when there may be more. It waits for nobody.
@@ -144,5 +184,9 @@ BEGIN
   UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = v_parent)
   WHERE d.child = ANY (v_free) AND d.parent = v_parent AND NOT d.done;
   PERFORM hf.free_1(v_free, p_now);
+  IF v_free = '{}' THEN -- all that it shows are held: others first
+    DELETE FROM hf.fan AS f WHERE f.parent = v_parent;
+    INSERT INTO hf.post (kind, id) SELECT 2, c.id FROM unnest(v_children) AS c (id);
+  END IF;
   RETURN true;
 END $$;

@@ -33,33 +33,48 @@ BEGIN
   RETURN v_gone;
 END $$;
 
--- Parents are dead or cancelled (p_word says which): each child goes by its own mode, and so on, level by level.
+-- Parents are dead or cancelled (p_word says which, their rows say why): each child goes by its own mode, and so on, level
+-- by level. All below a parent are told its cause.
 CREATE OR REPLACE FUNCTION hf.fail_1(p_parents bytea[], p_word text, p_revivable boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_parents bytea[] := p_parents;
+  v_causes text[] := hf.causes_of_1(p_parents);
   v_word text := p_word;
   v_children bytea[];
   v_reasons text[];
+  v_told text[]; -- by child: the cause that it is told
   v_freed bytea[] := '{}';
+  v_ours bytea[];
 BEGIN
   WHILE v_parents IS NOT NULL LOOP
     WITH closed AS (
-      UPDATE hf.dep AS d SET done = true, failed = hf.because_1(d.parent, v_word)
-      WHERE d.parent = ANY (v_parents) AND NOT d.done AND d.mode = 1 RETURNING d.child
+      UPDATE hf.dep AS d SET done = true, failed = hf.because_2(d.parent, v_word, p.cause)
+      FROM unnest(v_parents, v_causes) AS p (id, cause)
+      WHERE d.parent BETWEEN p.id AND p.id AND NOT d.done AND d.mode = 1 RETURNING d.child
     )
     SELECT v_freed || array_agg(c.child) INTO v_freed FROM closed AS c;
-    SELECT array_agg(k.child), array_agg(k.why) INTO v_children, v_reasons FROM (
-      SELECT DISTINCT ON (d.child) d.child, hf.because_1(d.parent, v_word) AS why FROM (
-        SELECT c.child, c.parent FROM hf.dep AS c WHERE c.parent = ANY (v_parents) AND NOT c.done AND c.mode = 0 OFFSET 0
+    SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told FROM (
+      SELECT DISTINCT ON (d.child) d.child, hf.because_2(d.parent, v_word, d.cause) AS why, d.cause
+      FROM unnest(v_parents, v_causes) AS p (id, cause)
+      CROSS JOIN LATERAL (
+        SELECT c.child, c.parent, p.cause FROM hf.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 0 OFFSET 0
       ) AS d ORDER BY d.child
     ) AS k;
     EXIT WHEN v_children IS NULL;
+    v_ours := hf.hold_children_1(v_children, true);
+    SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told
+    FROM unnest(v_children, v_reasons, v_told) AS k (child, why, cause) WHERE k.child = ANY (v_ours);
+    EXIT WHEN v_children IS NULL;
     v_parents := hf.cancel_rows_1(v_children, v_reasons, p_revivable, p_now);
+    v_causes := ARRAY(
+      SELECT k.cause FROM unnest(v_parents) WITH ORDINALITY AS g (id, at)
+      LEFT JOIN unnest(v_children, v_told) AS k (child, cause) ON k.child = g.id ORDER BY g.at
+    );
     v_word := 'is cancelled';
   END LOOP;
   IF v_freed <> '{}' THEN
-    PERFORM hf.free_1(v_freed, p_now);
+    PERFORM hf.free_1(hf.hold_children_1(v_freed, false), p_now);
   END IF;
 END $$;
 
@@ -84,7 +99,8 @@ END $$;
 CREATE OR REPLACE FUNCTION hf.cancel_children_1(p_parent bytea, p_reason text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM hf.cancel_all_1(
-    ARRAY(SELECT d.child FROM hf.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = 0), p_reason, p_now
+    ARRAY(SELECT d.child FROM hf.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = 0),
+    hf.because_2(p_parent, 'was asked to stop', p_reason), p_now
   );
 END $$;
 
@@ -92,7 +108,7 @@ END $$;
 -- transaction knows has no dependents yet, so that its enqueue needs no lock here.
 CREATE OR REPLACE FUNCTION hf.doom_1(p_child bytea, p_why text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF hf.cancel_rows_1(ARRAY[p_child], ARRAY[p_why], p_why LIKE '% is dead', p_now) IS NOT NULL THEN
+  IF hf.cancel_rows_1(ARRAY[p_child], ARRAY[p_why], p_why ~ '^parent [-0-9a-f]{36} is dead', p_now) IS NOT NULL THEN
     PERFORM hf.fail_1(ARRAY[p_child], 'is cancelled', false, p_now);
   END IF;
 END $$;
@@ -118,8 +134,9 @@ BEGIN
   IF v_gone THEN
     v_state := coalesce((SELECT g.state FROM hf.gone AS g WHERE g.id = p_parent), 7);
   END IF;
-  v_failed := hf.because_1(
-    p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END
+  v_failed := hf.because_2(
+    p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END,
+    (SELECT o.reason FROM hf.done AS o WHERE o.id = p_parent)
   );
   waits := v_state <> 4 AND (v_failed IS NULL OR p_mode <> 1);
   -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it. One that would wait
@@ -163,8 +180,10 @@ BEGIN
     RETURN false;
   END IF;
   FOR v_dep IN
-    SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone FROM hf.dep AS d
-    LEFT JOIN LATERAL (SELECT x.id, x.state FROM hf.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
+    SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone,
+      hf.because_2(d.parent, CASE o.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END, o.reason) AS why
+    FROM hf.dep AS d
+    LEFT JOIN LATERAL (SELECT x.id, x.state, x.reason FROM hf.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
     LEFT JOIN LATERAL (SELECT x.state FROM hf.gone AS x WHERE x.id = d.parent OFFSET 0) AS g ON o.id IS NULL
     WHERE d.child = p_child AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent OFFSET 0)
@@ -177,11 +196,10 @@ BEGIN
     ELSIF v_dep.is_gone THEN
       v_doom := coalesce(v_doom, hf.because_1(v_dep.parent, 'was removed'));
     ELSIF v_dep.mode = 1 THEN
-      UPDATE hf.dep AS d SET done = true,
-        failed = hf.because_1(d.parent, CASE v_dep.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END)
+      UPDATE hf.dep AS d SET done = true, failed = v_dep.why
       WHERE d.child = p_child AND d.parent = v_dep.parent;
     ELSIF v_dep.mode = 0 THEN
-      v_doom := coalesce(v_doom, hf.because_1(v_dep.parent, CASE v_dep.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END));
+      v_doom := coalesce(v_doom, v_dep.why);
     END IF;
   END LOOP;
   IF v_doom IS NOT NULL THEN
@@ -255,10 +273,15 @@ BEGIN
     IF NOT hf.try_lock_1(2) THEN
       v_stay := v_stay || v_parent.id;
     ELSIF v_parent.state = 4 THEN
-      WHILE hf.has_kids_1(ARRAY[v_parent.id]) LOOP
+      FOR v_round IN 1 .. 100 LOOP
+        EXIT WHEN NOT hf.has_kids_1(ARRAY[v_parent.id]);
         PERFORM hf.release_1(ARRAY[v_parent.id], p_now);
       END LOOP;
-      DELETE FROM hf.fan AS f WHERE f.parent = v_parent.id;
+      IF hf.has_kids_1(ARRAY[v_parent.id]) THEN -- somebody holds one of them
+        v_stay := v_stay || v_parent.id;
+      ELSE
+        DELETE FROM hf.fan AS f WHERE f.parent = v_parent.id;
+      END IF;
     ELSE
       PERFORM hf.cancel_all_1(
         ARRAY(SELECT d.child FROM hf.dep AS d WHERE d.parent = v_parent.id AND NOT d.done),

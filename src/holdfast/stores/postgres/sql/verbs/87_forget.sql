@@ -92,7 +92,7 @@ DECLARE
   v_open xid8 := pg_snapshot_xmin(pg_current_snapshot()); -- before filing: what older transactions posted is filed below
 BEGIN
   removed := 0;
-  IF NOT hf.try_lock_1(1) OR hf.file_posts_1(1000, v_now) THEN
+  IF NOT hf.try_lock_1(1) OR (SELECT f.more FROM hf.file_posts_2(1000, v_now) AS f) THEN
     RETURN;
   END IF;
   removed := hf.drop_lanes_1(p_limit, v_now) + hf.forget_gates_1(p_limit, v_open, v_now);
