@@ -43,10 +43,12 @@ from holdfast.core.errors import (
 from holdfast.core.limit import Breaker, Limit
 from holdfast.core.refs import ParentFailed
 from holdfast.core.retry import Retry
+from holdfast.core.schedules.when import Cron, Every, Once
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State
 from holdfast.core.steps import Approval
 from holdfast.core.version import VERSION as __version__
+from holdfast.ops import NextRun, ScheduleView, TickView
 from holdfast.runtime.context import JobContext, current_job
 from holdfast.runtime.settings import WorkReport
 
@@ -56,9 +58,11 @@ __all__ = [
     "Breaker",
     "Cancel",
     "Chain",
+    "Cron",
     "CycleFound",
     "Dead",
     "EnqueueTimeout",
+    "Every",
     "Flow",
     "FlowHandle",
     "FlowNotFound",
@@ -82,9 +86,11 @@ __all__ = [
     "JobStatus",
     "LeaseLost",
     "Limit",
+    "NextRun",
     "NodeHandle",
     "NodeStatus",
     "NotSerialisable",
+    "Once",
     "ParentFailed",
     "PayloadTooLarge",
     "Progress",
@@ -93,6 +99,7 @@ __all__ = [
     "ResultTimeout",
     "Retry",
     "RetryLater",
+    "ScheduleView",
     "SchemaOutdated",
     "Snooze",
     "State",
@@ -105,6 +112,7 @@ __all__ = [
     "StoreUnreachable",
     "SuspensionCaught",
     "Task",
+    "TickView",
     "UnknownParent",
     "UnknownQueue",
     "UsageError",

@@ -16,7 +16,7 @@ from holdfast.client.flow import Flow
 from holdfast.client.flow_handle import FlowHandle
 from holdfast.client.handle import Explained, JobHandle
 from holdfast.client.injection import OpenResources
-from holdfast.client.options import CallOptions
+from holdfast.client.options import CallOptions, ScheduleOptions
 from holdfast.client.registry import publish
 from holdfast.client.task import AsyncTask, SyncTask, Task
 from holdfast.client.work import JobSpec
@@ -26,13 +26,19 @@ from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask, WrongContext
 from holdfast.core.ids import id_bytes, id_text
+from holdfast.core.job import Enqueued
 from holdfast.core.options import checked_names
+from holdfast.core.schedules.run import check_fits
+from holdfast.core.schedules.schedule import Schedule
+from holdfast.core.schedules.when import When
 from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
-from holdfast.ops import Flows, Operator, Waits
+from holdfast.ops import Flows, Operator, Schedules, Waits
 from holdfast.outbox import Outbox, parse_outbox, refuse_needless
 from holdfast.runtime.context import current
 from holdfast.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
+from holdfast.runtime.timetable import Timetable
 from holdfast.runtime.worker import Worker
+from holdfast.stores.asking import engine_now_ms
 from holdfast.stores.base import SignalAnswer, Store
 from holdfast.stores.open import open_store
 
@@ -40,6 +46,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
+TaskT = TypeVar("TaskT", bound=Task[..., Any])
 
 
 class Holdfast:
@@ -87,6 +94,7 @@ class Holdfast:
         self._classifiers = tuple(classifiers)
         self._tasks: dict[str, Task[..., Any]] = {}
         self._specs: dict[str, TaskSpec] = {}
+        self._schedules: dict[str, Schedule] = {}
         self._resources: list[Resource] = []
         self._hooks: list[Resource] = []
         self._middleware: list[Middleware] = []
@@ -196,6 +204,58 @@ class Holdfast:
         """
         declare = _Declare(self, options)
         return declare if fn is None else declare(fn)
+
+    def schedule(
+        self,
+        when: When,
+        args: Mapping[str, Any] | None = None,
+        *,
+        name: str | None = None,
+        **options: Unpack[ScheduleOptions],
+    ) -> Callable[[TaskT], TaskT]:
+        """Run the task below at the times of `Cron`, `Every` or `Once`; answers the task itself.
+
+        `args` is one object by parameter name, checked now. The schedule is called like the task unless it has a
+        `name`; several may stand above one task. Workers store it when they start.
+
+        >>> from holdfast import Cron, Holdfast
+        >>> app = Holdfast("sqlite://")
+        >>> @app.schedule(Cron("0 8 * * *", tz="Europe/Paris"), {"language": "fr"})
+        ... @app.task(name="digest")
+        ... async def digest(language: str) -> None: ...
+        >>> digest
+        <task digest>
+        """
+
+        def declare(task: TaskT) -> TaskT:
+            if not isinstance(task, Task) or self._tasks.get(task.name) is None:
+                raise InvalidTask(
+                    f"@app.schedule stands above {task!r:.60}, which is no task of this app",
+                    fix="put it above @app.task",
+                )
+            spec = task.spec
+            raw, _ = spec.signature.encode(spec.signature.bind_named(args or {}), max_bytes=spec.max_payload_bytes)
+            schedule = Schedule.declare(when, task=spec.name, name=name, args=raw, options=options)
+            check_fits(schedule, spec)
+            if "queue" in options:
+                self._client.check_queue(options["queue"])
+            if schedule.name in self._schedules:
+                raise InvalidTask(
+                    f"the app has a schedule {schedule.name!r} already", fix="give one of them another name="
+                )
+            self._schedules[schedule.name] = schedule
+            return task
+
+        return declare
+
+    @property
+    def schedules(self) -> Schedules[JobHandle[Any]]:
+        """Schedules at run time: list, get, add, change, pause, resume, remove, run_now, backfill, next."""
+
+        def handle(answer: Enqueued, task: str) -> JobHandle[Any]:
+            return JobHandle(self._client, answer.id, task=task, existing=answer.existing)
+
+        return Schedules(self.store, "client", handle=handle, tasks=self._specs)
 
     def resource(self, fn: F) -> F:
         """Declare something that jobs share (a pool, a client): opened once per worker process, closed at its end.
@@ -398,13 +458,21 @@ class Holdfast:
             hooks=parts.hooks,
             middleware=parts.middleware,
             classifiers=parts.classifiers,
+            schedules=parts.schedules,
             app_ref=None if (ref := find_ref(self)) is None else AppRef(ref, self.url, self.namespace),
         )
         return await worker.run(stop, until_empty)
 
     async def publish(self) -> int:
-        """Write what the tasks declare into the store, for programs without this code; how many changed."""
-        return await publish(self.store, self._specs.values())
+        """Write what the tasks and schedules declare into the store, for programs without this code.
+
+        Workers do it when they start. Answers how many tasks changed.
+        """
+        changed = await publish(self.store, self._specs.values())
+        if self._schedules:
+            timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
+            await timetable.read(await engine_now_ms(self.store))
+        return changed
 
     def parts(self) -> Parts:
         """What a worker process needs of this app."""
@@ -414,6 +482,7 @@ class Holdfast:
             hooks=tuple(self._hooks),
             middleware=tuple(self._middleware),
             classifiers=self._classifiers,
+            schedules=tuple(self._schedules.values()),
         )
 
     def __repr__(self) -> str:

@@ -41,3 +41,16 @@ class CallOptions(TypedDict, total=False):
     retry: RetryValue
     id: str
     conn: Any  # the caller's own database connection, inside its transaction
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """What a schedule may ask for its jobs: `@app.schedule(when, args, ...)`."""
+
+    priority: Priority
+    queue: str
+    group: str
+    needs: Iterable[str]
+    tags: Iterable[str]
+    cost: int
+    timeout: Duration | None
+    retry: int | Sequence[Duration] | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Raw
 from msgspec.structs import replace
@@ -33,6 +33,14 @@ from holdfast.stores.asking import engine_now_ms
 from holdfast.stores.base import Store
 
 H = TypeVar("H")
+
+
+class Named(Protocol):
+    """A task as code has it."""
+
+    @property
+    def name(self) -> str: ...
+
 
 TRIES: Final = 20  # to write over what others are changing too
 
@@ -108,7 +116,7 @@ class Schedules(Generic[H]):
     async def add(
         self,
         when: When,
-        task: str,
+        task: str | Named,
         args: Mapping[str, Any] | None = None,
         *,
         name: str | None = None,
@@ -117,6 +125,7 @@ class Schedules(Generic[H]):
         **options: Any,
     ) -> ScheduleView:
         """Store a new schedule, which ticks from now on. A name that is taken is ScheduleExists."""
+        task = task if isinstance(task, str) else task.name
         spec = await self._spec(task)
         new = Schedule.declare(
             when, task=task, name=name, args=_encoded(spec, args or {}), options=options, source="runtime"

@@ -7,6 +7,7 @@ import concurrent.futures
 import threading
 from collections.abc import Awaitable
 from contextvars import ContextVar
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -101,6 +102,15 @@ class JobContext:
         """What integrations attached at enqueue (trace context and the like)."""
         raw = self._attempt.job.meta
         return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
+
+    @property
+    def tick(self) -> datetime | None:
+        """The instant of its schedule that this job runs for, however late it is; None when no schedule asked for it.
+
+        Of a backfilled run it is the instant in the past, of `run_now` the moment it was asked for.
+        """
+        said = self.meta.get("tick")
+        return datetime.fromisoformat(said) if isinstance(said, str) else None
 
     @property
     def cancelled(self) -> bool:

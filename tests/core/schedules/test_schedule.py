@@ -103,6 +103,7 @@ def test_the_name_is_the_tasks_unless_given() -> None:
         ({"args": b"{"}, InvalidArguments, "not JSON"),
         ({"options": {"delay": 5}}, InvalidOption, "no option 'delay'"),
         ({"options": {"prioritty": "low"}}, InvalidOption, "no option 'prioritty'"),
+        ({"options": {"overlap": "skip"}}, InvalidOption, 'write Every("5m", overlap=...)'),
         ({"options": {"priority": "lowest"}}, InvalidOption, "priority='lowest'"),
         ({"options": {"retry": Retry(attempts=2)}}, InvalidOption, "cannot be stored"),
         ({"options": {"retry": lambda attempt, error: 1}}, InvalidOption, "cannot be stored"),

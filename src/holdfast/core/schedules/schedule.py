@@ -27,6 +27,7 @@ KIND: Final = "schedule"
 REVISION: Final = Control("schedules", "revision", b"null")
 # What a schedule may ask for its jobs. Their time, id and expiry come from the tick, and a tick has no parents.
 OPTIONS: Final = ("cost", "group", "needs", "priority", "queue", "retry", "tags", "timeout")
+TICK_OPTIONS: Final = ("overlap", "catch_up", "jitter", "expires_in")  # of Cron, Every and Once
 
 Source = Literal["code", "runtime"]
 
@@ -157,6 +158,8 @@ def source_of(name: str) -> str:
 def checked_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options of a schedule's jobs that can be stored; names and values are checked as for one call."""
     for name in options:
+        if name in TICK_OPTIONS:
+            raise InvalidOption(f"{name}= belongs to the times of a schedule", fix=f'write Every("5m", {name}=...)')
         if name not in OPTIONS:
             raise InvalidOption(f"a schedule has no option {name!r}", fix=did_you_mean(name, OPTIONS))
     asked = {name: _plain(value) for name, value in options.items()}
