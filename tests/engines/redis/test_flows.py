@@ -18,6 +18,10 @@ from holdfast.core.job import Unique
 from holdfast.core.lease import Input, Note, Signal
 from holdfast.core.view import Query, Retention, Term
 from holdfast.stores.open import open_store
+from holdfast.stores.redis.route import Route
+from holdfast.stores.redis.together import of_flow
+from holdfast.stores.redis.url import parse_redis
+from holdfast.stores.redis.walk import Walk
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
 from tests.engines.redis.audit import faults
@@ -65,7 +69,7 @@ async def place() -> AsyncIterator[Place]:
     await place.store.close()
 
 
-def of_flow(flow: bytes) -> Term:
+def with_flow(flow: bytes) -> Term:
     return Term("flow", id_text(flow))
 
 
@@ -89,7 +93,7 @@ async def test_the_jobs_of_flows_are_known_after_any_history(place: Place, seed:
         elif step == 4:
             await place.store.prune(NOTHING, rng.choice([1, 50, 1_000]), now_ms=place.clock.now_ms)
         else:
-            found = await place.store.find(Query(terms=(of_flow(rng.choice(flows)),)), now_ms=place.clock.now_ms)
+            found = await place.store.find(Query(terms=(with_flow(rng.choice(flows)),)), now_ms=place.clock.now_ms)
             await place.store.discard([job.id for job in found.jobs], now_ms=place.clock.now_ms)
         assert place.sound()
         stored = await place.everything()
@@ -124,10 +128,25 @@ async def test_a_flow_is_found_without_a_look_at_others(place: Place) -> None:
         await place.add_many(3_000, flow=place.id())
         await place.store.flows([flow])
         place.server.ask("CONFIG", "RESETSTAT")
-        assert len(await place.found(of_flow(flow))) == 10
+        assert len(await place.found(with_flow(flow))) == 10
         assert len(await place.store.flows([flow])) == 1
         costs.append(place.commands().total())
     assert costs[1] <= costs[0] < 30
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+async def test_a_walk_over_a_flow_meets_nobody_twice_while_others_are_erased(place: Place, newest_first: bool) -> None:
+    flow = place.id()
+    ids = await place.add_many(300, flow=flow)
+    route = Route(parse_redis(place.server.url), f"hf:{place.namespace}")
+    seen: list[bytes] = []
+    async for batch in of_flow(Walk(route, place.key(b""), newest_first, batch=64), flow):
+        seen += [id for _, id in batch]
+        await place.finish(10)
+        await place.prune()
+    route.drop()
+    assert len(seen) == len(set(seen))
+    assert set(ids[100:]) <= set(seen), "whoever is there all the time is met"
 
 
 # -- keys
@@ -224,13 +243,13 @@ async def test_an_earlier_release_runs_and_erases_jobs_of_flows(place: Place, ea
     await hand.suspend(job, None, "approved")
     ran = by_earlier(earlier, place, "run")
     assert set(ran) == {*(job.id for job in parents), child.id, suspended}
-    assert await place.found(of_flow(flow), limit=100) == [job.id for job in (*parents, child)]
+    assert await place.found(with_flow(flow), limit=100) == [job.id for job in (*parents, child)]
     assert (await place.view(child.id)).after == child.after
     assert place.sound()
 
     by_earlier(earlier, place, "prune")
     assert [view.id for view in await place.store.flows()] == [other]
-    assert await place.found(of_flow(flow)) == []
+    assert await place.found(with_flow(flow)) == []
     assert await place.signal(Signal(suspended, "approved", b"1")) == ["woken"]
     assert (await hand.take()).notes == (Note("event", "approved", b"1"),)
     await place.prune()

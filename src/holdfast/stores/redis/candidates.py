@@ -7,61 +7,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
-
-from msgspec import Struct
+from typing import Any, Final
 
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import LEAST_URGENT
 from holdfast.core.state import FINISHED, State
 from holdfast.core.view import Query
 from holdfast.stores.match import exact_of
+from holdfast.stores.redis.together import of_flow, of_key
+from holdfast.stores.redis.walk import BATCH, NOBODY, SLOTS, Batches, Candidate, Walk, by_arrival
 
-if TYPE_CHECKING:
-    from holdfast.stores.redis.route import Route
-
-BATCH: Final = 512  # candidates per step of a walk
-SLOTS: Final = 64  # ids in one chunk of the ledger
 FEW: Final = 16  # finished jobs that are read of each queue at least
-NOBODY: Final = bytes(16)  # an erased slot
-
-Candidate = tuple[bytes, bytes]
-Batches = AsyncIterator[list[Candidate]]
-
-
-class Walk(Struct, frozen=True):
-    """Which way to go over which store's index, and where to begin."""
-
-    route: Route
-    prefix: bytes
-    newest_first: bool = True
-    after: bytes | None = None
-    batch: int = BATCH
-    verb: str = "find"
-
-    async def call(self, *command: bytes | str | int) -> Any:
-        return await self.route.call(self.verb, *command)
-
-    async def by_lex(self, key: bytes, after: bytes | None, count: int) -> list[bytes]:
-        """Members of a sorted set whose scores are equal, in their byte order, from behind one of them."""
-        if self.newest_first:
-            start: bytes | str = "+" if after is None else b"(" + after
-            found: list[bytes] = await self.call("ZREVRANGEBYLEX", key, start, "-", "LIMIT", 0, count)
-        else:
-            start = "-" if after is None else b"(" + after
-            found = await self.call("ZRANGEBYLEX", key, start, "+", "LIMIT", 0, count)
-        return found
-
-    async def by_score(self, key: bytes, after: int | None, count: int, *, inclusive: bool = False) -> list[Any]:
-        """(member, score) pairs of a sorted set, flat, from behind a score (or from it)."""
-        bound = "" if after is None else f"{'' if inclusive else '('}{after}"
-        command = ("ZREVRANGEBYSCORE", key, bound or "+inf", "-inf")
-        if not self.newest_first:
-            command = ("ZRANGEBYSCORE", key, bound or "-inf", "+inf")
-        found: list[Any] = await self.call(*command, "WITHSCORES", "LIMIT", 0, count)
-        return found
-
-
 SHARED: Final = ("flow", "unique")  # what few jobs share is looked up, whatever their states
 
 
@@ -81,11 +37,11 @@ def walk(query: Query, way: Walk) -> Batches:
     name = name_of(query)
     shared = exact_of(query.terms, name) if name in SHARED else None
     if shared is not None:
-        return of_flow(way, id_bytes(shared)) if name == "flow" else _of_key(way, shared)
+        return of_flow(way, id_bytes(shared)) if name == "flow" else of_key(way, shared)
     if name == State.scheduled:
         return _scheduled(way)
     if name == State.blocked:
-        return _blocked(way)
+        return by_arrival(way, b"bl")
     if name == State.running:
         return _running(way)
     if name in FINISHED:
@@ -133,111 +89,6 @@ def slots(blob: bytes, *, newest_first: bool) -> Iterator[tuple[int, bytes]]:
         id = blob[slot * 16 : slot * 16 + 16]
         if id != NOBODY:
             yield slot, id
-
-
-async def _blocked(way: Walk) -> Batches:
-    async for pairs in _by_arrival(way, b"bl"):
-        yield pairs
-
-
-async def _by_arrival(way: Walk, name: bytes) -> Batches:
-    """The members of a sorted set whose scores are arrival numbers."""
-    after = None if way.after is None else int.from_bytes(way.after, "big")
-    while found := await way.by_score(way.prefix + name, after, way.batch):
-        pairs = [(int(float(score)), id) for id, score in zip(found[::2], found[1::2], strict=True)]
-        yield [(seq.to_bytes(6, "big"), id) for seq, id in pairs]
-        after = pairs[-1][0]
-
-
-# -- by what they share
-
-
-async def of_flow(way: Walk, flow: bytes) -> Batches:
-    """The jobs of a flow by their arrival: ranges of numbers, whose ids the ledger knows."""
-    pieces: list[range] = []
-    async for numbers in _ranges(way, way.prefix + b"fl:" + flow):
-        for piece in _pieces(numbers, way):
-            pieces.append(piece)
-            if sum(map(len, pieces)) >= way.batch:
-                if batch := await _numbered(way, pieces):
-                    yield batch
-                pieces = []
-    if batch := await _numbered(way, pieces):
-        yield batch
-
-
-def _pieces(numbers: range, way: Walk) -> Iterator[range]:
-    """The numbers chunk by chunk of the ledger."""
-    chunks = range(numbers.start // SLOTS, (numbers.stop - 1) // SLOTS + 1)
-    for chunk in reversed(chunks) if way.newest_first else chunks:
-        yield range(max(numbers.start, chunk * SLOTS), min(numbers.stop, (chunk + 1) * SLOTS))
-
-
-async def _ranges(way: Walk, key: bytes) -> AsyncIterator[range]:
-    """The arrival numbers of a flow's jobs, range by range, without those that lie behind."""
-    after = None if way.after is None else int.from_bytes(way.after, "big")
-    last: bytes | None = None
-    if after is not None and way.newest_first:
-        last = after.to_bytes(6, "big")  # before every range that begins there or later
-    elif after is not None:
-        bound = b"(" + (after + 1).to_bytes(6, "big")
-        for member in await way.call("ZREVRANGEBYLEX", key, bound, "-", "LIMIT", 0, 1):
-            yield _beyond(_range_of(member), way, after)
-            last = member
-    while members := await way.by_lex(key, last, way.batch):
-        for member in members:
-            yield _beyond(_range_of(member), way, after)
-        last = members[-1]
-
-
-def _range_of(member: bytes) -> range:
-    return range(int.from_bytes(member[:6], "big"), int.from_bytes(member[6:], "big") + 1)
-
-
-def _beyond(numbers: range, way: Walk, after: int | None) -> range:
-    if after is None:
-        return numbers
-    if way.newest_first:
-        return range(numbers.start, min(numbers.stop, after))
-    return range(max(numbers.start, after + 1), numbers.stop)
-
-
-async def _numbered(way: Walk, pieces: Sequence[range]) -> list[Candidate]:
-    """The jobs that arrived under these numbers, each piece of which lies in one chunk of the ledger."""
-    pieces = [piece for piece in pieces if piece]
-    if not pieces:
-        return []
-    names = [way.prefix + b"X:%d" % (piece.start // SLOTS) for piece in pieces]
-    found: list[Candidate] = []
-    for piece, blob in zip(pieces, await way.call("MGET", *names), strict=True):
-        for seq in reversed(piece) if way.newest_first else piece:
-            id = (blob or b"")[seq % SLOTS * 16 :][:16]
-            if id not in (b"", NOBODY):
-                found.append((seq.to_bytes(6, "big"), id))
-    return found
-
-
-async def _of_key(way: Walk, key: str) -> Batches:
-    """The jobs that hold a unique key, one of each task, among those that held it before."""
-    holders = await _holders(way, key)
-    async for batch in _by_arrival(way, b"uh:" + key.encode()):
-        passed = [each for each in holders if (each > batch[-1]) == way.newest_first]
-        holders = holders[len(passed) :]
-        yield sorted([*batch, *passed], reverse=way.newest_first)
-    if holders:
-        yield holders
-
-
-async def _holders(way: Walk, key: str) -> list[Candidate]:
-    counted: list[bytes] = await way.call("HKEYS", way.prefix + b"n")
-    keys = {field.split(b"\0")[1] + b"\0" + key.encode() for field in counted}
-    entries: list[Any] = await way.call("HMGET", way.prefix + b"U", *keys) if keys else []
-    ids = [entry[:16] for entry in entries if entry]
-    raws: list[Any] = await way.call("HMGET", way.prefix + b"J", *ids) if ids else []
-    found = [(raw[10:16], id) for id, raw in zip(ids, raws, strict=True) if raw]
-    if way.after is not None:
-        found = [each for each in found if each[0] != way.after and (each[0] < way.after) == way.newest_first]
-    return sorted(found, reverse=way.newest_first)
 
 
 # -- by time

@@ -11,11 +11,12 @@ import msgspec
 from holdfast.core.state import STATES, State
 from holdfast.core.view import AttemptView, JobView, Page, Query
 from holdfast.stores.match import needs_args, needs_clock
-from holdfast.stores.redis.candidates import SHARED, SLOTS, Walk, chunks, name_of, slots, walk
+from holdfast.stores.redis.candidates import SHARED, chunks, name_of, slots, walk
 from holdfast.stores.redis.known import Known
 from holdfast.stores.redis.record import notes_of, parents_of
 from holdfast.stores.redis.scripts import script
 from holdfast.stores.redis.view import Parts, view_of
+from holdfast.stores.redis.walk import SLOTS, Walk
 from holdfast.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, read_cursor
 
 if TYPE_CHECKING:

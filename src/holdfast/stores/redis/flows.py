@@ -11,9 +11,10 @@ from msgspec.structs import replace
 
 from holdfast.core.state import STATES, State
 from holdfast.core.view import FlowView
-from holdfast.stores.redis.candidates import Walk, of_flow
 from holdfast.stores.redis.record import head_of
 from holdfast.stores.redis.scripts import script
+from holdfast.stores.redis.together import of_flow
+from holdfast.stores.redis.walk import Walk
 
 if TYPE_CHECKING:
     from holdfast.stores.redis.route import Route

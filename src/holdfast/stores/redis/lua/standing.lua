@@ -54,14 +54,17 @@ local function ahead()
 end
 
 local answer = { call("HGET", P .. "ls", r.lane), record.state(r) == READY and ahead() or 0 }
-local deps = call("HGETALL", P .. "d:" .. r.id)
+local deps, open = call("HGETALL", P .. "d:" .. r.id), {}
 for i = 1, #deps, 2 do
   if #deps[i] == 16 and sub(deps[i + 1], 1, 1) == "o" then
-    local parent = record.load(deps[i])
-    if parent then
-      answer[#answer + 1] = deps[i]
-      answer[#answer + 1] = record.state(parent)
-    end
+    open[#open + 1] = deps[i]
+  end
+end
+local states = record.states(open)
+for _, parent in ipairs(open) do
+  if states[parent] then
+    answer[#answer + 1] = parent
+    answer[#answer + 1] = states[parent]
   end
 end
 return answer
