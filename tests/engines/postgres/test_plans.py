@@ -7,12 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from holdfast.core.gate import GateChange, GateRule, Pause
+from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
+from holdfast.core.lease import Note, Signal
 from holdfast.core.state import State
 from holdfast.core.view import Query, Retention, Term
 from holdfast.stores.open import open_store
 from holdfast.testing.bench import Bench
-from holdfast.testing.hand import ENDINGS
+from holdfast.testing.hand import ENDINGS, Hand
 from holdfast.testing.harness import Clock
 from tests.engines.postgres.plans import TELLING, touched
 from tests.servers.postgres import PostgresServer, own
@@ -45,6 +47,9 @@ CROWDS = {
     "attempt (job, seq, number, started_ms, finished_ms, outcome, session)": "id, 1, 1, 0, 0, 'lost', ''",
     "gone": "id, 4, 9e15",
     "watch": "id, 'ear'",
+    "flow_job": "id, decode(lpad(to_hex(n / 8), 32, '0'), 'hex')",
+    "key_job": "decode(lpad(to_hex(n / 8), 8, '0'), 'hex'), id",
+    "dep_far": "id, id",
     "receipt": "'crowd' || n, 'c', 1, 9e15",
     "policy": "n, NULL, 1, '{}'",
     "lease": "n, 'crowd' || n / 50, NULL, 8",
@@ -79,6 +84,7 @@ async def a_day(bench: Bench) -> None:
     await bench.add_many(4, keys=("x",), group="g", breaker="api")
     await bench.add_many(3, delay_ms=500, expires_ms=2_000)
     await bench.put(bench.job(unique=Unique("key", for_ms=1_000)), bench.job(unique=Unique("key")))
+    await a_flow(bench, hand)
     for ending in ENDINGS:
         await bench.add(task=ending, priority=0)
         await hand.end(ending, *await hand.claim(1))
@@ -98,6 +104,33 @@ async def a_day(bench: Bench) -> None:
     await bench.change(GateChange("queue:c", resume=True))
     await hand.leave()
     await store.prune(Retention(0, 0, 0), now_ms=bench.clock.now_ms + 10)
+
+
+async def a_flow(bench: Bench, hand: Hand) -> None:
+    """Jobs that sleep, wait and are signalled to, and one that waits for more of them than one look takes."""
+    flow = bench.id()
+    parents = [bench.job(priority=0, flow=flow) for _ in range(100)]
+    await bench.put(*parents, bench.job(priority=0, flow=flow, after=tuple(job.id for job in parents)))
+    jobs = await hand.claim(100)
+    for job in jobs[:4]:
+        await hand.save(job, Note("step", "one", b"1"))
+    await bench.signal(Signal(jobs[0].id, "go", b"1"))
+    for job, delay_ms, event in zip(jobs, (None, None, 60_000, 0), ("go", "go", None, None), strict=False):
+        await hand.suspend(job, delay_ms, event)
+    await bench.signal(*(Signal(job.id, "go", b"1") for job in jobs[:4]))
+    await bench.retry(jobs[2].id, forget=("*",))
+    await hand.end("bury", *jobs[4:6])
+    await bench.retry(*(job.id for job in jobs[4:6]))
+    jobs = [*jobs[6:], *await hand.claim(6)]
+    for job in reversed(jobs[64:]):
+        await hand.succeed(job)
+    await hand.succeed(*jobs[:64])
+    await hand.succeed(*await hand.claim(1))
+    for newest_first in (True, False):
+        for term in (Term("flow", id_text(flow)), Term("unique", "key")):
+            await bench.store.find(Query(terms=(term,), newest_first=newest_first), now_ms=bench.clock.now_ms)
+    await bench.store.flows()
+    await bench.store.flows([flow])
 
 
 async def asked(bench: Bench, ids: list[bytes]) -> None:

@@ -18,10 +18,10 @@ from holdfast.core.errors import UnknownParent
 from holdfast.core.gate import BreakerRule, GateChange, GateRule, Pause
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, OnDuplicate, Policy, Unique
-from holdfast.core.lease import Claimed, Note
+from holdfast.core.lease import Claimed, Note, Signal
 from holdfast.core.state import FINISHED, State
 from holdfast.core.transition import Succeed
-from holdfast.core.view import Control, Query, Retention
+from holdfast.core.view import Control, Query, Retention, Term
 from holdfast.testing.bench import Bench
 from holdfast.testing.hand import ENDINGS, Hand
 from holdfast.testing.making import JobOptions
@@ -54,6 +54,8 @@ LANES: Final[list[JobOptions]] = [
     {"task": "shaky", "breaker": "shaky"},
 ]
 KEYS: Final = ["u1", "u2", "u3"]
+FLOWS: Final = [bytes([n]) * 16 for n in range(3)]
+EVENT: Final = "go"  # what some of the ENDINGS wait for
 WAYS: Final = [how for how in ENDINGS if how != "hold"]  # that one would keep everybody waiting for a minute
 ON_DUPLICATE: Final[list[OnDuplicate]] = ["existing", "replace", "debounce"]
 
@@ -80,8 +82,8 @@ MIXES: Final = {
     "everything": Mix(
         {
             "put": 5, "put_after": 3, "put_again": 1, "visit": 3, "claim": 10, "settle": 8, "settle_late": 2,
-            "complete": 1, "cancel": 2, "retry": 2, "discard": 1, "gates": 2, "expire": 2, "prune": 1, "turn_over": 1,
-            "look": 1, "weigh": 1,
+            "signal": 2, "complete": 1, "cancel": 2, "retry": 2, "discard": 1, "gates": 2, "expire": 2, "prune": 1,
+            "turn_over": 1, "look": 1, "weigh": 1,
         },
         LANES,
     ),
@@ -103,6 +105,14 @@ MIXES: Final = {
             "discard": 1, "prune": 1, "expire": 1,
         },
         [{}],
+        unique=0.1,
+    ),
+    "events": Mix(
+        {
+            "put": 3, "visit": 1, "claim": 10, "suspend": 10, "settle": 3, "settle_late": 1, "signal": 8, "complete": 1,
+            "cancel": 1, "retry": 3, "expire": 1, "turn_over": 1, "prune": 1,
+        },
+        [{}, {"keys": ("k2",)}, {"group": "acme"}],
         unique=0.1,
     ),
     "keys": Mix(
@@ -210,6 +220,7 @@ class Walker:
             options["delay_ms"] = rng.choice([0, 0, 0, 300, 2_000])
             options["expires_ms"] = 1_000 if rng.random() < self.mix.expires else None
             options["policy"] = Policy(max_lost=rng.choice([1, 2, 10]))
+            options["flow"] = rng.choice([None, None, *FLOWS])
             if unique and rng.random() < self.mix.unique:
                 options["unique"] = Unique(
                     rng.choice(KEYS), on_duplicate=rng.choice(ON_DUPLICATE), for_ms=rng.choice([None, 500])
@@ -265,6 +276,11 @@ class Walker:
         chosen = [self.mine.pop(self.rng.randrange(len(self.mine))) for _ in range(min(len(self.mine), 3))]
         await self.end(chosen, self.rng.choice([*WAYS, "succeed", "succeed", "succeed"]))
 
+    async def suspend(self) -> None:
+        """Some wait for the event, which may have come, come just now, or come later."""
+        chosen = [self.mine.pop() for _ in range(min(len(self.mine), 3))]
+        await self.end(chosen, self.rng.choice(["wait", "wait", "sleep"]))
+
     async def settle_late(self) -> None:
         """What was given to anybody at any time: most of it is long over, and some is in others' hands by now."""
         given = self.world.given
@@ -309,6 +325,15 @@ class Walker:
 
     # -- operators and the janitor
 
+    async def signal(self) -> None:
+        ids = self.any_ids(4)
+        if held := list(self.world.held)[-8:]:  # mostly to such as run just now, and may be about to wait
+            ids += self.rng.sample(held, min(len(held), 4))
+        answers = await self.bench.signal(*(Signal(id, EVENT, b"1") for id in ids))
+        again = await self.bench.signal(*(Signal(id, EVENT, b"2") for id in ids))
+        kept = [answer for before, answer in zip(answers, again, strict=True) if before in ("woken", "kept", "already")]
+        assert set(kept) <= {"already", "finished", "gone"}, "an event was kept twice"
+
     async def cancel(self) -> None:
         ids = self.any_ids(3)
         self.world.touched(*ids)
@@ -316,7 +341,8 @@ class Walker:
 
     async def retry(self) -> None:
         if ids := self.any_ids(20):
-            await self.bench.retry(*ids, delay_ms=self.rng.choice([0, 0, 500]))
+            forget = self.rng.choice([(), ("*",)])
+            await self.bench.retry(*ids, delay_ms=self.rng.choice([0, 0, 500]), forget=forget)
 
     async def discard(self) -> None:
         await self.bench.store.discard(self.any_ids(5), now_ms=self.now_ms)
@@ -342,8 +368,11 @@ class Walker:
     async def look(self) -> None:
         counts = await self.bench.store.count()
         assert not [key for key, number in counts.now.items() if number < 0]
-        page = await self.bench.store.find(Query(limit=50), now_ms=self.now_ms)
-        assert len({job.id for job in page.jobs}) == len(page.jobs)
+        by_flow, by_key = Term("flow", id_text(self.rng.choice(FLOWS))), Term("unique", self.rng.choice(KEYS))
+        for terms in ((), (by_flow,), (by_key,)):
+            page = await self.bench.store.find(Query(terms=terms, limit=50), now_ms=self.now_ms)
+            assert len({job.id for job in page.jobs}) == len(page.jobs)
+        assert not [view for view in await self.bench.store.flows() if not all(view.counts.values())]
 
 
 class Watch:
@@ -402,6 +431,7 @@ async def heal(world: World) -> None:
     await bench.change(*(GateChange(gate.key, resume=True, reset=True) for gate in await bench.store.gates()))
     healer = bench.hand("healer", ttl_ms=TTL_MS)
     await bench.sweep(3 * TTL_MS, healer)
+    await bench.signal(*(Signal(id, EVENT, b"3") for id in world.jobs))
     for _ in range(400):
         jobs = await healer.claim(20)
         await healer.settle(*(Succeed(job.id, job.token) for job in jobs))
