@@ -20,6 +20,17 @@ from holdfast.core.view import JobView
 
 Node = TypeVar("Node", bound=Hashable)
 
+MAX_WHY_CHARS: Final = 200  # of a reason that is told to thousands of dependents
+
+
+def because(parent: bytes, word: str, why: str = "") -> str:
+    """Why a job will not run: what became of a parent of it. The same text on every engine: people search for it.
+
+    >>> because(bytes(16), "is dead", "no such host")
+    'parent 00000000-0000-0000-0000-000000000000 is dead: no such host'
+    """
+    return f"parent {id_text(parent)} {word}{f': {why[:MAX_WHY_CHARS]}' if why else ''}"
+
 
 def order(parents: Mapping[Node, Iterable[Node]]) -> list[Node]:
     """The nodes with every parent before its dependents, otherwise as given. Raises CycleFound naming the path.

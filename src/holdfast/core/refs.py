@@ -66,6 +66,11 @@ class ParentFailed(Struct, frozen=True):
 # -- at enqueue
 
 
+def stands_for(parent: bytes, stand_in: bytes) -> tuple[str, str, bytes]:
+    """Kind, name and body of the note that `stand_in` is there instead of `parent`."""
+    return STANDS_FOR, id_text(parent), f'"{id_text(stand_in)}"'.encode()
+
+
 def flat(spread: Spread) -> Iterator[bytes]:
     """Its ids, in order."""
     if isinstance(spread, bytes):

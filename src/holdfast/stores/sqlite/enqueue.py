@@ -190,6 +190,7 @@ def _insert_checked(
     for job in in_order:
         if job.id in new:
             done[job.id] = _insert_one(tx, job, [(alias.get(p, p), parents) for p in job.after], done)
+            graph.note_stand_ins(tx, job.id, [(p, alias[p]) for p in job.after if alias.get(p, p) != p])
     for job in jobs:
         if job.id in replaced:  # what it replaces may be of this very call, and is stored by now
             _replace(tx, alias[job.id], job)
@@ -257,13 +258,14 @@ def _parents(tx: Tx, jobs: Sequence[Job], alias: dict[bytes, bytes], new: set[by
 def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]], done: dict[bytes, int]) -> int:
     due_ms = due_of(job, tx.now_ms)
     state = SCHEDULED if due_ms > tx.now_ms else READY
-    deps, waits, fate = [], 0, ""
+    deps, waits, fate, revivable = [], 0, "", False
     for parent, states in dict(parents).items():
         code = done.get(parent, states.get(parent, BLOCKED))
         dep = graph.dep_at_enqueue(tx, job, parent, code, MODES[job.if_parent_fails])
         deps.append(dep.row)
         waits += dep.waits
-        fate = fate or dep.cancelled
+        if dep.cancelled and not fate:
+            fate, revivable = dep.cancelled, dep.revivable
     if waits:
         state = BLOCKED
     lanes.remember(tx, [job.lane])
@@ -280,7 +282,7 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
     if job.unique is not None:
         unique.hold(tx, job)
     if fate:
-        graph.doom(tx, job.id, fate)
+        graph.doom(tx, job.id, fate, revivable=revivable)
         return CANCELLED
     if state == READY:
         lanes.activate(tx, job.lane, 1)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from holdfast.core.ids import id_text
+from holdfast.core.flow import because
 from holdfast.core.job import Job, Lane
+from holdfast.core.refs import stands_for
 from holdfast.core.transition import Failure
 from holdfast.stores.sqlite import lanes, unique
 from holdfast.stores.sqlite.tx import (
@@ -16,6 +17,7 @@ from holdfast.stores.sqlite.tx import (
     DEAD,
     EVER_CANCELLED,
     KIDS,
+    NOTES,
     READY,
     SCHEDULED,
     SUCCEEDED,
@@ -26,6 +28,7 @@ from holdfast.stores.sqlite.tx import (
 MAX_CAUSES = 10_000
 FAN_OUT = 256  # children that one step releases: the rest follow with the next claims
 CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = 0, 1, 2
+_WORDS: Final = {DEAD: "is dead", CANCELLED: "is cancelled"}
 
 
 class Dep(NamedTuple):
@@ -33,26 +36,34 @@ class Dep(NamedTuple):
 
     row: tuple[object, ...]
     waits: int
-    cancelled: str  # why the child must not run, when its parent has failed already
+    cancelled: str = ""  # why the child must not run, when its parent has failed already
+    revivable: bool = False  # a replay of that parent brings it back
 
 
 def dep_at_enqueue(tx: Tx, job: Job, parent: bytes, state: int, mode: int) -> Dep:
     """What the state of the parent means for a child that is enqueued now."""
     if state == SUCCEEDED:
         result = tx.row("result", (parent,))
-        return Dep((job.id, parent, mode, 1, None if result is None else result[0], None), 0, "")
+        return Dep((job.id, parent, mode, 1, None if result is None else result[0], None), 0)
     if state in (DEAD, CANCELLED):
-        why = f"parent {id_text(parent)} is {'dead' if state == DEAD else 'cancelled'}"
+        why = because(parent, _WORDS[state], _root_why(tx, parent))
         if mode == RUN_CHILD:
-            return Dep((job.id, parent, mode, 1, None, why), 0, "")
+            return Dep((job.id, parent, mode, 1, None, why), 0)
         # A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
-        return Dep((job.id, parent, mode, 0, None, None), 1, why if mode == CANCEL_CHILD else "")
-    return Dep((job.id, parent, mode, 0, None, None), 1, "")
+        return Dep((job.id, parent, mode, 0, None, None), 1, why if mode == CANCEL_CHILD else "", state == DEAD)
+    return Dep((job.id, parent, mode, 0, None, None), 1)
 
 
 def flag_inputs(tx: Tx, child: bytes) -> None:
     """Let claim know that there are inputs to read."""
     tx.run("job_flag_inputs", (child,))
+
+
+def note_stand_ins(tx: Tx, child: bytes, pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    """Note which jobs stand for parents that the child names: its arguments refer to those."""
+    if pairs:
+        tx.many("note_put", [(child, *stands_for(*pair)) for pair in pairs])
+        tx.run("job_flag", (NOTES, child))
 
 
 def parent_succeeded(tx: Tx, parent: bytes, result: bytes | None) -> None:
@@ -79,15 +90,21 @@ def fan_out(tx: Tx) -> bool:
 
 def parent_failed(tx: Tx, parent: bytes, state: int) -> None:
     """The parent is dead or cancelled: each child goes by its own mode, and so on down the graph."""
-    _cancel_below(tx, parent, "dead" if state == DEAD else "cancelled", revivable=state == DEAD)
+    _cancel_below(tx, parent, state)
 
 
-def _cancel_below(tx: Tx, root: bytes, word: str, *, revivable: bool) -> None:
-    released = []
-    stack = [(root, word)]
+def _root_why(tx: Tx, id: bytes) -> str:
+    """Why a job failed, as its dependents are told."""
+    row = tx.row("job_reason", (id,))
+    return "" if row is None else row[0] or ""
+
+
+def _cancel_below(tx: Tx, root: bytes, state: int) -> None:
+    released, revivable, root_why = [], state == DEAD, _root_why(tx, root)
+    stack = [(root, state)]
     while stack:
-        parent, word = stack.pop()
-        why = f"parent {id_text(parent)} is {word}"
+        parent, state = stack.pop()
+        why = because(parent, _WORDS[state], root_why)
         for child, mode in tx.rows("open_children", (parent,)):
             if mode == RUN_CHILD:
                 tx.run("dep_failed", (why, child, parent))
@@ -96,13 +113,13 @@ def _cancel_below(tx: Tx, root: bytes, word: str, *, revivable: bool) -> None:
                 if revivable:
                     tx.run("job_flag", (BY_PARENT, child))
                 if flags & KIDS:
-                    stack.append((child, "cancelled"))
+                    stack.append((child, CANCELLED))
     _release(tx, released)
 
 
-def doom(tx: Tx, child: bytes, why: str) -> None:
+def doom(tx: Tx, child: bytes, why: str, *, revivable: bool) -> None:
     """Cancel a child whose parent had failed before it came; a replay of a dead parent revives it."""
-    if cancel_waiting(tx, child, why) and why.endswith(" dead"):
+    if cancel_waiting(tx, child, why) and revivable:
         tx.run("job_flag", (BY_PARENT, child))
 
 
@@ -124,7 +141,7 @@ def cancel_waiting(tx: Tx, id: bytes, reason: str) -> bool:
     if flags is None:
         return False
     if flags & KIDS:
-        _cancel_below(tx, id, "cancelled", revivable=False)
+        _cancel_below(tx, id, CANCELLED)
     return True
 
 
@@ -166,9 +183,10 @@ def after_end(tx: Tx, id: bytes, flags: int, state: int, result: bytes | None = 
 
 def cancel_children(tx: Tx, parent: bytes, reason: str) -> None:
     """Cancel the dependents of a job that was asked to stop, in the same step as the request."""
+    why = because(parent, "was asked to stop", reason)
     for child, mode in tx.rows("open_children", (parent,)):
         if mode == CANCEL_CHILD:
-            cancel_waiting(tx, child, reason)
+            cancel_waiting(tx, child, why)
 
 
 def revive_children(tx: Tx, root: bytes) -> None:
@@ -194,7 +212,7 @@ def orphan(tx: Tx, parent: bytes, *, released: bool) -> None:
             parent_succeeded(tx, parent, None if result is None else result[0])
         return
     for child, _ in tx.rows("open_children", (parent,)):
-        cancel_waiting(tx, child, f"parent {id_text(parent)} was removed")
+        cancel_waiting(tx, child, because(parent, "was removed"))
 
 
 def failure_row(failure: Failure) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ from holdfast.testing.contract.losses import TestLosses
 from holdfast.testing.contract.order import TestOrder
 from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
 from holdfast.testing.contract.rates import TestRate
+from holdfast.testing.contract.reasons import TestReasons
 from holdfast.testing.contract.relay import TestRefusedRelay, TestRelay, TestRelayedTwice
 from holdfast.testing.contract.revival import TestRevival
 from holdfast.testing.contract.schedule import TestExpiry, TestSchedule
@@ -77,6 +78,7 @@ __all__ = [
     "TestPrune",
     "TestRate",
     "TestRateBreaker",
+    "TestReasons",
     "TestRefusedRelay",
     "TestRelay",
     "TestRelayedTwice",

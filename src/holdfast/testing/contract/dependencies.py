@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.errors import UnknownParent
+from holdfast.core.ids import id_text
 from holdfast.core.job import IfParentFails, Unique
-from holdfast.core.lease import Input
+from holdfast.core.lease import Input, Note
+from holdfast.core.refs import stands_for
 from holdfast.core.state import State
-from holdfast.core.view import Retention
+from holdfast.core.view import Query, Retention, Term
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 
@@ -135,6 +137,38 @@ class TestDependencies:
         answers = await bench.put(again, child)
         assert [answer.id for answer in answers] == [there, child.id]
         assert await bench.hand().drain(1) == [there, child.id]
+
+    async def test_jobs_that_stand_for_parents_are_noted_with_the_child(self, bench: Bench) -> None:
+        keys = [Unique(name) for name in ("one", "two")]
+        there = [await bench.add(task="fetch", unique=key) for key in keys]
+        again = [bench.job(task="fetch", unique=key) for key in keys]
+        other = bench.job(task="other")
+        child = bench.job(after=(again[1].id, other.id, again[0].id))
+        await bench.put(*again, other, child)
+        hand = bench.hand()
+        for claimed in await hand.claim(3):
+            await hand.succeed(claimed, result=b"%d" % [*there, other.id].index(claimed.id))
+        found = await hand.take()
+        assert found.after == (again[1].id, other.id, again[0].id)
+        assert {id: given.result for id, given in found.inputs.items()} == {
+            there[0]: b"0",
+            there[1]: b"1",
+            other.id: b"2",
+        }
+        expected = tuple(
+            Note(*stands_for(named.id, id))
+            for named, id in sorted(zip(again, there, strict=True), key=lambda pair: pair[0].id)
+        )
+        assert found.notes == expected
+        (view,) = (await bench.store.find(Query(terms=(Term("id", id_text(child.id)),)))).jobs
+        assert view.notes == expected
+
+    async def test_a_child_of_parents_that_stand_for_themselves_has_no_notes(self, bench: Bench) -> None:
+        parent = bench.job(task="fetch", unique=Unique("k"))
+        await bench.put(parent, bench.job(after=(parent.id,)))
+        hand = bench.hand()
+        await hand.succeed(await hand.take())
+        assert (await hand.take()).notes == ()
 
     async def test_a_released_dependent_keeps_its_delay(self, bench: Bench) -> None:
         parent = await bench.add()

@@ -65,6 +65,9 @@ UPDATE hf_job SET state = 6, reason = ?, finished_ms = ?, token = NULL, charged 
 -- name: job_buried
 UPDATE hf_job SET state = 5, reason = ?, cause = ?, error_type = ?, finished_ms = ?, token = NULL, charged = NULL WHERE id = ?;
 
+-- name: job_reason
+SELECT reason FROM hf_job WHERE id = ?;
+
 -- name: result
 SELECT body FROM hf_result WHERE id = ?;
 

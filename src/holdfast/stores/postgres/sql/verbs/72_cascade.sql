@@ -42,18 +42,23 @@ DECLARE
   v_causes text[] := hf.causes_of_1(p_parents);
   v_word text := p_word;
   v_children bytea[];
+  v_of bytea[]; -- by child: the parent
   v_reasons text[];
   v_told text[]; -- by child: the cause that it is told
   v_freed bytea[] := '{}';
   v_ours bytea[];
 BEGIN
   WHILE v_parents IS NOT NULL LOOP
-    WITH closed AS (
-      UPDATE hf.dep AS d SET done = true, failed = hf.because_2(d.parent, v_word, p.cause)
-      FROM unnest(v_parents, v_causes) AS p (id, cause)
-      WHERE d.parent BETWEEN p.id AND p.id AND NOT d.done AND d.mode = 1 RETURNING d.child
-    )
-    SELECT v_freed || array_agg(c.child) INTO v_freed FROM closed AS c;
+    SELECT array_agg(d.child), array_agg(d.parent), array_agg(hf.because_2(d.parent, v_word, p.cause))
+    INTO v_children, v_of, v_reasons FROM unnest(v_parents, v_causes) AS p (id, cause)
+    CROSS JOIN LATERAL (
+      SELECT c.child, c.parent FROM hf.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 1 OFFSET 0
+    ) AS d;
+    IF v_children IS NOT NULL THEN
+      UPDATE hf.dep AS d SET done = true, failed = k.why FROM unnest(v_children, v_of, v_reasons) AS k (child, parent, why)
+      WHERE d.child = k.child AND d.parent = k.parent AND NOT d.done;
+      v_freed := v_freed || v_children;
+    END IF;
     SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told FROM (
       SELECT DISTINCT ON (d.child) d.child, hf.because_2(d.parent, v_word, d.cause) AS why, d.cause
       FROM unnest(v_parents, v_causes) AS p (id, cause)

@@ -11,9 +11,20 @@ local PIECE = 256 -- children that are looked at together
 local CANCEL_CHILD, RUN_CHILD, WAIT_CHILD = "o0", "o1", "o2" -- an open dependency, and what a failed parent means to it
 local left = 1000 -- children that one script touches: what is left over goes to `fan`
 
--- Texts are the same on every engine: people search for them.
-local function why(parent, word)
-  return "parent " .. ending.name(parent) .. " " .. word
+-- The first 200 characters of a reason: thousands of dependents may be told it.
+local function cut(text)
+  local at, count = 1, 0
+  while count < 200 and at <= #text do
+    local first = byte(text, at)
+    at, count = at + (first < 128 and 1 or first < 224 and 2 or first < 240 and 3 or 4), count + 1
+  end
+  return sub(text, 1, at - 1)
+end
+
+-- Why a job will not run: what became of a parent of it, and the cause of that if one is known. Texts are the same on
+-- every engine: people search for them.
+local function why(parent, word, cause)
+  return "parent " .. ending.name(parent) .. " " .. word .. (cause and cause ~= "" and ": " .. cut(cause) or "")
 end
 
 local function expiry(r)
@@ -48,16 +59,18 @@ local function met(parent, state, open)
   if state ~= DEAD and state ~= CANCELLED then
     return nil
   end
-  local reason = why(parent, state == DEAD and "is dead" or "is cancelled")
+  local r = record.load(parent)
+  local reason = why(parent, state == DEAD and "is dead" or "is cancelled", r and r.rare.r)
   if open == RUN_CHILD then
     return "f" .. reason
   end
   -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
-  return nil, open == CANCEL_CHILD and reason or nil
+  return nil, open == CANCEL_CHILD and { reason, state == DEAD } or nil
 end
 
 -- Remember that `child` depends on `parents` ({id, state} each; stored, or known to have ended), which it named as
--- `named`. True when it waits for any of them, and why it is to be cancelled at once, if it is.
+-- `named`. True when it waits for any of them; and if it is to be cancelled at once, why, and whether a replay of the
+-- parent that is the reason revives it.
 function graph.depend(child, named, parents, mode)
   local key, open, fields, waited, worked, doom = P .. "d:" .. child, "o" .. mode, {}, {}, {}, nil
   local seen = {}
@@ -195,7 +208,7 @@ local function cancel_records(records, reason, by_parent)
   end
 end
 
--- -- walking down the graph: each task is {what happened, parent, last child seen, text, revivable}
+-- -- walking down the graph: each task is {what happened, parent, last child seen, text, revivable, cause}
 
 local handle = {}
 
@@ -213,22 +226,22 @@ local function walk(stack)
       local children = call("ZRANGEBYLEX", P .. "c:" .. task[2], from, "+", "LIMIT", 0, size)
       left = left - max(1, #children)
       if #children == size then
-        stack[#stack + 1] = { task[1], task[2], children[size], task[4], task[5] }
+        stack[#stack + 1] = { task[1], task[2], children[size], task[4], task[5], task[6] }
       end
       handle[task[1]](task, children, stack, #children < size)
     end
   end
 end
 
--- Cancel those of `children` that still wait, and what depends on them.
-local function cancel_all(children, reason, revivable, stack)
+-- Cancel those of `children` that still wait, and what depends on them; that is told the cause.
+local function cancel_all(children, reason, cause, revivable, stack)
   local records = {}
   for i, raw in ipairs(base.mget(P .. "J", children)) do
     local r = raw and byte(raw, 2) == BLOCKED and record.open(children[i], raw)
     if r then -- whose dependency is open has never been ready
       records[#records + 1] = r
       if record.has(r.flags, KIDS) then
-        stack[#stack + 1] = { "failed", r.id, "", "is cancelled", revivable }
+        stack[#stack + 1] = { "failed", r.id, "", "is cancelled", revivable, cause }
       end
     end
   end
@@ -249,20 +262,22 @@ end
 
 -- The parent is dead or cancelled: each child goes by its own mode, and so on down the graph.
 function handle.failed(task, children, stack)
-  local parent, reason, modes = task[2], why(task[2], task[4]), by_mode(task[2], children)
-  cancel_all(modes[CANCEL_CHILD], reason, task[5], stack)
+  local parent, reason, modes = task[2], why(task[2], task[4], task[6]), by_mode(task[2], children)
+  cancel_all(modes[CANCEL_CHILD], reason, task[6], task[5], stack)
   close(parent, modes[RUN_CHILD], "f" .. reason)
 end
 
--- The parent was asked to stop: dependents that would not run without it are cancelled for the same reason.
+-- The parent was asked to stop: dependents that would not run without it are cancelled.
 function handle.unwanted(task, children, stack)
-  cancel_all(by_mode(task[2], children)[CANCEL_CHILD], task[4], false, stack)
+  local reason = why(task[2], "was asked to stop", task[4])
+  cancel_all(by_mode(task[2], children)[CANCEL_CHILD], reason, reason, false, stack)
 end
 
 -- The parent is removed for good: children that still wait for it never could run.
 function handle.removed(task, children, stack)
   base.chunked("ZREM", P .. "c:" .. task[2], children)
-  cancel_all(children, why(task[2], "was removed"), false, stack)
+  local reason = why(task[2], "was removed")
+  cancel_all(children, reason, reason, false, stack)
 end
 
 local function is_over(raw)
@@ -333,14 +348,14 @@ function graph.cancel_waiting(id, reason, by_parent)
   end
   cancel_records({ r }, reason, by_parent)
   if record.has(r.flags, KIDS) then
-    walk({ { "failed", id, "", "is cancelled", false } })
+    walk({ { "failed", id, "", "is cancelled", false, reason } })
   end
   return true
 end
 
 -- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it.
-function graph.doom(child, reason)
-  graph.cancel_waiting(child, reason, sub(reason, -5) == " dead")
+function graph.doom(child, fate)
+  graph.cancel_waiting(child, fate[1], fate[2])
 end
 
 -- Cancel the dependents of a job that was asked to stop, in the same step as the request.
@@ -361,7 +376,7 @@ function graph.after_end(r, state, result)
         release_some(r.id, result)
       end
     else
-      walk({ { "failed", r.id, "", state == DEAD and "is dead" or "is cancelled", state == DEAD } })
+      walk({ { "failed", r.id, "", state == DEAD and "is dead" or "is cancelled", state == DEAD, r.rare.r } })
     end
   end
   if record.has(r.flags, WATCHED) then

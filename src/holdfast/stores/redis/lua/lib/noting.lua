@@ -1,5 +1,5 @@
--- The notes of a job: what it wrote down, the events that were signalled to it, and the one that it waits for. Each is a
--- field of its hash, kind \0 name. The record's flag NOTES says whether there are any.
+-- The notes of a job: what it wrote down, the events that were signalled to it, the one that it waits for, and which jobs
+-- stand for parents of it. Each is a field of its hash, kind \0 name. The record's flag NOTES says whether there are any.
 
 noting = {}
 
@@ -59,6 +59,19 @@ end
 -- True when the job waits for this event now: what it noted is of the wait that it is in.
 function noting.waits(r, event)
   return r.state == SCHEDULED and not r.running and call("HGET", P .. "no:" .. r.id, "waiting\0" .. event) == due_text(r)
+end
+
+-- Note which jobs (`parents`, {id, state} each) stand for those that a new job named; true when any does.
+function noting.stand_ins(id, named, parents)
+  local fields = {}
+  for at, parent in ipairs(parents) do
+    if parent[1] ~= named[at] then
+      fields[#fields + 1] = "stands_for\0" .. ending.name(named[at])
+      fields[#fields + 1] = '"' .. ending.name(parent[1]) .. '"'
+    end
+  end
+  base.chunked("HSET", P .. "no:" .. id, fields)
+  return #fields > 0
 end
 
 -- Forget steps by name; "*" stands for all. The record is not saved.

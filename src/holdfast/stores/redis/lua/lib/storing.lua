@@ -80,7 +80,8 @@ function storing.other(run, id, seq, tail, meta, parents)
   if #parents > 0 then
     waits, fate = graph.depend(id, meta.named, parents, meta.mode)
     state = waits and BLOCKED or state
-    first = struct.pack(">BBHHHH", 1, state, run.flags + INPUTS, 0, 0, 0)
+    local notes = noting.stand_ins(id, meta.parents, parents) and NOTES or 0
+    first = struct.pack(">BBHHHH", 1, state, run.flags + INPUTS + notes, 0, 0, 0)
   end
   call("HSET", P .. "J", id, first .. base.b6(seq) .. run.middle .. tail)
   if meta.body then
