@@ -16,7 +16,7 @@ from holdfast.client.producer import EnqueueTimeout, Producer
 from holdfast.core.errors import StoreError, StoreFull, UnknownParent
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
-from holdfast.core.job import Enqueued, Job, Lane, Policy
+from holdfast.core.job import Enqueued, Job, Lane, Policy, Unique
 from holdfast.core.view import Query
 from holdfast.stores.callers import join, joined
 from holdfast.stores.sqlite import SqliteStore
@@ -55,6 +55,19 @@ async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting:
     counting.open_gate.set()
     await asyncio.gather(first, *rest)
     assert counting.calls == [1, 20]
+
+
+async def test_who_waits_for_a_key_keeps_nobody_else(counting: CountingStore) -> None:
+    producer = Producer(lambda: counting, 5)
+    counting.open_gate.clear()
+    keyed = asyncio.create_task(producer.enqueue(replace(_job(producer), unique=Unique("u")), ()))
+    await counting.called.wait()
+    counting.called.clear()
+    plain = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await counting.called.wait()
+    counting.open_gate.set()
+    await asyncio.gather(keyed, plain)
+    assert counting.calls == [1, 1]
 
 
 async def test_what_one_caller_has_joined_is_not_the_others(

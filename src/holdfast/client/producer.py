@@ -109,10 +109,29 @@ class _Letter:
 
 
 class Post:
-    """The letters of one event loop: one call is under way, and those that come meanwhile share the next."""
+    """The letters and ids of one event loop.
+
+    A job with a unique key may have to wait for whoever else is storing that key, so those travel apart.
+    """
 
     def __init__(self, store: Callable[[], Store], timeout_s: float) -> None:
         self._maker = IdMaker()  # a maker per loop: two threads must never share one
+        self._plain = Bag(store, timeout_s)
+        self._keyed = Bag(store, timeout_s)
+
+    def new_id(self) -> bytes:
+        """A new job id, larger than the last one of this loop."""
+        return self._maker.make(time.time_ns() // 1_000_000)
+
+    def add(self, job: Job, rules: Rules) -> asyncio.Future[Enqueued]:
+        """Put one job on its way; the future is done within the deadline, one way or the other."""
+        return (self._plain if job.unique is None else self._keyed).add(job, rules)
+
+
+class Bag:
+    """Letters that travel together: one call is under way, and those that come meanwhile share the next."""
+
+    def __init__(self, store: Callable[[], Store], timeout_s: float) -> None:
         self._store = store
         self._timeout_s = timeout_s
         self._loop = asyncio.get_running_loop()
@@ -121,12 +140,8 @@ class Post:
         self._carrier: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
 
-    def new_id(self) -> bytes:
-        """A new job id, larger than the last one of this loop."""
-        return self._maker.make(time.time_ns() // 1_000_000)
-
     def add(self, job: Job, rules: Rules) -> asyncio.Future[Enqueued]:
-        """Put one job on its way; the future is done within the deadline, one way or the other."""
+        """Put one job in; the future is done within the deadline, one way or the other."""
         loop = self._loop
         letter = _Letter(job, rules, loop.create_future(), loop.time() + self._timeout_s)
         self._waiting.append(letter)

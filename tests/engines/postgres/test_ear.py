@@ -108,6 +108,8 @@ async def test_what_a_foreign_transaction_posts_is_news_for_sessions_and_not_for
     assert await post.waiters.sleep(b"two", 0.1) == {WORK}, "noted, for one who is about to sleep"
     assert await post.waiters.sleep(JOB, 0.05) == set()
     assert await post.waiters.sleep(b"other loop's", 0.05) == set()
+    post.tell("pu", to="all-of-them")
+    assert await post.waiters.sleep(b"one", 5) == {WORK, URGENT}
 
 
 async def test_a_sleep_ends_by_its_own_clock(post: Post) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator, Coroutine
 from typing import Any, TypeVar
 
+import asyncpg
 import pytest
 from psycopg import IsolationLevel
 
@@ -91,6 +93,35 @@ async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
         assert place.one("SELECT count(*) FROM hf.wait WHERE state = 2") == TENANTS
         first = await bench.hand().claim(600)
         assert len({job.lane.group for job in first}) == 600
+
+
+# -- whoever is told
+
+
+@pytest.mark.parametrize("priority", [3, 5])
+async def test_workers_are_told_whether_it_is_urgent(place: Namespace, priority: int) -> None:
+    bench = await place.bench()
+    channel = place.one("SELECT hf.channel_1()")
+    with place.connect(autocommit=True) as listener:
+        listener.execute(f'LISTEN "{channel}"')
+        async with guest(place, bench) as one:
+            await one.put(bench.job(priority=priority), bench.job(priority=8))
+            await one.commit()
+        told = [each.payload for each in listener.notifies(timeout=5, stop_after=1)]
+    assert told == ["pu" if priority == 3 else "p"]
+
+
+async def test_a_driver_that_writes_json_in_its_own_way_carries_limits_too(place: Namespace) -> None:
+    bench = await place.bench()
+    conn = await asyncpg.connect(place.server.url)
+    try:
+        await conn.set_type_codec("jsonb", encoder=json.dumps, decoder=json.loads, schema="pg_catalog")
+        async with conn.transaction():
+            await bench.store.enqueue_on(conn, [bench.job(keys=("k",))], [GateRule("limit:k", concurrency=1)])
+    finally:
+        await conn.close()
+    assert len(await bench.hand().claim(5)) == 1
+    assert await bench.gate("limit:k") is not None
 
 
 # -- duplicates

@@ -21,7 +21,7 @@ from holdfast.stores.postgres.pool import pause
 from holdfast.stores.postgres.trouble import TROUBLE
 from holdfast.stores.postgres.url import PostgresUrl
 from holdfast.stores.postgres.wire import in_schema
-from holdfast.stores.waiters import FINISHED, WORK, Waiters
+from holdfast.stores.waiters import FINISHED, URGENT, WORK, Waiters
 
 FIRST_S: Final = 2.0  # how long who needs the address waits until it is listened to
 PING_S: Final = 15.0  # how often a silent connection is felt for
@@ -207,6 +207,8 @@ class Ear:
         kind, name = message[:1], message[1:]
         if kind == POSTED:
             self._sessions = {session for session in self._sessions if self._waiters.deliver(WORK, session)}
+            for session in self._sessions if name == URGENT else ():
+                self._waiters.deliver(URGENT, session)
         elif kind == TEST:
             if self._tested is not None and not self._tested.done():
                 self._tested.set_result(None)

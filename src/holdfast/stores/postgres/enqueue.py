@@ -35,11 +35,13 @@ _BATCH: Final = """ROW (
   %b::integer[], %b::jsonb, %b::boolean
 )::hf.batch, %b::bigint"""
 ENQUEUE: Final = f"SELECT * FROM hf.enqueue_1({_BATCH})"
-ENQUEUE_ON: Final = f"SELECT * FROM hf.enqueue_on_1({_BATCH})"
+# Of a caller's connection: drivers may have been taught ways of their own to write JSON.
+_BATCH_ON: Final = _BATCH.replace("%b::jsonb", "%b::text::jsonb")
+ENQUEUE_ON: Final = f"SELECT * FROM hf.enqueue_on_1({_BATCH_ON})"
 RELAY: Final = f"SELECT * FROM hf.relay_1(%b::text, %b::bigint, {_BATCH})"
 # The same for jobs of which some belong to flows.
 ENQUEUE_FLOW: Final = f"SELECT * FROM hf.enqueue_flow_1({_BATCH}, %b::bytea[])"
-ENQUEUE_FLOW_ON: Final = f"SELECT * FROM hf.enqueue_flow_on_1({_BATCH}, %b::bytea[])"
+ENQUEUE_FLOW_ON: Final = f"SELECT * FROM hf.enqueue_flow_on_1({_BATCH_ON}, %b::bytea[])"
 RELAY_FLOW: Final = f"SELECT * FROM hf.relay_flow_1(%b::text, %b::bigint, {_BATCH}, %b::bytea[])"
 
 MODES: Final = {"cancel": 0, "run": 1, "wait": 2}

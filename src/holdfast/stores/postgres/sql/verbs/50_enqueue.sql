@@ -141,7 +141,7 @@ CREATE OR REPLACE FUNCTION hf.enqueue_on_1(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.enqueue_1(p_batch, p_now) AS s;
-  PERFORM pg_notify(hf.channel_1(), 'p');
+  PERFORM pg_notify(hf.channel_1(), CASE WHEN 3 >= ANY (p_batch.priorities) THEN 'pu' ELSE 'p' END);
 EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
   GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
 END $$;
