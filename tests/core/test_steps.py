@@ -91,6 +91,8 @@ def test_a_forgotten_step_may_run_again_be_replaced_or_be_gone() -> None:
     assert replay(History(kept), "a", "c", "d") == [True, True, False]
     with pytest.raises(StepsChanged):
         replay(History(kept), "a", "new", "b", "c")  # one place is free, not two
+    with pytest.raises(StepsChanged):
+        replay(History([*kept, Record("step", 4).note("d")]), "a", "d")  # and what is recorded keeps its order
 
 
 def test_a_new_call_in_a_free_place_takes_that_place() -> None:

@@ -19,6 +19,7 @@ from holdfast.core.lease import Signal
 from holdfast.core.state import State
 from holdfast.core.steps import Approval, waiting_of
 from holdfast.runtime import JobContext, current_job
+from holdfast.runtime.suspension import Suspension, Wait
 from holdfast.stores.base import RetryRequest
 from tests.runtime.running import Bench, now_ms
 
@@ -277,13 +278,24 @@ async def test_a_step_beside_a_sleep_is_recorded_before_the_job_is_suspended(ben
     assert (await bench.view(id)).state is State.succeeded
 
 
+def test_the_first_end_and_the_first_event_wake_a_job_that_waits_for_several() -> None:
+    nap, paid, sent = Wait("sleep:nap", 5_000, "nap"), Wait("paid", None, "paid"), Wait("sent", 3_000, "sent")
+    several = Suspension.of([nap, paid, sent], 1_000)
+    assert (several.delay_ms, several.event, str(several)) == (2_000, "paid", "nap, paid, sent")
+    assert (Suspension.of([paid], 1_000).delay_ms, Suspension.of([nap], 9_000).delay_ms) == (None, 0)
+    assert several.again().event == "paid"
+
+
 async def test_a_task_that_fails_beside_a_sleep_fails_the_attempt(bench: Bench) -> None:
-    async def fails() -> None:
-        raise LookupError("beside")
+    async def fails_when_it_is_told_to_end() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise LookupError("beside") from None
 
     async def both() -> None:
         async with asyncio.TaskGroup() as group:
-            group.create_task(fails())
+            group.create_task(fails_when_it_is_told_to_end())
             group.create_task(current_job().sleep("1h", name="nap"))
 
     id = await bench.put(bench.task(both))
