@@ -66,7 +66,7 @@ async def audit_body(terminal: Terminal, after: int, limit: int) -> None:
 
 def _thing(data: dict[str, str]) -> str:
     """What an entry is about when it is not about one job."""
-    return data.get("gate") or data.get("flow") or ""
+    return data.get("gate") or data.get("flow") or data.get("schedule") or ""
 
 
 @click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")

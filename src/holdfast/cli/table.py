@@ -17,10 +17,12 @@ ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 WIDEST: Final = 60  # a cell of a plain table; whole texts are in --json
 BETWEEN: Final = 2  # what stands between two columns
-FREE: Final = frozenset({"error", "message", "why", "gate", "tasks", "queues"})
+FREE: Final = frozenset({"error", "message", "why", "gate", "tasks", "queues", "when", "next"})
 IDS: Final = frozenset({"id", "sample", "on"})
 COUNTS: Final = frozenset(state.value for state in STATES)
-NAMES: Final = frozenset({"task", "queue", "worker", "who", "what", "at", "cause", "capabilities", "limit", "breaker"})
+NAMES: Final = frozenset(
+    {"task", "queue", "worker", "who", "what", "at", "cause", "capabilities", "limit", "breaker", "schedule"}
+)
 # What gives way on a narrow screen, in this order, and the width that it keeps. The end of an id still names its job;
 # of counts only the heading is cut, never a number.
 GIVE_WAY: Final = ((FREE, 24), (IDS, 13), (COUNTS, 5), (FREE, 12), (NAMES, 12), (FREE | NAMES, 8))
@@ -32,6 +34,10 @@ STYLES: Final = {
     "succeeded": "green",
     "dead": "bold red",
     "cancelled": "dim",
+    "on": "green",
+    "paused": "yellow",
+    "absent": "bold red",
+    "unreadable": "bold red",
     "open": "bold red",
     "half-open": "yellow",
     "closed": "green",

@@ -8,13 +8,16 @@ import os
 import re
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, Final
+from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 import click
 
 from holdfast.cli.terminal import Terminal
 from holdfast.core.duration import to_ms
 from holdfast.core.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.ops.known import Kind
 
 Body = Callable[Concatenate[Terminal, ...], Awaitable[int | None]]
 
@@ -149,14 +152,14 @@ def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _complete_names(kind: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+def _complete_names(kind: Kind) -> Callable[[click.Context, click.Parameter, str], list[str]]:
     def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
         async def ask() -> list[str]:
             from holdfast.ops.known import known
 
             terminal = Terminal(ctx.params.get("url"), ctx.params.get("namespace"))
             async with terminal.store() as store:
-                names = await known(store, "queue" if kind == "queue" else "task")
+                names = await known(store, kind)
             return sorted(name for name in names if name.startswith(incomplete))
 
         try:
@@ -169,3 +172,4 @@ def _complete_names(kind: str) -> Callable[[click.Context, click.Parameter, str]
 
 complete_queue: Final = _complete_names("queue")
 complete_task: Final = _complete_names("task")
+complete_schedule: Final = _complete_names("schedule")

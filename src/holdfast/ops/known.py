@@ -6,10 +6,12 @@ from typing import Literal, cast
 
 from holdfast.core.errors import UnknownQueue, UsageError
 from holdfast.core.limit import did_you_mean
+from holdfast.core.schedules import schedule
+from holdfast.core.schedules.schedule import read_schedule
 from holdfast.ops.declared import declared_tasks
 from holdfast.stores.base import Store
 
-Kind = Literal["queue", "task", "limit", "breaker"]
+Kind = Literal["queue", "task", "limit", "breaker", "schedule"]
 
 
 class UnknownName(UsageError):
@@ -30,6 +32,8 @@ async def known(store: Store, kind: Kind) -> set[str]:
         names.update(control.name for control in await store.controls("task"))
         for session in await store.sessions():
             names.update(session.serves.tasks or ())
+    if kind == "schedule":
+        names.update(control.name for control in await store.controls(schedule.KIND) if read_schedule(control))
     if kind == "limit":
         declared = (rule.key for task in await declared_tasks(store) for rule in task.limits)
         names.update(key.partition(":")[2] for key in declared)

@@ -21,6 +21,7 @@ from holdfast.core.limit import did_you_mean
 from holdfast.core.schedules.declared import returned
 from holdfast.core.schedules.history import remembered
 from holdfast.core.schedules.policy import Overlap, TickPolicy
+from holdfast.core.schedules.rule import AnyRule
 from holdfast.core.schedules.run import check_fits
 from holdfast.core.schedules.schedule import REVISION, Schedule, Unreadable, checked_options, removal, source_of
 from holdfast.core.schedules.when import When
@@ -148,6 +149,7 @@ class Schedules(Generic[H]):
         when: When | None = None,
         args: Mapping[str, Any] | None = None,
         *,
+        rule: AnyRule | None = None,
         overlap: Overlap | str | None = None,
         catch_up: str | int | None = None,
         jitter: Duration | None = None,
@@ -157,7 +159,8 @@ class Schedules(Generic[H]):
     ) -> ScheduleView:
         """Change some of a schedule; the rest stays. Another rule ticks from now on.
 
-        What code declares stays changed until the code says something new, or `reset` gives it back.
+        `when` says both when it ticks and what becomes of ticks, `rule` the former alone. What code declares stays
+        changed until the code says something new, or `reset` gives it back.
         """
 
         async def changed(known: Schedule, now_ms: int) -> Schedule:
@@ -173,7 +176,7 @@ class Schedules(Generic[H]):
             new = known.changed(
                 self.actor,
                 now_ms,
-                rule=known.rule if when is None else when.rule,
+                rule=rule or (known.rule if when is None else when.rule),
                 policy=policy,
                 args=known.args if args is None else Raw(canonical(_encoded(spec, args))),
                 options={**known.options, **checked_options(options)},
