@@ -10,10 +10,11 @@ import pytest
 from holdfast.core.errors import InvalidOption, JobNotFound, PayloadTooLarge
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
-from holdfast.core.job import Policy
+from holdfast.core.job import Policy, Unique
 from holdfast.core.lease import Claimed, Note, Serves
 from holdfast.core.state import State
 from holdfast.ops import Agents, Operator
+from holdfast.ops.shape import claimed_shape
 from holdfast.stores.base import Store
 from tests.ops.making import job, put
 
@@ -187,3 +188,29 @@ async def test_bad_input_is_refused(agents: Agents, store: Store) -> None:
         await agents.complete(id_text(claimed.id), claimed.token, b"1" * 300_000)
     with pytest.raises(InvalidOption, match="agent's name"):
         await agents.claim("a:1", ANY)
+
+
+async def test_an_agent_gets_the_results_of_parents_where_the_arguments_refer_to_them(
+    agents: Agents, store: Store
+) -> None:
+    parent = job("first")
+    again = msgspec.structs.replace(parent, id=job().id)
+    keyed = [msgspec.structs.replace(each, unique=Unique("k")) for each in (parent, again)]
+    child = job("second", args={"a": {"$job": 1}, "all": {"$jobs": [0, 2]}}, after=(keyed[1].id, keyed[0].id))
+    await put(store, keyed[0])
+    await put(store, keyed[1], child)  # the first stands for the second
+    first = await got(agents)
+    await agents.complete(id_text(first.id), first.token, b'{"n":1}')
+    for _ in range(2):  # claimed, and asked for again with the same key
+        claimed = await agents.claim("a1", ANY, key="same")
+        assert claimed is not None
+        assert claimed_shape(claimed)["args"] == {"a": {"n": 1}, "all": [{"n": 1}, {"n": 1}]}
+
+
+async def test_an_agent_is_told_when_the_results_of_parents_are_too_much(agents: Agents, store: Store) -> None:
+    await put(store, job())
+    lone = await got(agents)
+    heavy = msgspec.structs.replace(lone, args=b'{"a":{"$job":0}}', after=(b"p" * 16,))
+    shape = claimed_shape(heavy)
+    assert shape["args"] == {"a": {"$job": 0}}
+    assert "store its result elsewhere" in shape["args_error"]

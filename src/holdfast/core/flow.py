@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.errors import CycleFound, InvalidOption
-from holdfast.core.ids import id_bytes, id_text
+from holdfast.core.ids import id_text
 from holdfast.core.job import Job, Unique
 from holdfast.core.limit import did_you_mean
-from holdfast.core.refs import STANDS_FOR
+from holdfast.core.refs import stand_ins_of
 from holdfast.core.state import FINISHED, LIVE, State
 from holdfast.core.view import JobView
 
@@ -120,11 +120,8 @@ class FlowNode(Struct, frozen=True, dict=True):
     @cached_property
     def parents(self) -> tuple[bytes, ...]:
         """The jobs that it waits for, as they are stored: one may stand for the one that was named."""
-        stand_ins = {note.name: note.body for note in self.view.notes if note.kind == STANDS_FOR}
-        if not stand_ins:
-            return self.view.after
-        found = [(id, stand_ins.get(id_text(id))) for id in self.view.after]
-        return tuple(id if body is None else id_bytes(msgspec.json.decode(body, type=str)) for id, body in found)
+        stand_ins = stand_ins_of(self.view.notes)
+        return tuple(stand_ins.get(id, id) for id in self.view.after) if stand_ins else self.view.after
 
 
 def flow_state(counts: Mapping[State, int]) -> State:

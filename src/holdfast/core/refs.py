@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from holdfast.core.errors import InvalidArguments, PayloadTooLarge
 from holdfast.core.ids import id_bytes, id_text
-from holdfast.core.lease import Claimed, Input
+from holdfast.core.lease import Claimed, Input, Note
 
 # In stored arguments {"$job": 2} stands for the result of the third parent, and {"$jobs": [0, 10000]} for the list of
 # the results of the first ten thousand. Places instead of ids: they are short, and they stay true when another job
@@ -143,6 +143,15 @@ def _place_of(value: dict[str, Any]) -> int | range | None:
 # -- at run
 
 
+def stand_ins_of(notes: Iterable[Note]) -> dict[bytes, bytes]:
+    """Parent → the job that is there instead, as it is noted with their child."""
+    return {
+        id_bytes(note.name): id_bytes(msgspec.json.decode(note.body, type=str))
+        for note in notes
+        if note.kind == STANDS_FOR
+    }
+
+
 class Given:
     """What the parents of one job left for it, by place and by id."""
 
@@ -164,12 +173,7 @@ class Given:
         """What a claimed job was given; None when it has no parents."""
         if not job.inputs and not job.after:
             return None
-        stand_ins = {
-            id_bytes(note.name): id_bytes(msgspec.json.decode(note.body, type=str))
-            for note in job.notes
-            if note.kind == STANDS_FOR
-        }
-        return cls(job.inputs, job.after, stand_ins)
+        return cls(job.inputs, job.after, stand_ins_of(job.notes))
 
     def at(self, place: int) -> Any:
         """The value for one place: a result as raw JSON, or a ParentFailed."""

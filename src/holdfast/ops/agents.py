@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -14,15 +14,17 @@ import msgspec
 from holdfast.core.decide import decide
 from holdfast.core.errors import InvalidOption, PayloadTooLarge
 from holdfast.core.failure import cause_of
+from holdfast.core.flow import because
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
 from holdfast.core.outcome import HandedBack, Limited, Outcome, Raised, Returned
+from holdfast.core.refs import MAX_INPUT_BYTES, stand_ins_of
 from holdfast.core.state import State
 from holdfast.core.text import storable
 from holdfast.core.transition import Failure
 from holdfast.core.view import JobView
 from holdfast.ops.bulk import Decision
-from holdfast.ops.select import resolve, view_of
+from holdfast.ops.select import PAGE, resolve, view_of
 from holdfast.stores.base import Store
 
 LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
@@ -192,7 +194,6 @@ class Agents:
         return LeaseAnswer("done", state, f"the job is {state.value}")
 
     async def _claimed(self, view: JobView) -> Claimed:
-        parents = await self.store.get(view.after) if view.after else []
         return Claimed(
             id=view.id,
             token=view.token or 0,
@@ -209,20 +210,34 @@ class Agents:
             tags=view.tags,
             meta=view.meta,
             flow=view.flow,
-            inputs=_inputs(parents),
+            inputs=await self._inputs(view),
             notes=view.notes,
+            after=view.after,
         )
+
+    async def _inputs(self, view: JobView) -> dict[bytes, Input]:
+        """What the parents left, as a claim hands it out: nothing when it is too much together."""
+        stand_ins = stand_ins_of(view.notes)
+        ids = list(dict.fromkeys(stand_ins.get(id, id) for id in view.after))
+        found: dict[bytes, Input] = {}
+        size = 0
+        for start in range(0, len(ids), PAGE):
+            for parent in await self.store.get(ids[start : start + PAGE]):
+                if parent is not None:
+                    found[parent.id] = _input(parent)
+                    size += len(parent.result or b"")
+            if size > MAX_INPUT_BYTES:
+                return {}
+        return found
 
     async def _log(self, kind: str, agent: str, job: bytes, reason: str = "", **facts: object) -> None:
         await self.store.append([Decision(kind, agent, reason, dict(facts)).entry(self._asked_ms, job)])
 
 
-def _inputs(parents: Sequence[JobView | None]) -> dict[bytes, Input]:
-    return {
-        parent.id: Input(parent.result) if parent.state is State.succeeded else Input(failed=parent.reason)
-        for parent in parents
-        if parent is not None
-    }
+def _input(parent: JobView) -> Input:
+    if parent.state is State.succeeded:
+        return Input(parent.result)
+    return Input(failed=because(parent.id, f"is {parent.state.value}", parent.reason))
 
 
 def _agent(session: str) -> str:

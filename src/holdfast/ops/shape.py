@@ -9,9 +9,11 @@ import msgspec
 from msgspec import UNSET
 
 from holdfast.core.duration import iso
+from holdfast.core.errors import UsageError
 from holdfast.core.gate import FOREVER_MS, Gate, room
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note, SessionView
+from holdfast.core.refs import Given, filled
 from holdfast.core.state import STATES, State
 from holdfast.core.steps import KIND, read_record
 from holdfast.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
@@ -159,7 +161,7 @@ def claimed_shape(claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> Sha
         "queue": claimed.lane.queue,
         "attempt": claimed.attempt,
         "attempts": claimed.policy.attempts,
-        "args": content(claimed.args),
+        **_arguments(claimed),
         "inputs": {
             id_text(parent): {"failed": given.failed} if given.failed is not None else content(given.result)
             for parent, given in claimed.inputs.items()
@@ -170,6 +172,16 @@ def claimed_shape(claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> Sha
             for attempt in attempts
         ],
     }
+
+
+def _arguments(claimed: Claimed) -> Shape:
+    """The arguments with what the parents left where they refer to it; or why that cannot be."""
+    args = content(claimed.args)
+    try:
+        given = Given.to(claimed)
+        return {"args": args if given is None else content(msgspec.json.encode(filled(args, given)))}
+    except UsageError as error:
+        return {"args": args, "args_error": str(error)}
 
 
 def explanation_shape(found: Explanation) -> Shape:

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.core.lease import Claim, Claimed, ClaimRequest, Serves
+from holdfast.core.refs import MAX_INPUT_BYTES
 from holdfast.core.transition import Bury, Failure
 from holdfast.stores.redis.known import Known
 from holdfast.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
@@ -68,10 +69,13 @@ async def claim(
 async def _many_inputs(route: Route, hash: bytes) -> list[bytes]:
     """What very many parents left for a job, a part at a time: in one piece it would hold up everybody else."""
     flat: list[bytes] = []
-    cursor = b"0"
+    cursor, size = b"0", 0
     while True:
         cursor, some = await route.call("claim", "HSCAN", hash, cursor, "COUNT", INPUTS_AT_ONCE)
         flat += some
+        size += sum(map(len, some[1::2]))
+        if size > 2 * MAX_INPUT_BYTES:  # too much by far: the rest is not worth reading
+            return [NAMED, await route.call("claim", "HGET", hash, NAMED)]
         if cursor == b"0":
             return flat
 
@@ -79,4 +83,7 @@ async def _many_inputs(route: Route, hash: bytes) -> list[bytes]:
 def _beside(more: list[Any]) -> tuple[Beside, bool]:
     probe, args, inputs, notes = more
     after = next((value for field, value in zip(inputs[::2], inputs[1::2], strict=True) if field == NAMED), b"")
-    return Beside(args or None, inputs_of(inputs), notes_of(notes), parents_of(after)), bool(probe)
+    given = inputs_of(inputs)
+    if sum(len(one.result) for one in given.values() if one.result is not None) > MAX_INPUT_BYTES:
+        given = {}
+    return Beside(args or None, given, notes_of(notes), parents_of(after)), bool(probe)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from holdfast.core.lease import Claimed, Input, Note
+from holdfast.core.refs import MAX_INPUT_BYTES
 from holdfast.stores.packed import Extra
 from holdfast.stores.sqlite.tx import INPUTS, NOTES, Tx
 
@@ -34,7 +35,8 @@ def claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
     inputs: dict[bytes, Input] = NO_INPUTS
     notes: tuple[Note, ...] = ()
     if row.flags & INPUTS:
-        inputs = {parent: Input(result, failed) for parent, result, failed in tx.rows("inputs", (row.id,))}
+        found = tx.rows("inputs", (row.id, MAX_INPUT_BYTES))
+        inputs = {parent: Input(result, failed) for parent, result, failed in found}
     if row.flags & NOTES:
         notes = tuple(Note(*each) for each in tx.rows("notes", (row.id,)))
     return Claimed(

@@ -8,7 +8,7 @@ from holdfast.core.errors import UnknownParent
 from holdfast.core.ids import id_text
 from holdfast.core.job import IfParentFails, Unique
 from holdfast.core.lease import Input, Note
-from holdfast.core.refs import stands_for
+from holdfast.core.refs import MAX_INPUT_BYTES, stands_for
 from holdfast.core.state import State
 from holdfast.core.view import Query, Retention, Term
 from holdfast.testing.bench import Bench
@@ -79,6 +79,15 @@ class TestDependencies:
         hand = bench.hand()
         await hand.succeed(*await hand.claim(40))
         assert (await hand.take()).after == order
+
+    async def test_results_that_are_too_much_together_are_not_handed_out(self, bench: Bench) -> None:
+        parents = await bench.add_many(70, task="heavy")
+        child = await bench.add(after=tuple(parents))
+        hand = bench.hand()
+        for job in await hand.claim(70):
+            await hand.succeed(job, result=b'"%s"' % (b"x" * (MAX_INPUT_BYTES // 69)))
+        claimed = await hand.take()
+        assert (claimed.id, claimed.after, claimed.inputs) == (child, tuple(parents), {})
 
     async def test_inputs_are_there_again_for_the_next_attempt(self, bench: Bench) -> None:
         parent = await bench.add()

@@ -91,8 +91,10 @@ UPDATE hf_job SET state = 3, token = ?, attempt = attempt + 1, claimed_ms = ?, c
 -- name: lease_put
 INSERT INTO hf_lease (token, session, hard_until_ms, left) VALUES (?, ?, ?, ?);
 
+-- Nothing when the results are more than so many bytes together; to know their sizes none of them is read.
 -- name: inputs
-SELECT parent, result, failed FROM hf_dep WHERE child = ? AND done = 1;
+SELECT parent, result, failed FROM hf_dep WHERE child = ?1 AND done = 1
+AND (SELECT coalesce(sum(length(result)), 0) FROM hf_dep WHERE child = ?1 AND done = 1) <= ?2;
 
 -- name: notes
 SELECT kind, name, body FROM hf_note WHERE job = ? ORDER BY kind, name;

@@ -128,6 +128,7 @@ CREATE OR REPLACE FUNCTION hf.hand_out_1(p_ids bytea[]) RETURNS hf.handed LANGUA
 DECLARE
   h hf.handed;
   v_flags integer;
+  v_heavy bytea[];
 BEGIN
   SELECT array_agg(o.id), array_agg(o.token), array_agg(o.attempt), array_agg(o.lost), array_agg(o.lane),
     array_agg(o.policy), array_agg(o.args), array_agg(o.extra), array_agg(o.enqueued_ms), array_agg(o.due_ms),
@@ -143,9 +144,14 @@ BEGIN
     ) AS j ORDER BY k.at
   ) AS o;
   IF v_flags & 16 <> 0 THEN
+    -- Nothing for a job whose results are over 16 MiB together: more than that would not fit into an answer.
+    v_heavy := ARRAY(
+      SELECT d.child FROM hf.dep AS d WHERE d.child = ANY (p_ids) AND d.done
+      GROUP BY d.child HAVING sum(octet_length(d.result)) > 16777216
+    );
     SELECT array_agg(d.child), array_agg(d.parent), array_agg(d.result), array_agg(d.failed)
     INTO h.input_jobs, h.input_parents, h.input_results, h.input_failed
-    FROM hf.dep AS d WHERE d.child = ANY (p_ids) AND d.done;
+    FROM hf.dep AS d WHERE d.child = ANY (p_ids) AND d.done AND d.child <> ALL (v_heavy);
   END IF;
   IF v_flags & 8 <> 0 THEN
     SELECT array_agg(n.job ORDER BY n.job, n.kind, n.name), array_agg(n.kind ORDER BY n.job, n.kind, n.name),
