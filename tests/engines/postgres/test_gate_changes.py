@@ -321,19 +321,20 @@ def test_slots_are_counted_exactly_while_many_take_and_return_them(place: Place)
 TAKE_AND_RETURN = """
 CREATE FUNCTION hf.take_and_return(p_keys text[], p_odd integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
+  v_n integer := cardinality(p_keys);
   v_gate hf.gate;
-  v_room bigint;
-  v_taken record;
+  v_charge jsonb;
 BEGIN
+  PERFORM FROM hf.gate_lock_1(p_keys);
+  PERFORM hf.charge_gates_1(
+    p_keys, array_fill(3 - p_odd, ARRAY[v_n]), array_fill(0::bigint, ARRAY[v_n]), array_fill(1::bigint, ARRAY[v_n]), 0
+  );
   FOR v_gate IN SELECT * FROM hf.gate_lock_1(p_keys) LOOP
-    v_room := hf.gate_room_1(v_gate, 0);
-    v_taken := hf.gate_charge_1(v_gate, array_fill(1, ARRAY[3 - p_odd]), 1, 0);
-    v_gate := hf.gate_give_back_1(v_taken.gate, v_taken.charged[1], 1, 'ok', false, 0, 0);
-    IF p_odd = 1 THEN
-      v_gate := hf.gate_give_back_1(v_gate, v_taken.charged[2], 1, 'ok', false, 0, 0);
-      v_gate := hf.gate_give_back_1(v_gate, v_taken.charged[2], 1, 'ok', false, 0, 0);
-    END IF;
-    PERFORM hf.put_gate_1(v_gate, v_room, 0);
+    v_charge := hf.gate_taken_1(v_gate, 1);
+    FOR i IN 1 .. 1 + 2 * p_odd LOOP
+      v_gate := hf.gate_give_back_1(v_gate, v_charge, 1, 'ok', false, 0, 0);
+    END LOOP;
+    PERFORM hf.put_gate_1(v_gate, 1, 0);
   END LOOP;
 END $$;
 """

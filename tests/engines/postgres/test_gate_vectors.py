@@ -38,8 +38,9 @@ DECLARE
   v_step jsonb;
   v_now bigint;
   v_costs integer[];
+  v_tokens bigint;
   v_passed integer;
-  v_taken record;
+  v_before hf.gate;
   v_said json;
   v_answers json[] := '{}';
 BEGIN
@@ -50,13 +51,21 @@ BEGIN
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
       v_costs := ARRAY(SELECT c::integer FROM jsonb_array_elements_text(v_step -> 2) AS c);
-      v_passed := hf.gate_admits_1(v_gate, v_costs, v_now);
-      v_taken := hf.gate_charge_1(v_gate, v_costs[1 : v_passed], (v_step ->> 3)::bigint, v_now);
-      v_said := json_build_array(
-        hf.gate_room_1(v_gate, v_now), hf.gate_tokens_1(v_gate, v_now), v_passed, hf.gate_is_blank_1(v_gate, v_now),
-        array_to_json(v_taken.charged), hf.gate_opens_at_1(v_taken.gate, v_now)
+      v_before := v_gate;
+      v_tokens := CASE WHEN v_gate.interval_us IS NOT NULL THEN hf.gate_tokens_1(v_gate, v_now) END;
+      v_passed := hf.admitted_1(hf.gate_places_1(v_gate, v_now), v_tokens, v_costs);
+      v_costs := v_costs[1 : v_passed];
+      PERFORM hf.charge_gates_1(
+        ARRAY[v_gate.key], ARRAY[v_passed], ARRAY(SELECT sum(c) FROM unnest(v_costs) AS c),
+        ARRAY[(v_step ->> 3)::bigint], v_now
       );
-      v_gate := v_taken.gate;
+      SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
+      v_said := json_build_array(
+        hf.gate_room_1(v_before, v_now), hf.gate_tokens_1(v_before, v_now), v_passed,
+        hf.gate_is_blank_1(v_before, v_now),
+        array_to_json(array_remove(ARRAY(SELECT hf.gate_taken_1(v_before, c) FROM unnest(v_costs) AS c), NULL)),
+        hf.gate_opens_at_1(v_gate, v_now)
+      );
     ELSIF v_step ->> 0 = 'end' THEN
       v_gate := hf.gate_give_back_1(
         v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, (v_step ->> 5)::boolean, v_now,

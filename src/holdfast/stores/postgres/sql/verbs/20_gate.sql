@@ -22,19 +22,27 @@ CREATE OR REPLACE FUNCTION hf.gate_tokens_1(p_gate hf.gate, p_now bigint) RETURN
   END
 $$;
 
--- How many jobs of cost 1 the gate admits now; LOTS when it has no say. (least passes over what is NULL.)
-CREATE OR REPLACE FUNCTION hf.gate_room_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+-- How many jobs the gate admits now, whatever they cost; LOTS when it has no say. (least passes over what is NULL.)
+CREATE OR REPLACE FUNCTION hf.gate_places_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
       CASE WHEN (p_gate).concurrency IS NULL THEN 1073741824 ELSE greatest(0, (p_gate).concurrency - (p_gate).used) END,
-      CASE WHEN (p_gate).interval_us IS NOT NULL THEN hf.gate_tokens_1(p_gate, p_now) END,
       CASE
         WHEN (p_gate).open_until_ms = 0 THEN NULL
         WHEN (p_gate).open_until_ms > p_now OR (p_gate).probe_token <> 0 THEN 0
         ELSE 1
       END
     )
+  END
+$$;
+
+-- How many jobs of cost 1 the gate admits now; LOTS when it has no say.
+CREATE OR REPLACE FUNCTION hf.gate_room_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
+    WHEN (p_gate).interval_us IS NULL THEN hf.gate_places_1(p_gate, p_now)
+    ELSE least(hf.gate_places_1(p_gate, p_now), hf.gate_tokens_1(p_gate, p_now))
   END
 $$;
 
@@ -53,61 +61,43 @@ CREATE OR REPLACE FUNCTION hf.gate_opens_at_1(p_gate hf.gate, p_now bigint) RETU
   END
 $$;
 
--- How many jobs from the front of the costs pass: each needs one whole token, and the last may leave a debt.
-CREATE OR REPLACE FUNCTION hf.gate_admits_1(p_gate hf.gate, p_costs integer[], p_now bigint) RETURNS integer
+-- How many jobs from the front of the costs pass, with so many places and tokens (NULL: no matter) left at their gates:
+-- each needs one whole token, and the last may leave a debt.
+CREATE OR REPLACE FUNCTION hf.admitted_1(p_places bigint, p_tokens bigint, p_costs integer[]) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  v_limit integer := greatest(0, least(hf.gate_room_1(p_gate, p_now), cardinality(p_costs))); -- a debt may be long
-  v_left bigint;
+  v_limit integer := greatest(0, least(p_places, p_tokens, cardinality(p_costs))); -- a debt may be long
 BEGIN
-  IF v_limit = 0 OR p_gate.interval_us IS NULL OR 1 >= ALL (p_costs) THEN
+  IF p_tokens IS NULL OR 1 >= ALL (p_costs) THEN
     RETURN v_limit; -- no more than there are tokens, and none takes more than one
   END IF;
-  v_left := hf.gate_tokens_1(p_gate, p_now);
   FOR i IN 1 .. v_limit LOOP
-    IF v_left < 1 THEN
+    IF p_tokens < 1 THEN
       RETURN i - 1;
     END IF;
-    v_left := v_left - p_costs[i];
+    p_tokens := p_tokens - p_costs[i];
   END LOOP;
   RETURN v_limit;
 END $$;
 
--- Take what the costs need from the gate; one charge per job, none when nothing is counted.
-CREATE OR REPLACE FUNCTION hf.gate_charge_1(
-  p_gate hf.gate, p_costs integer[], p_token bigint, p_now bigint, OUT gate hf.gate, OUT charged jsonb[]
-) LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
-DECLARE
-  v_count integer := cardinality(p_costs);
-  v_slot boolean := p_gate.concurrency IS NOT NULL;
-  v_counted boolean := p_gate.interval_us IS NOT NULL;
-  v_probe boolean := p_gate.open_until_ms <> 0;
-  v_sum bigint;
-BEGIN
-  charged := '{}';
-  IF v_count > 0 AND (v_slot OR v_probe OR v_counted OR p_gate.breaker_failures IS NOT NULL) THEN
-    IF v_slot THEN
-      p_gate.used := p_gate.used + v_count;
-    END IF;
-    IF v_probe THEN
-      p_gate.probe_token := p_token;
-    END IF;
-    IF NOT v_counted THEN
-      charged := array_fill(jsonb_build_array(p_gate.key, v_slot, 0, v_probe), ARRAY[v_count]);
-    ELSE
-      IF p_costs[1] = ALL (p_costs) THEN
-        v_sum := v_count::bigint * p_costs[1];
-        charged := array_fill(jsonb_build_array(p_gate.key, v_slot, p_costs[1], v_probe), ARRAY[v_count]);
-      ELSE
-        SELECT sum(c.cost), array_agg(jsonb_build_array(p_gate.key, v_slot, c.cost, v_probe))
-        INTO v_sum, charged FROM unnest(p_costs) AS c (cost);
-      END IF;
-      p_gate.full_at_us := least(greatest(p_gate.full_at_us, p_now * 1000), 4600000000000000000)
-        + hf.gate_times_1(v_sum, p_gate.interval_us);
-    END IF;
-  END IF;
-  gate := p_gate;
-END $$;
+-- What a job of this cost is charged; NULL when nothing is counted.
+CREATE OR REPLACE FUNCTION hf.gate_taken_1(p_gate hf.gate, p_cost integer) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).breaker_failures IS NOT NULL
+      OR (p_gate).open_until_ms <> 0
+    THEN jsonb_build_array(
+      (p_gate).key, (p_gate).concurrency IS NOT NULL, CASE WHEN (p_gate).interval_us IS NULL THEN 0 ELSE p_cost END,
+      (p_gate).open_until_ms <> 0
+    )
+  END
+$$;
+
+-- When the bucket is full again after so many tokens more were taken.
+CREATE OR REPLACE FUNCTION hf.gate_full_at_1(p_gate hf.gate, p_tokens bigint, p_now bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT least(greatest((p_gate).full_at_us, p_now * 1000), 4600000000000000000)
+    + hf.gate_times_1(p_tokens, (p_gate).interval_us)
+$$;
 
 -- Open the breaker until p_until, when one probe is let through.
 CREATE OR REPLACE FUNCTION hf.gate_trip_1(p_gate hf.gate, p_until bigint) RETURNS hf.gate

@@ -155,6 +155,20 @@ BEGIN
   WHERE g.key = p_gate.key;
 END $$;
 
+-- Take what so many jobs of a claim cost together from each of these gates, whose rows are held. p_tokens: of the first
+-- job at each, for a half-open breaker to remember.
+CREATE OR REPLACE FUNCTION hf.charge_gates_1(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE hf.gate AS g SET
+    used = CASE WHEN g.concurrency IS NULL THEN g.used ELSE g.used + c.n END,
+    full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE hf.gate_full_at_1(g, c.cost, p_now) END,
+    probe_token = CASE WHEN g.open_until_ms = 0 THEN g.probe_token ELSE c.token END
+  FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
+  WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0
+    AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0);
+END $$;
+
 -- Write a gate and let those who wait there look again. p_room_before: its room before the change, by one who holds
 -- its row (gate_lock_1, gate_take_1); NULL by one who saw no row and makes it. Of two who make one gate at once the
 -- second is told to do its whole step again: what it has to say must be said to the gate that is there now.

@@ -1,89 +1,7 @@
--- Promise: ready jobs become running, as far as the gates of their lanes admit them. Inputs: what the claim has taken
--- so far (hf.taking) and lanes of the floor. Answer: the same, and the jobs in order. The caller holds lock 1 and so
--- waits for nobody: a gate or job that is locked by somebody else is left for the next claim ("again").
+-- Promise: ready jobs become running. Inputs: what the claim has taken so far (hf.taking) and lanes of the floor.
+-- Answer: the same, and the jobs in order. The caller holds lock 1 and so waits for nobody: a job that is locked by
+-- somebody else is left for a later claim.
 -- Relies on wait_ready, whose range begins at the lane's floor: rows that are gone are not walked over again.
-
--- The token for a job of this hard timeout: jobs that end together share a lease, a suspect has one of its own.
-CREATE OR REPLACE FUNCTION hf.token_for_1(INOUT t hf.taking, p_hard bigint, p_alone boolean, OUT token bigint) LANGUAGE plpgsql AS $$
-BEGIN
-  IF NOT p_alone THEN
-    FOR i IN 1 .. cardinality(t.tokens) LOOP
-      IF t.shared[i] AND t.hards[i] = p_hard THEN
-        token := t.tokens[i];
-        RETURN;
-      END IF;
-    END LOOP;
-  END IF;
-  t.token := greatest(t.token + 1, t.now * 2048);
-  t.tokens := t.tokens || t.token;
-  t.hards := t.hards || p_hard;
-  t.shared := t.shared || NOT p_alone;
-  token := t.token;
-END $$;
-
--- A lane that its gates stop: it waits at the first of its own that is shut, or its class is stopped as a whole.
-CREATE OR REPLACE FUNCTION hf.stop_lane_1(INOUT t hf.taking, p_lane hf.lane, p_gates hf.gate[]) LANGUAGE plpgsql AS $$
-DECLARE
-  v_key text;
-  v_shut text;
-BEGIN
-  t.skipped_lanes := t.skipped_lanes || p_lane.id;
-  SELECT g.key INTO v_shut FROM unnest(p_lane.lane_gates) WITH ORDINALITY AS k (key, at) JOIN unnest(p_gates) AS g ON g.key = k.key
-  WHERE hf.gate_room_1(g, t.now) <= 0 ORDER BY k.at LIMIT 1;
-  IF v_shut IS NULL THEN
-    t.skipped := t.skipped || p_lane.class;
-    RETURN;
-  END IF;
-  PERFORM hf.park_1(p_lane, v_shut);
-  FOREACH v_key IN ARRAY p_lane.lane_gates LOOP -- it may have been woken for another's place: pass the wake on
-    IF NOT hf.wake_lanes_1(v_key, t.now) THEN
-      PERFORM hf.post_gate_1(v_key);
-    END IF;
-  END LOOP;
-END $$;
-
--- A lane in which nothing was found: it rests, unless somebody else holds what it has.
-CREATE OR REPLACE FUNCTION hf.found_empty_1(INOUT t hf.taking, p_lane hf.lane) LANGUAGE plpgsql AS $$
-DECLARE
-  v_key text;
-BEGIN
-  t.skipped_lanes := t.skipped_lanes || p_lane.id;
-  IF EXISTS (SELECT 1 FROM hf.wait WHERE lane = p_lane.id AND state = 2) THEN
-    UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = p_lane.id AND floor_ms > 0;
-    t.reopening := least(t.reopening, t.now + 500); -- a caller's transaction may hold it for long
-    RETURN;
-  END IF;
-  PERFORM hf.rest_1(p_lane);
-  FOREACH v_key IN ARRAY p_lane.lane_gates LOOP
-    IF NOT hf.wake_lanes_1(v_key, t.now) THEN
-      PERFORM hf.post_gate_1(v_key);
-    END IF;
-  END LOOP;
-END $$;
-
--- The gates of a lane, by key; those that count, or at which it would have to wait, are locked. NULL when one of these
--- is held by somebody else.
-CREATE OR REPLACE FUNCTION hf.gates_for_1(p_lane hf.lane) RETURNS hf.gate[] LANGUAGE plpgsql AS $$
-DECLARE
-  v_gates hf.gate[];
-  v_locked hf.gate[];
-  v_keys text[];
-BEGIN
-  SELECT coalesce(array_agg(g), '{}'), array_agg(g.key ORDER BY g.key COLLATE "C") FILTER (
-    WHERE g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.breaker_failures IS NOT NULL OR g.open_until_ms > 0
-      OR g.key = ANY (p_lane.lane_gates)
-  ) INTO v_gates, v_keys FROM hf.gate AS g WHERE g.key = ANY (p_lane.class_gates || p_lane.lane_gates);
-  IF v_keys IS NULL THEN
-    RETURN v_gates;
-  END IF;
-  SELECT array_agg(g) INTO v_locked FROM (
-    SELECT * FROM hf.gate WHERE key = ANY (v_keys) ORDER BY key COLLATE "C" || '' FOR UPDATE SKIP LOCKED
-  ) AS g;
-  IF cardinality(v_locked) IS DISTINCT FROM cardinality(v_keys) THEN
-    RETURN NULL;
-  END IF;
-  RETURN v_locked || ARRAY(SELECT g FROM unnest(v_gates) AS g WHERE NOT g.key = ANY (v_keys));
-END $$;
 
 -- Of the rows that were popped, those that can run now. Expired ones are cancelled on the way; suspects need a slot.
 CREATE OR REPLACE FUNCTION hf.usable_1(
@@ -114,29 +32,6 @@ BEGIN
   END LOOP;
 END $$;
 
--- Charge the gates for these jobs; what each job was charged, NULL when nothing is counted.
-CREATE OR REPLACE FUNCTION hf.charge_1(p_gates hf.gate[], p_costs integer[], p_token bigint, p_now bigint) RETURNS jsonb[] LANGUAGE plpgsql AS $$
-DECLARE
-  v_got record;
-  v_gate hf.gate;
-  v_after hf.gate;
-  v_charged jsonb[];
-  v_all jsonb[];
-BEGIN
-  FOREACH v_gate IN ARRAY p_gates LOOP
-    SELECT * INTO v_got FROM hf.gate_charge_1(v_gate, p_costs, p_token, p_now);
-    v_after := v_got.gate;
-    v_charged := v_got.charged;
-    IF cardinality(v_charged) > 0 THEN
-      UPDATE hf.gate SET used = v_after.used, full_at_us = v_after.full_at_us, probe_token = v_after.probe_token
-      WHERE key = v_gate.key;
-      SELECT array_agg(coalesce(c.so_far, '[]') || jsonb_build_array(c.this) ORDER BY c.at) INTO v_all
-      FROM unnest(v_all, v_charged) WITH ORDINALITY AS c (so_far, this, at);
-    END IF;
-  END LOOP;
-  RETURN v_all;
-END $$;
-
 -- Lock the first ready jobs of each of these lanes, as many as asked for.
 CREATE OR REPLACE FUNCTION hf.pop_1(p_lanes bigint[], p_counts integer[], p_now bigint) RETURNS hf.popped LANGUAGE plpgsql AS $$
 DECLARE
@@ -158,6 +53,20 @@ BEGIN
   RETURN p;
 END $$;
 
+-- Some of them, by their places in the order.
+CREATE OR REPLACE FUNCTION hf.pick_1(p hf.popped, p_which integer[]) RETURNS hf.popped LANGUAGE plpgsql AS $$
+BEGIN
+  SELECT array_agg(j.place), array_agg(j.id), array_agg(j.lane), array_agg(j.due_ms), array_agg(j.cost), array_agg(j.lost),
+    array_agg(j.expires_ms), array_agg(j.hard)
+  INTO p.places, p.ids, p.lanes, p.dues, p.costs, p.losts, p.expires, p.hards
+  FROM (
+    SELECT j.* FROM unnest(p_which) AS w (at)
+    JOIN unnest(p.places, p.ids, p.lanes, p.dues, p.costs, p.losts, p.expires, p.hards) WITH ORDINALITY
+      AS j (place, id, lane, due_ms, cost, lost, expires_ms, hard, at) ON j.at = w.at ORDER BY j.at
+  ) AS j;
+  RETURN p;
+END $$;
+
 -- The same without those that cannot run now.
 CREATE OR REPLACE FUNCTION hf.sort_out_1(INOUT t hf.taking, INOUT p hf.popped) LANGUAGE plpgsql AS $$
 DECLARE
@@ -165,9 +74,33 @@ DECLARE
 BEGIN
   SELECT * INTO v_got FROM hf.usable_1(t, p.lanes, p.ids, p.losts, p.expires);
   t := v_got.t;
-  SELECT array_agg(p.places[i]), array_agg(p.ids[i]), array_agg(p.lanes[i]), array_agg(p.dues[i]), array_agg(p.costs[i]),
-    array_agg(p.losts[i]), array_agg(p.hards[i])
-  INTO p.places, p.ids, p.lanes, p.dues, p.costs, p.losts, p.hards FROM unnest(v_got.usable) AS i;
+  p := hf.pick_1(p, v_got.usable);
+END $$;
+
+-- The tokens of these jobs: those that end together share a lease, a suspect has one of its own.
+CREATE OR REPLACE FUNCTION hf.tokens_for_1(INOUT t hf.taking, p_hards bigint[], p_losts integer[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_alike boolean := p_hards[1] = ALL (p_hards) AND 0 = ALL (p_losts);
+  v_at integer;
+BEGIN
+  tokens := '{}';
+  FOR i IN 1 .. CASE WHEN v_alike THEN 1 ELSE cardinality(p_hards) END LOOP
+    v_at := CASE WHEN p_losts[i] = 0 THEN array_position(t.hards, p_hards[i]) END;
+    WHILE v_at IS NOT NULL AND NOT t.shared[v_at] LOOP -- a suspect's
+      v_at := array_position(t.hards, p_hards[i], v_at + 1);
+    END LOOP;
+    IF v_at IS NULL THEN
+      t.token := greatest(t.token + 1, t.now * 2048);
+      t.tokens := t.tokens || t.token;
+      t.hards := t.hards || p_hards[i];
+      t.shared := t.shared || (p_losts[i] = 0);
+      v_at := cardinality(t.tokens);
+    END IF;
+    tokens := tokens || t.tokens[v_at];
+  END LOOP;
+  IF v_alike THEN
+    tokens := array_fill(tokens[1], ARRAY[cardinality(p_hards)]);
+  END IF;
 END $$;
 
 -- Locked jobs become running under one token.
@@ -192,23 +125,26 @@ BEGIN
   END IF;
 END $$;
 
--- Locked jobs become running, those that end together under one token. Answer: the token of the first.
-CREATE OR REPLACE FUNCTION hf.start_all_1(INOUT t hf.taking, p hf.popped, p_charged jsonb[]) LANGUAGE plpgsql AS $$
+-- The same, each under its own token and with what its gates charged (NULL: nothing).
+CREATE OR REPLACE FUNCTION hf.start_2(p_places tid[], p_tokens bigint[], p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_got record;
-  v_each record;
+  v_started integer;
 BEGIN
-  FOR v_each IN
-    SELECT array_agg(o.place) AS places, array_agg(o.id) AS ids, array_agg(o.charged) AS charged, o.hard, o.suspect IS NOT NULL AS alone
-    FROM (
-      SELECT j.place, j.id, j.hard, p_charged[j.at] AS charged, CASE WHEN j.lost > 0 THEN j.at END AS suspect, j.at
-      FROM unnest(p.places, p.ids, p.hards, p.losts) WITH ORDINALITY AS j (place, id, hard, lost, at) ORDER BY j.at
-    ) AS o GROUP BY o.hard, o.suspect ORDER BY min(o.at)
-  LOOP
-    SELECT * INTO v_got FROM hf.token_for_1(t, v_each.hard, v_each.alone);
-    t := v_got.t;
-    PERFORM hf.start_1(v_each.places, v_each.ids, v_got.token, CASE WHEN p_charged IS NOT NULL THEN v_each.charged END, t.now);
-  END LOOP;
+  WITH gone AS (
+    DELETE FROM hf.wait AS w USING unnest(p_places, p_tokens, p_charged) AS p (place, token, charged) WHERE w.ctid = p.place
+    RETURNING w.*, p.token, p.charged
+  )
+  INSERT INTO hf.running (
+    id, token, lane, due_ms, claimed_ms, expires_ms, held_since_ms, attempt, lost, held, cost, priority, flags, charged,
+    reason, cause, error_type
+  )
+  SELECT g.id, g.token, g.lane, g.due_ms, p_now, g.expires_ms, g.held_since_ms, g.attempt + 1, g.lost, g.held, g.cost,
+    g.priority, g.flags, g.charged, g.reason, g.cause, g.error_type
+  FROM gone AS g;
+  GET DIAGNOSTICS v_started = ROW_COUNT;
+  IF v_started <> cardinality(p_places) THEN -- one more would be running with nobody to run it: better no claim at all
+    RAISE EXCEPTION '% jobs would start where % are held', v_started, cardinality(p_places) USING ERRCODE = 'data_corrupted';
+  END IF;
 END $$;
 
 -- Nothing of these lanes lies before the last that was taken: the next claim begins there. Looked at once in a while,
@@ -226,128 +162,79 @@ BEGIN
   );
 END $$;
 
--- Take jobs from lanes that no gate rules, so many from each.
-CREATE OR REPLACE FUNCTION hf.take_plain_1(
-  INOUT t hf.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
-) LANGUAGE plpgsql AS $$
+-- Locked jobs become running, and are counted.
+CREATE OR REPLACE FUNCTION hf.start_all_2(INOUT t hf.taking, p hf.popped, p_charged jsonb[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
-  p hf.popped;
+BEGIN
+  SELECT * INTO v_got FROM hf.tokens_for_1(t, p.hards, p.losts);
+  t := v_got.t;
+  tokens := v_got.tokens;
+  PERFORM hf.start_2(p.places, tokens, p_charged, t.now);
+  INSERT INTO hf.tally (lane, whats, ns)
+  SELECT l.lane, '{2,3}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
+  t.left_n := t.left_n - cardinality(p.ids);
+  IF random() < 0.1 THEN
+    PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
+  END IF;
+END $$;
+
+-- Lanes were asked for so many, and this was seen: empty ones rest (the answer), and whoever gave less is asked no more.
+CREATE OR REPLACE FUNCTION hf.look_back_1(
+  INOUT t hf.taking, p_lanes bigint[], p_counts integer[], p_from bigint[], p_seen bytea[], OUT resting bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
   v_short bigint[]; -- lanes that gave less than they were asked for
   v_few bigint[]; -- those, and lanes that were asked for little: one look spares another visit
-  v_seen bytea[];
-  v_empty bigint[];
   v_held bigint[];
 BEGIN
-  p := hf.pop_1(p_lanes, p_counts, t.now);
-  v_seen := p.ids;
+  resting := '{}';
   SELECT array_agg(l.id) FILTER (WHERE l.got < l.n), array_agg(l.id) FILTER (WHERE l.got < l.n OR l.n < 4) INTO v_short, v_few
   FROM (
-    SELECT a.id, a.n, coalesce(cardinality(array_positions(p.lanes, a.id)), 0) AS got FROM unnest(p_lanes, p_counts) AS a (id, n)
+    SELECT a.id, a.n, coalesce(g.n, 0) AS got FROM unnest(p_lanes, p_counts) AS a (id, n)
+    LEFT JOIN (SELECT f.lane, count(*) AS n FROM unnest(p_from) AS f (lane) GROUP BY f.lane) AS g ON g.lane = a.id
   ) AS l;
-  IF p.odd THEN
-    SELECT * INTO v_got FROM hf.sort_out_1(t, p);
-    t := v_got.t;
-    p := v_got.p;
-  END IF;
-  IF p.ids IS NOT NULL THEN
-    t := hf.start_all_1(t, p, NULL);
-    INSERT INTO hf.tally (lane, whats, ns)
-    SELECT l.lane, '{2,3}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
-    t.left_n := t.left_n - cardinality(p.ids);
-    IF p.odd THEN
-      t.slots := t.slots - (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer;
-    END IF;
-    IF random() < 0.1 THEN
-      PERFORM hf.raise_floors_1(p.lanes, p.dues, p.ids);
-    END IF;
-  END IF;
   IF v_few IS NOT NULL THEN
-    v_empty := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 OFFSET 0));
-    PERFORM hf.rest_all_1(v_empty);
+    resting := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 OFFSET 0));
+    PERFORM hf.rest_all_1(resting);
   END IF;
   IF v_short IS NOT NULL THEN
     t.skipped_lanes := t.skipped_lanes || v_short;
     -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
-    v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (v_empty) AND EXISTS (
-      SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (v_seen), false) OFFSET 0
+    v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (resting) AND EXISTS (
+      SELECT 1 FROM hf.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (p_seen), false) OFFSET 0
     ));
     IF v_held <> '{}' THEN
       UPDATE hf.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_held) AND floor_ms > 0;
       t.reopening := least(t.reopening, t.now + 500); -- a caller's transaction may hold it for long
     END IF;
   END IF;
-  ids := coalesce(p.ids, '{}');
-  lanes := p.lanes;
-  dues := p.dues;
 END $$;
 
--- Take up to `p_count` jobs from the front of a lane that gates rule.
-CREATE OR REPLACE FUNCTION hf.take_gated_1(
-  INOUT t hf.taking, p_lane bigint, p_count integer, OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
+-- Take jobs from lanes that no gate rules, so many from each.
+CREATE OR REPLACE FUNCTION hf.take_plain_1(
+  INOUT t hf.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
-  v_lane hf.lane;
-  v_gates hf.gate[];
-  v_must boolean;
-  v_free bigint;
-  v_asked integer;
-  v_n integer;
-  p hf.popped;
+  v_seen hf.popped := hf.pop_1(p_lanes, p_counts, t.now);
+  p hf.popped := v_seen;
 BEGIN
-  ids := '{}';
-  SELECT * INTO v_lane FROM hf.lane WHERE id = p_lane;
-  v_gates := hf.gates_for_1(v_lane);
-  IF v_gates IS NULL THEN
-    t.skipped_lanes := t.skipped_lanes || p_lane;
-    t.again := true;
-    RETURN;
-  END IF;
-  SELECT coalesce(min(hf.gate_room_1(g, t.now)), 1 << 30), v_lane.limited OR coalesce(bool_or(
-    g.key = ANY (v_lane.class_gates) AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL)
-  ), false) INTO v_free, v_must FROM unnest(v_gates) AS g;
-  IF v_free <= 0 THEN
-    t := hf.stop_lane_1(t, v_lane, v_gates);
-    RETURN;
-  END IF;
-  v_asked := least(p_count, v_free, CASE WHEN v_must THEN t.slots END);
-  IF v_asked <= 0 THEN -- no slot is left for it: that says nothing about what the lane holds
-    t.skipped_lanes := t.skipped_lanes || p_lane;
-    RETURN;
-  END IF;
-  p := hf.pop_1(ARRAY[p_lane], ARRAY[v_asked], t.now);
-  IF p.ids IS NULL THEN
-    t := hf.found_empty_1(t, v_lane);
-    RETURN;
-  END IF;
   IF p.odd THEN
     SELECT * INTO v_got FROM hf.sort_out_1(t, p);
     t := v_got.t;
     p := v_got.p;
-    IF p.ids IS NULL THEN
-      RETURN;
+  END IF;
+  IF p.ids IS NOT NULL THEN
+    SELECT * INTO v_got FROM hf.start_all_2(t, p, NULL);
+    t := v_got.t;
+    IF p.odd THEN
+      t.slots := t.slots - (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer;
     END IF;
   END IF;
-  SELECT least(cardinality(p.ids), min(hf.gate_admits_1(g, p.costs, t.now)), CASE WHEN v_must THEN t.slots END)
-  INTO v_n FROM unnest(v_gates) AS g;
-  IF v_n <= 0 THEN
-    t.skipped_lanes := t.skipped_lanes || p_lane;
-    RETURN;
-  END IF;
-  p := ROW (
-    p.places[:v_n], p.ids[:v_n], p.lanes[:v_n], p.dues[:v_n], p.costs[:v_n], p.losts[:v_n], p.expires[:v_n], p.hards[:v_n], p.odd
-  );
-  ids := p.ids;
+  SELECT * INTO v_got FROM hf.look_back_1(t, p_lanes, p_counts, v_seen.lanes, v_seen.ids);
+  t := v_got.t;
+  ids := coalesce(p.ids, '{}');
   lanes := p.lanes;
   dues := p.dues;
-  -- A half-open breaker remembers the token of its probe: the one that the first job here is going to have.
-  SELECT * INTO v_got FROM hf.token_for_1(t, p.hards[1], p.losts[1] > 0);
-  t := hf.start_all_1(t, p, hf.charge_1(v_gates, p.costs, v_got.token, t.now));
-  PERFORM hf.count_1(p_lane, 2, -v_n, 3, v_n);
-  IF random() < 0.1 THEN
-    PERFORM hf.raise_floors_1(lanes, dues, ids);
-  END IF;
-  t.left_n := t.left_n - v_n;
-  t.slots := t.slots - CASE WHEN v_must THEN v_n ELSE (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer END;
 END $$;

@@ -66,11 +66,11 @@ BEGIN
   ), horizons AS (
     SELECT ring, min(turn) AS turn FROM seats WHERE number = v_asked GROUP BY ring
   )
-  SELECT coalesce(array_agg(ROW (l.id, s.member, s.ring, s.class, s.plain)::hf.candidate ORDER BY s.at, s.number, l.number), '{}'),
+  SELECT coalesce(array_agg(ROW (l.id, s.member, s.ring, s.class, s.plain)::hf.candidate ORDER BY s.at, s.number, l.served_ms, l.id), '{}'),
     EXISTS (SELECT 1 FROM horizons)
   INTO chosen, t.cut
   FROM seats AS s LEFT JOIN horizons AS h ON h.ring = s.ring CROSS JOIN LATERAL (
-    SELECT n.id, row_number() OVER (ORDER BY n.served_ms, n.id) AS number FROM hf.lane_now AS n
+    SELECT n.id, n.served_ms FROM hf.lane_now AS n
     WHERE n.class = s.class AND n.member = s.member AND n.state = 1 ORDER BY n.served_ms, n.id LIMIT v_asked
   ) AS l
   WHERE (h.turn IS NULL OR s.turn <= h.turn) AND NOT l.id = ANY (t.skipped_lanes);

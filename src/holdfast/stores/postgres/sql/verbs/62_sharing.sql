@@ -84,73 +84,64 @@ DECLARE
   v_members bigint[];
   v_lefts integer[];
   v_weights integer[];
-  v_given integer[];
   v_served integer[];
-  v_lanes bigint[] := '{}'; -- plain ones, with how many each shall give
-  v_ns integer[] := '{}';
-  v_gated integer := 0;
-  v_gated_lanes bigint[];
-  v_gated_ns integer[];
+  v_lanes bigint[];
+  v_ns integer[];
+  v_plain bigint[] := '{}'; -- lanes that no gate rules, with how many each shall give
+  v_plain_ns integer[] := '{}';
+  v_gated bigint[] := '{}'; -- and the others
+  v_gated_ns integer[] := '{}';
   v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
   v_dues bigint[] := '{}';
 BEGIN
   ids := '{}';
   SELECT k.ids, k.lefts, k.weights INTO v_members, v_lefts, v_weights
   FROM hf.turns_1(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c)) AS k;
-  v_given := hf.share_1(hf.scarce_1(t, p_candidates, p_count), v_lefts, v_weights);
   FOR v_each IN
-    SELECT m.lanes, m.plain, m.n FROM (
-      SELECT array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain, array_position(v_members, c.member) AS at,
-        v_given[array_position(v_members, c.member)] AS n
-      FROM unnest(p_candidates) AS c GROUP BY c.member
-    ) AS m WHERE m.n > 0 ORDER BY m.at
+    SELECT m.lanes, m.plain, g.n FROM unnest(
+      v_members, hf.share_1(hf.scarce_1(t, p_candidates, p_count), v_lefts, v_weights)
+    ) WITH ORDINALITY AS g (member, n, at) JOIN (
+      SELECT c.member, array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain FROM unnest(p_candidates) AS c GROUP BY c.member
+    ) AS m ON m.member = g.member WHERE g.n > 0 ORDER BY g.at
   LOOP
-    IF v_each.plain AND cardinality(v_each.lanes) = 1 THEN
-      v_lanes := v_lanes || v_each.lanes;
-      v_ns := v_ns || v_each.n;
-    ELSIF v_each.plain THEN
-      SELECT * INTO v_got FROM hf.merge_1(v_each.lanes, v_each.n);
-      v_lanes := v_lanes || v_got.lanes;
-      v_ns := v_ns || v_got.ns;
-    ELSIF v_gated >= 128 THEN
-      t.again := true; -- others wait for the floor
+    v_lanes := v_each.lanes;
+    v_ns := ARRAY[v_each.n];
+    IF cardinality(v_lanes) > 1 THEN
+      SELECT m.lanes, m.ns INTO v_lanes, v_ns FROM hf.merge_1(v_lanes, v_each.n) AS m;
+    END IF;
+    IF v_each.plain THEN
+      v_plain := v_plain || v_lanes;
+      v_plain_ns := v_plain_ns || v_ns;
     ELSE
-      v_gated_lanes := v_each.lanes;
-      v_gated_ns := ARRAY[v_each.n];
-      IF cardinality(v_each.lanes) > 1 THEN
-        SELECT m.lanes, m.ns INTO v_gated_lanes, v_gated_ns FROM hf.merge_1(v_each.lanes, v_each.n) AS m;
-      END IF;
-      FOR i IN 1 .. cardinality(v_gated_lanes) LOOP
-        SELECT * INTO v_got FROM hf.take_gated_1(t, v_gated_lanes[i], v_gated_ns[i]);
-        t := v_got.t;
-        ids := ids || v_got.ids;
-        v_from := v_from || v_got.lanes;
-        v_dues := v_dues || v_got.dues;
-        v_gated := v_gated + 1;
-      END LOOP;
+      v_gated := v_gated || v_lanes;
+      v_gated_ns := v_gated_ns || v_ns;
     END IF;
   END LOOP;
-  IF v_lanes <> '{}' THEN
-    SELECT * INTO v_got FROM hf.take_plain_1(t, v_lanes, v_ns);
+  IF v_gated <> '{}' THEN
+    SELECT * INTO v_got FROM hf.take_gated_2(t, v_gated, v_gated_ns);
+    t := v_got.t;
+    ids := v_got.ids;
+    v_from := v_got.lanes;
+    v_dues := v_got.dues;
+  END IF;
+  IF v_plain <> '{}' THEN
+    SELECT * INTO v_got FROM hf.take_plain_1(t, v_plain, v_plain_ns);
     t := v_got.t;
     ids := ids || v_got.ids;
     v_from := v_from || v_got.lanes;
     v_dues := v_dues || v_got.dues;
   END IF;
 
-  SELECT array_agg(c.lane), array_agg(array_position(v_members, c.member)) INTO v_lanes, v_ns FROM unnest(p_candidates) AS c;
-  SELECT array_agg(j.member) INTO v_served
-  FROM (SELECT v_ns[array_position(v_lanes, f)] AS member FROM unnest(v_from) AS f) AS j;
-  ids := ARRAY(
-    SELECT k.id FROM (
-      SELECT j.id, j.member, row_number() OVER (PARTITION BY j.member ORDER BY j.due_ms, j.id) AS rank
-      FROM unnest(ids, v_served, v_dues) AS j (id, member, due_ms)
-    ) AS k ORDER BY k.rank, k.member
-  );
-  v_served := ARRAY(
-    SELECT coalesce(cardinality(array_positions(v_served, m)), 0) FROM generate_series(1, cardinality(v_members)) AS m ORDER BY m
-  );
+  SELECT coalesce(array_agg(k.id ORDER BY k.rank, k.member), '{}') INTO ids FROM (
+    SELECT j.id, m.at AS member, row_number() OVER (PARTITION BY m.at ORDER BY j.due_ms, j.id) AS rank
+    FROM unnest(ids, v_from, v_dues) AS j (id, lane, due_ms) JOIN unnest(p_candidates) AS c ON c.lane = j.lane
+    JOIN unnest(v_members) WITH ORDINALITY AS m (id, at) ON m.id = c.member
+  ) AS k;
   IF cardinality(v_members) > 1 OR t.cut THEN
+    SELECT array_agg(coalesce(s.n, 0) ORDER BY m.at) INTO v_served FROM unnest(v_members) WITH ORDINALITY AS m (id, at) LEFT JOIN (
+      SELECT c.member, count(*)::integer AS n FROM unnest(v_from) AS j (lane) JOIN unnest(p_candidates) AS c ON c.lane = j.lane
+      GROUP BY c.member
+    ) AS s ON s.member = m.id;
     PERFORM hf.advance_1(v_members, v_lefts, v_weights, v_served, true);
   END IF;
 END $$;
@@ -207,7 +198,7 @@ BEGIN
     ELSIF v_chosen[1].plain THEN
       SELECT * INTO v_got FROM hf.take_plain_1(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     ELSE
-      SELECT * INTO v_got FROM hf.take_gated_1(t, v_chosen[1].lane, t.left_n);
+      SELECT * INTO v_got FROM hf.take_gated_2(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     END IF;
     t := v_got.t;
     ids := ids || v_got.ids;

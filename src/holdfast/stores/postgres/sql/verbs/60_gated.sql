@@ -1,0 +1,291 @@
+-- Promise: ready jobs of lanes that gates rule become running as far as these admit them, all lanes of a round at once.
+-- Inputs: what the claim has taken so far (hf.taking) and lanes of the floor, in the order of their turns. Answer: the
+-- same, and the jobs in order. The caller holds lock 1 and so waits for nobody: lanes whose gates are locked by somebody
+-- else are left for the next claim ("again"). Relies on the primary keys of lane and gate, lane_now_waiting.
+
+-- The stored gates of these lanes: how many places and tokens each has (NULL: no matter), what a job of cost 1 is
+-- charged there, and whether jobs that pass it must start at once. Those that count, or at which a lane would have to
+-- wait, are locked; `held`: somebody else has done that.
+CREATE OR REPLACE FUNCTION hf.gates_of_1(
+  p_lanes hf.lane[], p_now bigint,
+  OUT keys text[], OUT places bigint[], OUT tokens bigint[], OUT charges jsonb[], OUT musts boolean[], OUT held boolean[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_counting text[];
+  v_others text[];
+  v_places bigint[];
+  v_charges jsonb[];
+BEGIN
+  SELECT array_agg(g.key) FILTER (WHERE g.counts), array_agg(g.key) FILTER (WHERE NOT g.counts),
+    array_agg(g.places) FILTER (WHERE NOT g.counts), array_agg(g.charge) FILTER (WHERE NOT g.counts)
+  INTO v_counting, v_others, v_places, v_charges FROM (
+    SELECT k.key, bool_or(k.n > cardinality(l.class_gates)) AS own FROM unnest(p_lanes) AS l
+    CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) WITH ORDINALITY AS k (key, n) GROUP BY k.key
+  ) AS k CROSS JOIN LATERAL (
+    SELECT x.key, k.own OR x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.open_until_ms > 0 AS counts,
+      hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge
+    FROM hf.gate AS x WHERE x.key = k.key OFFSET 0
+  ) AS g;
+  SELECT array_agg(k.key) || v_others, array_agg(g.places) || v_places, array_agg(g.tokens), array_agg(g.charge) || v_charges,
+    array_agg(g.must), array_agg(g.key IS NULL)
+  INTO keys, places, tokens, charges, musts, held FROM unnest(v_counting) AS k (key) LEFT JOIN (
+    SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge,
+      CASE WHEN x.interval_us IS NOT NULL THEN hf.gate_tokens_1(x, p_now) END AS tokens,
+      x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL AS must
+    FROM hf.gate AS x WHERE x.key = ANY (v_counting) ORDER BY x.key COLLATE "C" || '' FOR UPDATE SKIP LOCKED
+  ) AS g ON g.key = k.key;
+END $$;
+
+-- These lanes have no seat any more where no other of their members is active.
+CREATE OR REPLACE FUNCTION hf.leave_seats_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  DELETE FROM hf.seat AS s USING (SELECT DISTINCT r.class, r.priority, r.member FROM hf.lane_now AS r WHERE r.id = ANY (p_lanes)) AS g
+  WHERE s.class = ANY (ARRAY[g.class]) AND s.priority = ANY (ARRAY[g.priority]) AND s.member = ANY (ARRAY[g.member])
+    AND NOT EXISTS (
+      SELECT 1 FROM hf.lane_now AS l WHERE l.class = g.class AND l.member = g.member AND l.state = 1 OFFSET 0
+    );
+END $$;
+
+-- These lanes may have been woken for places that they do not take: others who wait at their gates go on, or it is noted
+-- when to look again.
+CREATE OR REPLACE FUNCTION hf.pass_on_1(p_lanes bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_keys text[] := ARRAY(
+    SELECT k.key FROM (
+      SELECT DISTINCT c.key FROM unnest(p_lanes) AS a (id)
+      CROSS JOIN LATERAL (SELECT x.lane_gates FROM hf.lane AS x WHERE x.id = a.id OFFSET 0) AS l
+      CROSS JOIN LATERAL unnest(l.lane_gates) AS c (key)
+    ) AS k WHERE EXISTS (SELECT 1 FROM hf.lane_now AS w WHERE w.gate = k.key AND w.state = 2 OFFSET 0)
+  );
+  v_shut text[];
+  v_opens bigint[];
+  v_key text;
+BEGIN
+  IF v_keys = '{}' THEN
+    RETURN;
+  END IF;
+  SELECT array_agg(g.key), array_agg(g.opens) INTO v_shut, v_opens FROM (
+    SELECT x.key, hf.gate_opens_at_1(x, p_now) AS opens FROM hf.gate AS x
+    WHERE x.key = ANY (v_keys) AND hf.gate_room_1(x, p_now) <= 0 FOR UPDATE SKIP LOCKED
+  ) AS g;
+  UPDATE hf.gate AS g SET opens_ms = s.opens FROM unnest(v_shut, v_opens) AS s (key, opens)
+  WHERE g.key = ANY (ARRAY[s.key]) AND g.opens_ms IS DISTINCT FROM s.opens;
+  FOR v_key IN SELECT k.key FROM unnest(v_keys) AS k (key) WHERE NOT k.key = ANY (coalesce(v_shut, '{}')) LOOP
+    IF NOT hf.wake_lanes_1(v_key, p_now) THEN
+      PERFORM hf.post_gate_1(v_key);
+    END IF;
+  END LOOP;
+END $$;
+
+-- Lanes that their gates stop: each waits at the first of its own that is shut, or its class is stopped as a whole.
+CREATE OR REPLACE FUNCTION hf.stop_lanes_1(INOUT t hf.taking, p_lanes bigint[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_classes bigint[];
+  v_lanes bigint[];
+  v_gates text[];
+BEGIN
+  SELECT array_agg(DISTINCT s.class) FILTER (WHERE s.gate IS NULL), array_agg(s.id) FILTER (WHERE s.gate IS NOT NULL),
+    array_agg(s.gate) FILTER (WHERE s.gate IS NOT NULL)
+  INTO v_classes, v_lanes, v_gates FROM (
+    SELECT l.id, l.class, (
+      SELECT k.key FROM unnest(l.lane_gates) WITH ORDINALITY AS k (key, at)
+      CROSS JOIN LATERAL (SELECT hf.gate_room_1(x, t.now) AS room FROM hf.gate AS x WHERE x.key = k.key OFFSET 0) AS g
+      WHERE g.room <= 0 ORDER BY k.at LIMIT 1
+    ) AS gate
+    FROM unnest(p_lanes) AS a (id)
+    CROSS JOIN LATERAL (SELECT x.id, x.class, x.lane_gates FROM hf.lane AS x WHERE x.id = a.id OFFSET 0) AS l
+  ) AS s;
+  t.skipped_lanes := t.skipped_lanes || p_lanes;
+  t.skipped := t.skipped || v_classes;
+  IF v_lanes IS NOT NULL THEN
+    UPDATE hf.lane_now AS n SET state = 2, gate = p.gate,
+      turn = coalesce((SELECT k.turn FROM hf.turn AS k WHERE k.id = n.member), 0)
+    FROM unnest(v_lanes, v_gates) AS p (id, gate) WHERE n.id BETWEEN p.id AND p.id;
+    PERFORM hf.leave_seats_1(v_lanes);
+    PERFORM hf.pass_on_1(v_lanes, t.now);
+  END IF;
+END $$;
+
+-- What a job of another cost than 1 is charged, by what one of cost 1 would be.
+CREATE OR REPLACE FUNCTION hf.charged_1(p_charged jsonb, p_cost integer) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+  SELECT jsonb_agg(CASE WHEN c.charge -> 2 = '0' THEN c.charge ELSE jsonb_set(c.charge, '{2}', to_jsonb(p_cost)) END ORDER BY c.at)
+  FROM jsonb_array_elements(p_charged) WITH ORDINALITY AS c (charge, at)
+$$;
+
+-- Take up to so many jobs from the front of each of these lanes; what one takes of a gate, the next finds taken.
+CREATE OR REPLACE FUNCTION hf.take_gated_2(
+  INOUT t hf.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_rows hf.lane[];
+  v_keys text[]; -- of each gate: its key, what is left there, what it charges, what it means
+  v_places bigint[];
+  v_tokens bigint[];
+  v_charges jsonb[];
+  v_musts boolean[];
+  v_held boolean[];
+  v_ns integer[]; -- and what is taken there: jobs, what they cost together, which is the first of them
+  v_spent bigint[];
+  v_firsts integer[];
+  v_stopped bigint[] := '{}'; -- lanes by what becomes of them
+  v_skipped bigint[] := '{}';
+  v_lanes bigint[] := '{}';
+  v_asked integer[] := '{}'; -- of each that is asked: for how many, what a job of cost 1 is charged, whether it must start,
+  v_lane_charges jsonb[] := '{}';
+  v_lane_musts boolean[] := '{}';
+  v_gates integer[] := '{}'; -- and its gates, which end in this array where v_ends says
+  v_ends integer[] := '{}';
+  v_seen hf.popped;
+  p hf.popped;
+  v_uneven boolean;
+  v_taken integer[] := '{}'; -- which of those that were seen, and what each is charged
+  v_charged jsonb[] := '{}';
+  v_slots integer := t.slots;
+  v_got record;
+  v_lane record;
+  v_gate integer;
+  v_place bigint;
+  v_token bigint;
+  v_must boolean;
+  v_busy boolean;
+  v_charge jsonb;
+  v_first integer;
+  v_last integer := 0;
+  v_n integer;
+  v_sum bigint;
+BEGIN
+  ids := '{}';
+  v_rows := ARRAY(
+    SELECT l.row FROM unnest(p_lanes) WITH ORDINALITY AS a (id, at)
+    CROSS JOIN LATERAL (SELECT x AS row FROM hf.lane AS x WHERE x.id = a.id OFFSET 0) AS l ORDER BY a.at
+  );
+  SELECT g.* INTO v_keys, v_places, v_tokens, v_charges, v_musts, v_held FROM hf.gates_of_1(v_rows, t.now) AS g;
+
+  -- Whom to ask for how many.
+  FOR v_lane IN
+    SELECT l.id, l.limited, p_counts[l.ordinality] AS n,
+      coalesce(array_agg(g.at::integer ORDER BY g.at) FILTER (WHERE g.at IS NOT NULL), '{}') AS gates
+    FROM unnest(v_rows) WITH ORDINALITY AS l CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
+    LEFT JOIN unnest(v_keys) WITH ORDINALITY AS g (key, at) ON g.key = k.key
+    GROUP BY l.ordinality, l.id, l.limited ORDER BY l.ordinality
+  LOOP
+    v_place := 1 << 30;
+    v_must := v_lane.limited;
+    v_busy := false;
+    v_charge := NULL;
+    FOREACH v_gate IN ARRAY v_lane.gates LOOP
+      v_place := least(v_place, v_places[v_gate], v_tokens[v_gate]);
+      v_must := v_must OR coalesce(v_musts[v_gate], false);
+      v_busy := v_busy OR coalesce(v_held[v_gate], false);
+      IF v_charges[v_gate] IS NOT NULL THEN
+        v_charge := coalesce(v_charge, '[]') || jsonb_build_array(v_charges[v_gate]);
+      END IF;
+    END LOOP;
+    IF v_busy THEN
+      v_skipped := v_skipped || v_lane.id;
+      t.again := true;
+    ELSIF v_place <= 0 THEN
+      v_stopped := v_stopped || v_lane.id;
+    ELSIF v_must AND v_slots <= 0 THEN -- that says nothing about what the lane holds
+      v_skipped := v_skipped || v_lane.id;
+    ELSE
+      v_lanes := v_lanes || v_lane.id;
+      v_asked := v_asked || least(v_lane.n, v_place, CASE WHEN v_must THEN v_slots END)::integer;
+      v_lane_charges := v_lane_charges || v_charge;
+      v_lane_musts := v_lane_musts || v_must;
+      v_gates := v_gates || v_lane.gates;
+      v_ends := v_ends || cardinality(v_gates);
+    END IF;
+  END LOOP;
+
+  v_seen := hf.pop_1(v_lanes, v_asked, t.now);
+  p := v_seen;
+  IF p.odd THEN
+    SELECT * INTO v_got FROM hf.sort_out_1(t, p);
+    t := v_got.t;
+    p := v_got.p;
+  END IF;
+  v_uneven := 1 <> ANY (p.costs);
+
+  -- Who passes, lane by lane.
+  v_ns := array_fill(0, ARRAY[coalesce(cardinality(v_keys), 0)]);
+  v_spent := v_ns;
+  v_firsts := array_fill(NULL::integer, ARRAY[cardinality(v_ns)]);
+  FOR i IN 1 .. cardinality(v_lanes) LOOP
+    v_first := v_last + 1;
+    WHILE p.lanes[v_last + 1] = v_lanes[i] LOOP
+      v_last := v_last + 1;
+    END LOOP;
+    CONTINUE WHEN v_last < v_first;
+    v_place := NULL;
+    v_token := NULL;
+    FOR v_at IN coalesce(v_ends[i - 1], 0) + 1 .. v_ends[i] LOOP
+      v_place := least(v_place, v_places[v_gates[v_at]]);
+      v_token := least(v_token, v_tokens[v_gates[v_at]]);
+    END LOOP;
+    v_n := least(v_last - v_first + 1, v_place, v_token);
+    IF v_n <= 0 THEN
+      v_stopped := v_stopped || v_lanes[i]; -- those before it took the rest
+      CONTINUE;
+    END IF;
+    IF v_uneven THEN
+      v_n := hf.admitted_1(v_place, v_token, p.costs[v_first : v_last]);
+    END IF;
+    IF v_lane_musts[i] THEN
+      v_n := least(v_n, v_slots);
+      v_slots := v_slots - v_n;
+    ELSIF p.odd THEN
+      FOR v_job IN v_first .. v_first + v_n - 1 LOOP
+        CONTINUE WHEN p.losts[v_job] = 0;
+        IF v_slots <= 0 THEN -- a suspect needs one
+          v_n := v_job - v_first;
+          EXIT;
+        END IF;
+        v_slots := v_slots - 1;
+      END LOOP;
+    END IF;
+    IF v_n = 0 THEN
+      v_skipped := v_skipped || v_lanes[i];
+      CONTINUE;
+    END IF;
+    v_sum := 0;
+    FOR v_job IN v_first .. v_first + v_n - 1 LOOP
+      v_taken := v_taken || v_job;
+      v_charged := v_charged
+        || CASE WHEN p.costs[v_job] = 1 THEN v_lane_charges[i] ELSE hf.charged_1(v_lane_charges[i], p.costs[v_job]) END;
+      v_sum := v_sum + p.costs[v_job];
+    END LOOP;
+    FOR v_at IN coalesce(v_ends[i - 1], 0) + 1 .. v_ends[i] LOOP
+      v_gate := v_gates[v_at];
+      v_places[v_gate] := v_places[v_gate] - v_n;
+      v_tokens[v_gate] := v_tokens[v_gate] - v_sum;
+      v_ns[v_gate] := v_ns[v_gate] + v_n;
+      v_spent[v_gate] := v_spent[v_gate] + v_sum;
+      v_firsts[v_gate] := coalesce(v_firsts[v_gate], cardinality(v_taken) - v_n + 1);
+    END LOOP;
+  END LOOP;
+  t.slots := v_slots;
+
+  IF v_taken <> '{}' THEN
+    IF cardinality(v_taken) < cardinality(p.ids) THEN
+      p := hf.pick_1(p, v_taken);
+    END IF;
+    SELECT * INTO v_got FROM hf.start_all_2(t, p, v_charged);
+    t := v_got.t;
+    PERFORM hf.charge_gates_1(
+      v_keys, v_ns, v_spent, ARRAY(SELECT v_got.tokens[f.job] FROM unnest(v_firsts) WITH ORDINALITY AS f (job, at) ORDER BY f.at), t.now
+    );
+    ids := p.ids;
+    lanes := p.lanes;
+    dues := p.dues;
+  END IF;
+  SELECT * INTO v_got FROM hf.look_back_1(t, v_lanes, v_asked, v_seen.lanes, v_seen.ids);
+  t := v_got.t;
+  t.skipped_lanes := t.skipped_lanes || v_skipped;
+  IF v_got.resting <> '{}' THEN
+    PERFORM hf.pass_on_1(v_got.resting, t.now);
+  END IF;
+  IF v_stopped <> '{}' THEN
+    t := hf.stop_lanes_1(t, v_stopped);
+  END IF;
+END $$;

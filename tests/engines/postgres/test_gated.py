@@ -1,0 +1,224 @@
+"""A claim asks all lanes that gates rule at once, and takes what core says it may take of one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, room
+from holdfast.core.job import Job, Lane, Policy
+from holdfast.testing.gate_vectors import T0
+from tests.engines.postgres.plans import overheard
+from tests.engines.postgres.races import Ground
+from tests.engines.postgres.schemas import Schema, fresh_schema
+from tests.engines.postgres.test_gate_changes import Place
+from tests.engines.postgres.test_gate_vectors import columns, json_of
+from tests.engines.postgres.test_give_back import STORE
+
+EMPTY = "; ".join(
+    f"DELETE FROM hf.{table}"
+    for table in ("job", "wait", "running", "lane", "lane_now", "lane_gate", "gate", "post", "seat", "turn", "receipt")
+)
+# Takes from these lanes as a claim with so many slots does; how many slots it has left.
+TAKE = """
+CREATE FUNCTION hf.try_take(p_lanes bigint[], p_counts integer[], p_slots integer, p_now bigint) RETURNS integer
+LANGUAGE plpgsql AS $$
+DECLARE
+  t hf.taking := ROW (
+    p_now, 1024, p_slots, 9, NULL, NULL, '{}', 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
+  );
+  v_got record;
+BEGIN
+  SELECT * INTO v_got FROM hf.take_gated_2(t, p_lanes, p_counts);
+  t := v_got.t;
+  RETURN t.slots;
+END $$;
+"""
+RUNNING = "SELECT r.id, r.token, r.charged FROM hf.running AS r"
+# Lanes that wait where they need not, or rest while they have jobs.
+ASTRAY = """
+SELECT n.id FROM hf.lane_now AS n JOIN hf.lane AS l ON l.id = n.id LEFT JOIN hf.gate AS g ON g.key = n.gate
+WHERE CASE n.state
+  WHEN 0 THEN EXISTS (SELECT FROM hf.wait AS w WHERE w.lane = n.id)
+  WHEN 2 THEN NOT g.key = ANY (l.lane_gates) OR hf.gate_room_1(g, %s) > 0
+END
+"""
+CLAIM = """
+SELECT cardinality((c.jobs).ids)
+FROM hf.claim_1('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s) AS c
+"""
+
+
+class Floor:
+    """Lanes with jobs, filed as a claim finds them."""
+
+    def __init__(self, schema: Schema) -> None:
+        schema.run(TAKE)
+        self.schema = schema
+        self.ground = Ground(schema)
+
+    def empty(self) -> None:
+        self.schema.run(EMPTY)
+
+    def store(self, *gates: Gate) -> None:
+        self.schema.ask(STORE, T0, json_of([columns(gate) for gate in gates]))
+
+    def put(self, *jobs: Job) -> None:
+        self.ground.enqueue(*jobs)
+        self.schema.ask("SELECT hf.file_posts_2(1000, %s)", T0)
+
+    def claim(self, line: psycopg.Connection[Any], limit: int) -> int | None:
+        taken: int | None = self.ground.one(CLAIM, limit, limit, T0, line=line)
+        return taken
+
+
+@pytest.fixture(scope="module")
+def floor() -> Iterator[Floor]:
+    with fresh_schema("postgres-15", rooms="99") as schema:
+        yield Floor(schema)
+
+
+class Model(Struct):
+    """What core lets a claim take, lane by lane."""
+
+    gates: dict[str, Gate]
+    slots: int
+    running: dict[bytes, tuple[int, list[Charge]]]  # token and charges
+    tokens: dict[int | None, int]  # by what ends together
+
+    def take(self, lane: Lane, jobs: list[Job], count: int) -> None:
+        gates = [self.gates[key] for key in (*lane.class_gates, *lane.lane_gates) if key in self.gates]
+        counting = any(gate.rule.concurrency is not None or gate.rule.interval_us is not None for gate in gates)
+        must = lane.limited or counting
+        rooms = [room(gate, T0) for gate in gates]
+        jobs = jobs[: max(0, min([count, *rooms, *([self.slots] if must else [])]))]
+        jobs = jobs[: min((admits(gate, [job.cost for job in jobs], T0) for gate in gates), default=len(jobs))]
+        if not jobs:
+            return
+        for job in jobs:
+            token = self.tokens.setdefault(job.policy.hard_timeout_ms, T0 * 2048 + len(self.tokens))
+            self.running[job.id] = (token, [])
+        for gate in gates:
+            first, _ = self.running[jobs[0].id]
+            self.gates[gate.key], charges = charge(gate, [job.cost for job in jobs], first, T0)
+            for job, charged in zip(jobs, charges, strict=bool(charges)):
+                self.running[job.id][1].append(charged)
+        self.slots -= len(jobs) if must else 0
+
+
+KEYS = ("a", "b", "ö")
+LANES = st.builds(
+    Lane,
+    st.just("q"),
+    st.just("t"),
+    keys=st.lists(st.sampled_from(KEYS), max_size=2, unique=True).map(tuple),
+    limits=st.sampled_from([(), ("c",)]),
+    breaker=st.sampled_from([None, "d"]),
+)
+LIMITS = st.builds(
+    lambda concurrency, interval_us, burst, used: Gate(GateRule("", concurrency, interval_us, burst), used=used),
+    st.sampled_from([None, 1, 2, 3, 5]),
+    st.sampled_from([None, None, 1_000_000]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([0, 0, 0, 1]),
+)
+BREAKERS = st.sampled_from([0, T0 - 1, T0 - 1, T0 + 1]).map(
+    lambda until_ms: Gate(GateRule("", breaker=BreakerRule()), open_until_ms=until_ms)
+)
+HOLDS = st.sampled_from([0, 0, 0, T0 + 1]).map(lambda until_ms: Gate(GateRule(""), held_until_ms=until_ms))
+GATES = st.fixed_dictionaries(
+    {**{f"limit:{key}": st.none() | LIMITS for key in (*KEYS, "c")}, "breaker:d": st.none() | BREAKERS, "task:t": HOLDS}
+)
+POLICIES = st.sampled_from([Policy(), Policy(hard_timeout_ms=60_000)])
+COSTS = st.sampled_from([1, 1, 1, 0, 2, 5])
+
+
+@given(st.data())
+def test_what_all_lanes_give_at_once_is_what_core_lets_them_give_in_order(floor: Floor, data: st.DataObject) -> None:
+    floor.empty()
+    drawn = data.draw(GATES).items()
+    gates = {key: replace(gate, rule=replace(gate.rule, key=key)) for key, gate in drawn if gate is not None}
+    lanes = [replace(lane, group=str(n)) for n, lane in enumerate(data.draw(st.lists(LANES, min_size=2, max_size=6)))]
+    jobs = [
+        Job(floor.ground.id(), lane, policy, b"{}", cost=cost)
+        for lane, policy, cost in data.draw(
+            st.lists(st.tuples(st.sampled_from(lanes), POLICIES, COSTS), min_size=5, max_size=20)
+        )
+    ]
+    counts = {lane: data.draw(st.sampled_from([1, 3, 10])) for lane in dict.fromkeys(job.lane for job in jobs)}
+    slots = data.draw(st.sampled_from([0, 1, 4, 100]))
+
+    agree(floor, gates, jobs, counts, slots)
+
+
+def test_a_breaker_remembers_the_token_of_its_own_probe(floor: Floor) -> None:
+    floor.empty()
+    gates = {
+        "limit:a": Gate(GateRule("limit:a", concurrency=1)),
+        "breaker:d": Gate(GateRule("breaker:d", breaker=BreakerRule()), open_until_ms=T0 - 1),
+    }
+    first, second = Lane("q", "t", keys=("a",)), Lane("q", "t", breaker="d", keys=("b",))
+    jobs = [
+        Job(floor.ground.id(), first, Policy(), b"{}"),
+        Job(floor.ground.id(), second, Policy(hard_timeout_ms=1), b"{}"),
+    ]
+    agree(floor, gates, jobs, {first: 1, second: 1}, 2)
+    assert Place(floor.schema).stored()["breaker:d"].probe_token == T0 * 2048 + 1
+
+
+def test_a_costly_job_leaves_a_debt_to_the_lanes_behind_it(floor: Floor) -> None:
+    floor.empty()
+    gates = {"limit:a": Gate(GateRule("limit:a", interval_us=1_000_000, burst=3))}
+    first, second = Lane("q", "t", keys=("a",)), Lane("q", "t", keys=("a", "b"))
+    jobs = [Job(floor.ground.id(), lane, Policy(), b"{}", cost=2) for lane in (first, first, first, second)]
+    agree(floor, gates, jobs, {first: 3, second: 1}, 9)
+    assert floor.ground.one("SELECT count(*) FROM hf.running") == 2
+
+
+def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[Lane, int], slots: int) -> None:
+    """Take up to so many of each of these lanes, and compare what that leaves with what core says."""
+    model = Model(dict(gates), slots, {}, {})
+    for lane, count in counts.items():
+        model.take(lane, [job for job in jobs if job.lane == lane], count)
+    floor.store(*gates.values())
+    floor.put(*jobs)
+    left = floor.ground.one(
+        "SELECT hf.try_take(%s, %s, %s, %s)", [lane.id for lane in counts], list(counts.values()), slots, T0
+    )
+    assert Place(floor.schema).stored() == model.gates
+    assert left == model.slots
+    running = {id: (token, sorted(charged or [])) for id, token, charged in floor.schema.ask(RUNNING)}
+    expected = {id: (token, sorted(map(_listed, charged))) for id, (token, charged) in model.running.items()}
+    assert running == expected
+    assert not floor.schema.ask(ASTRAY, T0)
+
+
+def _listed(charge: Charge) -> list[Any]:
+    return [charge.gate, charge.slot, charge.cost, charge.probe]
+
+
+@pytest.mark.parametrize("room", [1, 0], ids=["open", "shut"])
+def test_a_claim_makes_as_many_looks_for_many_lanes_as_for_few(floor: Floor, room: int) -> None:
+    schema, looks = floor.schema, dict[int, int]()
+    schema.run("INSERT INTO hf.session VALUES ('w', 0, 0, 9e15, NULL, NULL, '{}', NULL, '{}', '{}')")
+    with schema.connect(autocommit=True) as line:
+        heard = overheard(line)
+        for count in (4, 40):
+            floor.empty()
+            floor.store(*(Gate(GateRule(f"limit:{n}", concurrency=1), used=1 - room) for n in range(count)))
+            lanes = [Lane("q", "t", group=str(n), keys=(str(n),)) for n in range(count)]
+            floor.put(*(Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes))
+            line.execute("SELECT setseed(0)")  # floors are looked at by chance
+            heard.clear()
+            assert floor.claim(line, count) == (count if room else None)
+            looks[count] = len(heard)
+            assert not schema.ask("SELECT 1 FROM hf.lane_now WHERE state = 1"), "they rest, or wait"
+    schema.run("DELETE FROM hf.session")
+    assert looks[4] == looks[40]
