@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from bench.ours.tasks import Inbox, app
 from holdfast import JobSpec
@@ -34,7 +35,7 @@ class Place:
         self.inbox.close()
 
 
-async def fill(job: JobSpec, count: int) -> None:
+async def fill(job: JobSpec[Any], count: int) -> None:
     """Store `count` equal jobs."""
     for start in range(0, count, CHUNK):
         await app.enqueue_many([job] * min(CHUNK, count - start))

@@ -110,7 +110,8 @@ EMPTY = """
 DO $$ DECLARE v_table regclass; BEGIN
   SET LOCAL lock_timeout = '2s';
   FOR v_table IN
-    SELECT oid FROM pg_class WHERE relnamespace = '"SCHEMA"'::regnamespace AND relkind = 'r' AND relname NOT IN ('migration', 'home')
+    SELECT oid FROM pg_class WHERE relnamespace = '"SCHEMA"'::regnamespace AND relkind = 'r'
+      AND relname NOT IN ('migration', 'home')
   LOOP EXECUTE 'DELETE FROM ' || v_table; END LOOP;
   INSERT INTO "SCHEMA".floor DEFAULT VALUES;
   PERFORM setval('"SCHEMA".tokens', 0);

@@ -72,7 +72,7 @@ async def test_one_that_commits_when_all_younger_ones_are_filed_is_found(place: 
             await hand.succeed(*jobs)
         assert not (await hand.ask()).again
         await old.commit()
-    assert await bench.store._routes.here().row("SELECT hf.posted_since_1()", verb="claim") == (True,)
+    assert place.one("SELECT hf.posted_since_1()")
     assert await hand.ids(5) == [late.id]
 
 
