@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
@@ -428,6 +429,9 @@ class Holdfast:
         'Hello, Ada'
         >>> app.run(app.close())
         """
+        attempt = current.get()
+        if attempt is not None and attempt.thread == threading.get_ident():
+            return attempt.context.run(awaitable)
         return self._bridge.run(awaitable)
 
     # -- running work

@@ -7,11 +7,13 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast import Holdfast
 from holdfast.core.codec import decode_json
 from holdfast.core.errors import WaitTimeout
 from holdfast.core.gate import FOREVER_MS
@@ -428,6 +430,20 @@ async def test_a_sync_task_that_catches_its_suspension_is_told(bench: Bench) -> 
     id = await bench.put(bench.task(handler))
     await bench.drain()
     assert (await bench.view(id)).error_type == "holdfast.SuspensionCaught"
+
+
+async def test_a_sync_task_may_use_the_bridge_of_its_app(tmp_path: Path) -> None:
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
+
+    @app.task(name="naps")
+    def naps() -> int:
+        app.run(current_job().sleep(0))  # needs no name: it is the function's own call
+        return app.run(current_job().step("two", lambda: 2))
+
+    async with app:
+        job = await naps.enqueue()
+        await app.work(until_empty=True)
+        assert await job.result() == 2
 
 
 async def test_a_worker_that_drains_does_not_wait_for_sleepers(bench: Bench) -> None:

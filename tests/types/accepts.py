@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import assert_type
 
 from holdfast import (
+    Approval,
     Breaker,
     FlowHandle,
     FlowStatus,
@@ -126,6 +127,20 @@ async def ask_for_flows() -> None:
     assert_type(await group([chain(count.job(1), resize.job())]).enqueue(), GroupHandle)
     job = await count.enqueue(1)
     await app.enqueue_many([resize.job(job)])
+
+
+async def remember() -> None:
+    job = current_job()
+    assert_type(await job.step("resize", resize, 1), bytes)
+    assert_type(await job.step("count", count, 1), int)
+    assert_type(await job.step("len", len, "text"), int)
+    assert_type(await job.step.options(on_error="keep", retry=[1, 5])("double", lambda: 2.0), float)
+    assert_type(job.step_key, str)
+    await job.sleep(timedelta(days=1), name="night")
+    await job.wait_for("paid", timeout="1h")
+    assert_type(await job.approval("Pay?", timeout=60), Approval)
+    await app.signal(await count.enqueue(1), "paid", {"by": "card"})
+    await app.approve("order:7", by="ada", task="count")
 
 
 def ask_sync() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from holdfast import Holdfast, Inject, chain, group
+from holdfast import Holdfast, Inject, chain, current_job, group
 
 app = Holdfast("sqlite://")
 
@@ -66,4 +66,10 @@ async def ask() -> None:
     count: int = await (await chain(send.job("acme", to="x"), resize.job()).enqueue()).result()  # E: assignment
     app.flow("report").add(send)  # E: call-overload
     app.flow("report").add(resize.job(1), afer=job)  # E: call-overload
+    here = current_job()
+    await here.step("resize", resize, "a")  # E: call-overload
+    await here.step("resize")  # E: call-overload
+    await here.step.options(on_error="ignore")("resize", resize, 1)  # E: arg-type
+    await here.sleep()  # E: call-arg
+    await app.approve(job)  # E: call-arg
     assert [number, word, text, count, job.nothing]  # E: attr-defined

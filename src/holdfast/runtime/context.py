@@ -119,8 +119,8 @@ class JobContext:
         Raise to end early: what a handler returns counts as its success.
         """
         stopped = self._attempt.cause not in (None, "shutdown")  # a stopping worker hands the job back by itself
-        if stopped and self._attempt.steps is not None:
-            self._attempt.steps.heard()
+        if stopped:
+            self._durable().heard()
         return stopped
 
     @property
