@@ -102,6 +102,14 @@ BEGIN
   FROM freed AS f GROUP BY f.lane;
 END $$;
 
+-- Of these children, those that wait and are not ours.
+CREATE OR REPLACE FUNCTION hf.not_ours_1(p_children bytea[], p_ours bytea[]) RETURNS bytea[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (ARRAY(
+    SELECT c FROM unnest(p_children) AS c EXCEPT SELECT o FROM unnest(p_ours) AS o
+  )));
+END $$;
+
 -- Of jobs that others wait to hear about, those whose rows of `wait` are ours now, in the order of their ids. A caller's
 -- own transaction may have replaced some and stay open for long: those are left to it, and looked at when it has ended
 -- (post 2). p_ends: they are about to leave.
@@ -121,8 +129,7 @@ BEGIN
     NULL;
   END;
   v_ours := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (p_children) ORDER BY w.id FOR UPDATE SKIP LOCKED);
-  INSERT INTO hf.post (kind, id)
-  SELECT 2, w.id FROM hf.wait AS w WHERE w.id = ANY (p_children) AND NOT w.id = ANY (v_ours);
+  INSERT INTO hf.post (kind, id) SELECT 2, o FROM unnest(hf.not_ours_1(p_children, v_ours)) AS o;
   RETURN v_ours;
 END $$;
 
@@ -133,6 +140,7 @@ DECLARE
   v_children bytea[];
   v_parents bytea[];
   v_ours bytea[];
+  v_others bytea[] := '{}'; -- children that somebody keeps
 BEGIN
   SELECT array_agg(k.child), array_agg(p.id) INTO v_children, v_parents FROM unnest(p_parents) AS p (id)
   CROSS JOIN LATERAL (
@@ -144,12 +152,15 @@ BEGIN
   INSERT INTO hf.fan (parent) SELECT p.id FROM unnest(v_parents) AS p (id) GROUP BY p.id HAVING count(*) = 256
   ON CONFLICT DO NOTHING;
   v_ours := hf.hold_children_1(v_children, false);
+  IF (SELECT count(DISTINCT c) FROM unnest(v_children) AS c) > cardinality(v_ours) THEN
+    v_others := hf.not_ours_1(v_children, v_ours);
+  END IF;
   UPDATE hf.dep AS d SET done = true, result = (SELECT r.body FROM hf.result AS r WHERE r.id = d.parent)
   WHERE d.ctid = ANY (ARRAY(
     SELECT o.ctid FROM unnest(v_children, v_parents) AS k (child, parent) CROSS JOIN LATERAL (
       SELECT x.ctid FROM hf.dep AS x WHERE x.child = k.child AND x.parent = k.parent AND NOT x.done OFFSET 0
     ) AS o
-    WHERE k.child = ANY (v_ours) OR NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = k.child OFFSET 0)
+    WHERE NOT k.child = ANY (v_others)
   ));
   PERFORM hf.free_1(v_ours, p_now);
 END $$;

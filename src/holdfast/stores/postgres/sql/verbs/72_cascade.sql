@@ -47,16 +47,20 @@ DECLARE
   v_told text[]; -- by child: the cause that it is told
   v_freed bytea[] := '{}';
   v_ours bytea[];
+  v_is_ours boolean[]; -- by child
 BEGIN
-  WHILE v_parents IS NOT NULL LOOP
+  LOOP
     SELECT array_agg(d.child), array_agg(d.parent), array_agg(hf.because_2(d.parent, v_word, p.cause))
     INTO v_children, v_of, v_reasons FROM unnest(v_parents, v_causes) AS p (id, cause)
     CROSS JOIN LATERAL (
       SELECT c.child, c.parent FROM hf.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 1 OFFSET 0
     ) AS d;
     IF v_children IS NOT NULL THEN
-      UPDATE hf.dep AS d SET done = true, failed = k.why FROM unnest(v_children, v_of, v_reasons) AS k (child, parent, why)
-      WHERE d.child = k.child AND d.parent = k.parent AND NOT d.done;
+      UPDATE hf.dep AS d SET done = true, failed = k.why FROM (
+        SELECT o.place, u.why FROM unnest(v_children, v_of, v_reasons) AS u (child, parent, why) CROSS JOIN LATERAL (
+          SELECT x.ctid AS place FROM hf.dep AS x WHERE x.child = u.child AND x.parent = u.parent AND NOT x.done OFFSET 0
+        ) AS o
+      ) AS k WHERE d.ctid = k.place;
       v_freed := v_freed || v_children;
     END IF;
     SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told FROM (
@@ -68,14 +72,15 @@ BEGIN
     ) AS k;
     EXIT WHEN v_children IS NULL;
     v_ours := hf.hold_children_1(v_children, true);
-    SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told
-    FROM unnest(v_children, v_reasons, v_told) AS k (child, why, cause) WHERE k.child = ANY (v_ours);
-    EXIT WHEN v_children IS NULL;
-    v_parents := hf.cancel_rows_1(v_children, v_reasons, p_revivable, p_now);
-    v_causes := ARRAY(
-      SELECT k.cause FROM unnest(v_parents) WITH ORDINALITY AS g (id, at)
-      LEFT JOIN unnest(v_children, v_told) AS k (child, cause) ON k.child = g.id ORDER BY g.at
-    );
+    IF cardinality(v_ours) < cardinality(v_children) THEN -- the others have ended, or somebody keeps them
+      v_is_ours := hf.among_1(v_children, v_ours);
+      SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told
+      FROM unnest(v_children, v_reasons, v_told) WITH ORDINALITY AS k (child, why, cause, at) WHERE v_is_ours[k.at];
+      EXIT WHEN v_children IS NULL;
+    END IF;
+    PERFORM hf.cancel_rows_1(v_children, v_reasons, p_revivable, p_now);
+    v_parents := v_children;
+    v_causes := v_told;
     v_word := 'is cancelled';
   END LOOP;
   IF v_freed <> '{}' THEN
