@@ -69,6 +69,16 @@ def test_an_agent_pays_for_each_call_once_although_answers_are_lost(tmp_path: Pa
     ]
 
 
+def test_a_schedule_ticks_and_is_backfilled_across_a_change_of_clocks(tmp_path: Path) -> None:
+    assert run("schedule.py", tmp_path) == [
+        "two ticks, 1 s apart",
+        "every day at 02:30 Europe/Berlin",
+        "sales report for 2026-03-28 01:30 UTC",
+        "sales report for 2026-03-29 01:00 UTC",
+        "sales report for 2026-03-30 00:30 UTC",
+    ]
+
+
 def test_every_example_has_a_test() -> None:
     source = Path(__file__).read_text()
     assert [path.name for path in sorted(EXAMPLES.glob("*.py")) if f'"{path.name}"' not in source] == []

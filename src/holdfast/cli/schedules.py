@@ -154,10 +154,11 @@ async def add_body(
 @reason_option
 async def change_body(terminal: Terminal, name: str, args: dict[str, Any] | None, reason: str, **given: Any) -> None:
     """Change what is given about schedule NAME; the rest stays."""
-    when = when_of(given)
-    rule = None if when is None else when.rule
     async with _schedules(terminal) as known:
-        view = await known.change(name, None, args, rule=rule, reason=reason, **policy_of(given), **options_of(given))
+        when = when_of(given, (await known.get(name)).rule.get("tz", "UTC"))
+        rule = None if when is None else when.rule
+        changes = {**policy_of(given), **options_of(given)}
+        view = await known.change(name, None, args, rule=rule, reason=reason, **changes)
     _told(terminal, view, "changed")
 
 

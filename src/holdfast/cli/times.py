@@ -49,8 +49,11 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def when_of(given: dict[str, Any]) -> When | None:
-    """What --cron, --every or --at say, with the policy beside them; None when none of them is there."""
+def when_of(given: dict[str, Any], tz: str = "UTC") -> When | None:
+    """What --cron, --every or --at say, with the policy beside them; None when none of them is there.
+
+    `tz` is the zone that is meant where --tz is not given.
+    """
     from holdfast.core.schedules.when import Cron, Every, Once
 
     chosen = [name for name in ("cron", "every", "at") if given[name] is not None]
@@ -64,10 +67,10 @@ def when_of(given: dict[str, Any]) -> When | None:
         return None
     policy = policy_of(given)
     if chosen == ["cron"]:
-        return Cron(given["cron"], tz=given["tz"] or "UTC", **policy)
+        return Cron(given["cron"], tz=given["tz"] or tz, **policy)
     if chosen == ["every"]:
         return Every(given["every"] / 1000, **policy)
-    return Once(instant_of(given["at"], zone_of(given["tz"] or "UTC"), "--at"), **policy)
+    return Once(instant_of(given["at"], zone_of(given["tz"] or tz), "--at"), **policy)
 
 
 def policy_of(given: dict[str, Any]) -> dict[str, Any]:

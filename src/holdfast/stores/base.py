@@ -30,7 +30,7 @@ from holdfast.core.view import (
 
 MAX_BATCH_JOBS = 20_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
-MARK = "outbox"  # the kind of the controls that hold how far each outbox was relayed
+MARK = "outbox"  # the kind of the controls that hold how far each outbox was relayed, and each schedule has ticked
 
 CancelAnswer = Literal["cancelled", "cancelling", "finished", "gone"]
 RetryAnswer = Literal["retried", "unique_held", "not_dead", "gone"]
