@@ -475,7 +475,7 @@ class Holdfast:
         changed = await publish(self.store, self._specs.values())
         if self._schedules:
             timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
-            await timetable.read(await engine_now_ms(self.store))
+            await timetable.declare(await engine_now_ms(self.store))
         return changed
 
     def parts(self) -> Parts:

@@ -9,6 +9,8 @@ from typing import assert_type
 from holdfast import (
     Approval,
     Breaker,
+    Cron,
+    Every,
     FlowHandle,
     FlowStatus,
     GroupHandle,
@@ -18,7 +20,9 @@ from holdfast import (
     JobSpec,
     Limit,
     NodeHandle,
+    Once,
     Retry,
+    ScheduleView,
     State,
     Task,
     WorkReport,
@@ -64,6 +68,15 @@ def resize(image: int, width: int = 100) -> bytes:
 @app.task(retry=[1, 10, 60], unique=lambda args: str(args["n"]), priority=0, executor="process")
 def count(n: int) -> int:
     return n
+
+
+@app.schedule(
+    Cron("0 8 * * *", tz="Europe/Paris", overlap="skip", catch_up="last"), {"n": 1}, name="daily", priority="low"
+)
+@app.schedule(Every("5m", jitter=timedelta(seconds=5), expires_in=60), {"n": 2}, retry=[1, 10], tags=["often"])
+@app.task(name="tidy")
+async def tidy(n: int) -> str:
+    return f"{current_job().tick:%H:%M}" if current_job().tick else ""
 
 
 @app.on_startup
@@ -156,3 +169,14 @@ def takes_any(task: Task[[int], int]) -> None:
 
 
 takes_any(count)
+
+
+async def ask_for_schedules() -> None:
+    assert_type(await (await tidy.enqueue(3)).result(), str)
+    view = await app.schedules.add(Once(datetime.now(UTC)), tidy, {"n": 1}, name="once", queue="mail")
+    assert_type(view, ScheduleView)
+    await app.schedules.change("once", Every(60), overlap="allow", expires_in=None, reason="why")
+    await (await app.schedules.run_now("once")).result(timeout=5)
+    assert_type((await app.schedules.next(3))[0].at, datetime)
+    report = await app.schedules.backfill("once", datetime.now(UTC), dry_run=True)
+    assert_type(report.ticks, int)

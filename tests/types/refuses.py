@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from holdfast import Holdfast, Inject, chain, current_job, group
+from holdfast import Every, Holdfast, Inject, chain, current_job, group
 
 app = Holdfast("sqlite://")
 
@@ -42,6 +42,20 @@ def wrong_executor() -> None: ...
 
 @app.task
 async def wrong_resource(db: int = Inject(pool)) -> None: ...  # E: assignment
+
+
+@app.schedule("@daily")  # E: arg-type
+@app.task
+async def when_is_text() -> None: ...
+
+
+@app.schedule(Every(60), prioritty="low")  # E: call-arg
+@app.task
+async def misspelt_option() -> None: ...
+
+
+@app.schedule(Every(60))  # E: type-var
+async def no_task() -> None: ...
 
 
 async def ask() -> None:

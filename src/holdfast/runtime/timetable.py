@@ -59,15 +59,13 @@ class Timetable:
 
     async def read(self, now_ms: int | None) -> None:
         """Read every schedule, and store what the code declares where its word is the newest."""
-        for _ in range(ROUNDS):
-            # Asked for first: a change that comes while the records are read is seen by the next look.
-            revision = await self._stored_revision()
-            stored = {control.name: control for control in await self._store.controls(KIND)}
-            if now_ms is None or not await self._declare(stored, now_ms):
-                break
-        self._revision, self._read_at_s = revision, asyncio.get_running_loop().time()
-        found = self._readable(stored.values())
-        await self._report_absent(found)
+        if now_ms is not None:
+            await self.declare(now_ms)
+        # Asked for first: a change that comes while the records are read is seen by the next look.
+        self._revision = await self._stored_revision()
+        found = self._readable(await self._store.controls(KIND))
+        self._read_at_s = asyncio.get_running_loop().time()
+        await self._report(found)
         specs = await self._specs(found)
         self.entries = {
             schedule.name: Entry(
@@ -86,6 +84,13 @@ class Timetable:
 
     # -- what the code declares
 
+    async def declare(self, now_ms: int) -> None:
+        """Store what the code declares where its word is the newest."""
+        for _ in range(ROUNDS):
+            stored = {control.name: control for control in await self._store.controls(KIND)} if self._code else {}
+            if not await self._declare(stored, now_ms):
+                return
+
     async def _declare(self, stored: Mapping[str, Control], now_ms: int) -> bool:
         """Write what is new; True when something was written, by this worker or meanwhile by another."""
         written, fenced = False, []
@@ -93,11 +98,9 @@ class Timetable:
             control = stored.get(code.name, Control(KIND, code.name, b"null"))
             known = read_schedule(control)
             if isinstance(known, Unreadable):
-                continue  # told below; a newer release wrote it
+                continue  # a newer release wrote it
             new = redeclared(code, known, await self._alive(code, known), now_ms)
             if new is None:
-                if known is not None and known.declared != code.fingerprint:
-                    self._tell("another version of the code is in force", schedule=code.name)
                 continue
             if await self._store.put_control(new.control(), expect=control.version) is not None:
                 worker_log(logging.INFO, "schedule stored", schedule=code.name, when=code.rule.describe())
@@ -117,7 +120,11 @@ class Timetable:
             return set()
         return declared_by(await self._store.sessions()).get(code.name, set())
 
-    async def _report_absent(self, found: Sequence[Schedule]) -> None:
+    async def _report(self, found: Sequence[Schedule]) -> None:
+        """Tell what is stored and differs from what live code says."""
+        for schedule in found:
+            if schedule.name in self._code and schedule.declared != self._code[schedule.name].fingerprint:
+                self._tell("another version of the code is in force", schedule=schedule.name)
         if all(schedule.source == "runtime" or schedule.name in self._code for schedule in found):
             return
         declared = declared_by(await self._store.sessions())
