@@ -167,7 +167,7 @@ FAULTS: Final = {
         SELECT j.id, j.unique_key FROM hf.job AS j LEFT JOIN hf.key_job AS k ON k.id = j.id
         LEFT JOIN hf.unique_key AS u ON u.key = j.unique_key AND u.job = j.id
         WHERE j.unique_key IS NOT NULL AND k.id IS NULL AND u.job IS NULL
-          AND NOT EXISTS (SELECT FROM hf.migration WHERE number = 1 AND verbs IS NOT NULL) -- it began without the list""",
+          AND NOT EXISTS (SELECT FROM hf.migration WHERE number = 1 AND verbs IS NOT NULL) -- which had no list""",
     # -- who waits for whom
     "a job is blocked by nobody": """
         SELECT w.id FROM hf.wait AS w WHERE w.state = 0
