@@ -89,6 +89,14 @@ MEASURES: Final = (
         {"jobs": 2_000, "seconds": 0.05, "at_once": 100},
         {"jobs": 20, "seconds": 0.01, "at_once": 10},
     ),
+    Measure(
+        "wide",
+        "wide",
+        {"few": 100, "many": 5_000},
+        {"few": 100, "many": 10_000},
+        {"few": 2, "many": 10},
+        runs=(1, 3),
+    ),
     Measure("memory", "memory", {"jobs": 100_000}, {"jobs": 1_000_000}, {"jobs": 200}, runs=(1, 1)),
     Measure("recovery", "recovery", {"ttl_ms": 3_000}, {"ttl_ms": 15_000}, {"ttl_ms": 500}, runs=(1, 3)),
 )

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from bench.ours.claims import fairness, finished, ineligible
+from bench.ours.flows import wide
 from bench.ours.place import Place
 from bench.ours.throughput import Figures, bulk, callers, drain, memory, single, steady, waiting
 from bench.ours.waits import idle, latency, recovery, urgent
@@ -24,6 +25,7 @@ IN_PROCESS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
     "fairness": fairness,
     "finished": finished,
     "memory": memory,
+    "wide": wide,
 }
 ACROSS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
     "latency": latency,

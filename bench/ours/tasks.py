@@ -60,6 +60,18 @@ async def guarded() -> None:
     """A job behind a breaker."""
 
 
+@app.task(name="one")
+async def one(n: int) -> int:
+    """A job with a result that another one waits for."""
+    return n
+
+
+@app.task(name="count")
+async def count(numbers: list[int]) -> int:
+    """A job that waits for many."""
+    return len(numbers)
+
+
 @app.task(name="outlive")
 async def outlive() -> None:
     """Hang in the worker that is going to be killed; elsewhere say when the handler started."""
