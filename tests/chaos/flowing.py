@@ -1,0 +1,29 @@
+"""The app of the chaos test of flows: nodes leave lines in a file, so that their order can be seen from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from holdfast import Holdfast
+from tests.chaos.chaos_jobs import leave_trace
+
+app = Holdfast(os.environ.get("CHAOS_URL", "sqlite://"))
+
+
+@app.task(name="part")
+async def part(n: int, more: int = 0) -> int:
+    """One of many beside each other."""
+    leave_trace("start")
+    await asyncio.sleep(0.05)
+    leave_trace("end")
+    return n + more
+
+
+@app.task(name="join")
+async def join(numbers: list[int]) -> int:
+    """What waits for all of them."""
+    leave_trace("start")
+    await asyncio.sleep(0.02)
+    leave_trace("end")
+    return sum(numbers)

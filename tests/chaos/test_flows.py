@@ -1,0 +1,83 @@
+"""Workers are killed while flows run through them: what a node waits for has ended before it begins, none is lost."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from holdfast import Chain, FlowStatus, NodeHandle, State, chain, chord, group
+from tests.chaos.conftest import on_every_engine
+from tests.chaos.field import Field, WorkerProcess, kill
+from tests.chaos.flowing import app, join, part
+
+FLOWS = 6
+WIDE = 30
+WORKERS = 3
+KILLS = 12
+EVERY_S = 0.5
+
+
+@on_every_engine
+@pytest.mark.timeout(180)
+async def test_flows_run_to_their_ends_through_kills_of_their_workers(field: Field) -> None:
+    """Two chords in a chain with a group between them; every other kill takes a whole worker."""
+    app.rebind(field.url)
+    try:
+        ends = [await whole(start).enqueue() for start in range(FLOWS)]
+        workers = [hire(field) for _ in range(WORKERS)]
+        await field.until("the first jobs ran", lambda: len(field.trace("end")) > WORKERS)
+        for number in range(KILLS):
+            until_s = time.monotonic() + EVERY_S
+            place = field.rng.randrange(WORKERS)
+            tree = workers[place].tree()
+            victims = tree if number % 2 else [field.rng.choice(tree)]
+            for pid in victims:
+                kill(pid)
+            if workers[place].pid in victims:
+                await workers[place].ended()
+                workers[place] = hire(field)
+            await asyncio.sleep(max(0.0, until_s - time.monotonic()))
+        for start, end in enumerate(ends):
+            assert await end.result(timeout=60) == expected(start)
+            status = await end.flow.wait(timeout=60)
+            assert (status.state, status.counts) == ("succeeded", {State.succeeded: 2 * WIDE + 3})
+            check_order(field, status)
+        assert (await field.store.count()).lost > 0, "no kill has met a running job"
+    finally:
+        await app.close()
+
+
+def whole(start: int) -> Chain[NodeHandle[int]]:
+    """start → WIDE parts of it → their sum → WIDE parts of that → their sum."""
+    return chain(
+        part.job(start),
+        chord([part.job(n) for n in range(WIDE)], join.job()),
+        group([part.job(n) for n in range(WIDE)]),
+        join.job(),
+    )
+
+
+def expected(start: int) -> int:
+    numbers = sum(range(WIDE))
+    return WIDE * (WIDE * start + numbers) + numbers
+
+
+def check_order(field: Field, status: FlowStatus) -> None:
+    """No node began before all that it waits for had ended."""
+    began: dict[str, int] = {}
+    ended: dict[str, int] = {}
+    for at, (word, id, *_) in enumerate(field.trace()):
+        if word == "start":
+            began.setdefault(id, at)
+        else:
+            ended.setdefault(id, at)
+    ids = {node.name: node.id for node in status.nodes}
+    for node in status.nodes:
+        for parent in node.after:
+            assert ended[ids[parent]] < began[node.id], f"{node.name} began before {parent} had ended"
+
+
+def hire(field: Field) -> WorkerProcess:
+    return field.start(app="tests.chaos.flowing:app")
