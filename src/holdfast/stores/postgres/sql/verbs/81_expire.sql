@@ -111,7 +111,7 @@ BEGIN
 END $$;
 
 -- Jobs that were not started in time are cancelled, whether or not anybody would claim them. The caller holds the graph.
--- What somebody holds waits for the next sweep, and so does all of it where somebody's open transaction has a dependent.
+-- What somebody holds waits for the next sweep; a dependent that somebody holds is looked at later (hold_children_1).
 CREATE OR REPLACE FUNCTION hf.unstarted_1(p_limit integer, p_now bigint) RETURNS void LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
   v_ids bytea[] := ARRAY(
