@@ -43,6 +43,16 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     ]
 
 
+def test_a_flow_is_finished_after_what_died_in_it_was_retried(tmp_path: Path) -> None:
+    assert run("flow.py", tmp_path) == [
+        "sales: succeeded",
+        "stock: dead",
+        "render: cancelled",
+        "report: 5 sold, 5 in stock",
+        "total: 332833500",
+    ]
+
+
 def test_orders_that_commit_get_their_receipt_once_although_a_relay_is_killed(tmp_path: Path) -> None:
     assert run("outbox.py", tmp_path) == ["receipt for order 1", "receipt for order 3", "receipt for order 4"]
 
