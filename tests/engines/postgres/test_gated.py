@@ -51,7 +51,7 @@ WHERE CASE n.state
 END
 """
 CLAIM = """
-SELECT cardinality((c.jobs).ids)
+SELECT ARRAY[coalesce(cardinality((c.jobs).ids), 0), c.again::integer]
 FROM hf.claim_1('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s) AS c
 """
 
@@ -61,6 +61,7 @@ class Floor:
 
     def __init__(self, schema: Schema) -> None:
         schema.run(TAKE)
+        schema.run("INSERT INTO hf.session VALUES ('w', 0, 0, 9e15, NULL, NULL, '{}', NULL, '{}', '{}')")
         self.schema = schema
         self.ground = Ground(schema)
 
@@ -74,9 +75,10 @@ class Floor:
         self.ground.enqueue(*jobs)
         self.schema.ask("SELECT hf.file_posts_2(1000, %s)", T0)
 
-    def claim(self, line: psycopg.Connection[Any], limit: int) -> int | None:
-        taken: int | None = self.ground.one(CLAIM, limit, limit, T0, line=line)
-        return taken
+    def claim(self, line: psycopg.Connection[Any], limit: int) -> tuple[int, bool]:
+        """How many it gets, and whether it should ask again."""
+        taken, again = self.ground.one(CLAIM, limit, limit, T0, line=line)
+        return taken, bool(again)
 
 
 @pytest.fixture(scope="module")
@@ -200,6 +202,18 @@ def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[La
     assert not floor.schema.ask(ASTRAY, T0)
 
 
+def test_a_gate_that_somebody_holds_stops_its_own_lanes_alone_and_nobody_waits(floor: Floor) -> None:
+    floor.empty()
+    floor.store(*(Gate(GateRule(f"limit:{key}", concurrency=9)) for key in "abc"))
+    lanes = [Lane("q", "t", group=keys, keys=tuple(keys)) for keys in ("a", "ab", "b", "c")]
+    floor.put(*(Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes))
+    with floor.ground.open() as other, floor.schema.connect(autocommit=True) as line:
+        other.execute(floor.schema.sql("SELECT FROM hf.gate WHERE key = 'limit:a' FOR UPDATE"))
+        assert floor.claim(line, 4) == (2, True)
+        other.rollback()
+        assert floor.claim(line, 5) == (2, False)
+
+
 def _listed(charge: Charge) -> list[Any]:
     return [charge.gate, charge.slot, charge.cost, charge.probe]
 
@@ -207,7 +221,6 @@ def _listed(charge: Charge) -> list[Any]:
 @pytest.mark.parametrize("room", [1, 0], ids=["open", "shut"])
 def test_a_claim_makes_as_many_looks_for_many_lanes_as_for_few(floor: Floor, room: int) -> None:
     schema, looks = floor.schema, dict[int, int]()
-    schema.run("INSERT INTO hf.session VALUES ('w', 0, 0, 9e15, NULL, NULL, '{}', NULL, '{}', '{}')")
     with schema.connect(autocommit=True) as line:
         heard = overheard(line)
         for count in (4, 40):
@@ -217,8 +230,7 @@ def test_a_claim_makes_as_many_looks_for_many_lanes_as_for_few(floor: Floor, roo
             floor.put(*(Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes))
             line.execute("SELECT setseed(0)")  # floors are looked at by chance
             heard.clear()
-            assert floor.claim(line, count) == (count if room else None)
+            assert floor.claim(line, count) == (count * room, False)
             looks[count] = len(heard)
             assert not schema.ask("SELECT 1 FROM hf.lane_now WHERE state = 1"), "they rest, or wait"
-    schema.run("DELETE FROM hf.session")
     assert looks[4] == looks[40]

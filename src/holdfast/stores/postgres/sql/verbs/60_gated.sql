@@ -11,29 +11,34 @@ CREATE OR REPLACE FUNCTION hf.gates_of_1(
   OUT keys text[], OUT places bigint[], OUT tokens bigint[], OUT charges jsonb[], OUT musts boolean[], OUT held boolean[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  v_counting text[];
-  v_others text[];
-  v_places bigint[];
-  v_charges jsonb[];
+  v_keys text[];
+  v_own boolean[]; -- a lane would wait there
+  v_rest record;
 BEGIN
-  SELECT array_agg(g.key) FILTER (WHERE g.counts), array_agg(g.key) FILTER (WHERE NOT g.counts),
-    array_agg(g.places) FILTER (WHERE NOT g.counts), array_agg(g.charge) FILTER (WHERE NOT g.counts)
-  INTO v_counting, v_others, v_places, v_charges FROM (
+  SELECT array_agg(k.key), array_agg(k.own) INTO v_keys, v_own FROM (
     SELECT k.key, bool_or(k.n > cardinality(l.class_gates)) AS own FROM unnest(p_lanes) AS l
     CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) WITH ORDINALITY AS k (key, n) GROUP BY k.key
-  ) AS k CROSS JOIN LATERAL (
-    SELECT x.key, k.own OR x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.open_until_ms > 0 AS counts,
-      hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge
-    FROM hf.gate AS x WHERE x.key = k.key OFFSET 0
-  ) AS g;
-  SELECT array_agg(k.key) || v_others, array_agg(g.places) || v_places, array_agg(g.tokens), array_agg(g.charge) || v_charges,
-    array_agg(g.must), array_agg(g.key IS NULL)
-  INTO keys, places, tokens, charges, musts, held FROM unnest(v_counting) AS k (key) LEFT JOIN (
+  ) AS k;
+  SELECT coalesce(array_agg(g.key), '{}'), array_agg(g.places), array_agg(g.tokens), array_agg(g.charge), array_agg(g.must)
+  INTO keys, places, tokens, charges, musts FROM unnest(v_keys, v_own) AS k (key, own) CROSS JOIN LATERAL (
     SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge,
       CASE WHEN x.interval_us IS NOT NULL THEN hf.gate_tokens_1(x, p_now) END AS tokens,
       x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL AS must
-    FROM hf.gate AS x WHERE x.key = ANY (v_counting) ORDER BY x.key COLLATE "C" || '' FOR UPDATE SKIP LOCKED
-  ) AS g ON g.key = k.key;
+    FROM hf.gate AS x
+    WHERE x.key = k.key AND (k.own OR x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.open_until_ms > 0)
+    FOR UPDATE SKIP LOCKED
+  ) AS g;
+  SELECT array_agg(g.key) AS keys, array_agg(g.places) AS places, array_agg(g.charge) AS charges, array_agg(g.held) AS held
+  INTO v_rest FROM unnest(v_keys, v_own) AS k (key, own) LEFT JOIN unnest(keys) AS l (key) ON l.key = k.key
+  CROSS JOIN LATERAL (
+    SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge,
+      k.own OR x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.open_until_ms > 0 AS held
+    FROM hf.gate AS x WHERE x.key = k.key OFFSET 0
+  ) AS g WHERE l.key IS NULL;
+  held := array_fill(false, ARRAY[cardinality(keys)]) || v_rest.held;
+  keys := keys || v_rest.keys;
+  places := places || v_rest.places;
+  charges := charges || v_rest.charges;
 END $$;
 
 -- These lanes have no seat any more where no other of their members is active.
