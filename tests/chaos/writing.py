@@ -9,11 +9,12 @@ import asyncio
 import os
 import runpy
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from msgspec import Struct
 
-from holdfast.runtime import Worker, WorkerSettings
+from holdfast.core.task import TaskSpec
+from holdfast.runtime import Worker, WorkerSettings, current_job
 from holdfast.stores.base import Store
 from holdfast.stores.open import open_store
 from holdfast.stores.sqlite import SqliteStore
@@ -21,6 +22,9 @@ from tests.chaos.nursery import nurse
 from tests.chaos.paying import Sqlite, Steps, Watched
 
 AGENT = Path(__file__).parents[2] / "examples" / "agent.py"
+
+
+PATIENT: Final = "patient"
 
 
 class Life(Struct, frozen=True):
@@ -53,6 +57,22 @@ def agent() -> dict[str, Any]:
     return runpy.run_path(str(AGENT))
 
 
+def tasks() -> dict[str, TaskSpec]:
+    """The example's task, and one that is suspended between two calls of the model: it sleeps, and asks a person."""
+    defined = agent()
+    ask = defined["ask"]
+
+    async def patient() -> str:
+        job = current_job()
+        outline: str = await job.step("outline", ask, "outline bees")
+        await job.sleep(0)
+        decision = await job.approval("Go on?", timeout="1d")
+        review: str = await job.step("review", ask, f"{outline}, approved by {decision.by}")
+        return review
+
+    return {**defined["app"].parts().tasks, PATIENT: TaskSpec.declare(patient, name=PATIENT, retry=None)}
+
+
 async def live(life: Life, steps: Steps) -> None:
     """Work until nothing is left, or until the last step."""
     os.environ["PROVIDER_URL"] = life.provider
@@ -60,8 +80,7 @@ async def live(life: Life, steps: Steps) -> None:
     # On SQLite a call of the store is many statements, and any of them may be the last.
     watched = Sqlite().watch(plain, steps) if isinstance(plain, SqliteStore) else cast(Store, Watched(plain, steps))
     try:
-        tasks = agent()["app"].parts().tasks
-        await Worker(watched, tasks, WorkerSettings()).run(until_empty=True)
+        await Worker(watched, tasks(), WorkerSettings()).run(until_empty=True)
     finally:
         await plain.close()
 

@@ -212,6 +212,8 @@ class Steps:
         with self._under_way_now():
             await self._caught_up(call)
             until_ms = None if delay_ms is None else self._now_ms() + delay_ms
+            if delay_ms == 0:
+                until_ms = self._attempt.job.claimed_at_ms  # over at the next claim, whatever the clocks do
             return await self._keep(call, call.recorded(event=event, until_ms=until_ms, question=question))
 
     async def _signalled(self, call: Call, event: str, timeout_ms: int | None, question: str = "") -> bytes:
