@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, JobNotFound, UsageError, WrongContext
+from holdfast import Holdfast, InvalidOption, JobNotFound, UsageError, WrongContext, chain, chord
 from holdfast.config import load_config
 from holdfast.outbox import Outbox
 from holdfast.outbox.carrier import Carrier
@@ -200,3 +200,35 @@ def test_an_app_without_an_outbox_has_none(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.delenv("HOLDFAST_OUTBOX", raising=False)
     monkeypatch.chdir(tmp_path)
     assert Holdfast("redis://db").outbox is None
+
+
+async def test_a_flow_commits_with_the_callers_rows_and_is_relayed_parents_first(app: Holdfast, conn: Any) -> None:
+    @app.task(name="number")
+    async def number(n: int) -> int:
+        return n
+
+    @app.task(name="total")
+    async def total(numbers: list[int]) -> int:
+        return sum(numbers)
+
+    conn.execute("INSERT INTO orders VALUES (1)")
+    job = await chord([number.job(n) for n in range(700)], total.job()).enqueue(conn=conn)  # more than one batch
+    conn.commit()
+    await relay(app)
+    await app.work(until_empty=True)
+    assert await job.result() == sum(range(700))
+    assert (await job.flow.status()).total == 701
+
+
+async def test_a_node_that_others_wait_for_has_no_unique_key_in_an_outbox(app: Holdfast, conn: Any) -> None:
+    @app.task(name="number")
+    async def number(n: int = 0) -> int:
+        return n
+
+    keyed = number.options(unique="k")
+    with pytest.raises(InvalidOption, match="an outbox cannot tell"):
+        await chain(keyed.job(1), number.job()).enqueue(conn=conn)
+    job = await chain(number.job(1), keyed.job()).enqueue(conn=conn)
+    conn.commit()
+    await relay(app)
+    assert (await job.status()).state == "blocked"

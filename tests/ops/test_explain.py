@@ -71,6 +71,16 @@ def test_a_blocked_job_names_its_parents_and_their_states() -> None:
     assert codes(waits) == ["parent_failed"]
 
 
+def test_of_very_many_parents_it_is_said_how_many_and_the_failed_ones_come_first() -> None:
+    ids = IdMaker().make_many(1_000, NOW)
+    parents = tuple((id, State.dead if n == 500 else State.ready) for n, id in enumerate(ids))
+    found = ask(replace(STANDING, view=replace(VIEW, state=State.blocked), parents=parents))
+    assert found.reasons[0].text == "it waits for 1,000 parents (1 dead, 999 ready)"
+    assert codes(found)[:3] == ["parents", "parent_failed", "parent"]
+    assert id_text(ids[500]) in found.reasons[1].text
+    assert len(found.reasons) < 15
+
+
 def test_a_scheduled_job_says_until_when() -> None:
     found = ask(replace(STANDING, view=replace(VIEW, state=State.scheduled, due_at_ms=NOW + 90_000)))
     assert codes(found) == ["scheduled"]

@@ -32,6 +32,7 @@ FACTS: Final = (
     ("put off", "held"),
     ("cause", "cause"),
 )
+MOST_LISTED: Final = 10
 FRAMES: Final = 8  # the last lines of a traceback say where; the rest is behind --full
 
 
@@ -41,7 +42,7 @@ def show_job(terminal: Terminal, shape: dict[str, Any], *, full: bool) -> None:
     for label, key in FACTS:
         value = shape[key]
         if value not in (None, [], "", 0) or key == "priority":
-            terminal.text(f"  {label:<12} {', '.join(value) if isinstance(value, list) else value}")
+            terminal.text(f"  {label:<12} {_listed(value) if isinstance(value, list) else value}")
     terminal.text(f"  {'attempt':<12} {shape['attempt']} of {shape['attempts']}")
     if shape["error"] or shape["reason"]:
         terminal.text(f"  {'reason':<12} {': '.join(text for text in (shape['error'], shape['reason']) if text)}")
@@ -71,6 +72,12 @@ def _step(terminal: Terminal, step: dict[str, Any]) -> None:
             "over" if step["over"] else None,
         ]
         terminal.text(f"  {label:<12} {', '.join(word for word in words if word)}".rstrip())
+
+
+def _listed(values: list[str]) -> str:
+    """Several in one line; of a join's thousands of parents, the first."""
+    more = len(values) - MOST_LISTED
+    return ", ".join(values[:MOST_LISTED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _json(terminal: Terminal, label: str, value: object) -> None:

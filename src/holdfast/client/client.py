@@ -208,14 +208,15 @@ class Client:
 
     async def enqueue_work(self, work: Work[Any], conn: object = None) -> Any:
         """Store a chain, a group or a job with all that is nested in it, as one flow; the handle of its end."""
-        flow = work.pending or Flow(self, work.name or work.label)
+        flow = getattr(work, "unsure", None) or Flow(self, work.name or work.label)
         output = flow.output(work)
         try:
             await flow.enqueue(conn=conn)
         except EnqueueTimeout:
-            work.pending = flow  # to ask again is to ask for the same jobs
+            work.unsure = flow  # to ask again is to ask for the same jobs
             raise
-        work.pending = None
+        if hasattr(work, "unsure"):
+            del work.unsure
         return output
 
     async def enqueue_graph(

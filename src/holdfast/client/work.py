@@ -24,11 +24,11 @@ H = TypeVar("H")
 class Work(Refers, Generic[H_co]):
     """Jobs that are asked for and not yet stored. As an argument of another job it stands for its result."""
 
-    __slots__ = ("pending",)
+    __slots__ = ("unsure",)
 
     label = "work"
     name: str | None = None  # before the names of its nodes
-    pending: Flow | None  # asked for, and nobody knows whether it is stored: the store did not answer in time
+    unsure: Flow  # there when nobody knows whether it is stored: the store did not answer in time
 
     async def enqueue(self, *, conn: Any = None) -> H_co:
         """Store all its jobs in one step, all or none, as one flow; the handle of what comes out at its end.
@@ -73,7 +73,6 @@ class JobSpec(Work[NodeHandle[R_co]], Generic[R_co]):
     def __init__(
         self, client: Client, spec: TaskSpec, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> None:
-        self.pending = None
         self.client = client
         self.spec = spec
         self.args = args
@@ -110,7 +109,6 @@ class Chain(Work[H_co]):
     label = "chain"
 
     def __init__(self, steps: Iterable[Work[Any]], name: str | None = None) -> None:
-        self.pending = None
         self.steps = _checked(self.label, steps)
         self.name = _name(name)
         if not self.steps:
@@ -137,7 +135,6 @@ class Group(Work[GroupHandle]):
     label = "group"
 
     def __init__(self, members: Iterable[Work[Any]], name: str | None = None) -> None:
-        self.pending = None
         self.members = _checked(self.label, members)
         self.name = _name(name)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Final
 
 from holdfast.core.duration import iso, text_of_ms
 from holdfast.core.gate import FOREVER_MS, Gate, opens_at_ms, tokens
@@ -13,6 +15,8 @@ from holdfast.core.lease import SessionView
 from holdfast.core.state import State
 from holdfast.core.steps import APPROVAL, SLEEP, asking_of, waiting_of
 from holdfast.core.view import AttemptView, JobView, Standing
+
+MOST_PARENTS: Final = 10  # that are named one by one; a join may wait for thousands
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,13 @@ def _outlasts(reason: Reason, due_at_ms: int) -> bool:
 
 
 def _parents(standing: Standing) -> Iterator[Reason]:
-    for parent, state in standing.parents:
+    # Those that have failed first: they are what somebody has to look at.
+    found = sorted(standing.parents, key=lambda each: each[1] not in (State.dead, State.cancelled))
+    if len(found) > MOST_PARENTS:
+        counts = Counter(state.value for _, state in found)
+        words = ", ".join(f"{count:,} {state}" for state, count in counts.items())
+        yield Reason("parents", f"it waits for {len(found):,} parents ({words})", None, {"parents": dict(counts)})
+    for parent, state in found[:MOST_PARENTS]:
         name = id_text(parent)
         data: dict[str, object] = {"parent": name, "state": state.value}
         if state in (State.dead, State.cancelled):

@@ -94,6 +94,12 @@ class JobContext:
         return self._attempt.job.lane.group
 
     @property
+    def flow(self) -> str | None:
+        """The id of the flow that it is a part of; None outside of one."""
+        flow = self._attempt.job.flow
+        return None if flow is None else id_text(flow)
+
+    @property
     def tags(self) -> tuple[str, ...]:
         return self._attempt.job.tags
 

@@ -1,0 +1,122 @@
+"""Flows by every way: shared jobs, processes and threads, callers' own transactions, on every engine."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from holdfast import Holdfast, JobNotFound, chain, chord
+from holdfast.stores.sqlite.library import library
+from tests.flows import shop
+from tests.flows.conftest import ENGINES, app_on
+
+
+@pytest.fixture(params=ENGINES)
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+    """The shop on each engine."""
+    other = app_on(request.param, tmp_path)
+    shop.app.rebind(other.url, namespace=other.namespace)
+    yield shop.app
+    shop.app.run(shop.app.close())
+
+
+def test_a_node_whose_job_is_there_already_is_that_job(app: Holdfast) -> None:
+    async def whole() -> None:
+        keyed = shop.load.options(unique="logo")
+        there = await keyed.enqueue("logo")
+        flow = app.flow("shared")
+        logo = flow.add(keyed.job("logo"), name="logo")
+        again = flow.add(keyed.job("logo"), name="again")
+        photo = flow.add(shop.load.job("photo"), name="photo")
+        flow.add(shop.album.job([photo, logo, again]), name="album")
+        handle = await flow.enqueue()
+        assert (logo.id, logo.existing, photo.existing) == (there.id, True, False)
+        album = next(node for node in (await handle.status()).nodes if node.name == "album")
+        assert album.after == ("photo",)
+        await app.work(until_empty=True)
+        assert await handle.result() == "photo 100, logo 100, logo 100"
+        assert await logo.result() == shop.Image("logo", 100)
+
+    app.run(whole())
+
+
+def test_two_nodes_with_one_key_are_one_job(app: Holdfast) -> None:
+    async def whole() -> None:
+        keyed = shop.load.options(unique="logo")
+        job = await chord([keyed.job("logo"), keyed.job("other")], shop.album.job()).enqueue()
+        await app.work(until_empty=True)
+        assert await job.result() == "logo 100, logo 100"
+
+    app.run(whole())
+
+
+def test_what_runs_again_keeps_to_the_job_that_stands_for_a_parent(app: Holdfast) -> None:
+    async def whole() -> None:
+        keyed = shop.load.options(unique="logo", unique_for=3600)
+        await keyed.enqueue("logo")
+        job = await chord([keyed.job("logo"), shop.load.job("photo")], shop.album.job()).enqueue()
+        await app.work(until_empty=True)
+        for node, run in (("album", 2), ("load-2", 3)):
+            await job.flow.retry(node)
+            await app.work(until_empty=True)
+            assert await job.flow.result() == "logo 100, photo 100"
+            assert {node.name: node.run for node in (await job.flow.status()).nodes}["album"] == run
+
+    app.run(whole())
+
+
+def test_results_reach_handlers_in_processes_and_threads(app: Holdfast) -> None:
+    async def whole() -> None:
+        scaled = [chain(shop.load.job(name), shop.scale.job(width)) for name, width in (("a", 1), ("b", 2))]
+        job = await chord(scaled, shop.album.job()).enqueue()
+        await app.work(until_empty=True)
+        assert await job.result() == "a 1, b 2"
+
+    app.run(whole())
+
+
+def test_a_handler_knows_its_flow(app: Holdfast) -> None:
+    async def whole() -> None:
+        lone, job = await shop.where.enqueue(), await chain(shop.where.job(), shop.where.job()).enqueue()
+        await app.work(until_empty=True)
+        assert await lone.result() is None
+        assert await job.result() == job.flow.id
+
+    app.run(whole())
+
+
+@contextlib.contextmanager
+def connected(app: Holdfast, folder: Path) -> Iterator[Any]:
+    """A connection of the user's own to the database that the store is in."""
+    if app.url.startswith("sqlite"):
+        with contextlib.closing(library.connect(f"{folder}/jobs.db")) as conn:
+            yield conn
+    else:
+        with psycopg.connect(app.url) as conn:
+            yield conn
+
+
+@pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
+def test_a_flow_is_there_when_the_callers_transaction_commits(app: Holdfast, tmp_path: Path) -> None:
+    keyed = shop.load.options(unique="logo")
+    app.run(keyed.enqueue("logo"))
+    app.run(app.work(until_empty=True))  # succeeded, and its key is free again
+    there = app.run(keyed.enqueue("logo"))
+    with connected(app, tmp_path) as conn:
+        gone = chord([shop.load.job(str(n)) for n in range(700)], shop.album.job()).enqueue_sync(conn=conn)
+        conn.rollback()
+        flow = app.flow("kept")
+        logo = flow.add(keyed.job("logo"))
+        flow.add(shop.album.job([logo, shop.load.job("photo")]))
+        handle = flow.enqueue_sync(conn=conn)
+        conn.commit()
+    with pytest.raises(JobNotFound):
+        app.run(gone.status())
+    app.run(app.work(until_empty=True))
+    assert logo.id == there.id
+    assert app.run(handle.result(5)) == "logo 100, photo 100"
