@@ -144,7 +144,7 @@ async def test_one_of_several_approvals_is_named(waits: Waits, store: Store) -> 
     (id,) = await put(store, job())
     (claimed,) = await claim(store)
     for place, name in enumerate(("legal", "money")):
-        record = Record("approval", place, aside=True, event=f"approval:{name}", question=f"{name}?")
+        record = Record("approval", place, name, event=f"approval:{name}", question=f"{name}?")
         await store.save(id, claimed.token, record.note(name))
     with pytest.raises(InvalidOption, match="asks for 2 approvals: legal, money"):
         await waits.approve(id)

@@ -332,6 +332,28 @@ async def test_tasks_with_several_steps_each_are_remembered_whatever_their_speed
     assert Counter(ran) == Counter(["slow-1", "slow-2", "fast-1", "fast-2", "end"])
 
 
+async def test_a_task_that_catches_an_error_of_its_step_goes_the_same_way_again(bench: Bench, ran: list[str]) -> None:
+    def fails() -> None:
+        ran.append("try")
+        raise ConnectionError
+
+    async def tries() -> None:
+        try:
+            await current_job().step("try", fails)
+        except ConnectionError:
+            await current_job().step("instead", ran.append, "instead")
+
+    async def both() -> None:
+        await asyncio.gather(tries(), current_job().step("other", ran.append, "other"))
+        if current_job().attempt == 1:
+            raise ConnectionError
+
+    id = await bench.put(bench.task(both, retry=FAILS_ONCE))
+    await bench.drain()
+    assert (await bench.view(id)).state is State.succeeded
+    assert Counter(ran) == {"try": 2, "instead": 1, "other": 1}
+
+
 async def test_an_attempt_ends_when_its_steps_have(bench: Bench, ran: list[str]) -> None:
     """A step that runs while another one fails is still recorded."""
     failed = asyncio.Event()
@@ -354,6 +376,25 @@ async def test_an_attempt_ends_when_its_steps_have(bench: Bench, ran: list[str])
     await bench.drain()
     assert (await bench.view(id)).state is State.succeeded
     assert ran == ["pays"]
+
+
+async def test_an_attempt_does_not_wait_for_what_a_task_does_after_its_step(bench: Bench) -> None:
+    left: list[asyncio.Task[None]] = []
+    beside = asyncio.Event()
+
+    async def goes_on() -> None:
+        await current_job().step("beside", beside.set)
+        await asyncio.Event().wait()
+
+    async def leaves() -> None:
+        left.append(asyncio.create_task(goes_on()))
+        await beside.wait()
+
+    id = await bench.put(bench.task(leaves, timeout=5))
+    await bench.drain()
+    assert (await bench.view(id)).state is State.succeeded
+    assert [note.name for note in (await bench.view(id)).notes] == ["beside"]
+    left[0].cancel()
 
 
 async def test_a_task_that_outlives_its_handler_makes_no_steps(bench: Bench, ran: list[str]) -> None:

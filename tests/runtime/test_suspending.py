@@ -314,6 +314,31 @@ async def test_a_sleep_beside_the_function_needs_a_name(bench: Bench) -> None:
     assert 'name it: sleep(60, name="cooldown")' in (await bench.view(id)).reason
 
 
+async def test_a_sleep_of_a_task_may_be_forgotten(bench: Bench) -> None:
+    """What came after it in its task is recorded: it does not wait for that, and a new step that does lets it sleep."""
+    ran: list[str] = []
+
+    async def naps() -> None:
+        await current_job().sleep(0, name="nap")
+        await current_job().step("after", ran.append, "after")
+
+    async def both() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(naps())
+            if "after" in ran:
+                group.create_task(current_job().step("new", ran.append, "new"))
+        if "new" not in ran:
+            raise ConnectionError
+
+    id = await bench.put(bench.task(both))
+    await bench.drain()
+    assert ran == ["after"]
+    await bench.store.retry(RetryRequest((id,), forget=("nap",)))
+    await bench.drain()
+    assert (await bench.view(id)).state is State.succeeded
+    assert ran == ["after", "new"]
+
+
 # -- handlers that stand in the way
 
 

@@ -52,13 +52,14 @@ class KeptError(Struct, frozen=True):
 class Record(Struct, frozen=True, omit_defaults=True):
     """What is remembered of one durable call.
 
-    `place` counts the calls that the handler itself made, from 1. A call of a task or thread that the handler started
-    is `aside`: such calls have no order among each other, and their place is that of the handler at that moment.
+    `place` counts the calls that the handler itself made, from 1. What a task or thread calls that the handler started
+    has no place of its own (it is the handler's at that moment), and no order among the calls of others; `beside` is
+    the name of the first call that this task or thread made.
     """
 
     kind: StepKind
     place: int
-    aside: bool = False
+    beside: str = ""  # the handler itself
     value: msgspec.Raw | UnsetType = UNSET  # of a step: its result
     error: KeptError | None = None  # of a step: why there is none
     event: str | None = None  # of a sleep, a wait, an approval: what ends it
@@ -77,12 +78,12 @@ class Call(Struct, frozen=True):
     kind: StepKind
     name: str
     place: int
-    aside: bool
+    beside: str
     record: Record | None
 
     def recorded(self, **what: Any) -> Record:
         """The record of this call, to be kept."""
-        return Record(self.kind, self.place, self.aside, **what)
+        return Record(self.kind, self.place, self.beside, **what)
 
 
 class History:
@@ -105,7 +106,7 @@ class History:
         self._at = 0  # the place of the handler's last call
         # What the handler itself has called, as it must call it again: the last is the next.
         self._ahead = sorted(
-            ((record.place, name) for name, record in self.records.items() if not record.aside), reverse=True
+            ((record.place, name) for name, record in self.records.items() if not record.beside), reverse=True
         )
 
     @property
@@ -113,7 +114,7 @@ class History:
         """How many durable calls this attempt has made."""
         return len(self._called)
 
-    def call(self, kind: StepKind, name: str, *, aside: bool = False) -> Call:
+    def call(self, kind: StepKind, name: str, *, beside: str = "") -> Call:
         """The next durable call. Raises InvalidStep when it cannot be told from others, StepsChanged when it is not
         the one that was recorded at its place.
         """
@@ -121,23 +122,23 @@ class History:
         record = self.records.get(name)
         if record is not None and record.kind != kind:
             raise self._changed(_words(record.kind, name), _words(kind, name), [name])
-        if self._in_order and not aside:
+        if self._in_order and not beside:
             self._match(kind, name, record)
-        place = self._at + (not aside) if record is None else record.place
-        if not aside:
+        place = self._at + (not beside) if record is None else record.place
+        if not beside:
             self._at = max(self._at, place)
         self._called.add(name)
-        return Call(kind, name, place, aside, record)
+        return Call(kind, name, place, beside, record)
 
     def unreached(self, call: Call) -> list[str]:
-        """Recorded calls, made aside before this new one, that this attempt has not made yet."""
+        """Recorded calls that other tasks had made before this new one, and have not made in this attempt yet."""
         if not self._in_order or call.record is not None:
             return []
-        before = call.place + call.aside
+        before = call.place + bool(call.beside)
         left = [
             (record.place, name)
             for name, record in self.records.items()
-            if record.aside and record.place < before and name not in self._called
+            if record.beside not in ("", call.beside) and record.place < before and name not in self._called
         ]
         return [name for _, name in sorted(left)]
 
@@ -178,10 +179,10 @@ class History:
         )
 
     def _match(self, kind: StepKind, name: str, record: Record | None) -> None:
-        if record is not None and record.aside:
+        if record is not None and record.beside:
             return  # what had no order has none now
         while self._ahead and self._ahead[-1][1] in self._called:
-            self._ahead.pop()  # called aside this time
+            self._ahead.pop()  # called beside it this time
         if not self._ahead:
             return
         place, expected = self._ahead[-1]

@@ -118,7 +118,7 @@ def steps_shape(notes: Iterable[Note]) -> list[Shape]:
             "over": record.over,
             "question": record.question or None,
         }
-        for name, record in sorted(found, key=lambda pair: (pair[1].place, pair[1].aside, pair[0]))
+        for name, record in sorted(found, key=lambda pair: (pair[1].place, pair[1].beside, pair[0]))
     ]
 
 

@@ -49,7 +49,8 @@ class Steps:
         self._history = History(job.notes, job=id_text(job.id), in_order=attempt.spec.steps == "in-order")
         self._events = {note.name: note.body for note in job.notes if note.kind == EVENT}
         self._sleeps = 0
-        self._under_way: dict[object, asyncio.Task[Any] | None] = {}
+        self._under_way: list[asyncio.Task[Any]] = []  # the tasks of calls that are not recorded yet
+        self._strands: dict[asyncio.Task[Any] | None, str] = {}  # tasks beside the handler, by their first call
         self._news = asyncio.Event()  # a call was made, or one has ended
         self._waits: list[Wait] = []
         self._told = False  # a plain function has heard that it should stop
@@ -63,8 +64,8 @@ class Steps:
         call = self._begin("step", step.name)
         record = call.record
         if record is None:
+            await self._caught_up(call)
             with self._under_way_now():
-                await self._caught_up(call)
                 came = await step.run(self._calls, lambda: self._attempt.cause is not None)
                 kept = {"error": came} if isinstance(came, KeptError) else {"value": came}
                 record = await self._keep(call, call.recorded(**kept))
@@ -101,14 +102,13 @@ class Steps:
     async def finish(self) -> None:
         """The handler has ended: wait for the functions that still run beside it, so that what they do is recorded."""
         self._closed = True
-        here = asyncio.current_task()
-        while tasks := {task for task in self._under_way.values() if task is not None and task is not here}:
-            try:
-                await asyncio.wait(tasks)
-            except asyncio.CancelledError:
-                for task in tasks:
-                    task.cancel()
-                return
+        self._news.set()
+        try:
+            while self._under_way:
+                await self._heard_news()
+        except asyncio.CancelledError:
+            for task in self._under_way:
+                task.cancel()
 
     def left_out(self) -> list[str]:
         """Recorded calls that a handler which has returned did not make."""
@@ -126,28 +126,38 @@ class Steps:
             )
         if attempt.over or attempt.cause == "lost":
             raise LeaseLost(f"job {id_text(attempt.job.id)} is no longer leased to this worker", fix="stop here")
+        self._refuse_late(name)
+        if attempt.cause is not None and attempt.thread is not None and not self._told:
+            self._told = True
+            raise asyncio.CancelledError  # an async handler gets it by itself, a plain one here, once
+        call = self._history.call(kind, name, beside=self._beside(name))
+        self._news.set()
+        return call
+
+    def _beside(self, name: str) -> str:
+        """Nothing in the handler itself; elsewhere the first call that this task or thread makes."""
+        if self._attempt.speaks_here():
+            return ""
+        return self._strands.setdefault(asyncio.current_task(), name)
+
+    def _refuse_late(self, name: str) -> None:
         if self.suspension is not None:
             raise self.suspension.again()
         if self._closed:
             raise WrongContext(
-                f"{kind} {name!r} is called after the task's function has ended", fix="await the tasks that you start"
+                f"{name!r} is called after the task's function has ended", fix="await the tasks that you start"
             )
-        if attempt.cause is not None and attempt.thread is not None and not self._told:
-            self._told = True
-            raise asyncio.CancelledError  # an async handler gets it by itself, a plain one here, once
-        call = self._history.call(kind, name, aside=not attempt.speaks_here())
-        self._news.set()
-        return call
 
     @contextmanager
     def _under_way_now(self) -> Iterator[None]:
         """The attempt neither suspends nor ends before this call does."""
-        key = object()
-        self._under_way[key] = asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None
+        self._under_way.append(task)
         try:
             yield
         finally:
-            del self._under_way[key]
+            self._under_way.remove(task)
             self._news.set()
 
     async def _caught_up(self, call: Call) -> None:
@@ -161,6 +171,7 @@ class Steps:
                         await self._heard_news()
                 except TimeoutError:
                     raise self._history.missed(missing[0], call) from None
+                self._refuse_late(call.name)
 
     async def _heard_news(self) -> None:
         self._news.clear()
@@ -209,8 +220,8 @@ class Steps:
 
     async def _plan(self, call: Call, event: str, delay_ms: int | None, question: str = "") -> Record:
         """Decide when a wait that is reached for the first time ends by itself."""
+        await self._caught_up(call)
         with self._under_way_now():
-            await self._caught_up(call)
             until_ms = None if delay_ms is None else self._now_ms() + delay_ms
             if delay_ms == 0:
                 until_ms = self._attempt.job.claimed_at_ms  # over at the next claim, whatever the clocks do
@@ -237,4 +248,5 @@ class Steps:
             await self._heard_news()
         if self.suspension is None:
             self.suspension = Suspension.of(self._waits, self._now_ms())
+            self._news.set()
         raise self.suspension.again()
