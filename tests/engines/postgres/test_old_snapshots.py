@@ -116,7 +116,7 @@ async def touched(place: Namespace, ways: list[JobOptions], holder: str, count: 
 @pytest.mark.parametrize("holder", [READER, WRITER])
 async def test_claims_from_a_busy_lane_stay_flat(place: Namespace, holder: str) -> None:
     before, after = await touched(place, [{}], holder, JOBS)
-    assert after < 1.2 * before
+    assert after < 1.5 * before  # where a claim begins is moved on by one in ten
 
 
 @pytest.mark.parametrize("ways", [LIMITED, KEYED])
