@@ -25,6 +25,7 @@ STEPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("core properties", "tests/core", (*PYTEST, "tests/core")),
     ("the contract, its random walk and crash points", "tests/contract", (*PYTEST, "tests/contract")),
     ("what each engine promises alone", "tests/engines", (*PYTEST, "tests/engines")),
+    ("flows beside a model, and chords of 10,000", "tests/flows", (*PYTEST, "tests/flows")),
     ("chaos: real processes, real kills", "tests/chaos", (*PYTEST, "tests/chaos")),
     ("speed", "bench", ("-m", "bench")),
     ("speed on Redis", "bench", ("-m", "bench", "--engine", "redis")),
