@@ -14,7 +14,7 @@ settings.register_profile("full", deadline=None, print_blob=True, max_examples=1
 settings.load_profile("slice")
 
 # Further versions of servers whose oldest version runs everything: of these a slice is one test in six, and no walks.
-SAMPLED = ("redis-7", "valkey", "postgres-18")
+SAMPLED = ("redis-7", "valkey", "postgres-16", "postgres-18")
 ONE_IN = 6
 WALKS = ("tests/contract/test_walk.py", "tests/contract/test_crash.py")
 # The same again from another beginning, where one says enough on an ordinary day.

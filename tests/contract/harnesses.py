@@ -74,7 +74,7 @@ class SqliteMemory:
 _NAMESPACES = count(1)
 
 # The oldest and the newest: what lies between is tested where versions could matter.
-POSTGRES: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-18")
+POSTGRES: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-16", "postgres-18")
 
 
 class RedisNamespace:
