@@ -32,6 +32,21 @@ ANOTHER = (
     "test_crowd.py::test_a_crowd_loses_and_doubles_nothing[1-postgres-15]",
     "test_exactly_once.py::test_effects_happen_once_wherever_the_worker_dies[sqlite-thread]",
     "test_exactly_once.py::test_effects_happen_once_wherever_the_worker_dies[postgres-thread]",
+    "test_agent.py::test_no_recorded_step_runs_twice_wherever_the_worker_dies[redis-]",
+    "test_agent.py::test_no_recorded_step_runs_twice_wherever_the_worker_dies[postgres-]",
+    "test_agent.py::test_agents_that_are_killed_at_random_pay_for_each_step_once[redis]",
+    "test_chaos.py::test_a_poison_job_dies_alone[redis]",
+    "test_chaos.py::test_a_worker_whose_loop_is_blocked_keeps_its_lease[redis]",
+    "test_chaos.py::test_the_supervisor_beats_for_a_child_that_cannot[redis]",
+    "test_chaos.py::test_children_of_a_killed_supervisor_finish_and_end[redis]",
+    "test_chaos.py::test_a_second_signal_does_not_wait_for_the_grace[redis]",
+    "test_chaos.py::test_a_child_that_has_done_enough_is_replaced_without_loss[redis]",
+    "test_chaos.py::test_a_worker_that_cannot_start_says_so_and_ends[redis]",
+    "test_flows.py::test_flows_run_to_their_ends_through_kills_of_their_workers[redis]",
+    "test_kills.py::test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_stuck[redis]",
+    "test_outage.py::test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds[redis-7.0-5000]",
+    "test_outbox.py::test_a_relay_killed_at_any_moment[sqlite]",
+    "test_schedules.py::test_every_second_fires_once_while_workers_are_killed_and_frozen[redis]",
 )
 
 
