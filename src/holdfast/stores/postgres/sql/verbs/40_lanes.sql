@@ -66,17 +66,9 @@ BEGIN
     );
 END $$;
 
--- The lane has no ready jobs.
-CREATE OR REPLACE FUNCTION hf.rest_1(p_lane hf.lane) RETURNS void LANGUAGE plpgsql AS $$
+-- These lanes are no longer active: the same for many.
+CREATE OR REPLACE FUNCTION hf.leave_seats_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE hf.lane_now SET state = 0 WHERE id = p_lane.id;
-  PERFORM hf.leave_seat_1(p_lane);
-END $$;
-
--- These lanes have no ready jobs.
-CREATE OR REPLACE FUNCTION hf.rest_all_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  UPDATE hf.lane_now SET state = 0 WHERE id = ANY (p_lanes);
   DELETE FROM hf.seat AS s USING (SELECT DISTINCT r.class, r.priority, r.member FROM hf.lane_now AS r WHERE r.id = ANY (p_lanes)) AS g
   WHERE s.class = ANY (ARRAY[g.class]) AND s.priority = ANY (ARRAY[g.priority]) AND s.member = ANY (ARRAY[g.member])
     AND NOT EXISTS (
@@ -84,13 +76,11 @@ BEGIN
     );
 END $$;
 
--- The lane waits at a gate, whose row the caller has locked.
-CREATE OR REPLACE FUNCTION hf.park_1(p_lane hf.lane, p_gate text) RETURNS void LANGUAGE plpgsql AS $$
+-- These lanes have no ready jobs.
+CREATE OR REPLACE FUNCTION hf.rest_all_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE hf.lane_now SET state = 2, gate = p_gate,
-    turn = coalesce((SELECT t.turn FROM hf.turn AS t WHERE t.id = p_lane.member), 0)
-  WHERE id = p_lane.id;
-  PERFORM hf.leave_seat_1(p_lane);
+  UPDATE hf.lane_now SET state = 0 WHERE id = ANY (p_lanes);
+  PERFORM hf.leave_seats_1(p_lanes);
 END $$;
 
 -- Wake as many lanes of each class that waits at a gate as it has room for, or note when to look again. False when

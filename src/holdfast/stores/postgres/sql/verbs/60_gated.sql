@@ -41,16 +41,6 @@ BEGIN
   charges := charges || v_rest.charges;
 END $$;
 
--- These lanes have no seat any more where no other of their members is active.
-CREATE OR REPLACE FUNCTION hf.leave_seats_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
-BEGIN
-  DELETE FROM hf.seat AS s USING (SELECT DISTINCT r.class, r.priority, r.member FROM hf.lane_now AS r WHERE r.id = ANY (p_lanes)) AS g
-  WHERE s.class = ANY (ARRAY[g.class]) AND s.priority = ANY (ARRAY[g.priority]) AND s.member = ANY (ARRAY[g.member])
-    AND NOT EXISTS (
-      SELECT 1 FROM hf.lane_now AS l WHERE l.class = g.class AND l.member = g.member AND l.state = 1 OFFSET 0
-    );
-END $$;
-
 -- These lanes may have been woken for places that they do not take: others who wait at their gates go on, or it is noted
 -- when to look again.
 CREATE OR REPLACE FUNCTION hf.pass_on_1(p_lanes bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
