@@ -20,7 +20,6 @@ from itertools import count
 from pathlib import Path
 
 import msgspec
-import psycopg
 import pytest
 from msgspec import Struct
 
@@ -38,7 +37,7 @@ from tests.chaos.field import Field, kill
 from tests.chaos.nursery import Nursery
 from tests.chaos.paying import Steps
 from tests.chaos.writing import AGENT, PATIENT, Life, live, tasks
-from tests.servers.postgres import fresh_database
+from tests.servers.postgres import bury, fresh_database
 from tests.servers.postgres import shared as postgres
 from tests.servers.redis import shared as redis
 
@@ -124,20 +123,10 @@ def recorded(view: JobView) -> set[str]:
     return {note.name for note in view.notes if note.kind == "step"}
 
 
-BUSY = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state <> 'idle' AND pid <> %s"
-
-
-def silence(url: str) -> None:
-    """Wait until the server has done what the dead had sent last: it does not ask whether anybody waits for it."""
-    with psycopg.connect(url, autocommit=True) as conn:
-        while conn.execute(BUSY, (conn.info.backend_pid,)).fetchone() != (0,):
-            time.sleep(0.005)
-
-
 async def leases_run_out(life: Life, id: bytes) -> JobView:
     """What a janitor does when the worker is silent, without the wait; the job as it is then."""
     if life.url.startswith("postgresql:"):
-        await asyncio.to_thread(silence, life.url)
+        await asyncio.to_thread(bury, life.url)
     store = open_store(life.url, life.namespace)
     bench = Bench(store, Clock())
     healer = bench.hand("healer")

@@ -22,7 +22,7 @@ from holdfast.testing.harness import Clock
 from tests.chaos.banking import Life
 from tests.chaos.nursery import Nursery
 from tests.contract.harnesses import EMPTY
-from tests.servers.postgres import fresh_database, shared
+from tests.servers.postgres import bury, fresh_database, shared
 
 EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 5
 END = ([("ada", 80), ("bob", 120)], [(1, "done"), (2, "done"), (3, "refused")])
@@ -76,6 +76,7 @@ async def test_money_is_conserved_wherever_the_bank_dies(nursery: Nursery) -> No
             assert books(url) == END  # it has fewer steps than that
             break
         assert code == -signal.SIGKILL
+        await asyncio.to_thread(bury, url)
         accounts, transfers = books(url)
         assert sum(balance for _, balance in accounts) in (0, 200), f"money after a kill before step {number}"
         moved += any(state == "done" for _, state in transfers)

@@ -26,7 +26,7 @@ from holdfast.testing.bench import SWEEP_MS, Bench
 from holdfast.testing.harness import Clock
 from tests.chaos.nursery import Nursery
 from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
-from tests.servers.postgres import fresh_database, shared
+from tests.servers.postgres import bury, fresh_database, shared
 
 # Engine → where a test's stores are: for the n-th of them, a URL and a namespace.
 Place = Callable[[int], tuple[str, str]]
@@ -109,6 +109,8 @@ async def test_effects_happen_once_wherever_the_worker_dies(
             await is_paid_once(life, id)  # it has fewer steps than that
             break
         assert code == -signal.SIGKILL
+        if ground == "postgres":
+            await asyncio.to_thread(bury, life.url)
         try:
             paid = is_paid(life)
             died.append(paid)

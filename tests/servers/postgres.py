@@ -188,3 +188,21 @@ def fresh_database(server: PostgresServer) -> str:
     name = f"db{next(_numbers)}"
     server.ask(f"CREATE DATABASE {name}")
     return server.url_of(name)
+
+
+LEFT = (
+    "SELECT count(*) FROM pg_stat_activity "
+    "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+)
+
+
+def bury(url: str) -> None:
+    """Wait until the server has sent the dead away who were all that used this database.
+
+    It does what they had sent last, and asks only then whether anybody waits for it.
+    """
+    deadline_s = time.monotonic() + END_S
+    with psycopg.connect(url, autocommit=True) as conn:
+        while conn.execute(LEFT).fetchone() != (0,):
+            assert time.monotonic() < deadline_s, f"somebody lives on in {url}"
+            time.sleep(0.002)
