@@ -14,11 +14,11 @@ import pytest
 import sqlalchemy
 from psycopg.rows import dict_row
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
 from holdfast.core.errors import WrongContext
-from holdfast.stores.callers import caller_of, is_awaitable, run_here
+from holdfast.stores.callers import Caller, caller_of, is_awaitable, run_here
 from holdfast.stores.sqlite.library import library
 from holdfast.testing.harness import Visitor
 from tests.servers.postgres import shared
@@ -148,14 +148,79 @@ async def test_psycopg_in_autocommit_is_refused_outside_of_a_transaction(url: st
             await caller_of(other).refuse_outside_transaction()
 
 
-async def test_a_transaction_that_has_failed_is_refused(url: str) -> None:
+FAILED = r"the transaction of the \S+ has failed.*roll it back"
+
+
+async def ask(caller: Caller) -> None:
+    """What every verb begins with."""
+    await caller.refuse_outside_transaction()
+    await caller.run("SELECT 1")
+
+
+async def test_a_transaction_that_has_failed_is_refused(visitor: Visitor) -> None:
+    caller = caller_of(visitor.conn)
+    await visitor.begin()
+    await visitor.write("a")
+    with pytest.raises((psycopg.Error, asyncpg.PostgresError, sqlalchemy.exc.DBAPIError)):
+        await caller.run("SELECT 1 / 0")
+    for _ in range(2):  # to be told so changes nothing
+        with pytest.raises(WrongContext, match=FAILED):
+            await ask(caller)
+    await visitor.rollback()
+    await visitor.begin()
+    await ask(caller)
+    await visitor.rollback()
+    assert await visitor.rows() == []
+
+
+class Base(DeclarativeBase): ...
+
+
+class Row(Base):
+    """Of a table that is not there."""
+
+    __tablename__ = "nowhere"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+async def test_a_session_whose_flush_has_failed_is_refused(url: str) -> None:
+    """SQLAlchemy has rolled back by then, and goes on once its owner has done so too."""
+    for engine in (
+        sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool),
+        sqlalchemy.create_engine("sqlite://", module=library),
+    ):
+        with Session(engine) as session:
+            session.add(Row(id=1))
+            with pytest.raises(sqlalchemy.exc.DBAPIError):
+                session.flush()
+            with pytest.raises(WrongContext, match=FAILED):
+                await ask(caller_of(session))
+            session.rollback()
+            await ask(caller_of(session))
+    asked = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"), poolclass=NullPool)
+    async with AsyncSession(asked) as other:
+        other.add(Row(id=1))
+        with pytest.raises(sqlalchemy.exc.DBAPIError):
+            await other.flush()
+        with pytest.raises(WrongContext, match=FAILED):
+            await ask(caller_of(other))
+
+
+async def test_psycopg_in_pipeline_mode_is_refused(url: str) -> None:
     with psycopg.connect(url) as conn:
-        with pytest.raises(psycopg.errors.DivisionByZero):
-            conn.execute("SELECT 1 / 0")
-        with pytest.raises(WrongContext, match=r"has failed.*roll it back"):
-            await caller_of(conn).refuse_outside_transaction()
-        conn.rollback()
-        await caller_of(conn).refuse_outside_transaction()
+        conn.execute("SELECT 1")
+        with conn.pipeline(), pytest.raises(WrongContext, match=r"psycopg\.Connection is in pipeline mode"):
+            await ask(caller_of(conn))
+        await ask(caller_of(conn))
+    async with await psycopg.AsyncConnection.connect(url) as other, other.pipeline():
+        with pytest.raises(WrongContext, match=r"leave the block of conn\.pipeline\(\)"):
+            await ask(caller_of(other))
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
+    async with engine.connect() as third:
+        driver: Any = (await third.get_raw_connection()).driver_connection
+        async with driver.pipeline():
+            with pytest.raises(WrongContext, match="AsyncConnection is in pipeline mode"):
+                await ask(caller_of(third))
 
 
 async def test_asyncpg_outside_of_a_transaction_is_refused(url: str) -> None:

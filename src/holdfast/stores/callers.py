@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Final, Literal, Protocol, TypeVar
 
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 Dialect = Literal["postgresql", "sqlite"]
 Rows = list[tuple[Any, ...]]
+
+ABORTED: Final = "25P02"  # PostgreSQL's code for a statement in a transaction that has failed before
 
 _MARK: Final = re.compile(r"\$(\d+)")
 _ENGINES: Final[dict[Dialect, str]] = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
@@ -43,11 +46,19 @@ class Caller:
         self.name = _name_of(conn)
 
     async def run(self, sql: str, args: Sequence[Any] = ()) -> Rows:
-        """The rows of one statement; none for a statement that has none. The driver's own errors come through."""
-        raise NotImplementedError
+        """The rows of one statement; none for a statement that has none.
+
+        The driver's own errors come through; only what it says of a transaction that has failed before is the same
+        WrongContext for all of them.
+        """
+        with self._unless_failed():
+            return await self._run(sql, args)
 
     async def refuse_outside_transaction(self) -> None:
         """Raise WrongContext when the next statement would be committed by itself, or can no longer be."""
+        raise NotImplementedError
+
+    async def _run(self, sql: str, args: Sequence[Any]) -> Rows:
         raise NotImplementedError
 
     @property
@@ -74,13 +85,37 @@ class Caller:
         )
 
     def _failed(self) -> WrongContext:
-        return WrongContext(f"the transaction of the {self.name} has failed", fix="roll it back, then begin anew")
+        return WrongContext(
+            f"the transaction of the {self.name} has failed with an earlier statement and can store nothing any more",
+            fix="roll it back, or back to a savepoint, then begin anew",
+        )
+
+    @contextmanager
+    def _unless_failed(self) -> Iterator[None]:
+        """Not every driver can be asked for the state of its transaction, but each has it in what it raises."""
+        try:
+            yield
+        except Exception as error:
+            if self._means_failed(error):
+                raise self._failed() from error
+            raise
+
+    def _means_failed(self, error: Exception) -> bool:
+        return getattr(error, "sqlstate", None) == ABORTED
+
+    def _refuse_pipeline(self, conn: Any) -> None:
+        """Of psycopg: answers come late there, and so would the refusal of a job."""
+        if conn.info.pipeline_status != sys.modules["psycopg.pq"].PipelineStatus.OFF:
+            raise WrongContext(
+                f"the {self.name} is in pipeline mode, where no statement is answered at once",
+                fix="leave the block of conn.pipeline() for this; the transaction may stay open",
+            )
 
 
 class _Sqlite(Caller):
     dialect = "sqlite"
 
-    async def run(self, sql: str, args: Sequence[Any] = ()) -> Rows:
+    async def _run(self, sql: str, args: Sequence[Any]) -> Rows:
         cursor = self._conn.cursor()
         cursor.row_factory = None  # our rows are tuples, whatever the caller's rows are
         return cursor.execute(_numbered(sql), args).fetchall()  # type: ignore[no-any-return]  # tuples, as said
@@ -102,13 +137,14 @@ class _Sqlite(Caller):
 class _Psycopg(Caller):
     dialect = "postgresql"
 
-    async def run(self, sql: str, args: Sequence[Any] = ()) -> Rows:
+    async def _run(self, sql: str, args: Sequence[Any]) -> Rows:
         psycopg = sys.modules["psycopg"]
         with psycopg.RawCursor(self._conn, row_factory=sys.modules["psycopg.rows"].tuple_row) as cursor:
             cursor.execute(sql, args)
             return cursor.fetchall() if cursor.description else []
 
     async def refuse_outside_transaction(self) -> None:
+        self._refuse_pipeline(self._conn)
         status = self._conn.info.transaction_status
         kinds = sys.modules["psycopg.pq"].TransactionStatus
         if status == kinds.INERROR:
@@ -120,7 +156,7 @@ class _Psycopg(Caller):
 class _PsycopgAsync(_Psycopg):
     awaitable = True
 
-    async def run(self, sql: str, args: Sequence[Any] = ()) -> Rows:
+    async def _run(self, sql: str, args: Sequence[Any]) -> Rows:
         psycopg = sys.modules["psycopg"]
         async with psycopg.AsyncRawCursor(self._conn, row_factory=sys.modules["psycopg.rows"].tuple_row) as cursor:
             await cursor.execute(sql, args)
@@ -131,7 +167,7 @@ class _Asyncpg(Caller):
     dialect = "postgresql"
     awaitable = True
 
-    async def run(self, sql: str, args: Sequence[Any] = ()) -> Rows:
+    async def _run(self, sql: str, args: Sequence[Any]) -> Rows:
         return [tuple(row) for row in await self._conn.fetch(sql, *args)]
 
     async def refuse_outside_transaction(self) -> None:
@@ -181,18 +217,27 @@ class _Alchemy(Caller):
     def _connection(self) -> Any:
         return self._conn.connection() if self._is_session() else self._conn
 
-    async def run(self, sql: str, args: Sequence[Any] = ()) -> Rows:
+    async def _run(self, sql: str, args: Sequence[Any]) -> Rows:
         return _rows(self._connection().exec_driver_sql(*self._translated(sql, args)))
 
     async def refuse_outside_transaction(self) -> None:
-        self._refuse_autocommit(self._connection())
+        with self._unless_failed():
+            self._refuse_unfit(self._connection())
+
+    def _means_failed(self, error: Exception) -> bool:
+        """It wraps what its driver raises, and after a flush that failed it asks the driver nothing."""
+        if isinstance(error, sys.modules["sqlalchemy.exc"].PendingRollbackError):
+            return True
+        return getattr(getattr(error, "orig", None), "sqlstate", None) == ABORTED
 
     def _translated(self, sql: str, args: Sequence[Any]) -> tuple[str, Any]:
         if self.dialect == "sqlite":
             return _numbered(sql), tuple(args)
         return _TRANSLATIONS[self._driver](sql, args)
 
-    def _refuse_autocommit(self, connection: Any) -> None:
+    def _refuse_unfit(self, connection: Any) -> None:
+        if self._driver.startswith("psycopg"):
+            self._refuse_pipeline(connection.connection.driver_connection)
         driver = connection.connection.dbapi_connection
         if self.dialect == "sqlite":
             alone = driver.isolation_level is None and not driver.in_transaction
@@ -232,12 +277,13 @@ class _AlchemyAsync(_Alchemy):
     async def _joined(self) -> Any:
         return await self._conn.connection() if self._is_session() else self._conn
 
-    async def run(self, sql: str, args: Sequence[Any] = ()) -> Rows:
+    async def _run(self, sql: str, args: Sequence[Any]) -> Rows:
         connection = await self._joined()
         return _rows(await connection.exec_driver_sql(*self._translated(sql, args)))
 
     async def refuse_outside_transaction(self) -> None:
-        self._refuse_autocommit((await self._joined()).sync_connection)
+        with self._unless_failed():
+            self._refuse_unfit((await self._joined()).sync_connection)
 
 
 def caller_of(conn: object) -> Caller:

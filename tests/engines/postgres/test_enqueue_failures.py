@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 from psycopg import IsolationLevel
 
+from holdfast.core.errors import WrongContext
 from holdfast.core.gate import GateChange, GateRule
 from holdfast.core.job import IfParentFails, Policy, Unique
 from holdfast.core.state import State
@@ -122,6 +123,27 @@ async def test_a_driver_that_writes_json_in_its_own_way_carries_limits_too(place
         await conn.close()
     assert len(await bench.hand().claim(5)) == 1
     assert await bench.gate("limit:k") is not None
+
+
+async def test_a_transaction_that_has_failed_is_told_of_and_takes_nothing(place: Namespace) -> None:
+    bench = await place.bench()
+    await bench.add()
+    job = await bench.hand().take()
+    conn = await asyncpg.connect(place.server.url)
+    try:
+        transaction = conn.transaction()
+        await transaction.start()
+        await bench.store.enqueue_on(conn, [bench.job()])
+        with pytest.raises(asyncpg.DivisionByZeroError):
+            await conn.fetch("SELECT 1 / 0")
+        with pytest.raises(WrongContext, match="has failed"):
+            await bench.store.enqueue_on(conn, [bench.job()])
+        with pytest.raises(WrongContext, match="has failed"):
+            await bench.store.settle_on(conn, job.id, job.token)
+        await transaction.rollback()
+    finally:
+        await conn.close()
+    assert (await bench.store.count()).enqueued == 1
 
 
 # -- duplicates
