@@ -24,11 +24,21 @@ class BrokenTurn:
     def __init__(self, turn: Turn, between: Break) -> None:
         self._turn = turn
         self._between = between
-        self.source = turn.source
+
+    @property
+    def source(self) -> str:
+        return self._turn.source
 
     @property
     def batch(self) -> int:
         return self._turn.batch
+
+    @property
+    def moved(self) -> bool:
+        return self._turn.moved
+
+    async def rename(self) -> None:
+        await step("rename", self._turn.rename(), self._between)
 
     async def under_way(self) -> list[Row]:
         return await step("under_way", self._turn.under_way(), self._between)

@@ -39,7 +39,7 @@ class Ground:
         """A connection of the user's own, in the same library as the relay's where both are in one process."""
         if self.place.dialect == "sqlite":
             return library.connect(self.place.database)
-        return psycopg.connect(self.url)
+        return psycopg.connect(self.url, prepare_threshold=None)  # there may be a pooler on the way
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Any]:

@@ -8,7 +8,6 @@ import logging
 import shutil
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -25,6 +24,7 @@ from holdfast.stores.sqlite import SqliteStore
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
 from tests.outbox.ground import Ground, drain, texts
+from tests.servers.postgres import shared
 
 JUNK = b"not a job"
 NEWER = MAGIC + bytes([VERSION + 1]) + b"whatever that means"
@@ -198,19 +198,38 @@ async def test_a_relay_that_was_overtaken_changes_nothing(sqlite_ground: Ground,
     assert await bench.hand().drain() == ids[:2]
 
 
+def copy_of(ground: Ground) -> Ground:
+    """The same rows in another database; nobody may use the first meanwhile."""
+    if ground.place.dialect == "sqlite":
+        shutil.copy(str(ground.place.database), f"{ground.place.database}.copy")
+        return Ground(f"sqlite:///{ground.place.database}.copy?sync=normal")
+    name = f"{ground.place.database}_copy"
+    shared("postgres-16").ask(f"CREATE DATABASE {name} TEMPLATE {ground.place.database}")
+    return Ground(ground.url.replace(f"/{ground.place.database}", f"/{name}"))
+
+
+class Stopped:
+    """A clock that has stopped, which makes two relays choose the same numbers."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    @staticmethod
+    def time_ns() -> int:
+        return 0
+
+
 async def test_two_copies_of_a_database_lose_nothing_of_each_other(
-    sqlite_ground: Ground, bench: Bench, folder: Path
+    ground: Ground, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They have one name in the store, and both count on from where they were copied."""
-    ground = sqlite_ground
+    """Both count on from where they were copied, and neither takes what the other has sent for its own."""
+    monkeypatch.setattr("holdfast.outbox.carrier.time", Stopped)
     await ground.add(1)
     await drain(ground.carrier(bench.store))
     await ground.close()
-    shutil.copy(folder / "app.db", folder / "copy.db")
-    copy = Ground(f"sqlite:///{folder}/copy.db?sync=normal")
-    ids = await ground.add(2) + await copy.add(2)
+    copy = copy_of(ground)
+    ids = await ground.add(3) + await copy.add(3)
     carriers = [each.carrier(bench.store, batch=1) for each in (ground, copy)]
-    for _ in range(2):
+    for _ in range(4):
         for carrier in carriers:
             await carrier.step()  # both stamp before either sends
     for carrier in carriers:
@@ -218,6 +237,28 @@ async def test_two_copies_of_a_database_lose_nothing_of_each_other(
     assert set(ids) <= set(await bench.hand().drain())
     assert ground.left() == copy.left() == []
     await copy.close()
+
+
+@pytest.mark.parametrize(
+    "source", ["cafe", "cafe@somewhere else"]
+)  # of a release that knew no places, of another place
+async def test_a_database_that_moves_takes_its_batch_along_and_gets_a_new_name(
+    ground: Ground, bench: Bench, source: str
+) -> None:
+    ids = await ground.add(3)
+    await ground.carrier(bench.store).step()  # stamped, and not yet sent
+    ground.ask(f"UPDATE holdfast_outbox_relay SET source = '{source}'")
+    async with ground.table().turn() as turn:
+        assert turn is not None
+        await bench.store.relay(source, turn.batch, [])  # as if it had arrived, unheard, before the move
+    more = await ground.add(2)
+    await drain(ground.carrier(bench.store, batch=1))
+    assert ground.left() == []
+    assert await bench.hand().drain() == more  # and not those of `ids` once more
+    assert not set(ids) & set(more)
+    ((name,),) = ground.ask("SELECT source FROM holdfast_outbox_relay")
+    assert name.partition("@")[0] != "cafe"
+    assert {each.name for each in await bench.store.controls(MARK)} == {source, name}
 
 
 async def test_a_turn_keeps_the_others_out(postgres_ground: Ground, bench: Bench) -> None:

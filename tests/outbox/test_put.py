@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import sqlite3
@@ -14,10 +15,12 @@ from holdfast.core.errors import BatchTooLarge, UsageError, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.outbox import Outbox, parse_outbox
 from holdfast.stores.base import MAX_BATCH_BYTES
+from holdfast.stores.callers import run_here
 from holdfast.stores.sqlite.library import library
+from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Visitor
 from tests.outbox.ground import Ground, texts
-from tests.servers.postgres import fresh_database, shared
+from tests.servers.postgres import CARELESS, PostgresServer, fresh_database, running, shared
 from tests.stores.visitors import POSTGRES, SQLITE
 
 
@@ -73,6 +76,9 @@ async def test_a_refused_job_leaves_the_transaction_as_it_was(ground: Ground) ->
     assert ground.left() == []
 
 
+MISSING = r"has no table holdfast_outbox .*holdfast outbox --create"
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_a_missing_table_is_named_with_its_remedy_and_spoils_nothing(tmp_path: Path, kind: str) -> None:
     url = f"sqlite:///{tmp_path}/app.db" if kind == "sqlite" else fresh_database(shared("postgres-16"))
@@ -80,13 +86,29 @@ async def test_a_missing_table_is_named_with_its_remedy_and_spoils_nothing(tmp_p
     with contextlib.closing(ground.connect()) as conn:
         conn.execute("CREATE TABLE orders (id INTEGER)")
         conn.execute("INSERT INTO orders VALUES (1)")
-        with pytest.raises(UsageError, match=r"has no table holdfast_outbox .*holdfast outbox --create"):
+        with pytest.raises(UsageError, match=MISSING):
             await ground.outbox.put(conn, [ground.job()])
         conn.commit()
     assert ground.ask("SELECT id FROM orders") == [(1,)]
-    with pytest.raises(UsageError, match="has no table holdfast_outbox"):
+    with pytest.raises(UsageError, match=MISSING):
         await ground.table().tally()
     await ground.close()
+
+
+async def test_a_table_that_goes_missing_later_is_named_too(ground: Ground, bench: Bench) -> None:
+    ground.ask("CREATE TABLE orders (id INTEGER)")
+    await ground.add(1)
+    carrier = ground.carrier(bench.store)
+    await carrier.step()
+    ground.ask("DROP TABLE holdfast_outbox")
+    with contextlib.closing(ground.connect()) as conn:
+        conn.execute("INSERT INTO orders VALUES (1)")
+        with pytest.raises(UsageError, match=MISSING):
+            await ground.outbox.put(conn, [ground.job()])
+        conn.commit()
+    assert ground.ask("SELECT id FROM orders") == [(1,)]
+    with pytest.raises(UsageError, match=MISSING):
+        await carrier.step()
 
 
 async def test_a_connection_in_no_transaction_is_refused(ground: Ground) -> None:
@@ -120,6 +142,60 @@ async def test_a_connection_to_another_database_is_refused_and_its_transaction_g
     assert other.ask("SELECT count(*) FROM orders") == [(0,)]
     assert other.left() == []
     await other.close()
+
+
+async def test_a_database_of_the_same_name_elsewhere_is_refused(postgres_ground: Ground) -> None:
+    """On another server, which may be a copy of this one; or the tables of another schema."""
+    with running(PostgresServer("postgres-16", settings=CARELESS)) as server:
+        server.ask(f"CREATE DATABASE {postgres_ground.place.database}")
+        other = Ground(server.url_of(str(postgres_ground.place.database)))
+        await other.table().create()
+        with contextlib.closing(other.connect()) as conn:
+            conn.execute("CREATE TABLE orders (id INTEGER)")
+            with pytest.raises(WrongContext, match=r"on another server.*no relay would find the job"):
+                await postgres_ground.outbox.put(conn, [postgres_ground.job()])
+            conn.commit()
+            await other.outbox.put(conn, [other.job()])
+            conn.commit()
+        await other.close()
+    with contextlib.closing(postgres_ground.connect()) as conn:
+        conn.execute("CREATE SCHEMA mine")
+        conn.execute("SET search_path = mine")
+        conn.execute(postgres_ground.outbox.schema)
+        with pytest.raises(WrongContext, match="or another schema"):
+            await postgres_ground.outbox.put(conn, [postgres_ground.job()])
+    await postgres_ground.add(1)
+    assert len(postgres_ground.left()) == 1
+
+
+async def test_a_server_that_was_restarted_is_asked_again() -> None:
+    with running(PostgresServer("postgres-16", settings=CARELESS)) as server:
+        ground = Ground(server.url)
+        await ground.table().create()
+        await ground.add(1)
+        server.stop()
+        server.start()
+        await ground.add(1)
+        assert len(ground.left()) == 2
+        await ground.close()
+
+
+async def test_where_the_url_cannot_be_asked_the_name_has_to_do(
+    postgres_ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a loop and without: a producer may know the name, and the relay alone how to get in."""
+    outbox = Outbox(parse_outbox(f"postgresql://postgres@127.0.0.1:1/{postgres_ground.place.database}"), "default")
+    with postgres_ground.transaction() as conn:
+        await outbox.put(conn, [postgres_ground.job()])
+        await asyncio.to_thread(lambda: run_here(outbox.put(conn, [postgres_ground.job()]), conn, instead="await it"))
+    assert len(postgres_ground.left()) == 2
+    assert [record.message.partition(" outbox=")[0] for record in caplog.records if "told by" in record.message] == [
+        "not asked where it is, told by its name"
+    ]
+    plain = Outbox(postgres_ground.place, "default")
+    with postgres_ground.transaction() as conn:
+        await asyncio.to_thread(lambda: run_here(plain.put(conn, [postgres_ground.job()]), conn, instead="await it"))
+    assert len(postgres_ground.left()) == 3
 
 
 async def test_a_connection_to_another_file_or_to_memory_is_refused(sqlite_ground: Ground, tmp_path: Path) -> None:

@@ -177,11 +177,14 @@ class Carrier:
             else:
                 seqs.append(row.seq)
         if seqs:
+            if turn.moved:
+                await turn.rename()
+                self._mark = 0  # nobody has used this name before
             await turn.stamp(await self._next_number(turn), seqs)
         return bool(rows), None if seqs else stuck
 
     async def _next_number(self, turn: Turn) -> int:
-        """Larger than any before, here and in the store; by the clock, so that two copies of a database do not meet."""
+        """Larger than any before, here and in the store; by the clock, so that copies that look alike hardly meet."""
         if self._mark is None:
             self._mark = await self._mark_of(turn.source)
         return max(time.time_ns() // 1_000, turn.batch + 1, self._mark + 1)

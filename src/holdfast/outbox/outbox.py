@@ -10,6 +10,7 @@ from holdfast.core.errors import WrongContext
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job
+from holdfast.outbox.home import Home
 from holdfast.outbox.place import Place
 from holdfast.outbox.row import pack
 from holdfast.outbox.statements import schema, statements
@@ -21,13 +22,13 @@ _NAMES: Final = {"postgresql": "PostgreSQL", "sqlite": "SQLite"}
 
 
 class Outbox:
-    """The table beside the caller's own. Nothing here connects to anything, begins or commits."""
+    """The table beside the caller's own. Nothing here begins or commits anything."""
 
     def __init__(self, place: Place, namespace: str) -> None:
         self.place = place
         self._namespace = namespace
         self._sql = statements(place.dialect)
-        self._seen = False  # the table was there once, and is not looked for again
+        self._home = Home(place)
 
     @property
     def schema(self) -> str:
@@ -51,20 +52,31 @@ class Outbox:
                 await caller.run(self._sql["put"], (self._namespace, *row))
         elif rows:
             columns = map(list, zip(*rows, strict=True))
-            if not await caller.run(self._sql["put"], (self._namespace, *columns, self.place.database)):
-                raise self._elsewhere("another database")
+            await caller.run(self._sql["put"], (self._namespace, *columns))
 
     async def _look(self, caller: Caller) -> None:
         """Is this the outbox's database, and is the table there? A failed INSERT would spoil the transaction."""
         if self.place.dialect == "sqlite":
-            ((file,),) = await caller.run(self._sql["file"])
-            if not file or not _is_same(file, self.place.database or ""):
-                raise self._elsewhere(file or "a database in memory")
-        if not self._seen:
-            ((found, _),) = await caller.run(self._sql["tables"])
-            if not found:
-                raise missing(self.place)
-            self._seen = True
+            await self._look_at_file(caller)
+        else:
+            await self._look_at_server(caller)
+
+    async def _look_at_file(self, caller: Caller) -> None:
+        ((file,),) = await caller.run(self._sql["file"])
+        if not file or not _is_same(file, self.place.database or ""):
+            raise self._elsewhere(file or "a database in memory")
+        ((found, _),) = await caller.run(self._sql["tables"])
+        if not found:
+            raise missing(self.place)
+
+    async def _look_at_server(self, caller: Caller) -> None:
+        ((name, home, found),) = await caller.run(self._sql["home"])
+        if self.place.database not in (None, name):
+            raise self._elsewhere(f"the database {name}")
+        if not found:
+            raise missing(self.place)
+        if not await self._home.is_at(home):
+            raise self._elsewhere(f"a database {name} on another server, or another schema")
 
     def _elsewhere(self, where: str) -> WrongContext:
         return WrongContext(

@@ -7,7 +7,6 @@ relay whose transaction was lost while a store answered cannot do harm either, s
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import Any, Final
@@ -19,10 +18,11 @@ from holdfast.core.errors import UsageError
 from holdfast.outbox.place import Place
 from holdfast.outbox.row import Row
 from holdfast.outbox.statements import statements
-from holdfast.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, missing
+from holdfast.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, is_named_at, missing, named_at
 from holdfast.stores.shown import redacted
 
 CONNECT_S: Final = 5
+ASK_S: Final = 2  # a caller's transaction is open meanwhile
 CHANNEL: Final = "holdfast_outbox"
 VANISHED_MS: Final = 60_000  # silence in a turn: longer than any store takes to answer, or to be given up
 
@@ -48,6 +48,7 @@ class PostgresTable:
         self.place = place
         self.namespace = namespace
         self._conn: Connection | None = None
+        self._home = ""  # which database that connection is to
 
     async def create(self) -> None:
         with self._trouble():
@@ -63,7 +64,7 @@ class PostgresTable:
             async with conn.transaction():
                 found = await _ask(conn, "lock", self.namespace, str(VANISHED_MS))
                 await self._listen(conn, 0.0)  # what was told of until now, this turn will see
-                yield PostgresTurn(conn, self.namespace, *found[0][:3]) if found else None
+                yield PostgresTurn(conn, self.namespace, self._home, *found[0][:3]) if found else None
 
     async def wait(self, timeout_s: float) -> None:
         """Listen; through a pooler that forwards no notifications the time runs out."""
@@ -103,7 +104,8 @@ class PostgresTable:
         try:
             if await _ask(conn, "tables") != [(True, True)]:
                 raise missing(self.place)
-            await _do(conn, "name_source", self.namespace, secrets.token_hex(8))
+            ((_, self._home, _),) = await _ask(conn, "home")
+            await _do(conn, "name_source", self.namespace, named_at(self._home))
             await conn.execute(f"LISTEN {CHANNEL}".encode())
         except BaseException:
             conn.pgconn.finish()
@@ -112,17 +114,9 @@ class PostgresTable:
         return conn
 
     async def _connect(self) -> Connection:
-        try:
-            given = psycopg.conninfo.conninfo_to_dict(self.place.url)
-        except psycopg.ProgrammingError as error:
-            raise UsageError(
-                f"{self.place.shown!r} is not a PostgreSQL URL: {redacted(str(error)).strip()}",
-                fix="write postgresql://user@host/database",
-            ) from error
-        options: dict[str, Any] = {**DEFAULTS, **{name: value for name, value in given.items() if value is not None}}
         # No statement is prepared: behind a pooler the next one may reach another session.
         return await psycopg.AsyncConnection.connect(
-            **options,
+            **_options(self.place),
             autocommit=True,
             prepare_threshold=None,
             row_factory=tuple_row,
@@ -136,6 +130,8 @@ class PostgresTable:
             yield
         except psycopg.Error as error:
             self._leave()
+            if isinstance(error, psycopg.errors.UndefinedTable):
+                raise missing(self.place) from error
             raise away(self.place, error) from error
         except asyncio.CancelledError:
             self._leave()  # in the middle of something, nobody knows of what
@@ -150,12 +146,21 @@ class PostgresTable:
 class PostgresTurn:
     """A turn inside its transaction."""
 
-    def __init__(self, conn: Connection, namespace: str, source: str, batch: int, seqs: list[int]) -> None:
+    def __init__(self, conn: Connection, namespace: str, home: str, source: str, batch: int, seqs: list[int]) -> None:
         self._conn = conn
         self._namespace = namespace
+        self._home = home
         self.source = source
         self.batch = batch
         self._seqs = seqs
+
+    @property
+    def moved(self) -> bool:
+        return not is_named_at(self.source, self._home)
+
+    async def rename(self) -> None:
+        self.source = named_at(self._home)
+        await _do(self._conn, "rename", self._namespace, self.source)
 
     async def under_way(self) -> list[Row]:
         return [Row(*row) for row in await _ask(self._conn, "rows", self._seqs)] if self._seqs else []
@@ -178,6 +183,25 @@ class PostgresTurn:
     async def holds(self, ids: Sequence[str]) -> bool:
         ((found,),) = await _ask(self._conn, "holds", self._namespace, list(ids))
         return bool(found)
+
+
+def home_of(place: Place) -> str:
+    """Which database a URL leads to; blocks for seconds at most."""
+    with psycopg.connect(**_options(place, connect_timeout=ASK_S), autocommit=True, prepare_threshold=None) as conn:
+        ((_, home, _),) = conn.execute(_SQL["home"]).fetchall()
+    return str(home)
+
+
+def _options(place: Place, **ours: object) -> dict[str, Any]:
+    """What libpq is told: what the URL says, and of the rest what we do."""
+    try:
+        given = psycopg.conninfo.conninfo_to_dict(place.url)
+    except psycopg.ProgrammingError as error:
+        raise UsageError(
+            f"{place.shown!r} is not a PostgreSQL URL: {redacted(str(error)).strip()}",
+            fix="write postgresql://user@host/database",
+        ) from error
+    return {**DEFAULTS, **ours, **{name: value for name, value in given.items() if value is not None}}
 
 
 async def _ask(conn: Connection, name: str, *args: object) -> list[tuple[Any, ...]]:

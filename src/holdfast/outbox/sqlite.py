@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import secrets
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +21,7 @@ from holdfast.outbox.log import outbox_log
 from holdfast.outbox.place import Place
 from holdfast.outbox.row import Row
 from holdfast.outbox.statements import statements
-from holdfast.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, missing
+from holdfast.outbox.table import BATCH_BYTES, Failed, Kind, Tally, Turn, away, is_named_at, missing, named_at
 from holdfast.stores.open import SqliteUrl, parse_url
 from holdfast.stores.sqlite.library import library
 
@@ -43,6 +43,7 @@ class SqliteTable:
         self._sync = parsed.sync if isinstance(parsed, SqliteUrl) else "full"
         self._thread = ThreadPoolExecutor(1, "holdfast-outbox")
         self._conn: sqlite3.Connection | None = None
+        self._home = ""  # which file that connection is to
         self._seen = -1  # the version of the file when the last turn began
 
     async def create(self) -> None:
@@ -58,7 +59,7 @@ class SqliteTable:
     def _begin(self, conn: sqlite3.Connection) -> SqliteTurn:
         self._seen = _version(conn)
         source, batch, seqs = conn.execute(_SQL["state"], (self.namespace,)).fetchone()
-        return SqliteTurn(self, source, batch, seqs)
+        return SqliteTurn(self, self._home, source, batch, seqs)
 
     async def wait(self, timeout_s: float) -> None:
         """Look at the file's version, which every commit of another connection changes."""
@@ -91,8 +92,9 @@ class SqliteTable:
             try:
                 return work(self._conn or self._open(create))
             except library.Error as error:
+                gone = self._conn is not None and not _has_tables(self._conn)
                 self._drop()  # what was begun is rolled back
-                raise away(self.place, error) from error
+                raise (missing(self.place) if gone else away(self.place, error)) from error
 
         return await asyncio.wrap_future(self._thread.submit(there))
 
@@ -104,10 +106,11 @@ class SqliteTable:
             # A batch must not be sent before it is known for good which rows it has.
             conn.execute(f"PRAGMA synchronous = {'NORMAL' if self._sync == 'normal' else 'FULL'}")
             if not create:
-                if conn.execute(_SQL["tables"]).fetchone() != (1, 1):
+                self._home = _home(self.place)
+                if not _has_tables(conn):
                     raise missing(self.place)
                 if conn.execute(_SQL["state"], (self.namespace,)).fetchone() is None:
-                    conn.execute(_SQL["name_source"], (self.namespace, secrets.token_hex(8)))
+                    conn.execute(_SQL["name_source"], (self.namespace, named_at(self._home)))
         except BaseException:
             conn.close()
             raise
@@ -123,14 +126,23 @@ class SqliteTable:
 class SqliteTurn:
     """A turn. It reads as it goes; what it changes is gathered, and written in one short transaction at its end."""
 
-    def __init__(self, table: SqliteTable, source: str, batch: int, seqs: str) -> None:
+    def __init__(self, table: SqliteTable, home: str, source: str, batch: int, seqs: str) -> None:
         self._table = table
         self._namespace = table.namespace
+        self._home = home
         self.source = source
         self.batch = self._before = batch
         self._seqs = seqs
         self._changes: list[tuple[str, tuple[object, ...]]] = []
         self._gone: list[int] = []  # rows that will not be in the line any more
+
+    @property
+    def moved(self) -> bool:
+        return not is_named_at(self.source, self._home)
+
+    async def rename(self) -> None:
+        self.source = named_at(self._home)
+        self._changes.append(("rename", (self._namespace, self.source)))
 
     async def under_way(self) -> list[Row]:
         return _rows(await self._read("rows", self._seqs))
@@ -178,6 +190,20 @@ def _create(conn: sqlite3.Connection) -> None:
     for statement in _SQL["create"].split(";"):
         conn.execute(statement)
     conn.execute("COMMIT")
+
+
+def _has_tables(conn: sqlite3.Connection) -> bool:
+    """False when they are certainly not there."""
+    try:
+        return bool(conn.execute(_SQL["tables"]).fetchone() == (1, 1))
+    except library.Error:
+        return True  # that is another trouble
+
+
+def _home(place: Place) -> str:
+    """A copy of a file, and one that was put back, is another file."""
+    file = os.stat(place.database or "")
+    return f"{file.st_dev}.{file.st_ino}"
 
 
 def _version(conn: sqlite3.Connection) -> int:

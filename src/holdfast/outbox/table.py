@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -39,6 +40,13 @@ class Turn(Protocol):
 
     source: str  # names this outbox in the store
     batch: int  # the last number that was used
+
+    @property
+    def moved(self) -> bool:
+        """True when it got that name elsewhere: this is a copy of that database, or what was brought here."""
+
+    async def rename(self) -> None:
+        """Have a new name from the end of this turn on; only while nothing is under way, which goes by the old one."""
 
     async def under_way(self) -> list[Row]:
         """The rows of that batch, in order, if it was not seen through."""
@@ -102,6 +110,16 @@ def open_table(place: Place, namespace: str) -> Table:
             f"{place.shown} needs a package that is not installed", fix="pip install 'holdfast[postgres]'"
         ) from error
     return PostgresTable(place, namespace)
+
+
+def named_at(home: str) -> str:
+    """A new name for an outbox, which says where it was given."""
+    return f"{secrets.token_hex(8)}@{home}"
+
+
+def is_named_at(source: str, home: str) -> bool:
+    """True for a name that was given here. Those of older releases say nothing of where."""
+    return source.partition("@")[2] == home
 
 
 def missing(place: Place) -> UsageError:

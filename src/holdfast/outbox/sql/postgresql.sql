@@ -26,14 +26,20 @@ CREATE TABLE IF NOT EXISTS holdfast_outbox_relay (
 -- Whether they are there: (holdfast_outbox, holdfast_outbox_relay).
 SELECT to_regclass('holdfast_outbox') IS NOT NULL, to_regclass('holdfast_outbox_relay') IS NOT NULL;
 
+-- name: home
+-- Which database this is, and whether its table is there: (database's name, home, table). Two homes are never alike,
+-- though one may be a copy of the other: the running server, the database in it, the table in that.
+SELECT current_database()::text, concat_ws('.', c.system_identifier,
+    (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint, d.oid, coalesce(t.found, 0)), t.found IS NOT NULL
+FROM pg_control_system() AS c, pg_database AS d, (SELECT to_regclass('holdfast_outbox')::oid) AS t (found)
+WHERE d.datname = current_database();
+
 -- name: put
--- By a caller, in its own transaction: namespace; ids, queues, tasks and jobs in order; database (NULL = any). No row:
--- the connection is to another database, and nothing was written.
+-- By a caller, in its own transaction: namespace; ids, queues, tasks and jobs in order.
 WITH put AS (
   INSERT INTO holdfast_outbox (namespace, id, queue, task, job)
   SELECT $1::text, j.id, j.queue, j.task, j.job
   FROM unnest($2::text[], $3::text[], $4::text[], $5::bytea[]) WITH ORDINALITY AS j (id, queue, task, job, place)
-  WHERE $6::text IS NULL OR current_database() = $6::text
   ORDER BY j.place RETURNING seq
 )
 SELECT pg_notify('holdfast_outbox', $1::text) FROM (SELECT count(*) FROM put) AS c (written) WHERE written > 0;
@@ -41,6 +47,10 @@ SELECT pg_notify('holdfast_outbox', $1::text) FROM (SELECT count(*) FROM put) AS
 -- name: name_source
 -- Namespace, name: a source is named once, by the first relay that comes.
 INSERT INTO holdfast_outbox_relay (namespace, source) VALUES ($1, $2) ON CONFLICT DO NOTHING;
+
+-- name: rename
+-- Namespace, name.
+UPDATE holdfast_outbox_relay SET source = $2 WHERE namespace = $1;
 
 -- name: lock
 -- Namespace, milliseconds. No row: another relay has its turn. A relay whose machine has vanished is given up for dead

@@ -39,6 +39,10 @@ INSERT INTO holdfast_outbox (namespace, id, queue, task, job) VALUES (?1, ?2, ?3
 -- Namespace, name: a source is named once, by the first relay that comes.
 INSERT OR IGNORE INTO holdfast_outbox_relay (namespace, source) VALUES (?1, ?2);
 
+-- name: rename
+-- Namespace, name.
+UPDATE holdfast_outbox_relay SET source = ?2 WHERE namespace = ?1;
+
 -- name: state
 -- Namespace.
 SELECT source, batch, seqs FROM holdfast_outbox_relay WHERE namespace = ?1;
