@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -21,6 +22,7 @@ from holdfast.core.view import JobView
 Node = TypeVar("Node", bound=Hashable)
 
 MAX_WHY_CHARS: Final = 200  # of a reason that is told to thousands of dependents
+_TOLD: Final = re.compile(r"\Aparent [-0-9a-f]{36} is \w+(: )?")
 
 
 def because(parent: bytes, word: str, why: str = "") -> str:
@@ -30,6 +32,15 @@ def because(parent: bytes, word: str, why: str = "") -> str:
     'parent 00000000-0000-0000-0000-000000000000 is dead: no such host'
     """
     return f"parent {id_text(parent)} {word}{f': {why[:MAX_WHY_CHARS]}' if why else ''}"
+
+
+def root_cause(told: str) -> str:
+    """The cause in what a job was told when a parent of it failed: its own dependents are told that one, not the way.
+
+    >>> root_cause(because(bytes(16), "is dead", "no such host"))
+    'no such host'
+    """
+    return _TOLD.sub("", told, count=1)
 
 
 def order(parents: Mapping[Node, Iterable[Node]]) -> list[Node]:

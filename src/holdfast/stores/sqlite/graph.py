@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from holdfast.core.flow import because
+from holdfast.core.flow import because, root_cause
 from holdfast.core.job import Job, Lane
 from holdfast.core.refs import stands_for
 from holdfast.core.transition import Failure
@@ -37,7 +37,7 @@ class Dep(NamedTuple):
     row: tuple[object, ...]
     waits: int
     cancelled: str = ""  # why the child must not run, when its parent has failed already
-    revivable: bool = False  # a replay of that parent brings it back
+    revivable: bool = False  # a replay of that parent, or of one above it, brings it back
 
 
 def dep_at_enqueue(tx: Tx, job: Job, parent: bytes, state: int, mode: int) -> Dep:
@@ -46,11 +46,14 @@ def dep_at_enqueue(tx: Tx, job: Job, parent: bytes, state: int, mode: int) -> De
         result = tx.row("result", (parent,))
         return Dep((job.id, parent, mode, 1, None if result is None else result[0], None), 0)
     if state in (DEAD, CANCELLED):
-        why = because(parent, _WORDS[state], _root_why(tx, parent))
+        cause, by_parent = _end_of(tx, parent)
+        why = because(parent, _WORDS[state], cause)
         if mode == RUN_CHILD:
             return Dep((job.id, parent, mode, 1, None, why), 0)
-        # A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
-        return Dep((job.id, parent, mode, 0, None, None), 1, why if mode == CANCEL_CHILD else "", state == DEAD)
+        # A child that shall be cancelled waits for its parent in name, so that a replay can revive it: of a dead
+        # parent, or of the dead one above that has taken the parent down.
+        doom = why if mode == CANCEL_CHILD else ""
+        return Dep((job.id, parent, mode, 0, None, None), 1, doom, state == DEAD or by_parent)
     return Dep((job.id, parent, mode, 0, None, None), 1)
 
 
@@ -93,14 +96,15 @@ def parent_failed(tx: Tx, parent: bytes, state: int) -> None:
     _cancel_below(tx, parent, state)
 
 
-def _root_why(tx: Tx, id: bytes) -> str:
-    """Why a job failed, as its dependents are told."""
-    row = tx.row("job_reason", (id,))
-    return "" if row is None else row[0] or ""
+def _end_of(tx: Tx, id: bytes) -> tuple[str, bool]:
+    """Why a job failed, as its dependents are told, and whether the death of a parent was the reason."""
+    reason, flags = tx.row("job_reason", (id,)) or ("", 0)
+    by_parent = bool(flags & BY_PARENT)
+    return root_cause(reason) if by_parent else reason or "", by_parent
 
 
 def _cancel_below(tx: Tx, root: bytes, state: int) -> None:
-    released, revivable, root_why = [], state == DEAD, _root_why(tx, root)
+    released, revivable, (root_why, _) = [], state == DEAD, _end_of(tx, root)
     stack = [(root, state)]
     while stack:
         parent, state = stack.pop()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.testing.bench import Bench
@@ -44,6 +45,44 @@ class TestRevival:
             State.cancelled,
         ]
         assert await bench.hand().drain(1) == [parent, child, grandchild]
+
+    async def test_a_retry_revives_those_who_came_after_the_death_through_all_levels(self, bench: Bench) -> None:
+        """One by one below what the death had cancelled, and a chain in one call below the dead job itself."""
+        parent = await bench.add(task="parent")
+        child = await bench.add(after=(parent,))
+        undertaker = bench.hand("undertaker")
+        await undertaker.bury(await undertaker.take(), message="no such host")
+        late = await bench.add(after=(child,))
+        later = await bench.add(after=(late,))
+        first = bench.job(after=(parent,))
+        second = bench.job(after=(first.id,))
+        chain = [first, second, bench.job(after=(second.id,))]
+        await bench.put(*chain)
+        below = [late, later, *(job.id for job in chain)]
+        assert await bench.states(below) == [State.cancelled] * 5
+        assert [(await bench.view(id)).reason for id in below] == [
+            f"parent {id_text(above)} is {word}: no such host"
+            for above, word in (
+                (child, "cancelled"),
+                (late, "cancelled"),
+                (parent, "dead"),
+                (first.id, "cancelled"),
+                (second.id, "cancelled"),
+            )
+        ]
+        await bench.retry(parent)
+        assert await bench.states(below) == [State.blocked] * 5
+        assert set(await bench.hand().drain(1)) == {parent, child, *below}
+
+    async def test_a_retry_revives_nobody_who_came_below_one_that_was_cancelled_by_hand(self, bench: Bench) -> None:
+        parent = await bench.add(task="parent")
+        child = await bench.add(after=(parent,))
+        await bench.cancel(child, reason="by hand")
+        await dead(bench, parent)
+        late = await bench.add(after=(child,))
+        await bench.retry(parent)
+        assert await bench.hand().drain(1) == [parent]
+        assert await bench.state(late) is State.cancelled
 
     async def test_a_retry_revives_nobody_whom_another_parents_cancellation_took_down(self, bench: Bench) -> None:
         unwanted, failing = await bench.add(task="unwanted"), await bench.add(task="failing")

@@ -202,11 +202,14 @@ class TestJoining:
         parent = await bench.add()
         await hand.bury(await hand.take())
         child = bench.job(after=(parent,))
+        grandchild = bench.job(after=(child.id,))
         await visitor.begin()
-        await put_on(visitor, bench, child)
+        await put_on(visitor, bench, child, grandchild)
         await visitor.commit()
         assert await hand.claim() == []
-        assert await bench.state(child.id) is State.cancelled
+        assert await bench.states([child.id, grandchild.id]) == [State.cancelled] * 2
+        await bench.retry(parent)
+        assert await hand.drain(1) == [parent, child.id, grandchild.id]
 
     async def test_an_unknown_parent_is_refused_and_the_transaction_goes_on(
         self, bench: Bench, visitor: Visitor

@@ -66,7 +66,7 @@ UPDATE hf_job SET state = 6, reason = ?, finished_ms = ?, token = NULL, charged 
 UPDATE hf_job SET state = 5, reason = ?, cause = ?, error_type = ?, finished_ms = ?, token = NULL, charged = NULL WHERE id = ?;
 
 -- name: job_reason
-SELECT reason FROM hf_job WHERE id = ?;
+SELECT reason, flags FROM hf_job WHERE id = ?;
 
 -- name: result
 SELECT body FROM hf_result WHERE id = ?;

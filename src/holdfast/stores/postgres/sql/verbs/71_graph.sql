@@ -27,11 +27,17 @@ CREATE OR REPLACE FUNCTION hf.because_2(p_parent bytea, p_word text, p_cause tex
   SELECT hf.because_1(p_parent, p_word) || coalesce(': ' || left(nullif(p_cause, ''), 200), '')
 $$;
 
+-- What the dependents of a job that has failed are told of its reason: what the job itself was told when a parent of it
+-- died (flag 32), without the way that this came.
+CREATE OR REPLACE FUNCTION hf.root_cause_1(p_reason text, p_flags smallint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT CASE WHEN p_flags & 32 <> 0 THEN regexp_replace(p_reason, '^parent [-0-9a-f]{36} is \w+(: )?', '') ELSE p_reason END
+$$;
+
 -- What jobs that have failed say of it, in order.
 CREATE OR REPLACE FUNCTION hf.causes_of_1(p_ids bytea[]) RETURNS text[] LANGUAGE plpgsql AS $$
 BEGIN
   RETURN ARRAY(
-    SELECT (SELECT o.reason FROM hf.done AS o WHERE o.id = j.id OFFSET 0) FROM unnest(p_ids) WITH ORDINALITY AS j (id, at)
+    SELECT (SELECT hf.root_cause_1(o.reason, o.flags) FROM hf.done AS o WHERE o.id = j.id OFFSET 0) FROM unnest(p_ids) WITH ORDINALITY AS j (id, at)
     ORDER BY j.at
   );
 END $$;

@@ -114,12 +114,26 @@ BEGIN
   );
 END $$;
 
--- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it. A child that only this
--- transaction knows has no dependents yet, so that its enqueue needs no lock here.
-CREATE OR REPLACE FUNCTION hf.doom_1(p_child bytea, p_why text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- True when a replay revives whoever is cancelled for this reason: its parent is dead, or was itself cancelled by the
+-- death of one above it.
+CREATE OR REPLACE FUNCTION hf.is_revivable_1(p_why text) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  v_parent text := substring(p_why FROM '^parent ([-0-9a-f]{36}) is cancelled');
 BEGIN
-  IF hf.cancel_rows_1(ARRAY[p_child], ARRAY[p_why], p_why ~ '^parent [-0-9a-f]{36} is dead', p_now) IS NOT NULL THEN
-    PERFORM hf.fail_1(ARRAY[p_child], 'is cancelled', false, p_now);
+  RETURN p_why ~ '^parent [-0-9a-f]{36} is dead'
+    OR v_parent IS NOT NULL AND EXISTS (
+      SELECT FROM hf.done AS o WHERE o.id = decode(replace(v_parent, '-', ''), 'hex') AND o.state = 6 AND o.flags & 32 <> 0
+    );
+END $$;
+
+-- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it, and all below it. A child
+-- that only this transaction knows has no dependents of others yet, so that its enqueue needs no lock here.
+CREATE OR REPLACE FUNCTION hf.doom_1(p_child bytea, p_why text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_revivable boolean := hf.is_revivable_1(p_why);
+BEGIN
+  IF hf.cancel_rows_1(ARRAY[p_child], ARRAY[p_why], v_revivable, p_now) IS NOT NULL THEN
+    PERFORM hf.fail_1(ARRAY[p_child], 'is cancelled', v_revivable, p_now);
   END IF;
 END $$;
 
@@ -146,7 +160,7 @@ BEGIN
   END IF;
   v_failed := hf.because_2(
     p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END,
-    (SELECT o.reason FROM hf.done AS o WHERE o.id = p_parent)
+    (SELECT hf.root_cause_1(o.reason, o.flags) FROM hf.done AS o WHERE o.id = p_parent)
   );
   waits := v_state <> 4 AND (v_failed IS NULL OR p_mode <> 1);
   -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it. One that would wait
@@ -191,9 +205,9 @@ BEGIN
   END IF;
   FOR v_dep IN
     SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone,
-      hf.because_2(d.parent, CASE o.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END, o.reason) AS why
+      hf.because_2(d.parent, CASE o.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END, o.cause) AS why
     FROM hf.dep AS d
-    LEFT JOIN LATERAL (SELECT x.id, x.state, x.reason FROM hf.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
+    LEFT JOIN LATERAL (SELECT x.id, x.state, hf.root_cause_1(x.reason, x.flags) AS cause FROM hf.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
     LEFT JOIN LATERAL (SELECT x.state FROM hf.gone AS x WHERE x.id = d.parent OFFSET 0) AS g ON o.id IS NULL
     WHERE d.child = p_child AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent OFFSET 0)

@@ -53,6 +53,11 @@ local function flag_kids(parents)
   base.chunked("HSET", P .. "J", stored)
 end
 
+-- The cause in what a job was told when a parent of it died: its own dependents are told that one, not the way.
+local function root_cause(told)
+  return (string.gsub(told, "^parent [-%x]+ is %a+:? ?", "", 1))
+end
+
 -- What is noted with a child about a parent that has ended, the child being of this mode: nothing when it waits all the
 -- same, and then a reason if it is to be cancelled.
 local function met(parent, state, open)
@@ -60,12 +65,15 @@ local function met(parent, state, open)
     return nil
   end
   local r = record.load(parent)
-  local reason = why(parent, state == DEAD and "is dead" or "is cancelled", r and r.rare.r)
+  local by_parent = r and record.has(r.flags, BY_PARENT)
+  local cause = r and (by_parent and root_cause(r.rare.r) or r.rare.r)
+  local reason = why(parent, state == DEAD and "is dead" or "is cancelled", cause)
   if open == RUN_CHILD then
     return "f" .. reason
   end
-  -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it.
-  return nil, open == CANCEL_CHILD and { reason, state == DEAD } or nil
+  -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it: of a dead parent, or
+  -- of the dead one above that has taken the parent down.
+  return nil, open == CANCEL_CHILD and { reason, state == DEAD or by_parent } or nil
 end
 
 -- Remember that `child` depends on `parents` ({id, state} each; stored, or known to have ended), which it named as
