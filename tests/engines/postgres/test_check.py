@@ -24,7 +24,7 @@ from tests.servers.postgres import PostgresServer, own
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with own("postgres-15") as server:
+    with own("postgres-15", max_prepared_transactions=1, wal_level="logical") as server:
         yield server
 
 
@@ -44,9 +44,9 @@ def set_to(server: PostgresServer, name: str, value: str | None) -> None:
         assert time.monotonic() < deadline
 
 
-async def found(server: PostgresServer, code: str) -> list[Finding]:
+async def found(server: PostgresServer, code: str, role: str = "postgres") -> list[Finding]:
     """What is said about it, on a connection that has heard of every change."""
-    route = Route(parse_postgres(server.url), "holdfast")
+    route = Route(parse_postgres(server.url.replace("postgres@", f"{role}@")), "holdfast")
     try:
         return [finding for finding in await check.findings(route) if finding.code == code]
     finally:
@@ -106,15 +106,67 @@ async def test_a_start_warns_and_a_strict_start_refuses(
 async def test_a_transaction_that_stays_open_is_found(
     server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(check, "OLD_S", 0)
+    monkeypatch.setattr(check, "OLD_S", -1)
     with closing(psycopg.connect(server.url, application_name="forgotten")) as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         other.execute("SELECT 1")
-        await asyncio.sleep(1.6)
         (finding,) = await found(server, "old-transaction")
         assert "forgotten" in finding.text
+        assert finding.fix == f"SELECT pg_terminate_backend({other.info.backend_pid})"
         assert finding.level == "warning"
     assert await found(server, "old-transaction") == []
+
+
+async def test_a_prepared_transaction_that_nobody_ends_is_found(
+    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(psycopg.connect(server.url)) as other:
+        other.execute("CREATE TABLE two_phase ()")
+        other.execute("PREPARE TRANSACTION 'left alone'")
+    monkeypatch.setattr(check, "OLD_S", -1)
+    try:
+        (finding,) = await found(server, "old-transaction")
+        assert "prepared transaction left alone is open" in finding.text
+        assert finding.fix == "ROLLBACK PREPARED 'left alone', or COMMIT PREPARED"
+    finally:
+        server.ask("ROLLBACK PREPARED 'left alone'")
+    assert await found(server, "old-transaction") == []
+
+
+async def test_a_replication_slot_that_nobody_reads_is_found(
+    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert await found(server, "old-snapshot") == []
+    server.ask("SELECT pg_create_logical_replication_slot('idle', 'pgoutput')")
+    monkeypatch.setattr(check, "OLD_XIDS", 3)
+    try:
+        assert await found(server, "old-snapshot") == []
+        for _ in range(4):
+            server.ask("SELECT pg_current_xact_id()")
+        (finding,) = await found(server, "old-snapshot")
+        assert finding.level == "warning"
+        assert "replication slot idle" in finding.text
+        assert "pg_drop_replication_slot('idle')" in finding.fix
+    finally:
+        server.ask("SELECT pg_drop_replication_slot('idle')")
+
+
+async def test_a_role_that_cannot_see_others_is_told_which_grant_it_needs(
+    server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.ask('CREATE ROLE "a worker" LOGIN')
+    server.ask('GRANT USAGE ON SCHEMA holdfast TO "a worker"')
+    server.ask('GRANT SELECT ON holdfast.migration TO "a worker"')
+    monkeypatch.setattr(check, "OLD_S", -1)
+    with closing(psycopg.connect(server.url, application_name="forgotten")) as other:
+        other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        other.execute("SELECT 1")
+        assert await found(server, "old-transaction", "a%20worker") == []
+        (finding,) = await found(server, "blind", "a%20worker")
+        assert (finding.level, finding.fix) == ("warning", 'GRANT pg_read_all_stats TO "a worker"')
+        server.ask(finding.fix)
+        assert await found(server, "blind", "a%20worker") == []
+        assert len(await found(server, "old-transaction", "a%20worker")) == 1
 
 
 async def test_a_clock_that_differs_is_found(route: Route, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +209,7 @@ async def test_dead_rows_of_a_hot_table_are_removed_once_a_minute_by_one_of_many
     assert await vacuum.vacuum(route) == 0, "nothing is to be done"
     await route.rows("INSERT INTO hf.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
     await route.rows("DELETE FROM hf.tally", verb="test")
+    await route.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
     dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'holdfast' AND relname = 'tally'"
     await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
     assert await vacuum.vacuum(route) == 0, "this loop has looked a moment ago"
@@ -166,6 +219,7 @@ async def test_dead_rows_of_a_hot_table_are_removed_once_a_minute_by_one_of_many
     last = Route(parse_postgres(server.url), "holdfast")
     await route.rows("INSERT INTO hf.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
     await route.rows("DELETE FROM hf.tally", verb="test")
+    await route.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
     await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
     assert await vacuum.vacuum(last) == 0, "somebody did it less than a minute ago"
     for other in (*others, last):

@@ -17,6 +17,7 @@ from holdfast.stores.postgres.vacuum import HOT
 OLDEST: Final = 150_000  # the oldest that every test runs on
 SKEW_MS: Final = 1_000
 OLD_S: Final = 600  # a transaction that is open for so long makes every other table of the database grow
+OLD_XIDS: Final = 500_000  # nothing says since when a slot holds its snapshot: so many are ten minutes of a busy queue
 BLOATED: Final = 200_000  # dead rows of a table that should be short
 NEARLY_FULL: Final = 0.9
 
@@ -30,21 +31,39 @@ SELECT jsonb_build_object(
   'autovacuum', current_setting('autovacuum')::boolean AND current_setting('track_counts')::boolean,
   'encoding', (SELECT pg_encoding_to_char(encoding) FROM pg_database WHERE datname = current_database()),
   'now_ms', (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-  'connections', (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'),
+  'connections', (SELECT sum(numbackends) FROM pg_stat_database),
   'max_connections', current_setting('max_connections')::integer,
   'standbys', (SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming'),
-  'synchronous_standbys', current_setting('synchronous_standby_names')
+  'synchronous_standbys', current_setting('synchronous_standby_names'),
+  'role', quote_ident(current_user),
+  'sees_others', pg_has_role('pg_read_all_stats', 'USAGE')
 )
 """
-# What keeps dead rows from being removed: a transaction that is open or prepared, or a slot that nobody reads.
+# What keeps dead rows from being removed: a transaction of this database that is open or prepared; a slot that nobody
+# reads, or a standby's own readers.
 _HOLDERS: Final = """
-SELECT what, name, age_s FROM (
+SELECT what, name, age_s, fix FROM (
   SELECT 'transaction' AS what, coalesce(nullif(application_name, ''), usename, '?') || ' (pid ' || pid || ')' AS name,
-    extract(epoch FROM clock_timestamp() - xact_start)::bigint AS age_s
-  FROM pg_stat_activity WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid()
+    extract(epoch FROM clock_timestamp() - xact_start)::bigint AS age_s,
+    format('SELECT pg_terminate_backend(%%s)', pid) AS fix
+  FROM pg_stat_activity
+  WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND datname = current_database()
   UNION ALL
-  SELECT 'prepared transaction', gid, extract(epoch FROM clock_timestamp() - prepared)::bigint FROM pg_prepared_xacts
+  SELECT 'prepared transaction', gid, extract(epoch FROM clock_timestamp() - prepared)::bigint,
+    format('ROLLBACK PREPARED %%L, or COMMIT PREPARED', gid)
+  FROM pg_prepared_xacts WHERE database = current_database()
 ) AS holder WHERE age_s > %b::bigint ORDER BY age_s DESC LIMIT 1
+"""
+_SNAPSHOTS: Final = """
+SELECT what, name, behind, fix FROM (
+  SELECT 'replication slot' AS what, slot_name::text AS name, greatest(age(xmin), age(catalog_xmin)) AS behind,
+    format('let its reader go on, or SELECT pg_drop_replication_slot(%%L)', slot_name) AS fix
+  FROM pg_replication_slots
+  UNION ALL
+  SELECT 'standby', coalesce(nullif(application_name, ''), '?') || ' (pid ' || pid || ')', age(backend_xmin),
+    'end the long query there, or set hot_standby_feedback = off'
+  FROM pg_stat_replication
+) AS holder WHERE behind > %b::bigint ORDER BY behind DESC LIMIT 1
 """
 _BLOAT: Final = """
 SELECT relname::text, n_dead_tup FROM pg_stat_user_tables
@@ -64,7 +83,9 @@ async def findings(route: Route) -> list[Finding]:
         *_clock(facts, here_ms),
         *_way(route),
         *_layout(await migrate.look(route)),
+        *_sight(facts),
         *_holder(await route.rows(_HOLDERS, (OLD_S,), verb="check")),
+        *_snapshot(await route.rows(_SNAPSHOTS, (OLD_XIDS,), verb="check")),
         *_bloat(await route.rows(_BLOAT, (route.schema, list(HOT), BLOATED), verb="check")),
     ]
 
@@ -168,15 +189,34 @@ def _layout(layout: Layout) -> list[Finding]:
     return found
 
 
+def _sight(facts: dict[str, Any]) -> list[Finding]:
+    if facts["sees_others"]:
+        return []
+    text = f"role {facts['role']} sees neither standbys nor other roles' transactions, so what they hold up is not said"
+    return [Finding("warning", "blind", text, f"GRANT pg_read_all_stats TO {facts['role']}")]
+
+
 def _holder(rows: Sequence[tuple[Any, ...]]) -> list[Finding]:
     return [
         Finding(
             "warning",
             "old-transaction",
             f"{what} {name} is open for {age_s // 60} minutes: dead rows cannot be removed, and claims slow down",
-            "end it",
+            fix,
         )
-        for what, name, age_s in rows
+        for what, name, age_s, fix in rows
+    ]
+
+
+def _snapshot(rows: Sequence[tuple[Any, ...]]) -> list[Finding]:
+    return [
+        Finding(
+            "warning",
+            "old-snapshot",
+            f"{what} {name} holds a snapshot that is {behind:,} transactions old: dead rows cannot be removed",
+            fix,
+        )
+        for what, name, behind, fix in rows
     ]
 
 
