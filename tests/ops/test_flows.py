@@ -326,6 +326,23 @@ async def test_a_part_whose_parents_are_stored_no_more_is_refused(shop: Shop) ->
         await shop.flows.retry(id, from_=["bottom"])
     assert await shop.states(id) == {"bottom": "dead", "end": "cancelled"}
     await shop.flows.retry(id)
+    waiting = {"bottom": "ready", "end": "blocked"}
+    for dry_run in (True, False):  # what is refused stops nobody who waits
+        with pytest.raises(UnknownParent, match="a parent of bottom is not stored any more"):
+            await shop.flows.retry(id, from_=["bottom"], dry_run=dry_run)
+        assert await shop.states(id) == waiting
+
+
+async def test_what_runs_again_begins_no_sooner_than_it_was_to(shop: Shop) -> None:
+    flow = shop.app.flow("later")
+    first = flow.add(shop.step.job("first"), name="first")
+    flow.add(shop.step.options(delay=3600, expires_in=7200).job("late", first), name="late")
+    handle = await flow.enqueue()
+    (before,) = [node.view for node in (await shop.flows.graph(id_bytes(handle.id))).nodes if node.name == "late"]
+    await handle.retry("first")
+    (after,) = [node.view for node in (await shop.flows.graph(id_bytes(handle.id))).nodes if node.name == "late"]
+    assert after.due_at_ms == before.due_at_ms
+    assert after.expires_at_ms == after.enqueued_at_ms + 7_200_000
 
 
 async def test_a_key_that_another_job_holds_stops_a_second_run(shop: Shop) -> None:

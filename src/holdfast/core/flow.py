@@ -15,7 +15,7 @@ from holdfast.core.errors import CycleFound, InvalidOption
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job, Unique
 from holdfast.core.limit import did_you_mean
-from holdfast.core.refs import stand_ins_of
+from holdfast.core.refs import STANDS_FOR, stand_ins_of
 from holdfast.core.state import FINISHED, LIVE, State
 from holdfast.core.view import JobView
 
@@ -203,6 +203,10 @@ class FlowGraph:
         """The nodes of this flow that a node waits for; jobs of elsewhere are not among them."""
         return [self._by_id[id] for id in dict.fromkeys(node.parents) if id in self._by_id]
 
+    def has(self, id: bytes) -> bool:
+        """True for the job that counts for a node now."""
+        return id in self._by_id
+
     @property
     def ends(self) -> list[FlowNode]:
         """The nodes that nothing in the flow waits for."""
@@ -247,13 +251,21 @@ def refuse_in_vain(graph: FlowGraph, again: Sequence[FlowNode]) -> None:
                 )
 
 
-def rerun(graph: FlowGraph, again: Sequence[FlowNode], new_id: Callable[[], bytes]) -> list[Job]:
-    """New jobs for these nodes. They wait for each other's new ones, and get the results of parents that stay."""
+def rerun(graph: FlowGraph, again: Sequence[FlowNode], new_id: Callable[[], bytes], now_ms: int) -> list[Job]:
+    """New jobs for these nodes. They wait for each other's new ones, and get the results of parents that stay.
+
+    What was to begin at an instant that is yet to come begins then.
+    """
     ids = {node.view.id: new_id() for node in again}
-    return [_copy(graph, node, ids) for node in again]
+    return [_copy(graph, node, ids, now_ms) for node in again]
 
 
-def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes]) -> Job:
+def _has_begun(view: JobView) -> bool:
+    """True when it is due for another reason than that it was enqueued for then: it is to be tried again, or sleeps."""
+    return bool(view.attempt or view.lost or view.held) or any(note.kind != STANDS_FOR for note in view.notes)
+
+
+def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: int) -> Job:
     view = node.view
     # A job that succeeded may hold its key for some time yet, and would stand for its own copy.
     keeps_key = view.unique is not None and view.state is not State.succeeded
@@ -262,6 +274,8 @@ def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes]) -> Job:
         view.lane,
         view.policy,
         view.args,
+        due_at_ms=view.due_at_ms if view.due_at_ms > now_ms and not _has_begun(view) else None,
+        expires_ms=None if view.expires_at_ms is None or _has_begun(view) else view.expires_at_ms - view.enqueued_at_ms,
         unique=Unique(view.unique) if keeps_key and view.unique is not None else None,
         after=tuple(ids.get(parent, parent) for parent in node.parents),
         if_parent_fails=view.if_parent_fails,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from holdfast.core.errors import FlowNotFound, InvalidOption, UnknownParent
 from holdfast.core.flow import FlowGraph, FlowNode, flow_state, mark_of, refuse_in_vain, rerun
 from holdfast.core.ids import IdMaker, id_bytes, id_text
-from holdfast.core.job import Job
 from holdfast.core.state import LIVE, WAITING, State
 from holdfast.core.view import FlowView, JobView, Query, Term
 from holdfast.ops.bulk import BulkReport, Decision, Progress
@@ -212,14 +211,15 @@ class Flows:
         refuse_in_vain(graph, again)
         if not force:
             _refuse_running(again)
+        await self._refuse_orphans(graph, again)
+        await self._refuse_held(again)
         if dry_run:
             return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), dry_run=True)
-        await self._refuse_held(again)
         words = reason or f"run again from {', '.join(from_)}"
         await self._stop(views, words, force=force)
-        maker = IdMaker()
-        jobs = rerun(graph, again, lambda: maker.make(time.time_ns() // 1_000_000))
-        await self._enqueue(graph, again, jobs)
+        maker, now_ms = IdMaker(), self._asked_ms or time.time_ns() // 1_000_000
+        jobs = rerun(graph, again, lambda: maker.make(now_ms), now_ms)
+        await self.store.enqueue(jobs, now_ms=self._asked_ms)
         # What has died is replaced: left among the dead letters it would be run once more beside its copy.
         dead = [view for view in views if view.state is State.dead]
         await self.store.discard([view.id for view in dead], now_ms=self._asked_ms)
@@ -231,6 +231,19 @@ class Flows:
         await self._log("flow.rerun", graph, reason, nodes=[node.name for node in again], discarded=replaced)
         answers = {"enqueued": len(jobs)}
         return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), False, len(jobs), answers)
+
+    async def _refuse_orphans(self, graph: FlowGraph, again: Sequence[FlowNode]) -> None:
+        """Copies of nodes whose parents are stored no more could not be enqueued: nothing is stopped for those."""
+        waiting = {id: node.name for node in reversed(again) for id in node.parents if not graph.has(id)}
+        elsewhere = list(waiting)
+        for start in range(0, len(elsewhere), PAGE):
+            ids = elsewhere[start : start + PAGE]
+            for id, view in zip(ids, await self.store.get(ids), strict=True):
+                if view is None:
+                    raise UnknownParent(
+                        f"a parent of {waiting[id]} is not stored any more: job {id_text(id)}",
+                        fix="run it again from further up, or enqueue the flow anew",
+                    )
 
     async def _refuse_held(self, again: Sequence[FlowNode]) -> None:
         """A job of elsewhere that has the unique key of a node would stand for its copy, and the node be lost."""
@@ -244,15 +257,6 @@ class Flows:
         live = [view.id for view in reversed(views) if view.state in (LIVE if force else WAITING)]
         for start in range(0, len(live), PAGE):
             await self.store.cancel(live[start : start + PAGE], reason, force=force, now_ms=self._asked_ms)
-
-    async def _enqueue(self, graph: FlowGraph, again: Sequence[FlowNode], jobs: Sequence[Job]) -> None:
-        try:
-            await self.store.enqueue(jobs, now_ms=self._asked_ms)
-        except UnknownParent as error:
-            raise UnknownParent(
-                f"a parent of {again[0].name} is not stored any more: {error.message}",
-                fix="run it again from further up, or enqueue the flow anew",
-            ) from error
 
     async def _log(self, kind: str, graph: FlowGraph, reason: str, **data: object) -> None:
         facts = {
