@@ -18,13 +18,14 @@ from holdfast import (
     JobCancelled,
     JobNotFound,
     NodeHandle,
+    QueueDraining,
     State,
     UnknownParent,
     chain,
 )
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.view import Retention
-from holdfast.ops import Flows
+from holdfast.ops import Flows, Operator
 from holdfast.ops.select import AmbiguousId
 
 
@@ -331,6 +332,15 @@ async def test_a_part_whose_parents_are_stored_no_more_is_refused(shop: Shop) ->
         with pytest.raises(UnknownParent, match="a parent of bottom is not stored any more"):
             await shop.flows.retry(id, from_=["bottom"], dry_run=dry_run)
         assert await shop.states(id) == waiting
+
+
+async def test_a_part_whose_queue_is_draining_is_refused_and_goes_on(shop: Shop) -> None:
+    job = await chain(shop.step.job("first"), shop.step.job()).enqueue()
+    await Operator(shop.app.store, "ada").drain("default")
+    with pytest.raises(QueueDraining, match="queue:default is draining"):
+        await job.flow.retry("step")
+    await shop.work()
+    assert (await job.flow.status()).state is State.succeeded
 
 
 async def test_what_runs_again_begins_no_sooner_than_it_was_to(shop: Shop) -> None:
