@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, PayloadTooLarge, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
-from holdfast.core.job import Job, Lane, Policy, Unique
+from holdfast.core.job import Job, Lane, OnDuplicate, Policy, Unique
 from holdfast.core.limit import Breaker, Limit
 from holdfast.core.refs import Ref
 from holdfast.core.retry import Retry
@@ -231,7 +231,6 @@ def test_options_reach_the_job() -> None:
         unique="k",
         unique_for=7,
         unique_states=["ready"],
-        on_duplicate="replace",
         after=[parent],
         if_parent_fails="wait",
         needs=["gpu", "disk"],
@@ -245,7 +244,7 @@ def test_options_reach_the_job() -> None:
     assert job.lane == Lane("slow", "t", 8, "vip", ("disk", "gpu", "smtp"))
     assert job.policy == Policy(attempts=1, timeout_ms=2_000, hard_timeout_ms=12_000)
     assert (job.delay_ms, job.due_at_ms, job.expires_ms) == (5_000, None, 9_000)
-    assert job.unique == Unique("k", 7_000, frozenset({State.ready}), "replace")
+    assert job.unique == Unique("k", 7_000, frozenset({State.ready}))
     assert (job.after, job.if_parent_fails, job.cost, job.tags) == ((parent,), "wait", 3, ("a", "b"))
 
 
@@ -344,6 +343,20 @@ def test_jobs_among_the_arguments_become_parents_and_come_first() -> None:
     job, _ = build_job(spec, {"order": [Ref(two), Ref(one)]}, options, id=ID)
     assert job.after == (two, one, three)
     assert job.args == b'{"order":{"$jobs":[0,2]}}'
+
+
+@pytest.mark.parametrize("on_duplicate", ["replace", "debounce"])
+def test_a_job_that_waits_for_others_replaces_none(on_duplicate: OnDuplicate) -> None:
+    """The one that is there would take its arguments, and not wait for the results in them."""
+    spec, parent = TaskSpec.declare(loose), b"p" * 16
+    options = Options().replace(unique="k", on_duplicate=on_duplicate)
+    assert build_job(spec, {"value": 1}, options, id=ID)[0].unique == Unique("k", on_duplicate=on_duplicate)
+    for values, waiting in (
+        ({"value": Ref(parent)}, options),
+        ({"value": 1}, options.replace(after=[id_text(parent)])),
+    ):
+        with pytest.raises(InvalidOption, match=f"on_duplicate='{on_duplicate}' of a job that waits for others"):
+            build_job(spec, values, waiting, id=ID)
 
 
 def test_data_that_looks_like_a_reference_is_refused_in_a_job_with_parents() -> None:

@@ -185,6 +185,13 @@ def build_job(
     else:
         lane, rules = _lane(spec, values, options)
     cost = spec.cost if options.cost is None else options.cost
+    unique, after = _unique_for(spec, values, options), _after(options, args, parents)
+    if after and unique is not None and unique.on_duplicate != "existing":
+        # The job that is there would take these arguments, and neither wait nor have the results that they refer to.
+        raise InvalidOption(
+            f"on_duplicate={unique.on_duplicate!r} of a job that waits for others",
+            fix="leave it out, or let the last of those enqueue this job",
+        )
     return Job(
         id,
         lane,
@@ -193,8 +200,8 @@ def build_job(
         delay_ms=options.delay_ms,
         due_at_ms=options.due_at_ms,
         expires_ms=options.expires_ms,
-        unique=_unique_for(spec, values, options),
-        after=_after(options, args, parents),
+        unique=unique,
+        after=after,
         if_parent_fails=options.if_parent_fails,
         cost=cost if isinstance(cost, int) else checked_cost(cost(values)),
         tags=(*spec.tags, *(tag for tag in options.tags if tag not in spec.tags)),
