@@ -26,7 +26,7 @@ async def migrate(terminal: Terminal, plan: bool, sql: bool) -> None:
             await store.open()
             _migrated(terminal, url, name, ())
         elif sql:
-            print((await store.plan()).script, end="")
+            _printed(terminal, url, name, await store.plan())
         elif plan:
             _planned(terminal, url, name, await store.plan())
         else:
@@ -40,11 +40,28 @@ async def migrate(terminal: Terminal, plan: bool, sql: bool) -> None:
         await store.close()
 
 
+def _printed(terminal: Terminal, url: str, name: str, plan: Plan) -> None:
+    if terminal.machine:
+        terminal.answer({**_shape(url, name, plan), "sql": plan.script})
+    else:
+        print(plan.script, end="")
+
+
+def _shape(url: str, name: str, plan: Plan) -> dict[str, object]:
+    state = "outdated" if plan.steps else "up to date"
+    return {
+        "url": url,
+        "engine": name,
+        "state": state,
+        "at": plan.at,
+        "needs": plan.needs,
+        "pending": plan.steps,
+    }
+
+
 def _planned(terminal: Terminal, url: str, name: str, plan: Plan) -> None:
     if terminal.machine:
-        state = "outdated" if plan.steps else "up to date"
-        shape = {"url": url, "engine": name, "state": state, "at": plan.at, "needs": plan.needs}
-        terminal.answer({**shape, "pending": plan.steps})
+        terminal.answer(_shape(url, name, plan))
     elif plan.steps:
         there = f"is at migration {plan.at}" if plan.at else "holds nothing yet"
         terminal.text(f"{url} ({name}) {there}; this release needs {plan.needs}")

@@ -365,6 +365,29 @@ def test_the_migrations_of_this_release_apply_and_what_is_printed_does_the_same(
         server.ask(f'DROP SCHEMA "{each}" CASCADE')
 
 
+def test_what_is_printed_gives_up_when_a_table_is_in_use(
+    release: Release, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever waits for a table's lock makes everybody wait behind it, by hand as well."""
+    monkeypatch.setattr(migrate, "LOCK_MS", 20)
+    server = shared(SERVER)
+    asyncio.run(apply(schema))
+    release.add(2, "ALTER TABLE hf.one ADD COLUMN two integer;")
+    script = migrate.plan(asyncio.run(layout_of(schema)), schema).script
+
+    def by_hand() -> tuple[int, str]:
+        psql = [str(programs(SERVER) / "psql"), server.url, "-X", "-q", "-v", "ON_ERROR_STOP=1"]
+        answer = subprocess.run(psql, input=script, text=True, capture_output=True, check=False, timeout=20)
+        return answer.returncode, answer.stderr
+
+    with closing(psycopg.connect(server.url)) as busy:
+        busy.execute(f'SELECT * FROM "{schema}".one'.encode())
+        code, said = by_hand()
+    assert code == 3
+    assert "lock timeout" in said
+    assert by_hand() == (0, "")
+
+
 @pytest.mark.parametrize("release", COMMITS)
 def test_a_schema_of_an_earlier_release_becomes_what_a_fresh_one_is(release: str, tmp_path: Path) -> None:
     """But for functions that nothing calls any more: the next migration drops what the last release has left."""
@@ -455,6 +478,8 @@ def test_the_command_plans_prints_applies_and_says_so(capsys: pytest.CaptureFixt
     }
     assert "holds nothing yet" in run(capsys, "--url", url, "--plan")
     assert 'CREATE TABLE "holdfast_shop".job (' in run(capsys, "--url", url, "--namespace", "shop", "--sql")
+    printed = msgspec.json.decode(run(capsys, "--url", url, "--sql", "--json"))
+    assert printed == {**planned, "sql": run(capsys, "--url", url, "--sql")}
     with closing(psycopg.connect(url)) as line:
         assert line.execute("SELECT to_regnamespace('holdfast')").fetchone() == (None,), "nothing was changed"
     applied = msgspec.json.decode(run(capsys, "--url", url, "--json"))

@@ -77,6 +77,8 @@ def test_a_url_says_where_and_how(url: str, expected: PostgresUrl) -> None:
         ("postgresql://u:hunter2@h/b?strict=x", "1 or 0"),
         ("postgresql://u:hunter2@h/b?schema=pg_x", "a schema of its own"),
         ("postgresql://u:hunter2@h/b?schema=a%22b", "a schema of its own"),
+        ("postgresql://u:hunter2@h/b?schema=public", "schema='public' (schema is a schema of its own"),
+        ("postgresql://u:hunter2@h/b?schema=information_schema", "not public, information_schema or pg_"),
         ("postgresql://u:hunter2@h/b?listen_url=", "names no host"),
         ("postgresql://u:hunter2@h/b?listen_url=h:x", "names no port"),
         ("postgresql://u@h/b?listen_url=postgresql%3A%2F%2Fu%3Ahunter2%40h%3Fpol%3D3", "did you mean pool"),

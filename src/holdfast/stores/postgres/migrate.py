@@ -34,6 +34,10 @@ CREATE TABLE IF NOT EXISTS hf.migration (
   applied_at timestamptz NOT NULL DEFAULT now()
 );
 """
+_BY_HAND: Final = """\
+-- To be run by hand: psql -v ON_ERROR_STOP=1 -f FILE. A step that meets a table in use gives up soon, so that nobody
+-- waits behind it, and changes nothing: then print this anew, since the steps before it are done, and run that.
+"""
 _HAS: Final = "SELECT to_regnamespace('hf') IS NOT NULL, to_regclass('hf.migration') IS NOT NULL"
 _DONE: Final = "SELECT number, name, checksum, verbs, min_client FROM hf.migration ORDER BY number"
 
@@ -61,10 +65,15 @@ def plan(layout: Layout, schema: str) -> Plan:
 
 
 def _script(layout: Layout, schema: str) -> str:
-    """The SQL that `apply` would run, to be run by hand: psql -v ON_ERROR_STOP=1 -f FILE."""
-    parts = []
+    """The SQL that `apply` would run, to be run by hand."""
+    parts = [_BY_HAND] if layout.steps else []
     for place, step in enumerate(layout.steps):
-        parts += [f"-- Migration {step.name}", "BEGIN;", f"{_lock(schema, 'pg_advisory_xact_lock')};"]
+        parts += [
+            f"-- Migration {step.name}",
+            "BEGIN;",
+            f"{_lock(schema, 'pg_advisory_xact_lock')};",
+            f"{_patience()};",
+        ]
         if place == 0 and not layout.applied:
             parts += [] if layout.exists else [f'CREATE SCHEMA IF NOT EXISTS "{schema}";']
             parts += [in_schema(_RECORD, schema)]
@@ -110,7 +119,7 @@ async def _apply_all(line: Line, schema: str, done: list[str], progress: Progres
     while (layout := await _begin(line, schema)).steps:
         step = layout.steps[0]
         progress(f"migration {step.name} …")
-        await _run(line, f"SET LOCAL lock_timeout = {LOCK_MS}")
+        await _run(line, _patience())
         if not layout.exists:
             await _run(line, f'CREATE SCHEMA "{schema}"')
         if not layout.applied:
@@ -154,6 +163,10 @@ async def _run_file(line: Line, name: str, text: str) -> None:
             if refusal.code == "42501"
             else "",
         ) from refusal
+
+
+def _patience() -> str:
+    return f"SET LOCAL lock_timeout = {LOCK_MS}"
 
 
 def _lock(schema: str, function: str) -> str:

@@ -174,7 +174,10 @@ def _prepare(text: str) -> Prepare:
 
 
 def _schema(text: str) -> str:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", text) or len(text) > LONGEST_NAME or text.startswith("pg_"):
+    """Not one that others use: tables called job or post would be found where somebody else's were meant."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", text) or len(text) > LONGEST_NAME:
+        raise ValueError(text)
+    if text.startswith("pg_") or text in ("public", "information_schema"):
         raise ValueError(text)
     return text
 
@@ -187,7 +190,7 @@ _OPTIONS: Final[dict[str, tuple[str, Callable[[str], Any], str]]] = {
     "schema": (
         "schema",
         _schema,
-        "a schema of its own: a letter, then letters, digits, '_', '-' or '.'",
+        "a schema of its own: a letter, then letters, digits, '_', '-' or '.'; not public, information_schema or pg_…",
     ),
     "strict": ("strict", _flag, "1 or 0"),
 }
