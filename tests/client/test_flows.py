@@ -19,6 +19,7 @@ from holdfast import (
     JobDead,
     JobNotFound,
     JobSpec,
+    NodeHandle,
     NotSerialisable,
     PayloadTooLarge,
     State,
@@ -370,8 +371,14 @@ async def test_what_is_no_job_is_refused(app: Holdfast, tasks: Tasks) -> None:
         chain()  # type: ignore[call-arg]  # as a mistake
     with pytest.raises(InvalidArguments, match="the group is empty"):
         await group([]).enqueue()
-    with pytest.raises(InvalidOption, match="names no job"):
-        flow.add(tasks.number.job(1), after=7)  # type: ignore[call-overload]  # as a mistake
+    for nobody in (7, b"7"):
+        with pytest.raises(InvalidOption, match=f"after={nobody!r} names no job"):
+            flow.add(tasks.number.job(1), after=nobody)  # type: ignore[arg-type]  # as a mistake
+    with pytest.raises(InvalidOption, match="after= names a job that is not in flow 'wrong'"):
+        flow.add(tasks.number.job(1), after=tasks.number.job(2))
+    for nothing in (7, tasks.number.job(1)):
+        with pytest.raises(InvalidArguments, match=r"is not a list of jobs \(pass a list: group"):
+            group(nothing)  # type: ignore[arg-type]  # as a mistake
 
 
 async def test_a_node_stands_once(app: Holdfast, tasks: Tasks) -> None:
@@ -384,11 +391,45 @@ async def test_a_node_stands_once(app: Holdfast, tasks: Tasks) -> None:
         flow.add(spec)
     with pytest.raises(InvalidOption, match="has a node 'one' already"):
         flow.add(tasks.number.job(1), name="one")
+    with pytest.raises(InvalidArguments, match="the same job stands in two places, after something else in each"):
+        flow.add(chain(tasks.number.job(2), spec))
+    with pytest.raises(InvalidArguments, match="the same job stands in two places"):
+        flow.add(chain(spec, tasks.add.job(1)), after=flow.add(tasks.number.job(3)))
+    step = tasks.add.job(b=1)
+    with pytest.raises(InvalidArguments, match="the same job stands in two places"):
+        await group([chain(tasks.number.job(1), step), chain(tasks.number.job(10), step)]).enqueue()
+    assert len(flow) == 2  # what was refused left nothing of itself behind
     same = "01900000-0000-7000-8000-000000000001"
     flow.add(tasks.number.options(id=same).job(1))
     flow.add(tasks.number.options(id=same).job(1))
     with pytest.raises(InvalidOption, match="the same id="):
         await flow.enqueue()
+
+
+async def test_chains_that_begin_alike_share_the_job(app: Holdfast, tasks: Tasks) -> None:
+    start, step = tasks.number.job(1), tasks.add.job(b=1)
+    fan = group([chain(step, tasks.add.job(b=10)), chain(step, tasks.add.job(b=100))])
+    job = await chain(start, fan, tasks.total.job()).enqueue()
+    await finish(app)
+    assert await job.result() == 114
+    assert len((await job.flow.status()).nodes) == 5
+
+
+async def test_results_in_records_are_waited_for_like_any_other(app: Holdfast, tasks: Tasks) -> None:
+    flow = app.flow("records")
+    number = flow.add(tasks.number.job(7), name="number", after="first")
+    flow.add(tasks.say.job(Image("a", number)), name="say")  # type: ignore[arg-type]  # stands for an int
+    flow.add(tasks.number.job(1), name="first")
+    whole = app.flow("whole")
+    assert [handle.node for handle in whole.add(flow).handles if isinstance(handle, NodeHandle)] == ["records/say"]
+    handle = await whole.enqueue()
+    await finish(app)
+    assert await handle.result() == [{"name": "a", "width": 7}, None]
+    round = app.flow("round")
+    a = round.add(tasks.number.job(1), name="a", after="b")
+    round.add(tasks.say.job(Image("a", a)), name="b")  # type: ignore[arg-type]  # stands for an int
+    with pytest.raises(CycleFound, match=r"a → b → a|b → a → b"):
+        await round.enqueue()
 
 
 async def test_a_chain_says_when_there_is_no_room_for_the_result(app: Holdfast, tasks: Tasks) -> None:

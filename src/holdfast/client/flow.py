@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
 from holdfast.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
 from holdfast.client.handle import JobHandle
 from holdfast.client.work import Chain, Group, JobSpec, Work
+from holdfast.core.codec import PLAIN, looked_into
 from holdfast.core.errors import (
     BatchTooLarge,
     InvalidArguments,
     InvalidOption,
+    NotSerialisable,
     UnknownParent,
     UsageError,
     WrongContext,
@@ -58,6 +60,15 @@ class _Node:
         self.handle = handle
 
 
+class _Made(NamedTuple):
+    """What became of a work, and how it was met: by which result as its first argument, behind whom."""
+
+    work: Work[Any]  # kept, so that no other work has its identity
+    output: Output
+    first: Any
+    waits: list[bytes | str]
+
+
 class Flow:
     """Jobs that wait for each other, stored in one step and seen as one thing.
 
@@ -91,7 +102,7 @@ class Flow:
         self._raw = client.new_id()
         self._nodes: dict[str, _Node] = {}
         self._numbers: Counter[str] = Counter()
-        self._made: dict[int, tuple[Work[Any], Output]] = {}  # by identity: one spec is one job, wherever it is named
+        self._made: dict[int, _Made] = {}  # by identity: one spec is one job, wherever it is named
         self._enqueued = False
 
     @property
@@ -115,19 +126,24 @@ class Flow:
             raise WrongContext(
                 f"flow {self.name!r} is stored already", fix="make another flow; it may wait for this one"
             )
-        waits = _named(after)
+        waits = self._named(after)
         if isinstance(work, Flow):
             return self._adopt(work, waits, name)
         if not isinstance(work, Work):
             raise InvalidArguments(f"a {type(work).__qualname__} is not a job", fix="make it with task.job(...)")
         if id(work) in self._made:
             raise InvalidArguments(f"this {work.label} is in the flow already", fix="use what add answered for it")
+        nodes, made = len(self._nodes), len(self._made)
         try:
             return self._plan(work, _NOTHING, waits, None if name is None else checked_name(name, what="name"), "")
-        except RecursionError:
-            raise InvalidArguments(
-                "the jobs are nested too deeply", fix="add them one by one, or use chain(...)"
-            ) from None
+        except BaseException as error:
+            _shorten(self._nodes, nodes)  # what is refused leaves nothing of itself behind
+            _shorten(self._made, made)
+            if isinstance(error, RecursionError):
+                raise InvalidArguments(
+                    "the jobs are nested too deeply", fix="add them one by one, or use chain(...)"
+                ) from None
+            raise
 
     async def enqueue(self, *, conn: Any = None) -> FlowHandle:
         """Store the whole graph in one step, all or none. Asking again asks for the same jobs.
@@ -160,7 +176,7 @@ class Flow:
     def output(self, work: Work[Any]) -> Output:
         """What comes out of a work: it is added unless it is in the flow already."""
         made = self._made.get(id(work))
-        return self.add(work) if made is None else made[1]
+        return self.add(work) if made is None else made.output
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -168,12 +184,34 @@ class Flow:
     def __repr__(self) -> str:
         return f"<Flow {self.name} of {len(self)} jobs>"
 
+    def _named(self, after: Any) -> list[bytes | str]:
+        """What `after=` names: ids, and names of nodes."""
+        if after is None:
+            return []
+        if isinstance(after, Work):
+            made = self._made.get(id(after))
+            if made is None:
+                raise InvalidOption(
+                    f"after= names a {after.label} that is not in flow {self.name!r}", fix="flow.add(...) it first"
+                )
+            after = made.output
+        if isinstance(after, Refers):
+            return list(flat(after.spread()))
+        if isinstance(after, str):
+            try:
+                return [id_bytes(after)]
+            except InvalidOption:
+                return [after]
+        if isinstance(after, bytes) or not isinstance(after, Iterable):
+            raise InvalidOption(f"after={after!r:.80} names no job", fix="pass handles, job ids or names of nodes")
+        return list(dict.fromkeys(name for each in after for name in self._named(each)))
+
     # -- works become nodes
 
     def _plan(self, work: Work[Any], first: Any, waits: list[bytes | str], name: str | None, prefix: str) -> Output:
         made = self._made.get(id(work))
         if made is not None:
-            return made[1]
+            return _once(made, first, waits)
         own = name or work.name
         inside = f"{prefix}{own}/" if own else prefix
         if isinstance(work, JobSpec):
@@ -185,7 +223,7 @@ class Flow:
         else:
             assert isinstance(work, Chain)
             output = self._plan_chain(work, first, waits, inside)
-        self._made[id(work)] = work, output
+        self._made[id(work)] = _Made(work, output, first, waits)
         return output
 
     def _plan_chain(self, work: Chain[Any], first: Any, waits: list[bytes | str], prefix: str) -> Output:
@@ -237,13 +275,15 @@ class Flow:
         if other is self or other._enqueued or other._client is not self._client:
             raise InvalidArguments(f"flow {other.name!r} cannot be a part of this one", fix="build a flow of its own")
         prefix = f"{name or other.name}/"
+        nodes = other._in_order()
+        for named in (f"{prefix}{node.name}" for node in nodes):
+            if named in self._nodes:
+                raise InvalidOption(f"flow {self.name!r} has a node {named!r} already", fix="add it with another name=")
         waited_for: set[bytes] = set()
-        for node in other._in_order():
+        for node in nodes:
             parents = other._parents(node)
             waited_for.update(parents)
             named = f"{prefix}{node.name}"
-            if named in self._nodes:
-                raise InvalidOption(f"flow {self.name!r} has a node {named!r} already", fix="add it with another name=")
             node.handle.move(named, self._raw)
             after = list[bytes | str](parents)
             entry = not any(parent in other._by_id() for parent in parents)
@@ -261,10 +301,12 @@ class Flow:
 
     def _parents(self, node: _Node) -> tuple[bytes, ...]:
         """The ids of all that a node waits for."""
-        found = [id for value in node.values.values() for id in _references(value)]
+        found: list[bytes] = []
+        for name, value in node.values.items():
+            found += _references(node, name, value)
         found += node.spec.options.after
-        for name in node.after:
-            found.append(name if isinstance(name, bytes) else self._id_of(name, node))
+        for before in node.after:
+            found.append(before if isinstance(before, bytes) else self._id_of(before, node))
         return tuple(dict.fromkeys(found))
 
     def _id_of(self, name: str, node: _Node) -> bytes:
@@ -308,7 +350,7 @@ class Flow:
         return jobs, rules
 
     def _job(self, node: _Node) -> tuple[Job, tuple[GateRule, ...]]:
-        spec, handle = node.spec, node.handle
+        spec, handle, after = node.spec, node.handle, self._parents(node)
         try:
             if spec.options.conn is not None:
                 raise InvalidOption(
@@ -317,11 +359,11 @@ class Flow:
             signature = spec.spec.signature
             if not signature.required.issubset(node.values):
                 signature.bind_named(node.values)  # raises, naming what is missing
-            options = replace(spec.options, after=self._parents(node))
+            options = replace(spec.options, after=after)
             meta = mark_meta(Mark(self.name, node.name, len(self._nodes)))
             return build_job(spec.spec, node.values, options, id=handle.raw, flow=self._raw, meta=meta)
         except UsageError as error:
-            raise type(error)(f"node {node.name!r}: {error.message}", fix=error.fix) from error
+            raise _of_node(node, error) from error
 
     async def _missing(self, nodes: list[_Node], error: UnknownParent) -> UnknownParent:
         """The same refusal by the names of nodes: who waits for what is not there, and who would wait with that one."""
@@ -345,34 +387,37 @@ class Flow:
         )
 
 
-def _named(after: Any) -> list[bytes | str]:
-    """What `after=` names: ids, and names of nodes."""
-    if after is None:
+def _shorten(found: dict[Any, Any], length: int) -> None:
+    """Forget what was added last."""
+    while len(found) > length:
+        found.popitem()
+
+
+def _once(made: _Made, first: Any, waits: list[bytes | str]) -> Output:
+    """A work that stands in the flow already, where it is named again: it cannot come after something else there."""
+    if (first is not _NOTHING or waits) and not (first is made.first and waits == made.waits):
+        raise InvalidArguments(
+            f"the same {made.work.label} stands in two places, after something else in each",
+            fix="make each with a call of its own",
+        )
+    return made.output
+
+
+def _references(node: _Node, name: str, value: Any) -> list[bytes]:
+    """The jobs whose results stand in an argument, however deep."""
+    if type(value) in PLAIN:
         return []
-    if isinstance(after, Refers):
-        return list(flat(after.spread()))
-    if isinstance(after, bytes):
-        return [after]
-    if isinstance(after, str):
-        try:
-            return [id_bytes(after)]
-        except InvalidOption:
-            return [after]
-    if not isinstance(after, Iterable):
-        raise InvalidOption(f"after={after!r:.80} names no job", fix="pass handles, job ids or names of nodes")
-    return list(dict.fromkeys(name for each in after for name in _named(each)))
+    try:
+        found = looked_into(value, name, allow_bytes=True)
+    except NotSerialisable as error:
+        raise _of_node(node, error) from error
+    # A work inside of a record has no node: it is refused where the arguments are encoded.
+    return [id for ref in found if not isinstance(ref, Work) for id in flat(ref.spread())]
 
 
-def _references(value: Any) -> Iterable[bytes]:
-    """The jobs whose results stand in an argument, as far as containers show them; records are looked into later."""
-    if isinstance(value, Refers):
-        yield from flat(value.spread())
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _references(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _references(item)
+def _of_node(node: _Node, error: UsageError) -> UsageError:
+    """The same refusal, saying of which node."""
+    return type(error)(f"node {node.name!r}: {error.message}", fix=error.fix)
 
 
 def _holds_work(values: Iterable[Any]) -> bool:

@@ -180,6 +180,11 @@ def chord(jobs: Iterable[Work[Any]], last: Work[H], *, name: str | None = None) 
 
 
 def _checked(label: str, works: Iterable[Work[Any]]) -> tuple[Work[Any], ...]:
+    if isinstance(works, Work) or not isinstance(works, Iterable):
+        raise InvalidArguments(
+            f"a {type(works).__qualname__} is not a list of jobs",
+            fix=f"pass a list: {label}([first.job(), second.job()])",
+        )
     found: tuple[Any, ...] = tuple(works)
     for index, work in enumerate(found):
         if not isinstance(work, Work):
