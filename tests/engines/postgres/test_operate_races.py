@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
+from holdfast.core.errors import StoreUnreachable
+from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Control, Entry
@@ -147,11 +149,29 @@ async def test_who_waits_for_somebodys_transaction_does_not_keep_the_graph(place
         await other.store.enqueue_on(line, [place.job(unique=key, args=b"2")], now_ms=place.clock.now_ms)
         cancel = start(other.cancel(id))
         await place.until_waiting(1)
+        assert place.ask("SELECT hf.try_lock_1(2)") == [(True,)]
         await soon(hand.bury(job))
         assert await place.state(child) is State.cancelled
         line.commit()
     assert await cancel == ["cancelled"]
     assert (await place.view(id)).args == b"2"
+
+
+async def test_who_has_waited_long_enough_for_somebodys_transaction_is_told_for_which_job(place: Place) -> None:
+    key, other = Unique("k", on_duplicate="replace"), await place.another()
+    id, free = await place.add(unique=key, delay_ms=60_000), await place.add()
+    place.ask("ALTER FUNCTION hf.outwait_1 SET lock_timeout = '10ms'")
+    with contextlib.closing(psycopg.connect(place.server.url)) as line:
+        await other.store.enqueue_on(line, [place.job(unique=key, args=b"2")], now_ms=place.clock.now_ms)
+        with pytest.raises(StoreUnreachable, match=f"job {id_text(id)} was replaced") as caught:
+            await soon(other.cancel(free, id))
+        assert "let that transaction end" in caught.value.fix
+        assert caught.value.retryable
+        assert await place.state(free) is State.ready
+        with pytest.raises(psycopg.errors.LockNotAvailable, match=id_text(id)):  # as workers of 0.1.0 hear it
+            place.ask(f"SELECT hf.cancel_1('c', ARRAY['\\x{id.hex()}']::bytea[], 'r', false, {place.clock.now_ms})")
+        line.commit()
+    assert await other.cancel(free, id) == ["cancelled", "cancelled"]
 
 
 async def test_a_dead_job_is_retried_once_by_two(place: Place) -> None:

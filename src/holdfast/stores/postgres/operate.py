@@ -17,7 +17,7 @@ from holdfast.stores.postgres.wire import clean
 if TYPE_CHECKING:
     from holdfast.stores.postgres.route import Route
 
-CANCEL: Final = "SELECT * FROM hf.cancel_1(%b::text, %b::bytea[], %b::text, %b::boolean, %b::bigint)"
+CANCEL: Final = "SELECT * FROM hf.cancel_2(%b::text, %b::bytea[], %b::text, %b::boolean, %b::bigint)"
 UNFINISHED: Final = "SELECT hf.unfinished_1(%b::bytea[])"
 RETRY: Final = "SELECT * FROM hf.retry_2(%b::text, %b::bytea[], %b::bigint, %b::bytea, %b::text[], %b::bigint)"
 SIGNAL: Final = "SELECT * FROM hf.signal_1(%b::text, %b::bytea[], %b::text[], %b::bytea[], %b::bigint)"

@@ -86,6 +86,11 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
         "has a lock_timeout that was met until the time was over",
         "raise lock_timeout of this role",
     ),
+    "HF004": (
+        StoreUnreachable,
+        "waited for somebody's transaction, and nothing was changed",
+        "let that transaction end, then ask again; pg_stat_activity shows whose it is",
+    ),
     "XX001": (StoreCorrupt, "found damaged data", "restore the server from a backup"),
     "XX002": (StoreCorrupt, "found a damaged index", "REINDEX it, and see the server's log"),
     "TLS": (StoreError, "cannot be spoken to like this", "see sslmode, sslrootcert and the other options of the URL"),

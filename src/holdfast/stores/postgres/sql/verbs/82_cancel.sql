@@ -2,8 +2,8 @@
 -- Inputs: as named. Answer: one code per id, in order: 0 cancelled 1 cancelling 2 finished before 3 no such job
 -- 4 cancelled before.
 -- Locks, in order: what runs (by id), the graph, what waits (by id). Where a job begins to run between the look for those
--- that run and the look for those that wait, the whole step begins again. It holds the graph for no longer than a moment:
--- what somebody's open transaction has, it asks for again (lock_timeout).
+-- that run and the look for those that wait, the whole step begins again. Nobody waits with the graph in hand for what
+-- somebody's open transaction has replaced: the step is undone, and begins again when that transaction has ended.
 
 -- Lock a running job for its end. NULL: an open transaction of its handler has settled it, and will hardly be over soon.
 CREATE OR REPLACE FUNCTION hf.seize_1(p_id bytea) RETURNS hf.running LANGUAGE plpgsql SET lock_timeout = '250ms' AS $$
@@ -54,8 +54,31 @@ BEGIN
   RETURN 1;
 END $$;
 
--- One attempt at the whole step; serialization_failure when a job moved in a way that only a new attempt can follow.
-CREATE OR REPLACE FUNCTION hf.cancel_step_1(p_ids bytea[], p_reason text, p_force boolean, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
+-- Lock those of these jobs that wait; HF005 when somebody else has one of them.
+CREATE OR REPLACE FUNCTION hf.hold_waiting_1(p_ids bytea[]) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_ours bytea[] := ARRAY(SELECT w.id FROM hf.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE SKIP LOCKED);
+BEGIN
+  IF hf.not_ours_1(p_ids, v_ours) <> '{}' THEN
+    RAISE EXCEPTION 'somebody has a job that was to be cancelled' USING ERRCODE = 'HF005';
+  END IF;
+END $$;
+
+-- Wait until nobody has this job, if it waits, and do not have it then. Raised when that takes long (HF004, for people).
+CREATE OR REPLACE FUNCTION hf.outwait_1(p_id bytea) RETURNS void LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
+BEGIN
+  PERFORM FROM hf.wait AS w WHERE w.id = p_id FOR UPDATE;
+  RAISE EXCEPTION 'to let go of it' USING ERRCODE = 'HF005';
+EXCEPTION
+  WHEN SQLSTATE 'HF005' THEN
+    NULL;
+  WHEN lock_not_available THEN
+    RAISE EXCEPTION 'job % was replaced by a transaction that is still open', encode(p_id, 'hex')::uuid USING ERRCODE = 'HF004';
+END $$;
+
+-- One attempt at the whole step; serialization_failure when a job moved in a way that only a new attempt can follow, HF005
+-- when somebody has one.
+CREATE OR REPLACE FUNCTION hf.cancel_step_2(p_ids bytea[], p_reason text, p_force boolean, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_running bytea[] := hf.running_of_1(p_ids, p_force);
   v_free bytea[]; -- of them, those that may be ended
@@ -65,7 +88,7 @@ DECLARE
   v_state smallint;
 BEGIN
   PERFORM hf.lock_1(2);
-  PERFORM FROM hf.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE;
+  PERFORM hf.hold_waiting_1(p_ids);
   v_free := ARRAY(SELECT r.id FROM hf.running AS r WHERE p_force AND r.id = ANY (v_running) FOR UPDATE SKIP LOCKED);
   PERFORM hf.brace_1(ARRAY(SELECT r FROM hf.running AS r WHERE r.id = ANY (v_free)));
   v_before := ARRAY(SELECT hf.state_of_1(i.id) FROM unnest(p_ids) WITH ORDINALITY AS i (id, at) ORDER BY i.at);
@@ -88,7 +111,7 @@ BEGIN
 END $$;
 
 -- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost.
-CREATE OR REPLACE FUNCTION hf.cancel_1(
+CREATE OR REPLACE FUNCTION hf.cancel_2(
   p_call text, p_ids bytea[], p_reason text, p_force boolean, p_now bigint, OUT answers bigint[],
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
@@ -105,15 +128,34 @@ BEGIN
   WHILE answers IS NULL LOOP
     v_tries := v_tries + 1;
     BEGIN
-      answers := hf.cancel_step_1(p_ids, p_reason, p_force, v_now);
-    EXCEPTION WHEN serialization_failure THEN -- all that it locked is free again
-      IF v_tries >= 20 THEN
-        RAISE;
-      END IF;
+      answers := hf.cancel_step_2(p_ids, p_reason, p_force, v_now);
+    EXCEPTION -- all that it locked is free again
+      WHEN serialization_failure THEN
+        IF v_tries >= 20 THEN
+          RAISE;
+        END IF;
+      WHEN SQLSTATE 'HF005' THEN
+        IF v_tries >= 20 THEN
+          RAISE EXCEPTION 'jobs that were to be cancelled never held still' USING ERRCODE = 'serialization_failure';
+        END IF;
+        PERFORM hf.outwait_1(w.id) FROM hf.wait AS w WHERE w.id = ANY (p_ids);
     END;
   END LOOP;
   PERFORM hf.answered_1(p_call, answers);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1();
+END $$;
+
+-- Verb of layout 1, whose clients ask again after lock_not_available.
+CREATE OR REPLACE FUNCTION hf.cancel_1(
+  p_call text, p_ids bytea[], p_reason text, p_force boolean, p_now bigint, OUT answers bigint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+BEGIN
+  SELECT * INTO answers, w_lanes, w_ns, w_dues, w_gates FROM hf.cancel_2(p_call, p_ids, p_reason, p_force, p_now);
+EXCEPTION WHEN SQLSTATE 'HF004' THEN
+  RAISE EXCEPTION '%', SQLERRM USING ERRCODE = 'lock_not_available';
 END $$;
 
 -- Verb: those of these jobs that are not finished.
