@@ -17,12 +17,12 @@ async def test_a_job_goes_on_when_it_is_signalled_by_handle_id_or_key(app: Holdf
     jobs = [await ship.options(unique=f"order:{n}").enqueue() for n in range(4)]
     await app.work(until_empty=True)
     status = await jobs[0].status()
-    assert (status.state, status.due_at, status.waits_for) == ("scheduled", None, "paid")
+    assert (status.state, status.due_at, status.waits_for) == ("scheduled", None, ("paid",))
     assert await app.signal(jobs[0], "paid", 0) == "woken"
     assert await app.signal(jobs[1].id, "paid", 1) == "woken"
     assert await app.signal("order:2", "paid", 2) == "woken"
     assert await jobs[3].signal("paid", 3) == "woken"
-    assert (await jobs[0].status()).waits_for is None
+    assert (await jobs[0].status()).waits_for == ()
     await app.work(until_empty=True)
     assert [await job.result() for job in jobs] == [0, 1, 2, 3]
     assert await app.signal("order:2", "paid", task="ship") == "finished"

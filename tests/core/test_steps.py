@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidStep, NotSerialisable, PayloadTooLarge, StepsChanged
+from holdfast.core.gate import FOREVER_MS
 from holdfast.core.lease import Note
 from holdfast.core.steps import (
     MAX_STEPS,
@@ -15,12 +16,13 @@ from holdfast.core.steps import (
     History,
     Record,
     StepKind,
+    Waiting,
     approval_of,
     asking_of,
     check_event,
     encode_value,
     read_record,
-    waiting_of,
+    waits_of,
 )
 
 
@@ -226,13 +228,22 @@ def test_events_of_our_own_cannot_be_signalled() -> None:
 def test_what_a_job_waits_for_is_read_from_its_notes() -> None:
     asked = Record("approval", 1, event="approval:go", question="Pay 90 USD?").note("go")
     kept = [Note("step", "other release", b"[]"), asked, Note("waiting", "approval:go", b"1700")]
-    waiting = waiting_of(kept)
-    assert waiting is not None
-    assert (waiting.event, waiting.due_at_ms) == ("approval:go", 1700)
+    assert waits_of(kept, 1700) == [Waiting("approval:go", FOREVER_MS, "Pay 90 USD?")]
     assert asking_of(kept) == [Asking("approval:go", "Pay 90 USD?")]
     assert asking_of(kept)[0].name == "go"
-    assert waiting_of([]) is None
+    assert waits_of(kept, 1701) == waits_of([], 1700) == []  # something else has put the job off
     assert read_record(kept[0]) is None
+
+
+def test_what_a_job_waits_for_comes_in_the_order_of_its_code_and_has_its_own_ends() -> None:
+    kept = [
+        Record("wait", 2, "paid", event="paid", until_ms=3000).note("paid"),
+        Record("sleep", 1, event="sleep:nap", until_ms=1700).note("nap"),
+        Record("wait", 3, event="left", until_ms=900, over=True).note("left"),
+        *(Note("waiting", event, b"1700") for event in ("of another release", "paid", "sleep:nap")),
+    ]
+    expected = [Waiting("sleep:nap", 1700), Waiting("paid", 3000), Waiting("of another release", 1700)]
+    assert waits_of(kept, 1700) == expected
 
 
 def test_what_was_decided_is_no_question_any_more() -> None:

@@ -29,7 +29,7 @@ async def suspend(
     until_ms = None if delay_ms is None else claimed.claimed_at_ms + delay_ms
     record = Record(kind, 1, event=event, until_ms=until_ms, question=question)
     assert await store.save(id, claimed.token, record.note(name))
-    await store.settle("w1", time.monotonic_ns(), [Suspend(id, claimed.token, delay_ms, event)])
+    await store.settle("w1", time.monotonic_ns(), [Suspend(id, claimed.token, delay_ms, (event,))])
     return id
 
 

@@ -16,7 +16,7 @@ from holdfast.core.job import Unique
 from holdfast.core.lease import Note
 from holdfast.core.state import State
 from holdfast.core.steps import Record
-from holdfast.core.transition import Bury, Failure, Succeed
+from holdfast.core.transition import Bury, Failure, Succeed, Suspend
 from holdfast.core.view import JobView, Query
 from holdfast.ops import Operator, Waits, parse_query
 from holdfast.ops.shape import steps_shape
@@ -146,9 +146,12 @@ async def test_one_of_several_approvals_is_named(waits: Waits, store: Store) -> 
     for place, name in enumerate(("legal", "money")):
         record = Record("approval", place, name, event=f"approval:{name}", question=f"{name}?")
         await store.save(id, claimed.token, record.note(name))
+    events = ("approval:legal", "approval:money")
+    await store.settle("w1", time.monotonic_ns(), [Suspend(id, claimed.token, None, events)])
+    assert [one.asking.question for one in (await waits.approvals(ALL)).asked] == ["legal?", "money?"]
     with pytest.raises(InvalidOption, match="asks for 2 approvals: legal, money"):
         await waits.approve(id)
-    await waits.approve(id, name="money")
+    assert (await waits.approve(id, name="money")).answer == "woken"
     assert (await waits.approve(id)).event == "approval:legal"
 
 
@@ -207,6 +210,20 @@ async def test_a_suspended_job_says_what_it_waits_for_and_until_when(operator: O
     person = await asks(store)
     code, text, until = await explained(operator, person)
     assert (code, text, until) == ("approval", "it waits for a person to approve or reject: Pay 90 USD?", False)
+
+
+async def test_a_job_that_waits_for_several_things_says_each_with_its_own_end(operator: Operator, store: Store) -> None:
+    (id,) = await put(store, job())
+    (claimed,) = await claim(store)
+    until_ms = claimed.claimed_at_ms + HOUR_MS
+    for record in (Record("sleep", 0, "nap", event="sleep:nap", until_ms=until_ms), Record("wait", 0, "b", event="b")):
+        await store.save(id, claimed.token, record.note(record.beside))
+    await store.settle("w1", time.monotonic_ns(), [Suspend(id, claimed.token, HOUR_MS, ("b", "sleep:nap"))])
+    reasons = (await operator.explain(id)).reasons[:2]
+    assert {reason.code: reason.until is not None for reason in reasons} == {"sleeping": True, "event": False}
+    await operator.retry([id_text(id)])
+    (claimed,) = await claim(store)
+    assert [note.name for note in claimed.notes if note.kind == "event"] == ["sleep:nap"]
 
 
 async def test_a_suspended_job_that_a_person_put_off_is_scheduled(operator: Operator, store: Store) -> None:

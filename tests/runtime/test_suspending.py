@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,19 @@ from holdfast.core.errors import WaitTimeout
 from holdfast.core.gate import FOREVER_MS
 from holdfast.core.lease import Signal
 from holdfast.core.state import State
-from holdfast.core.steps import Approval, waiting_of
+from holdfast.core.steps import Approval, waits_of
 from holdfast.runtime import JobContext, current_job
+from holdfast.runtime.steps import Steps
 from holdfast.runtime.suspension import Suspension, Wait
 from holdfast.stores.base import RetryRequest
 from tests.runtime.running import Bench, now_ms
 
 HOUR_MS = 3_600_000
+
+
+@pytest.fixture(autouse=True)
+def _short_lulls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Steps, "lull_s", 0.1)
 
 
 async def signal(bench: Bench, id: bytes, event: str, value: object = None) -> str:
@@ -124,7 +131,7 @@ async def test_a_wait_answers_what_was_signalled_to_later_attempts_too(bench: Be
     await bench.drain()
     view = await bench.view(id)
     assert (view.state, view.due_at_ms) == (State.scheduled, FOREVER_MS)
-    assert waiting_of(view.notes) is not None
+    assert [waiting.event for waiting in waits_of(view.notes, FOREVER_MS)] == ["paid"]
     assert await signal(bench, id, "paid", {"amount": 7}) == "woken"
     await bench.drain()
     assert (await bench.view(id)).state is State.succeeded
@@ -201,13 +208,12 @@ async def test_the_time_to_wait_is_counted_from_when_it_was_first_reached(bench:
 
     id = await bench.put(bench.task(waits))
     await bench.drain()
-    before = waiting_of((await bench.view(id)).notes)
+    before = await bench.view(id)
     await bench.store.retry(RetryRequest((id,)))
     await bench.drain()
-    after = waiting_of((await bench.view(id)).notes)
-    assert before is not None
-    assert after is not None
+    after = await bench.view(id)
     assert abs(after.due_at_ms - before.due_at_ms) < 60_000
+    assert waits_of(after.notes, after.due_at_ms) == waits_of(before.notes, before.due_at_ms) != []
 
 
 @pytest.mark.parametrize("approved", [True, False])
@@ -244,10 +250,139 @@ async def test_waits_at_the_same_time(bench: Bench) -> None:
 
     id = await bench.put(bench.task(waits))
     await bench.drain({"linger_ms": 10_000})
-    assert await signal(bench, id, "b", 2) == "kept"
+    assert await signal(bench, id, "b", 2) == "woken"
+    await bench.drain()
     assert await signal(bench, id, "a", 1) == "woken"
     await bench.drain()
     assert await result(bench, id) == [1, 2, None]
+
+
+async def test_each_task_of_a_job_goes_on_with_its_own_event(bench: Bench) -> None:
+    done: list[str] = []
+
+    async def once(event: str) -> None:
+        await current_job().wait_for(event)
+        await current_job().step(f"after {event}", done.append, event)
+
+    async def waits() -> None:
+        await asyncio.gather(once("a"), once("b"))
+
+    id = await bench.put(bench.task(waits))
+    await bench.drain()
+    for event in ("b", "a"):
+        assert await signal(bench, id, event) == "woken"
+        await bench.drain()
+        assert done[-1] == event
+    assert await result(bench, id) is None
+
+
+async def test_a_task_whose_sleep_is_over_goes_on_while_another_waits(bench: Bench) -> None:
+    reminded = asyncio.Event()
+
+    async def turns() -> None:
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+    async def reminds() -> None:
+        await turns()
+        await current_job().sleep(0.01, name="patience")
+        await turns()
+        await current_job().step("remind", reminded.set)
+
+    async def asks() -> str:
+        said, _ = await asyncio.gather(current_job().approval("Pay 90 USD?"), reminds())
+        return said.by
+
+    id = await bench.put(bench.task(asks))
+    await bench.drain({"linger_ms": 10_000})
+    assert reminded.is_set()
+    assert await signal(bench, id, "approval:approval", {"approved": True, "by": "ada"}) == "woken"
+    await bench.drain()
+    assert await result(bench, id) == "ada"
+
+
+@pytest.mark.parametrize("itself", [True, False])
+async def test_threads_of_a_sync_task_go_on_while_it_waits(bench: Bench, itself: bool) -> None:
+    ran: list[str] = []
+
+    def works(job: JobContext) -> None:
+        for name in ("one", "two", "three"):
+            job.run(job.step(name, ran.append, name))
+
+    def waits() -> None:
+        job = current_job()
+        with ThreadPoolExecutor() as threads:
+            threads.submit(works, job)
+            if itself:
+                job.run(job.wait_for("paid"))
+            else:
+                threads.submit(job.run, job.wait_for("paid")).result()
+
+    id = await bench.put(bench.task(waits))
+    await bench.drain()
+    assert ran == ["one", "two", "three"]
+    assert await signal(bench, id, "paid") == "woken"
+    await bench.drain()
+    assert await result(bench, id) is None
+
+
+async def test_a_handler_may_end_while_a_task_of_it_waits(bench: Bench) -> None:
+    left: list[asyncio.Task[object]] = []
+
+    async def ends() -> str:
+        left.append(asyncio.create_task(current_job().wait_for("paid")))
+        await current_job().step("first", asyncio.sleep, 0)
+        return "ended"
+
+    id = await bench.put(bench.task(ends))
+    await bench.drain()
+    assert await result(bench, id) == "ended"
+    await asyncio.wait(left)
+    assert left[0].cancelled()
+
+
+@pytest.mark.parametrize("events", [("paid",), ("left",), ("left", "paid")])
+async def test_the_first_of_several_events_may_be_enough(bench: Bench, events: tuple[str, ...]) -> None:
+    async def first_of(*names: str) -> str:
+        waits = [asyncio.create_task(current_job().wait_for(name), name=name) for name in names]
+        done, others = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
+            other.cancel()
+        return min(task.get_name() for task in done if task.result() is not None)
+
+    async def waits() -> str:
+        first = await first_of("paid", "left")
+        await current_job().wait_for("more")
+        return first
+
+    id = await bench.put(bench.task(waits))
+    await bench.drain()
+    assert await signal(bench, id, events[0], 1) == "woken"
+    for event in events[1:]:
+        assert await signal(bench, id, event, 1) == "kept"
+    await bench.drain()
+    view = await bench.view(id)
+    assert [waiting.event for waiting in waits_of(view.notes, view.due_at_ms)] == ["more"]
+    await signal(bench, id, "more")
+    await bench.drain()
+    assert await result(bench, id) in events
+
+
+async def test_a_task_that_waits_for_tasks_of_its_own_does_not_keep_the_job(bench: Bench) -> None:
+    async def inner() -> None:
+        await current_job().step("before", lambda: None)
+        await asyncio.gather(current_job().wait_for("a"), current_job().wait_for("b"))
+
+    async def outer() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(inner())
+
+    id = await bench.put(bench.task(outer))
+    for event in ("b", "a"):
+        assert (await bench.drain()).suspended == 1
+        assert await signal(bench, id, event) == "woken"
+    await bench.drain()
+    assert await result(bench, id) is None
 
 
 async def test_the_first_of_several_sleeps_wakes_the_job(bench: Bench) -> None:
@@ -280,12 +415,12 @@ async def test_a_step_beside_a_sleep_is_recorded_before_the_job_is_suspended(ben
     assert (await bench.view(id)).state is State.succeeded
 
 
-def test_the_first_end_and_the_first_event_wake_a_job_that_waits_for_several() -> None:
+def test_the_first_end_and_any_event_wake_a_job_that_waits_for_several() -> None:
     nap, paid, sent = Wait("sleep:nap", 5_000, "nap"), Wait("paid", None, "paid"), Wait("sent", 3_000, "sent")
-    several = Suspension.of([nap, paid, sent], 1_000)
-    assert (several.delay_ms, several.event, str(several)) == (2_000, "paid", "nap, paid, sent")
+    several = Suspension.of([nap, paid, sent, paid], 1_000)
+    assert (several.delay_ms, str(several)) == (2_000, "nap, paid, sent, paid")
     assert (Suspension.of([paid], 1_000).delay_ms, Suspension.of([nap], 9_000).delay_ms) == (None, 0)
-    assert several.again().event == "paid"
+    assert several.again().events == several.events == ("sleep:nap", "paid", "sent")
 
 
 async def test_a_task_that_fails_beside_a_sleep_fails_the_attempt(bench: Bench) -> None:

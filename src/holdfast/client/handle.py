@@ -16,7 +16,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.lease import Note, Signal
 from holdfast.core.refs import Refers
 from holdfast.core.state import State
-from holdfast.core.steps import check_event, encode_value, waiting_of
+from holdfast.core.steps import check_event, encode_value, waits_of
 from holdfast.core.view import JobView
 from holdfast.stores.base import Store
 
@@ -71,7 +71,7 @@ class JobStatus(Struct, frozen=True):
     started_at: datetime | None
     finished_at: datetime | None
     flow: str | None = None  # the id of the flow that it is a part of
-    waits_for: str | None = None  # the event that a suspended job waits for
+    waits_for: tuple[str, ...] = ()  # the events that a suspended job waits for
 
     @classmethod
     def of(cls, view: JobView) -> JobStatus:
@@ -92,7 +92,7 @@ class JobStatus(Struct, frozen=True):
             started_at=None if view.claimed_at_ms is None else instant(view.claimed_at_ms),
             finished_at=None if view.finished_at_ms is None else instant(view.finished_at_ms),
             flow=None if view.flow is None else id_text(view.flow),
-            waits_for=_event_of(view),
+            waits_for=_events_of(view),
         )
 
 
@@ -225,10 +225,10 @@ def _error_of(view: JobView) -> str | None:
     return view.reason or None
 
 
-def _event_of(view: JobView) -> str | None:
-    waiting = waiting_of(view.notes)
-    suspended = view.state is State.scheduled and waiting is not None and waiting.due_at_ms == view.due_at_ms
-    return waiting.event if waiting is not None and suspended else None
+def _events_of(view: JobView) -> tuple[str, ...]:
+    if view.state is not State.scheduled:
+        return ()
+    return tuple(waiting.event for waiting in waits_of(view.notes, view.due_at_ms))
 
 
 def _progress_of(notes: Sequence[Note]) -> Progress | None:

@@ -88,8 +88,8 @@ def decide(
             text = storable(reason)
             held = _held_too_long(job, text or "snoozed", None)
             return held or Snooze(job.id, job.token, _wait_ms(asked_ms), text)
-        case Suspended(asked_ms, event):
-            return Suspend(job.id, job.token, asked_ms, event)
+        case Suspended(asked_ms, events):
+            return Suspend(job.id, job.token, asked_ms, events)
         case Limited():
             return _hold(job, outcome, rng, learns)
         case DeadAsked(reason, why):

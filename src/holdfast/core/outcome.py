@@ -51,10 +51,10 @@ class SnoozeAsked(Struct, frozen=True, tag=True):
 
 
 class Suspended(Struct, frozen=True, tag=True):
-    """The handler sleeps or waits for an event: it goes on then, no attempt is spent and nothing has failed."""
+    """The handler sleeps or waits for events: it goes on then, no attempt is spent and nothing has failed."""
 
-    delay_ms: int | None  # None: not before the event
-    event: str | None = None
+    delay_ms: int | None  # None: not before one of the events
+    events: tuple[str, ...] = ()
 
 
 class DeadAsked(Struct, frozen=True, tag=True):

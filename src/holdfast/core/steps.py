@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from holdfast.core.codec import MAX_BYTES, encode, looked_into, too_large
 from holdfast.core.errors import InvalidStep, PayloadTooLarge, StepsChanged
+from holdfast.core.gate import FOREVER_MS
 from holdfast.core.lease import Note
 from holdfast.core.text import is_storable
 
@@ -103,6 +104,7 @@ class History:
         self.size_bytes = sum(map(len, kept.values()))
         self._in_order = in_order
         self._called: set[str] = set()
+        self._strands = {record.beside for record in self.records.values() if record.beside}
         self._at = 0  # the place of the handler's last call
         # What the handler itself has called, as it must call it again: the last is the next.
         self._ahead = sorted(
@@ -141,6 +143,10 @@ class History:
             if record.beside not in ("", call.beside) and record.place < before and name not in self._called
         ]
         return [name for _, name in sorted(left)]
+
+    def is_awaited(self) -> bool:
+        """True when a task that made calls beside the handler before has made none in this attempt."""
+        return not self._called.issuperset(self._strands)
 
     def missed(self, name: str, call: Call) -> StepsChanged:
         """The error of a new call before which a recorded one should have been made, and was not."""
@@ -241,10 +247,11 @@ class Approval(Struct, frozen=True):
 
 
 class Waiting(Struct, frozen=True):
-    """What a suspended job waits for, as a store has noted it."""
+    """One of the things that a suspended job waits for."""
 
     event: str
-    due_at_ms: int
+    until_ms: int  # when that ends by itself; FOREVER_MS: never
+    question: str = ""  # of an approval
 
 
 class Asking(Struct, frozen=True):
@@ -259,24 +266,38 @@ class Asking(Struct, frozen=True):
         return self.event.removeprefix(APPROVAL)
 
 
-def waiting_of(notes: Iterable[Note]) -> Waiting | None:
-    """What the job with these notes waits for, or last waited for."""
-    for note in notes:
-        if note.kind == WAITING:
-            return Waiting(note.name, int(note.body))
-    return None
+def waits_of(notes: Iterable[Note], due_at_ms: int) -> list[Waiting]:
+    """What a scheduled job with these notes waits for, in the order of its code; nothing if something else put it off.
+
+    A store notes when the job is due beside each event: a note that says another time is of a wait that is over.
+    """
+    kept = list(notes)
+    due = b"%d" % due_at_ms
+    events = [note.name for note in kept if note.kind == WAITING and note.body == due]
+    records = sorted(_records(kept), key=lambda record: record.place) if events else []
+    found = {
+        record.event: Waiting(
+            record.event, FOREVER_MS if record.until_ms is None else record.until_ms, question=record.question
+        )
+        for record in records
+        if record.event in events and not record.over
+    }
+    return [*found.values(), *(Waiting(event, due_at_ms) for event in events if event not in found)]
 
 
 def asking_of(notes: Iterable[Note]) -> list[Asking]:
     """The approvals that the job with these notes waits for."""
     kept = list(notes)
     given = {note.name for note in kept if note.kind == EVENT}
-    found = [record for note in kept if note.kind == KIND and (record := read_record(note)) is not None]
     return [
         Asking(record.event, record.question)
-        for record in sorted(found, key=lambda record: record.place)
+        for record in sorted(_records(kept), key=lambda record: record.place)
         if record.kind == "approval" and record.event is not None and not record.over and record.event not in given
     ]
+
+
+def _records(notes: Iterable[Note]) -> list[Record]:
+    return [record for note in notes if note.kind == KIND and (record := read_record(note)) is not None]
 
 
 def approval_of(notes: Iterable[Note], event: str) -> Approval | None:

@@ -72,17 +72,17 @@ class Snooze(Struct, frozen=True, tag=True):
 
 
 class Suspend(Struct, frozen=True, tag=True):
-    """running → scheduled, nothing spent and nothing recorded: its handler sleeps, or waits for an event.
+    """running → scheduled, nothing spent and nothing recorded: its handler sleeps, or waits for events.
 
-    It goes on after `delay_ms` (0: ready at once; None: never by itself, it is due at FOREVER_MS), or as soon as
-    `event` is signalled; one that was signalled before makes it ready at once. What it waits for is noted, as
-    Note("waiting", event, b"<due_at_ms>"): the only note of that kind, until it suspends again or is signalled.
+    It goes on after `delay_ms` (0: ready at once; None: never by itself, it is due at FOREVER_MS), or as soon as one of
+    `events` is signalled; one that was signalled before makes it ready at once. What it waits for is noted, as
+    Note("waiting", event, b"<due_at_ms>") each: the only notes of that kind, until it suspends again or is woken.
     """
 
     id: bytes
     token: int
     delay_ms: int | None
-    event: str | None = None
+    events: tuple[str, ...] = ()
 
 
 class Hold(Struct, frozen=True, tag=True):

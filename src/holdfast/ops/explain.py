@@ -13,7 +13,7 @@ from holdfast.core.gate import FOREVER_MS, Gate, opens_at_ms, tokens
 from holdfast.core.ids import id_text
 from holdfast.core.lease import SessionView
 from holdfast.core.state import State
-from holdfast.core.steps import APPROVAL, SLEEP, asking_of, waiting_of
+from holdfast.core.steps import APPROVAL, SLEEP, Waiting, waits_of
 from holdfast.core.view import AttemptView, JobView, Standing
 
 MOST_PARENTS: Final = 10  # that are named one by one; a join may wait for thousands
@@ -124,7 +124,8 @@ def _waiting(
     view = standing.view
     yield from _parents(standing)
     if view.due_at_ms > now_ms:
-        yield _suspended(view, now_ms) or _due(view, attempts, now_ms)
+        waits = waits_of(view.notes, view.due_at_ms) if view.state is State.scheduled else []
+        yield from [_suspended(waiting, now_ms) for waiting in waits] or [_due(view, attempts, now_ms)]
     shut = [reason for gate in standing.gates for reason in _gate(gate, now_ms)]
     if view.state is State.ready:
         yield from shut
@@ -174,20 +175,16 @@ def _parents(standing: Standing) -> Iterator[Reason]:
             yield Reason("parent", f"it waits for parent {name} ({state.value})", None, data)
 
 
-def _suspended(view: JobView, now_ms: int) -> Reason | None:
+def _suspended(waiting: Waiting, now_ms: int) -> Reason:
     """What a suspended job waits for: the end of a sleep, an event, or a person."""
-    waiting = waiting_of(view.notes)
-    if view.state is not State.scheduled or waiting is None or waiting.due_at_ms != view.due_at_ms:
-        return None
-    until, event = instant(waiting.due_at_ms), waiting.event
-    when = _when(waiting.due_at_ms, now_ms)
+    until, event, question = instant(waiting.until_ms), waiting.event, waiting.question
+    when = _when(waiting.until_ms, now_ms)
     if event.startswith(SLEEP):
         name = event.removeprefix(SLEEP)
         return Reason("sleeping", f"it sleeps ({name}) and goes on {when}", until, {"name": name})
     end = "" if until is None else f"; its time is over {when}"
     if event.startswith(APPROVAL):
         name = event.removeprefix(APPROVAL)
-        question = next((one.question for one in asking_of(view.notes) if one.event == event), "")
         text = f"it waits for a person to approve or reject{f': {question}' if question else f' {name!r}'}{end}"
         return Reason("approval", text, until, {"name": name, "question": question})
     return Reason("event", f"it waits for the event {event!r}{end}", until, {"event": event})

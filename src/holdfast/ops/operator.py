@@ -13,7 +13,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import FOREVER_MS, Gate, GateChange, Pause
 from holdfast.core.lease import SessionView, Signal
 from holdfast.core.state import LIVE, State
-from holdfast.core.steps import SLEEP, waiting_of
+from holdfast.core.steps import SLEEP, waits_of
 from holdfast.core.view import (
     AttemptView,
     CauseView,
@@ -230,9 +230,10 @@ class Operator:
         """Those of the jobs that were asleep in a step, and are not any more: run by itself, each would sleep on."""
         asleep: list[Signal] = []
         for view in await self.store.get(ids):
-            waiting = None if view is None or view.state is not State.scheduled else waiting_of(view.notes)
-            if view is not None and waiting is not None and waiting.event.startswith(SLEEP):
-                asleep.append(Signal(view.id, waiting.event, msgspec.json.encode({"by": self.actor})))
+            if view is not None and view.state is State.scheduled:
+                events = [waiting.event for waiting in waits_of(view.notes, view.due_at_ms)]
+                value = msgspec.json.encode({"by": self.actor})
+                asleep += [Signal(view.id, event, value) for event in events if event.startswith(SLEEP)]
         answers = await self.store.signal(asleep, now_ms=self._asked_ms) if asleep else []
         return frozenset(one.id for one, answer in zip(asleep, answers, strict=True) if answer == "woken")
 

@@ -21,7 +21,7 @@ from holdfast.core.steps import (
     asking_of,
     check_event,
     encode_value,
-    waiting_of,
+    waits_of,
 )
 from holdfast.core.text import storable
 from holdfast.core.view import JobView, Query, Term
@@ -50,7 +50,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Asked:
-    """A job that waits for a person."""
+    """What a job asks a person, and waits for."""
 
     view: JobView
     asking: Asking
@@ -59,7 +59,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class AskedPage:
-    """Jobs that wait for people, those with the nearest end first; `complete` is False when there may be more."""
+    """What jobs ask people, those with the nearest end first; `complete` is False when there may be more."""
 
     asked: tuple[Asked, ...]
     cursor: str | None = None
@@ -101,12 +101,12 @@ class Waits:
         return await self._decide(which, False, comment, name, task)
 
     async def approvals(self, query: Query) -> AskedPage:
-        """Jobs that wait for a person, among those that match; a page holds about as many as asked for."""
+        """What jobs that match ask people now; a page holds about as many as asked for."""
         query = replace(query, states=frozenset({State.scheduled}))
         wanted, found, seen = query.limit, list[Asked](), 0
         while True:
             page = await self.store.find(replace(query, limit=PAGE), now_ms=self._asked_ms)
-            found += [asked for view in page.jobs if (asked := _asked(view)) is not None]
+            found += [asked for view in page.jobs for asked in _asked(view)]
             seen += len(page.jobs)
             if page.cursor is None or len(found) >= wanted or seen >= LOOKED_AT:
                 found.sort(key=lambda asked: (asked.until_ms, asked.view.id))
@@ -210,9 +210,6 @@ def _meant(view: JobView, name: str | None) -> Asking:
     )
 
 
-def _asked(view: JobView) -> Asked | None:
-    waiting = waiting_of(view.notes)
-    if waiting is None or waiting.due_at_ms != view.due_at_ms:
-        return None  # put off by something else since
-    asking = next((one for one in asking_of(view.notes) if one.event == waiting.event), None)
-    return None if asking is None else Asked(view, asking, waiting.due_at_ms)
+def _asked(view: JobView) -> list[Asked]:
+    waits = [waiting for waiting in waits_of(view.notes, view.due_at_ms) if waiting.event.startswith(APPROVAL)]
+    return [Asked(view, Asking(waiting.event, waiting.question), waiting.until_ms) for waiting in waits]

@@ -243,7 +243,7 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     if (delay_ms := getattr(transition, "delay_ms", None)) is not None:
         about["again_in_ms"] = delay_ms
     if isinstance(transition, Suspend):
-        about["waits_for"] = transition.event
+        about["waits_for"] = list(transition.events)
     level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
     event = _EVENTS.get(type(transition), "job ended")
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)

@@ -233,9 +233,9 @@ def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifi
         case NotSerialisable() | PayloadTooLarge():
             return Raised(failure_of(error, "permanent"), fatal=True)
         case Suspension():
-            return Suspended(error.delay_ms, error.event)
+            return Suspended(error.delay_ms, error.events)
         case BaseExceptionGroup() if (found := _suspension(error)) is not None:
-            return Suspended(found.delay_ms, found.event)
+            return Suspended(found.delay_ms, found.events)
         case asyncio.CancelledError() | Abandoned():
             return _stopped(attempt, error)
         case TimeoutError() if attempt.cause == "timeout":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -40,6 +40,7 @@ class Steps:
     """The durable calls of one attempt. Everything here belongs to the loop in which they are awaited."""
 
     patience_s = 10.0  # how long a new call waits for recorded ones that were made beside it before
+    lull_s = 1.0  # how long what may go on beside a wait can do without a durable call before the job is suspended
 
     def __init__(self, attempt: Attempt, desk: Desk, calls: Calls) -> None:
         job = attempt.job
@@ -50,9 +51,11 @@ class Steps:
         self._events = {note.name: note.body for note in job.notes if note.kind == EVENT}
         self._sleeps = 0
         self._under_way: list[asyncio.Task[Any]] = []  # the tasks of calls that are not recorded yet
-        self._strands: dict[asyncio.Task[Any] | None, str] = {}  # tasks beside the handler, by their first call
+        self._strands: dict[asyncio.Task[Any], str] = {}  # tasks beside the handler, by their first call
         self._news = asyncio.Event()  # a call was made, or one has ended
-        self._waits: list[Wait] = []
+        self._heard = 0  # how often there were news
+        self._behind: set[asyncio.Task[Any]] = set()  # tasks that let others go first
+        self._waits: dict[asyncio.Task[Any], Wait] = {}  # of tasks that cannot go on in this attempt
         self._told = False  # a plain function has heard that it should stop
         self._closed = False
         self.suspension: Suspension | None = None
@@ -102,7 +105,7 @@ class Steps:
     async def finish(self) -> None:
         """The handler has ended: wait for the functions that still run beside it, so that what they do is recorded."""
         self._closed = True
-        self._news.set()
+        self._tell()
         try:
             while self._under_way:
                 await self._heard_news()
@@ -131,14 +134,18 @@ class Steps:
             self._told = True
             raise asyncio.CancelledError  # an async handler gets it by itself, a plain one here, once
         call = self._history.call(kind, name, beside=self._beside(name))
-        self._news.set()
+        self._tell()
         return call
 
     def _beside(self, name: str) -> str:
         """Nothing in the handler itself; elsewhere the first call that this task or thread makes."""
         if self._attempt.speaks_here():
             return ""
-        return self._strands.setdefault(asyncio.current_task(), name)
+        task = _here()
+        if task not in self._strands:
+            self._strands[task] = name
+            task.add_done_callback(self._tell)
+        return self._strands[task]
 
     def _refuse_late(self, name: str) -> None:
         if self.suspension is not None:
@@ -151,27 +158,33 @@ class Steps:
     @contextmanager
     def _under_way_now(self) -> Iterator[None]:
         """The attempt neither suspends nor ends before this call does."""
-        task = asyncio.current_task()
-        assert task is not None
+        task = _here()
         self._under_way.append(task)
         try:
             yield
         finally:
             self._under_way.remove(task)
-            self._news.set()
+            self._tell()
 
     async def _caught_up(self, call: Call) -> None:
         """Let recorded calls of other tasks be made first, as they were before; one that is not made is missing."""
         loop = asyncio.get_running_loop()
         while missing := self._history.unreached(call):
             made, deadline_s = self._history.calls, loop.time() + self.patience_s
-            while self._history.calls == made:
-                try:
+            self._behind.add(_here())
+            try:
+                while self._history.calls == made:
                     async with asyncio.timeout_at(deadline_s):
                         await self._heard_news()
-                except TimeoutError:
-                    raise self._history.missed(missing[0], call) from None
-                self._refuse_late(call.name)
+                    self._refuse_late(call.name)
+            except TimeoutError:
+                raise self._history.missed(missing[0], call) from None
+            finally:
+                self._behind.remove(_here())
+
+    def _tell(self, _: object = None) -> None:
+        self._heard += 1
+        self._news.set()
 
     async def _heard_news(self) -> None:
         self._news.clear()
@@ -242,11 +255,51 @@ class Steps:
         )
 
     async def _suspend(self, wait: Wait) -> None:
-        """End the handler, once no function of a step runs beside it."""
-        self._waits.append(wait)
-        while self._under_way:
-            await self._heard_news()
-        if self.suspension is None:
-            self.suspension = Suspension.of(self._waits, self._now_ms())
-            self._news.set()
+        """End the handler, once nothing beside it goes on: no step runs, and every task of it waits or has ended.
+
+        A task that is cancelled meanwhile, since another one came first, waits for nothing any more.
+        """
+        task = _here()
+        self._waits[task] = wait
+        self._tell()
+        try:
+            await self._rest()
+            if self.suspension is None:
+                self.suspension = Suspension.of(list(self._waits.values()), self._now_ms())
+                self._tell()
+        finally:
+            del self._waits[task]
         raise self.suspension.again()
+
+    async def _rest(self) -> None:
+        """Return when nothing but its waits keeps this job, or when that was found out elsewhere."""
+        while self.suspension is None:
+            if self._closed:
+                raise asyncio.CancelledError  # the handler has ended without this task
+            heard = self._heard
+            if self._under_way:
+                await self._heard_news()
+            elif self._may_go_on():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self.lull_s):
+                        await self._heard_news()
+            if self._heard == heard and not self._under_way:
+                return
+
+    def _may_go_on(self) -> bool:
+        """False when the handler itself waits, and so does every task that has called, or it has ended.
+
+        Nothing is seen of a task before its first call, nor of a thread between two of them.
+        """
+        if self._attempt.thread is not None and self._strands:
+            return True
+        resting = self._waits.keys() | self._behind
+        if self._history.is_awaited() or any(not task.done() and task not in resting for task in self._strands):
+            return True
+        return self._waits.keys() <= self._strands.keys()
+
+
+def _here() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task

@@ -223,8 +223,8 @@ class Store(Protocol):
         """Keep an event for a job that has not finished, and wake the job when it waits for it; answers in order.
 
         The event is kept as Note("event", event, value); one that is there stands ("already"). A job is woken that is
-        scheduled, has the note ("waiting", event) and is due when that says: it becomes ready, due now, and the note
-        goes. Any other live job finds the event when it comes to wait for it ("kept").
+        scheduled, has the note ("waiting", event) and is due when that says: it becomes ready, due now, and all its
+        notes of that kind go. Any other live job finds the event when it comes to wait for it ("kept").
         """
 
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:

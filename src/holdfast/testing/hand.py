@@ -41,7 +41,7 @@ ENDINGS: Final[dict[str, Callable[[Claimed], Transition]]] = {
     "release": lambda job: Release(job.id, job.token),
     "snooze": lambda job: Snooze(job.id, job.token, 60_000, "later"),
     "sleep": lambda job: Suspend(job.id, job.token, 60_000),
-    "wait": lambda job: Suspend(job.id, job.token, None, "go"),
+    "wait": lambda job: Suspend(job.id, job.token, None, ("go", "stop")),
     "hold": lambda job: Hold(job.id, job.token, f"task:{job.lane.task}", 60_000, "429"),
     "lose": lambda job: Lose(job.id, job.token, False, "killed"),
     "prove": lambda job: Lose(job.id, job.token, True, "killed alone"),
@@ -143,8 +143,8 @@ class Hand:
     async def snooze(self, job: Claimed, delay_ms: int) -> Settled:
         return (await self.settle(Snooze(job.id, job.token, delay_ms, "later")))[0]
 
-    async def suspend(self, job: Claimed, delay_ms: int | None, event: str | None = None) -> Settled:
-        return (await self.settle(Suspend(job.id, job.token, delay_ms, event)))[0]
+    async def suspend(self, job: Claimed, delay_ms: int | None, *events: str) -> Settled:
+        return (await self.settle(Suspend(job.id, job.token, delay_ms, events)))[0]
 
     async def hold(self, job: Claimed, gate: str, delay_ms: int) -> Settled:
         return (await self.settle(Hold(job.id, job.token, gate, delay_ms, "429")))[0]

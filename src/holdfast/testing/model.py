@@ -211,13 +211,12 @@ class Model:
         job.state = _waiting(due_at_ms, now_ms)
 
     def _suspend(self, job: ModelJob, transition: Suspend, now_ms: int) -> None:
-        event = transition.event
         due_at_ms = FOREVER_MS if transition.delay_ms is None else now_ms + transition.delay_ms
-        job.notes = {key: body for key, body in job.notes.items() if key[0] != "waiting"}
-        if event is not None and ("event", event) in job.notes:
+        job.waits_no_more()
+        if any(("event", event) in job.notes for event in transition.events):
             due_at_ms = now_ms
-        elif event is not None:
-            job.notes["waiting", event] = b"%d" % due_at_ms
+        else:
+            job.notes |= {("waiting", event): b"%d" % due_at_ms for event in transition.events}
         self._wait(job, due_at_ms, now_ms)
 
     def save(self, id: bytes, token: int, note: Note) -> bool:
@@ -265,7 +264,7 @@ class Model:
         job.notes["event", signal.event] = signal.value
         if not job.waits_for(signal.event):
             return "kept"
-        del job.notes["waiting", signal.event]
+        job.waits_no_more()
         self._wait(job, now_ms, now_ms)
         return "woken"
 

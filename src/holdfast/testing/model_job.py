@@ -49,6 +49,10 @@ class ModelJob:
         """True when this event would wake it."""
         return self.state is State.scheduled and self.notes.get(("waiting", event)) == b"%d" % self.due_at_ms
 
+    def waits_no_more(self) -> None:
+        """What it waited for is over."""
+        self.notes = {key: body for key, body in self.notes.items() if key[0] != "waiting"}
+
     def overdue(self, now_ms: int) -> bool:
         """True when a job was not started in time: a store cancels it when it meets it, at the next sweep at least."""
         waits = self.state in (State.blocked, State.scheduled, State.ready)

@@ -67,8 +67,8 @@ FAULTS: Final = {
         ) AS k LEFT JOIN hf.job AS j ON j.id = k.id WHERE j.id IS NULL""",
     "notes are there without the flag that says so": """
         SELECT p.id FROM place AS p WHERE p.flags & 8 = 0 AND EXISTS (SELECT FROM hf.note AS n WHERE n.job = p.id)""",
-    "a job waits for more than one event": (
-        "SELECT job FROM hf.note WHERE kind = 'waiting' GROUP BY job HAVING count(*) > 1"
+    "notes are left of a wait before": (
+        "SELECT job FROM hf.note WHERE kind = 'waiting' GROUP BY job HAVING count(DISTINCT body) > 1"
     ),
     "a job waits for an event that has come": """
         SELECT w.id, n.name FROM hf.wait AS w JOIN hf.note AS n ON n.job = w.id AND n.kind = 'waiting'

@@ -67,8 +67,8 @@ DAMAGE = {
     "a job that is stored counts as gone": f"INSERT INTO hf.gone VALUES ({LONE}, 4, 9000000000000)",
     "something is kept of a job that is not stored": "INSERT INTO hf.result VALUES ('\\x01', 'null')",
     "notes are there without the flag that says so": f"INSERT INTO hf.note VALUES ({LONE}, 'step', '', '')",
-    "a job waits for more than one event": (
-        "INSERT INTO hf.note SELECT id, 'waiting', n, '' FROM hf.running, (VALUES ('a'), ('b')) AS v (n)"
+    "notes are left of a wait before": (
+        "INSERT INTO hf.note SELECT id, 'waiting', n, n::bytea FROM hf.running, (VALUES ('a'), ('b')) AS v (n)"
     ),
     "a job waits for an event that has come": (
         "INSERT INTO hf.note SELECT id, 'event', 'go', '' FROM hf.wait WHERE due_ms > 1::bigint << 51"
@@ -154,7 +154,7 @@ async def fill(namespace: Namespace) -> None:
     await bench.add(task="asleep", flow=bench.id())
     sleeper = bench.hand("w3", tasks=("asleep",))
     job = await sleeper.take()
-    await sleeper.settle(Suspend(job.id, job.token, None, "go"))
+    await sleeper.settle(Suspend(job.id, job.token, None, ("go",)))
     assert (await bench.hand("w2", tasks=("plain",)).take()).id == parent.id
     await namespace.close()
 

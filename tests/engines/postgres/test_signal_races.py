@@ -41,7 +41,7 @@ def posted(ground: Ground, id: bytes) -> int:
 def asleep(ground: Ground, event: str = "go") -> bytes:
     """A job that waits for an event."""
     id, token = ground.running()
-    assert ground.settle(Suspend(id, token, None, event)) == [SLEEP]
+    assert ground.settle(Suspend(id, token, None, (event,))) == [SLEEP]
     return id
 
 
@@ -49,7 +49,7 @@ class TestTheSettlementThatSuspends:
     def test_is_waited_for_and_the_job_is_woken(self, ground: Ground) -> None:
         id, token = ground.running()
         with ground.open() as line:
-            assert ground.settle(Suspend(id, token, None, "go"), line=line) == [SLEEP]
+            assert ground.settle(Suspend(id, token, None, ("go",)), line=line) == [SLEEP]
             signal = ground.signalling(Signal(id, "go", b"1"))
             assert signal.waits()
             line.commit()
@@ -60,7 +60,7 @@ class TestTheSettlementThatSuspends:
         id, token = ground.running()
         with ground.open() as line:
             assert ground.signal(Signal(id, "go", b"1"), line=line) == ["kept"]
-            settling = ground.settling(Suspend(id, token, None, "go"))
+            settling = ground.settling(Suspend(id, token, None, ("go",)))
             assert settling.waits()
             line.commit()
             assert settling.answer() == [GO_ON]
@@ -71,7 +71,7 @@ class TestTheSettlementThatSuspends:
         (id, _), signalled = jobs[0], [id for id, _ in jobs[1:]]
         with ground.open() as line:
             assert ground.signal(*(Signal(id, "go", b"1") for id in signalled), line=line) == ["kept", "kept"]
-            settling = ground.settling(*(Suspend(*job, None, "go") for job in jobs))
+            settling = ground.settling(*(Suspend(*job, None, ("go",)) for job in jobs))
             assert settling.waits()
             line.commit()
             assert settling.answer() == [SLEEP, GO_ON, GO_ON]
@@ -80,7 +80,7 @@ class TestTheSettlementThatSuspends:
     def test_comes_to_nothing_and_the_event_is_kept(self, ground: Ground) -> None:
         id, token = ground.running()
         with ground.open() as line:
-            ground.settle(Suspend(id, token, None, "go"), line=line)
+            ground.settle(Suspend(id, token, None, ("go",)), line=line)
             signal = ground.signalling(Signal(id, "go", b"1"))
             assert signal.waits()
             line.rollback()
@@ -91,7 +91,7 @@ class TestTheSettlementThatSuspends:
         id, token = ground.running()
         with ground.open() as line:
             ground.signal(Signal(id, "go", b"1"), line=line)
-            settling = ground.settling(Suspend(id, token, None, "go"))
+            settling = ground.settling(Suspend(id, token, None, ("go",)))
             assert settling.waits()
             line.rollback()
             assert settling.answer() == [SLEEP]
@@ -103,7 +103,7 @@ class TestTheSettlementThatSuspends:
             line.execute(ground.schema.sql("SELECT FROM hf.running WHERE id = %s FOR UPDATE"), (jobs[0][0],))
             signal = ground.signalling(*(Signal(id, "go", b"1") for id, _ in jobs))
             assert signal.waits()
-            settling = ground.settling(*(Suspend(*job, None, "go") for job in reversed(jobs)))
+            settling = ground.settling(*(Suspend(*job, None, ("go",)) for job in reversed(jobs)))
             settling.waits()
             line.commit()
             answers = [*signal.answer(), *(str(answer.state) for answer in settling.answer())]
@@ -140,7 +140,7 @@ class TestOtherEnds:
             assert not signal.waits()
             assert signal.answer() == ["kept"]
             line.commit()
-        assert ground.settle(Suspend(id, token, None, "go")) == [Settled("done", State.succeeded)]
+        assert ground.settle(Suspend(id, token, None, ("go",))) == [Settled("done", State.succeeded)]
 
     def test_a_job_that_is_claimed_meanwhile_has_the_event(self, ground: Ground) -> None:
         """Its row of `running` was not there to be locked, and its row of `wait` is gone: they are looked for again."""
@@ -158,7 +158,7 @@ class TestOtherEnds:
 
     def test_a_wait_that_is_over_in_time_keeps_the_event(self, ground: Ground) -> None:
         id, token = ground.running()
-        ground.settle(Suspend(id, token, 1, "go"))
+        ground.settle(Suspend(id, token, 1, ("go",)))
         with ground.open() as line:
             line.execute(ground.schema.sql("UPDATE hf.wait SET state = 2 WHERE id = %s"), (id,))  # as a claim promotes
             ground.claim(id, line)

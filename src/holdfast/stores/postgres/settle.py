@@ -83,7 +83,8 @@ def _snooze(t: Snooze) -> dict[str, object]:
 
 def _suspend(t: Suspend) -> dict[str, object]:
     delay_ms = None if t.delay_ms is None else min(t.delay_ms, LAST_MS)
-    return {"kind": 8, "delay_ms": delay_ms, "gate": None if t.event is None else clean(t.event)}
+    events = msgspec.json.encode([clean(event) for event in t.events]).decode() if t.events else None
+    return {"kind": 8, "delay_ms": delay_ms, "gate": events}
 
 
 def _hold(t: Hold) -> dict[str, object]:

@@ -74,7 +74,7 @@ def _snooze(t: Snooze) -> Encoded:
 
 def _suspend(t: Suspend) -> Encoded:
     delay_ms = -1 if t.delay_ms is None else at_most(t.delay_ms)
-    return b"p", _pack((delay_ms,) if t.event is None else (delay_ms, t.event))
+    return b"p", _pack((delay_ms, *t.events))
 
 
 def _hold(t: Hold) -> Encoded:

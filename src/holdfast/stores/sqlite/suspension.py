@@ -15,19 +15,18 @@ ALL_STEPS = "*"
 
 
 def suspend(tx: Tx, id: bytes, lane_id: int, transition: Suspend) -> int:
-    """A running job sleeps, or waits for an event that has not come yet; the state code it is in now."""
-    event = transition.event
+    """A running job sleeps, or waits for events of which none has come yet; the state code it is in now."""
+    events = transition.events
     tx.run("waiting_end", (id,))
-    if event is not None and tx.row("event_known", (id, event)) is not None:
-        event, due_ms = None, tx.now_ms
+    if any(tx.row("event_known", (id, event)) is not None for event in events):
+        events, due_ms = (), tx.now_ms
     elif transition.delay_ms is None:
         due_ms = FOREVER_MS
     else:
         due_ms = min(tx.now_ms + transition.delay_ms, FOREVER_MS)
-    if event is not None:
-        tx.run("note_put", (id, "waiting", event, _due(due_ms)))
+    tx.many("note_put", [(id, "waiting", event, _due(due_ms)) for event in events])
     state = SCHEDULED if due_ms > tx.now_ms else READY
-    tx.run("job_suspend", (state, due_ms, 0 if event is None else NOTES, id))
+    tx.run("job_suspend", (state, due_ms, NOTES if events else 0, id))
     if tx.now_ms < due_ms < FOREVER_MS:
         tx.note_timer(lane_id, due_ms)
     return state
@@ -48,7 +47,7 @@ def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:
             answers.append("finished")
         elif not tx.run("event_put", (each.id, each.event, each.value)):
             answers.append("already")
-        elif state == SCHEDULED and tx.run("waiting_over", (each.id, each.event, _due(due_ms))):
+        elif state == SCHEDULED and tx.row("waiting_for", (each.id, each.event, _due(due_ms))) is not None:
             _wake(tx, each.id, lane_id)
             answers.append("woken")
         else:
@@ -58,6 +57,7 @@ def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:
 
 
 def _wake(tx: Tx, id: bytes, lane_id: int) -> None:
+    tx.run("waiting_end", (id,))
     tx.run("job_now", (READY, tx.now_ms, id))
     tx.move(tx.lane(lane_id), SCHEDULED, READY)
     lanes.ready_again(tx, lane_id)

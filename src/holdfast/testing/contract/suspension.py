@@ -28,7 +28,8 @@ def waiting(event: str, due_at_ms: int = FOREVER_MS) -> Note:
 async def suspended(bench: Bench, hand: Hand, event: str | None, delay_ms: int | None = None) -> bytes:
     """A fresh job that has run and waits now."""
     id = await bench.add()
-    assert (await hand.suspend(await hand.take(), delay_ms, event)).state is State.scheduled
+    events = () if event is None else (event,)
+    assert (await hand.suspend(await hand.take(), delay_ms, *events)).state is State.scheduled
     return id
 
 
@@ -202,7 +203,7 @@ class TestSleep:
         old = await hand.take()
         await hand.release(old)
         new = await hand.take()
-        answer = await hand.suspend(old, DAY_MS, event)
+        answer = await hand.suspend(old, DAY_MS, *() if event is None else (event,))
         assert (answer.answer, answer.state) == ("stale", State.running)
         view = await bench.view(id)
         assert (view.token, view.notes) == (new.token, ())
@@ -266,7 +267,22 @@ class TestWaiting:
         await busy.suspend(job, None, "approved")
         assert await wakes(idle)
 
-    async def test_it_waits_for_one_thing_at_a_time(self, bench: Bench) -> None:
+    async def test_it_waits_for_several_events_at_once(self, bench: Bench) -> None:
+        id = await bench.add()
+        hand = bench.hand()
+        await hand.suspend(await hand.take(), DAY_MS, "paid", "left", "grüße")
+        due_at_ms = bench.clock.now_ms + DAY_MS
+        assert set((await bench.view(id)).notes) == {waiting(name, due_at_ms) for name in ("paid", "left", "grüße")}
+
+    async def test_one_of_several_events_that_came_before_ends_the_wait_at_once(self, bench: Bench) -> None:
+        id = await bench.add()
+        hand = bench.hand()
+        job = await hand.take()
+        await bench.signal(Signal(id, "left", b"1"))
+        assert (await hand.suspend(job, None, "paid", "left")).state is State.ready
+        assert (await hand.take()).notes == (Note("event", "left", b"1"),)
+
+    async def test_a_new_wait_takes_the_place_of_the_one_before(self, bench: Bench) -> None:
         hand = bench.hand()
         id = await suspended(bench, hand, "approved", 1_000)
         bench.clock.advance(1_000)
@@ -391,6 +407,20 @@ class TestSignal:
         assert (job.id, job.attempt) == (id, 1)
         assert job.notes == (Note("event", "approved", b'{"by":"ada"}'),)
 
+    @pytest.mark.parametrize("event", ["paid", "left", "grüße"])
+    async def test_any_of_the_events_that_it_waits_for_wakes_a_job_once(self, bench: Bench, event: str) -> None:
+        id = await bench.add()
+        hand = bench.hand()
+        await hand.suspend(await hand.take(), DAY_MS, "paid", "left", "grüße")
+        assert await bench.signal(Signal(id, "late", b"0")) == ["kept"]
+        assert await bench.signal(Signal(id, event, b"1"), Signal(id, event, b"2")) == ["woken", "already"]
+        assert {note.kind for note in (await bench.view(id)).notes} == {"event"}
+        other = next(name for name in ("paid", "left") if name != event)
+        assert await bench.signal(Signal(id, other, b"3")) == ["kept"]
+        (job,) = await hand.claim(5)
+        assert {(note.kind, note.name) for note in job.notes} == {("event", name) for name in ("late", event, other)}
+        await bench.check_books()
+
     async def test_a_signal_rouses_a_sleeping_worker(self, bench: Bench) -> None:
         hand = bench.hand()
         id = await suspended(bench, hand, "approved")
@@ -472,7 +502,7 @@ class TestSignal:
         ids = await bench.add_many(300)
         hand = bench.hand()
         jobs = await hand.claim(300)
-        await hand.settle(*(Suspend(job.id, job.token, None, "go") for job in jobs))
+        await hand.settle(*(Suspend(job.id, job.token, None, ("go",)) for job in jobs))
         assert await bench.signal(*(Signal(id, "go", b"1") for id in ids)) == ["woken"] * 300
         assert sorted(await hand.drain(100)) == ids
 

@@ -5,7 +5,7 @@
 --   the ids of all transitions, 16 bytes each · then, for each transition whose kind has one, its body:
 --   s succeed, S succeed with its result · r retry: msgpack [delay, failure] · b bury: msgpack [failure] ·
 --   d drop: reason · u release unstarted, U release started · z snooze: msgpack [delay, reason] ·
---   p suspend: msgpack [delay or -1, event or nothing] · h hold: msgpack [gate, delay, reason] ·
+--   p suspend: msgpack [delay or -1, event…] · h hold: msgpack [gate, delay, reason] ·
 --   l lose: reason, L lose proven: reason
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 -- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents in all (the rest in fan), and
@@ -44,7 +44,8 @@ local function read(kind, body)
   elseif kind == "z" then
     return { kind = "snooze", delay_ms = t[1], reason = t[2] }
   elseif kind == "p" then
-    return { kind = "suspend", delay_ms = t[1] >= 0 and t[1] or nil, event = t[2] }
+    local delay_ms = table.remove(t, 1)
+    return { kind = "suspend", delay_ms = delay_ms >= 0 and delay_ms or nil, events = t }
   end
   return { kind = "hold", gate = t[1], delay_ms = t[2], reason = t[3] }
 end

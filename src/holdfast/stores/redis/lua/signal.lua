@@ -17,7 +17,7 @@ local function rouse(r)
   local lane = lanes.get(r.lane)
   calendar.unschedule(lane, record.item(r))
   r.state, r.due = READY, tx.now
-  noting.wait(r, nil)
+  noting.wait(r, {})
   record.save(r)
   tx.move(tx.class(lane.kind), SCHEDULED, READY)
   lanes.add(lane, { record.item(r) })

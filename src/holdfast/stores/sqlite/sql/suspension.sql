@@ -13,8 +13,8 @@ INSERT OR IGNORE INTO hf_note (job, kind, name, body) VALUES (?, 'event', ?, ?);
 -- name: waiting_end
 DELETE FROM hf_note WHERE job = ? AND kind = 'waiting';
 
--- name: waiting_over
-DELETE FROM hf_note WHERE job = ? AND kind = 'waiting' AND name = ? AND body = ?;
+-- name: waiting_for
+SELECT 1 FROM hf_note WHERE job = ? AND kind = 'waiting' AND name = ? AND body = ?;
 
 -- name: step_forget
 DELETE FROM hf_note WHERE job = ? AND kind = 'step' AND name = ?;

@@ -108,25 +108,27 @@ BEGIN
   RETURN p_fate;
 END $$;
 
--- Suspended: until a time, until an event (which p_outcome has as its gate), or until whichever comes first. Its row of
--- `running` is gone: an event that this does not find is one whose signal finds it in `wait` (76_signal).
+-- Suspended: until a time, until one of some events (which p_outcome has as its gate, a JSON array), or until whichever
+-- comes first. Its row of `running` is gone: an event that this does not find is one whose signal finds it in `wait`
+-- (76_signal).
 CREATE OR REPLACE FUNCTION hf.fate_suspended_1(p_fate hf.fate, p_outcome hf.outcome, p_now bigint)
 RETURNS hf.fate LANGUAGE plpgsql AS $$
 DECLARE
-  v_event text := p_outcome.gate;
+  v_events text[] := ARRAY(SELECT jsonb_array_elements_text(p_outcome.gate::jsonb));
 BEGIN
   p_fate.attempt := p_fate.attempt - 1;
   p_fate.reason := NULL;
   p_fate.due_ms := least(p_now + p_outcome.delay_ms, 1::bigint << 52);
   IF p_fate.flags & 8 <> 0 THEN
     DELETE FROM hf.note AS n WHERE n.job = p_fate.id AND n.kind = 'waiting';
-    IF EXISTS (SELECT FROM hf.note AS n WHERE n.job = p_fate.id AND n.kind = 'event' AND n.name = v_event) THEN
+    IF EXISTS (SELECT FROM hf.note AS n WHERE n.job = p_fate.id AND n.kind = 'event' AND n.name = ANY (v_events)) THEN
       p_fate.due_ms := p_now;
-      v_event := NULL;
+      v_events := '{}';
     END IF;
   END IF;
-  IF v_event IS NOT NULL THEN
-    INSERT INTO hf.note (job, kind, name, body) VALUES (p_fate.id, 'waiting', v_event, convert_to(p_fate.due_ms::text, 'UTF8'));
+  IF cardinality(v_events) > 0 THEN
+    INSERT INTO hf.note (job, kind, name, body)
+    SELECT p_fate.id, 'waiting', e.name, convert_to(p_fate.due_ms::text, 'UTF8') FROM unnest(v_events) AS e (name);
     p_fate.flags := p_fate.flags | 8;
   END IF;
   p_fate.state := CASE WHEN p_fate.due_ms > p_now THEN 1 ELSE 2 END;

@@ -20,14 +20,18 @@ BEGIN
   END IF;
 END $$;
 
--- If this event is what a job, held, waits for just now, it is ready; else false. A note that does not name the time at
+-- If this event is one of those that a job, held, waits for just now, it is ready and waits for none; else false. A note that does not name the time at
 -- which the job is due is about a wait that is over.
 CREATE OR REPLACE FUNCTION hf.end_wait_1(p_id bytea, p_event text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  DELETE FROM hf.note AS n WHERE n.job = p_id AND n.kind = 'waiting' AND n.name = p_event AND n.body = (
+  PERFORM FROM hf.note AS n WHERE n.job = p_id AND n.kind = 'waiting' AND n.name = p_event AND n.body = (
     SELECT convert_to(w.due_ms::text, 'UTF8') FROM hf.wait AS w WHERE w.id = p_id AND w.state = 1
   );
-  RETURN FOUND AND hf.sooner_1(p_id, 0, NULL, p_now);
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  DELETE FROM hf.note AS n WHERE n.job = p_id AND n.kind = 'waiting';
+  RETURN hf.sooner_1(p_id, 0, NULL, p_now);
 END $$;
 
 -- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost. It holds

@@ -1,4 +1,4 @@
--- The notes of a job: what it wrote down, the events that were signalled to it, the one that it waits for, and which jobs
+-- The notes of a job: what it wrote down, the events that were signalled to it, those that it waits for, and which jobs
 -- stand for parents of it. Each is a field of its hash, kind \0 name. The record's flag NOTES says whether there are any.
 
 noting = {}
@@ -30,9 +30,16 @@ local function due_text(r)
   return r.due >= NEVER and FOREVER or base.text(r.due)
 end
 
--- True when this event was signalled to the job.
-function noting.has_event(r, event)
-  return record.has(r.flags, NOTES) and call("HEXISTS", P .. "no:" .. r.id, "event\0" .. event) == 1
+-- True when one of these events was signalled to the job.
+function noting.has_event(r, events)
+  if record.has(r.flags, NOTES) then
+    for _, event in ipairs(events) do
+      if call("HEXISTS", P .. "no:" .. r.id, "event\0" .. event) == 1 then
+        return true
+      end
+    end
+  end
+  return false
 end
 
 -- Note an event, unless one of its name is there; the record is saved if it must say so. True when it is new.
@@ -47,11 +54,16 @@ function noting.event(r, event, value)
   return true
 end
 
--- The job waits for this event until it is due, or for none (nil), and no longer for another. The record is not saved.
-function noting.wait(r, event)
+-- The job waits for these events until it is due, and no longer for others. The record is not saved.
+function noting.wait(r, events)
   remove(r, "waiting", any)
-  if event then
-    call("HSET", P .. "no:" .. r.id, "waiting\0" .. event, due_text(r))
+  local fields = {}
+  for _, event in ipairs(events) do
+    fields[#fields + 1] = "waiting\0" .. event
+    fields[#fields + 1] = due_text(r)
+  end
+  base.chunked("HSET", P .. "no:" .. r.id, fields)
+  if #fields > 0 then
     r.flags = record.with(r.flags, NOTES)
   end
 end

@@ -134,10 +134,10 @@ function apply.snooze(s, r, t)
 end
 
 function apply.suspend(s, r, t)
-  local came = t.event and noting.has_event(r, t.event)
+  local came = noting.has_event(r, t.events)
   r.rare.r = nil
   r.due = came and tx.now or t.delay_ms and tx.now + t.delay_ms or NEVER
-  s.suspended[#s.suspended + 1] = { r, not came and t.event or nil }
+  s.suspended[#s.suspended + 1] = { r, not came and t.events or {} }
   return wait_on(s, r, r.due > tx.now and SCHEDULED or READY)
 end
 
