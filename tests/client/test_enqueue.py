@@ -262,6 +262,17 @@ async def test_a_batch_of_too_many_bytes_is_refused(app: Holdfast) -> None:
     assert len(await app.enqueue_many((t.job("x" * 250_000) for _ in range(70)), atomic=False)) == 70
 
 
+async def test_a_batch_that_waits_for_too_many_is_refused(app: Holdfast) -> None:
+    @app.task(name="t")
+    def t(n: int) -> None: ...
+
+    waits = t.options(after=[f"01900000-0000-7000-8000-{n:012x}" for n in range(10_001)])
+    with pytest.raises(BatchTooLarge, match="wait for more than 100,000 others in all"):
+        await app.enqueue_many(waits.job(n) for n in range(10))
+    with pytest.raises(UnknownParent):  # each is a chunk of its own
+        await app.enqueue_many((waits.job(n) for n in range(10)), atomic=False)
+
+
 async def test_asking_again_with_the_same_ids_stores_nothing_twice(app: Holdfast) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...

@@ -339,6 +339,9 @@ async def test_a_flow_is_bounded_like_a_bulk(app: Holdfast, tasks: Tasks) -> Non
         heavy.add(tasks.say.job("x" * 250_000))
     with pytest.raises(BatchTooLarge, match="16,777,216"):
         await heavy.enqueue()
+    wide = [group([tasks.number.job(n) for n in range(320)]), group([tasks.total.job() for _ in range(320)])]
+    with pytest.raises(BatchTooLarge, match=r"102,720 others in all.*put one job between them"):
+        await chain(*wide, tasks.total.job()).enqueue()
     assert (await app.store.count()).enqueued == 0
 
 

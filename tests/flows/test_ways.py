@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Holdfast, JobNotFound, chain, chord
+from holdfast import Holdfast, JobNotFound, State, chain, chord
 from holdfast.stores.sqlite.library import library
 from tests.flows import shop
 from tests.flows.conftest import ENGINES, app_on
@@ -41,6 +41,23 @@ def test_a_node_whose_job_is_there_already_is_that_job(app: Holdfast) -> None:
         await app.work(until_empty=True)
         assert await handle.result() == "photo 100, logo 100, logo 100"
         assert await logo.result() == shop.Image("logo", 100)
+        assert await flow.enqueue() == handle
+
+    app.run(whole())
+
+
+def test_an_end_that_was_there_before_is_asked_by_its_own_handle(app: Holdfast) -> None:
+    async def whole() -> None:
+        there = await shop.load.options(unique="logo", delay=60).enqueue("logo")
+        flow = app.flow("shared")
+        photo = flow.add(shop.load.job("photo"), name="photo")
+        logo = flow.add(shop.load.options(unique="logo").job("logo"), after=photo, name="logo")
+        handle = await flow.enqueue()
+        await app.work(until_empty=True)
+        for ask in (handle.result, handle.results):
+            with pytest.raises(JobNotFound, match=r"an end of flow .* is not among its jobs"):
+                await ask()
+        assert (logo.id, (await logo.status()).state) == (there.id, State.scheduled)
 
     app.run(whole())
 

@@ -12,9 +12,13 @@ from holdfast.core.job import Job
 from holdfast.core.task import build_job
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
+# Who waits for whom, in one step: an engine notes each, and nobody else gets a turn meanwhile.
+MAX_DEPENDENCIES: Final = 100_000
+
 # One chunk of a bulk that need not be atomic: large enough to be fast, small enough to stay far from the bounds.
 _CHUNK_JOBS: Final = 5_000
 _CHUNK_BYTES: Final = 4 * 1024 * 1024
+_CHUNK_DEPENDENCIES: Final = 25_000
 
 
 class Batch:
@@ -24,6 +28,7 @@ class Batch:
         self.jobs: list[Job] = []
         self.rules: dict[str, GateRule] = {}
         self._bytes = 0
+        self._dependencies = 0
 
     def add(self, index: int, item: object, id: bytes) -> None:
         """Build one job; `index` is its place in what the caller passed."""
@@ -33,13 +38,14 @@ class Batch:
             raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
         self.jobs.append(job)
         self._bytes += len(job.args)
+        self._dependencies += len(job.after)
         for rule in rules:
             self.rules[rule.key] = rule
 
     @property
     def is_chunk(self) -> bool:
         """True when it holds enough for a call of its own."""
-        return len(self.jobs) >= _CHUNK_JOBS or self._bytes >= _CHUNK_BYTES
+        return len(self.jobs) >= _CHUNK_JOBS or self._bytes >= _CHUNK_BYTES or self._dependencies >= _CHUNK_DEPENDENCIES
 
     def place(self, first: int) -> str:
         """Where this chunk lies in what the caller passed."""
@@ -47,6 +53,11 @@ class Batch:
 
     def refuse_if_too_large(self) -> None:
         """All or nothing has a bound, the same on every engine."""
+        if self._dependencies > MAX_DEPENDENCIES:
+            raise BatchTooLarge(
+                f"the jobs of the batch wait for more than {MAX_DEPENDENCIES:,} others in all",
+                fix="pass atomic=False to store it in chunks",
+            )
         if len(self.jobs) <= MAX_BATCH_JOBS and self._bytes <= MAX_BATCH_BYTES:
             return
         raise BatchTooLarge(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
 
+from holdfast.client.batch import MAX_DEPENDENCIES
 from holdfast.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
 from holdfast.client.handle import JobHandle
 from holdfast.client.work import Chain, Group, JobSpec, Work
@@ -320,7 +321,7 @@ class Flow:
     def _in_order(self) -> list[_Node]:
         """The nodes, each after its parents; a circle is refused with the nodes on it named."""
         by_id = self._by_id()
-        if len(by_id) < len(self._nodes):
+        if len(by_id) < len(self._nodes) and not self._enqueued:  # once stored, one job may stand for two of them
             raise InvalidOption(f"two nodes of flow {self.name!r} have the same id=", fix="leave id= out of one")
         graph: dict[str, list[str]] = {}
         sorted_already = True
@@ -334,8 +335,13 @@ class Flow:
         jobs: list[Job] = []
         rules: dict[str, GateRule] = {}
         size = 0
+        parents = {node.handle.raw: self._parents(node) for node in nodes}
+        self._refuse_too_dense(sum(map(len, parents.values())))
+        ends = parents.keys() - {id for ids in parents.values() for id in ids}
         for count, node in enumerate(nodes, 1):
-            job, more = self._job(node)
+            id = node.handle.raw
+            mark = Mark(self.name, node.name, len(nodes), end=id in ends, ends=len(ends))
+            job, more = self._job(node, parents[id], mark_meta(mark))
             jobs.append(job)
             rules.update((rule.key, rule) for rule in more)
             size += len(job.args) + len(job.meta)
@@ -349,8 +355,15 @@ class Flow:
             )
         return jobs, rules
 
-    def _job(self, node: _Node) -> tuple[Job, tuple[GateRule, ...]]:
-        spec, handle, after = node.spec, node.handle, self._parents(node)
+    def _refuse_too_dense(self, count: int) -> None:
+        if count > MAX_DEPENDENCIES:
+            raise BatchTooLarge(
+                f"the jobs of flow {self.name!r} wait for {count:,} others in all; one step takes {MAX_DEPENDENCIES:,}",
+                fix="where each of many waits for each of many, put one job between them that all those wait for",
+            )
+
+    def _job(self, node: _Node, after: tuple[bytes, ...], meta: bytes) -> tuple[Job, tuple[GateRule, ...]]:
+        spec = node.spec
         try:
             if spec.options.conn is not None:
                 raise InvalidOption(
@@ -360,8 +373,7 @@ class Flow:
             if not signature.required.issubset(node.values):
                 signature.bind_named(node.values)  # raises, naming what is missing
             options = replace(spec.options, after=after)
-            meta = mark_meta(Mark(self.name, node.name, len(self._nodes)))
-            return build_job(spec.spec, node.values, options, id=handle.raw, flow=self._raw, meta=meta)
+            return build_job(spec.spec, node.values, options, id=node.handle.raw, flow=self._raw, meta=meta)
         except UsageError as error:
             raise _of_node(node, error) from error
 

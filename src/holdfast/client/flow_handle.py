@@ -291,6 +291,11 @@ class FlowHandle:
 
     async def _ends(self) -> dict[str, JobHandle[Any]]:
         graph = await self._desk.flows.graph(self._raw)
+        if graph.missing_ends:
+            raise JobNotFound(
+                f"an end of flow {self.id} is not among its jobs: it was pruned, or was there before as another's",
+                fix="ask the handle that flow.add answered for it",
+            )
         return {node.name: self._handle(node.view) for node in graph.ends}
 
     def _handle(self, view: JobView) -> JobHandle[Any]:

@@ -90,12 +90,17 @@ def _cycle(stuck: Mapping[Node, Iterable[Node]]) -> list[Node]:
 
 
 class Mark(Struct, frozen=True, omit_defaults=True):
-    """What a job says of its flow, in its meta: the flow's name, its own, of how many, and which run of it this is."""
+    """What a job says of its flow, in its meta: the flow's name, its own, of how many, and which run of it this is.
+
+    Ends are the nodes that nothing in the flow waits for: whether it is one, of how many.
+    """
 
     name: str
     node: str
     of: int
     run: int = 1
+    end: bool = False
+    ends: int = 1
 
 
 class _Meta(Struct, frozen=True):
@@ -127,6 +132,7 @@ class FlowNode(Struct, frozen=True, dict=True):
     name: str
     run: int  # from 1; larger when it was run again
     view: JobView
+    end: bool = False  # nothing in the flow waits for it
 
     @cached_property
     def parents(self) -> tuple[bytes, ...]:
@@ -153,13 +159,14 @@ class FlowGraph:
 
     def __init__(self, id: bytes, views: Iterable[JobView]) -> None:
         self.id = id
-        self.name, self.total = "", 0
+        self.name, self.total, self.ends_in_all = "", 0, 0  # as its jobs say; zero ends: they do not
         self.past: list[FlowNode] = []  # earlier runs, as far as they are stored
         found: dict[str, FlowNode] = {}
         for view in sorted(views, key=lambda view: view.id):
             mark = mark_of(view.meta) or Mark("", f"{view.lane.task}-{id_text(view.id)[-4:]}", 0)
             self.name, self.total = self.name or mark.name, max(self.total, mark.of)
-            node = FlowNode(mark.node, mark.run, view)
+            self.ends_in_all = max(self.ends_in_all, mark.ends if mark.of else 0)
+            node = FlowNode(mark.node, mark.run, view, mark.end)
             before = found.get(node.name)
             if before is None or before.run <= node.run:
                 found[node.name] = node
@@ -209,8 +216,13 @@ class FlowGraph:
 
     @property
     def ends(self) -> list[FlowNode]:
-        """The nodes that nothing in the flow waits for."""
-        return [node for node in self.nodes if not self.children[node.name]]
+        """The nodes that nothing in the flow waits for, as far as they are stored."""
+        return [node for node in self.nodes if (node.end if self.ends_in_all else not self.children[node.name])]
+
+    @property
+    def missing_ends(self) -> int:
+        """How many ends are not among its jobs: they were pruned, or are jobs that were there before it."""
+        return max(0, self.ends_in_all - len(self.ends))
 
     def node(self, text: str) -> FlowNode:
         """The node with this name, or of the job with this id (or the end of one)."""
@@ -281,6 +293,6 @@ def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: 
         if_parent_fails=view.if_parent_fails,
         cost=view.cost,
         tags=view.tags,
-        meta=mark_meta(Mark(graph.name, node.name, graph.total, node.run + 1)),
+        meta=mark_meta(Mark(graph.name, node.name, graph.total, node.run + 1, node.end, graph.ends_in_all or 1)),
         flow=graph.id,
     )

@@ -279,7 +279,9 @@ class Flows:
 
 
 def _not_found(id: bytes) -> FlowNotFound:
-    return FlowNotFound(f"no flow {id_text(id)} is stored", fix="it never was, or all its jobs were pruned")
+    return FlowNotFound(
+        f"no flow {id_text(id)} is stored", fix="it never was, all its jobs were pruned, or all were there before"
+    )
 
 
 def _of(flow: bytes) -> tuple[Term, ...]:
