@@ -115,8 +115,8 @@ async def a_flow(bench: Bench, hand: Hand) -> None:
     for job in jobs[:4]:
         await hand.save(job, Note("step", "one", b"1"))
     await bench.signal(Signal(jobs[0].id, "go", b"1"))
-    for job, delay_ms, event in zip(jobs, (None, None, 60_000, 0), ("go", "go", None, None), strict=False):
-        await hand.suspend(job, delay_ms, event)
+    for job, delay_ms, events in zip(jobs, (None, None, 60_000, 0), (["go"], ["go", "stop"], [], []), strict=False):
+        await hand.suspend(job, delay_ms, *events)
     await bench.signal(*(Signal(job.id, "go", b"1") for job in jobs[:4]))
     await bench.retry(jobs[2].id, forget=("*",))
     await hand.end("bury", *jobs[4:6])

@@ -43,10 +43,11 @@ async def place() -> AsyncIterator[Place]:
 async def test_the_record_says_whether_there_are_notes(place: Place) -> None:
     id = await place.add()
     hand = place.hand()
-    for event in ("approved", None, "paid", "paid", None):
-        await hand.suspend(await hand.take(), 1_000, event)
+    waits: list[tuple[str, ...]] = [("approved",), (), ("paid", "left"), ("paid",), ()]
+    for events in waits:
+        await hand.suspend(await hand.take(), 1_000, *events)
         assert place.sound()
-        assert len((await place.view(id)).notes) == (event is not None)
+        assert len((await place.view(id)).notes) == len(events)
         place.clock.advance(1_000)
     job = await hand.take()
     await hand.save(job, Note("step", "charge", b"1"))
