@@ -292,7 +292,8 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
 
 
 def _replace(tx: Tx, target: bytes, job: Job) -> None:
-    """The waiting job takes new arguments, priority and time; a running or finished one stays as it is.
+    """The waiting job takes new arguments, priority and time; one that runs, has ended, or has steps or a checkpoint of
+    its own arguments stays as it is.
 
     `replace` counts the delay from the first enqueue, `debounce` starts it anew.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.job import OnDuplicate, Unique
+from holdfast.core.lease import Note, Signal
 from holdfast.core.state import State
 from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
@@ -210,6 +211,36 @@ class TestReplace:
         assert (answer.id, answer.state) == (first, State.blocked)
         await hand.succeed(await hand.take())
         assert [(job.id, job.args) for job in await hand.claim(5)] == [(first, b'{"n":2}')]
+
+    @pytest.mark.parametrize("on_duplicate", ["replace", "debounce"])
+    @pytest.mark.parametrize("kind", ["step", "checkpoint"])
+    async def test_a_job_that_remembers_what_it_has_done_is_not_replaced(
+        self, bench: Bench, on_duplicate: OnDuplicate, kind: str
+    ) -> None:
+        key, hand = Unique("report", on_duplicate=on_duplicate), bench.hand()
+        id = await bench.add(unique=key, args=b'{"n":1}')
+        job = await hand.take()
+        assert await hand.save(job, Note(kind, "", b"1"))
+        await hand.suspend(job, 60_000, "paid")
+        before = await bench.view(id)
+        answer = (await bench.put(bench.job(unique=key, args=b'{"n":2}', priority=0, queue="other")))[0]
+        assert (answer.id, answer.existing, answer.state) == (id, True, State.scheduled)
+        assert await bench.view(id) == before
+        assert await bench.signal(Signal(id, "paid", b"1")) == ["woken"]
+        assert (await hand.take()).args == b'{"n":1}'
+        await bench.check_books()
+
+    async def test_a_job_that_begins_anew_is_replaced_before_its_next_attempt(self, bench: Bench) -> None:
+        hand = bench.hand()
+        id = await bench.add(unique=self.REPLACE, args=b'{"n":1}')
+        job = await hand.take()
+        for kind in ("log", "progress"):
+            assert await hand.save(job, Note(kind, "", b"1"))
+        await bench.signal(Signal(id, "paid", b"1"))
+        await hand.fail(job, delay_ms=60_000)
+        (answer,) = await bench.put(bench.job(unique=self.REPLACE, args=b'{"n":2}'))
+        assert (answer.id, answer.state) == (id, State.ready)
+        assert (await hand.take()).args == b'{"n":2}'
 
     async def test_debounce_restarts_the_delay(self, bench: Bench) -> None:
         first = await bench.add(unique=self.DEBOUNCE, delay_ms=10_000, args=b'{"n":1}')

@@ -229,8 +229,8 @@ BEGIN
   END IF;
 END $$;
 
--- A waiting job takes new arguments, priority and time; a running or finished one stays as it is. `replace` counts
--- the delay from the first enqueue, `debounce` starts it anew.
+-- A waiting job takes new arguments, priority and time; one that runs, has ended, or remembers what it has done (steps, a
+-- checkpoint) stays as it is. `replace` counts the delay from the first enqueue, `debounce` starts it anew.
 CREATE OR REPLACE FUNCTION hf.replace_1(p_target bytea, p_batch hf.batch, p_at integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_old hf.wait;
@@ -240,7 +240,9 @@ DECLARE
   v_state smallint;
 BEGIN
   SELECT * INTO v_old FROM hf.wait WHERE id = p_target FOR UPDATE;
-  IF NOT FOUND THEN
+  IF NOT FOUND OR v_old.flags & 8 <> 0 AND EXISTS (
+    SELECT FROM hf.note AS n WHERE n.job = p_target AND n.kind IN ('step', 'checkpoint')
+  ) THEN
     RETURN;
   END IF;
   v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM hf.job WHERE id = p_target) END;

@@ -30,6 +30,19 @@ local function due_text(r)
   return r.due >= NEVER and FOREVER or base.text(r.due)
 end
 
+-- True when the job has recorded steps or a checkpoint: what it did, with the arguments it has.
+function noting.remembers(r)
+  if record.has(r.flags, NOTES) then
+    for _, field in ipairs(call("HKEYS", P .. "no:" .. r.id)) do
+      local kind = sub(field, 1, (string.find(field, "\0", 1, true)) - 1)
+      if kind == "step" or kind == "checkpoint" then
+        return true
+      end
+    end
+  end
+  return false
+end
+
 -- True when one of these events was signalled to the job.
 function noting.has_event(r, events)
   if record.has(r.flags, NOTES) then

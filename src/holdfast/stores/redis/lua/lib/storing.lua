@@ -114,11 +114,11 @@ local function arguments(flags, tail)
   return record.has(flags, EXTRA) and sub(tail, 5 + struct.unpack(">I4", tail)) or tail
 end
 
--- The waiting job takes new arguments, priority and time; a running or finished one stays as it is.
--- `replace` counts the delay from the first enqueue, `debounce` starts it anew.
+-- The waiting job takes new arguments, priority and time; one that runs, has ended, or remembers what it has done stays as
+-- it is. `replace` counts the delay from the first enqueue, `debounce` starts it anew.
 function storing.replace(target, run, tail, meta)
   local r = record.load(target)
-  if not r or r.running or r.state > READY then
+  if not r or r.running or r.state > READY or noting.remembers(r) then
     return
   end
   local old, lane, old_item, old_state = lanes.get(r.lane), storing.lane(run), record.item(r), r.state
