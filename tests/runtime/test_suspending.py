@@ -326,6 +326,16 @@ async def test_threads_of_a_sync_task_go_on_while_it_waits(bench: Bench, itself:
     assert await result(bench, id) is None
 
 
+async def test_a_job_is_suspended_before_its_time_is_over(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Steps, "lull_s", 60)
+
+    async def waits() -> None:
+        await asyncio.gather(current_job().wait_for("a"), current_job().wait_for("b"))
+
+    await bench.put(bench.task(waits, timeout=0.2))
+    assert (await bench.drain()).suspended == 1
+
+
 async def test_a_handler_may_end_while_a_task_of_it_waits(bench: Bench) -> None:
     left: list[asyncio.Task[object]] = []
 

@@ -281,10 +281,17 @@ class Steps:
                 await self._heard_news()
             elif self._may_go_on():
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self.lull_s):
+                    async with asyncio.timeout(self._lull_s()):
                         await self._heard_news()
             if self._heard == heard and not self._under_way:
                 return
+
+    def _lull_s(self) -> float:
+        """How long to wait for others; not until the attempt is out of time."""
+        timeout_ms = self._attempt.job.policy.timeout_ms
+        if timeout_ms is None:
+            return self.lull_s
+        return min(self.lull_s, max(0, timeout_ms - self._attempt.elapsed_ms()) / 2_000)
 
     def _may_go_on(self) -> bool:
         """False when the handler itself waits, and so does every task that has called, or it has ended.
