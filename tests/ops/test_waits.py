@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -79,6 +80,35 @@ async def test_a_job_is_meant_by_its_key(waits: Waits, store: Store) -> None:
         await waits.job("order:7", task="pay")
     with pytest.raises(JobNotFound):
         await waits.job("order:*")
+
+
+async def test_a_key_may_look_like_an_id(waits: Waits, store: Store) -> None:
+    order = "7d444840-9dc0-41d5-8f3c-0c3a5f0a5b1e"
+    (id,) = await put(store, job(unique=Unique(order)))
+    assert [await waits.job(order), await waits.typed(order), await waits.job(id_text(id))] == [id, id, id]
+    assert (await waits.signal(order, "paid")).id == id
+    with pytest.raises(JobNotFound, match="no job has the id or the unique key"):
+        await waits.signal(order.replace("7", "8"), "paid")
+
+
+@pytest.mark.parametrize("which", [None, 7, ""])
+async def test_what_names_no_job_is_refused(waits: Waits, which: Any) -> None:
+    with pytest.raises(InvalidOption, match="names no job"):
+        await waits.signal(which, "paid")
+
+
+async def test_a_decision_has_a_name_and_a_person(waits: Waits, store: Store, operator: Operator) -> None:
+    id = await asks(store)
+    names: list[Any] = ["", "a\x00b", "\ud800", "x" * 201, 7]
+    for name in names:
+        with pytest.raises(InvalidStep, match="the name of an approval"):
+            await waits.approve(id, name=name)
+    people: list[Any] = ["", " ", "a\x00", "\ud800", 7, None]
+    for person in people:
+        with pytest.raises(InvalidOption, match="who decides"):
+            await Waits(store, person).reject(id)
+    assert [note.kind for note in (await view_of(store, id)).notes if note.kind == "event"] == []
+    assert await operator.audit() == []
 
 
 async def test_a_key_that_jobs_of_two_tasks_hold_needs_the_task(waits: Waits, store: Store) -> None:

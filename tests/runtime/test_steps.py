@@ -196,6 +196,17 @@ async def test_a_kept_error_that_nobody_catches_is_permanent(bench: Bench) -> No
     view = await bench.view(id)
     assert (view.error_type, view.attempt) == ("holdfast.StepFailed", 1)
     assert "step 'charge' failed: ConnectionError: away" in view.reason
+    assert f"`holdfast dead retry {id_text(id)} --forget charge` runs it again" in view.reason
+
+
+@pytest.mark.parametrize("fn", [None, "charge"])
+async def test_a_step_needs_a_function(bench: Bench, fn: Any) -> None:
+    async def pays() -> None:
+        await current_job().step("charge", fn)
+
+    id = await bench.put(bench.task(pays))
+    await bench.drain()
+    assert f"step 'charge' is given {fn!r}, which cannot be called" in (await bench.view(id)).reason
 
 
 async def test_what_a_step_says_about_its_job_is_never_kept(bench: Bench) -> None:

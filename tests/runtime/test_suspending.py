@@ -18,6 +18,7 @@ from holdfast import Holdfast
 from holdfast.core.codec import decode_json
 from holdfast.core.errors import WaitTimeout
 from holdfast.core.gate import FOREVER_MS
+from holdfast.core.ids import id_text
 from holdfast.core.lease import Signal
 from holdfast.core.state import State
 from holdfast.core.steps import Approval, waits_of
@@ -195,6 +196,7 @@ async def test_a_wait_that_is_over_and_nobody_catches_it_is_permanent_and_can_be
     view = await bench.view(id)
     assert (view.error_type, view.attempt) == ("holdfast.WaitTimeout", 1)
     assert "'paid' was not signalled in time" in view.reason
+    assert f"holdfast dead retry {id_text(id)} --forget paid" in view.reason
     assert "--forget paid" in view.reason
     await bench.store.retry(RetryRequest((id,), forget=("paid",)))
     assert await signal(bench, id, "paid", 7) == "kept"
@@ -229,6 +231,17 @@ async def test_a_person_decides(bench: Bench, approved: bool) -> None:
     assert await signal(bench, id, "approval:approval", decision) == "woken"
     await bench.drain()
     assert await result(bench, id) == [approved, "ada", "fine"]
+
+
+async def test_nobody_may_have_decided_in_time(bench: Bench) -> None:
+    async def asks() -> None:
+        await current_job().approval("Pay 90 USD?", timeout=0, name="the boss")
+
+    id = await bench.put(bench.task(asks))
+    await bench.drain()
+    view = await bench.view(id)
+    assert "nobody decided on 'the boss' in time" in view.reason
+    assert f"holdfast dead retry {id_text(id)} --forget 'the boss'" in view.reason
 
 
 async def test_events_of_our_own_cannot_be_waited_for(bench: Bench) -> None:

@@ -174,13 +174,11 @@ class History:
 
     def _changed(self, recorded: str, called: str, to_forget: list[str]) -> StepsChanged:
         """Names both calls, and every way on."""
-        words = [f"--forget {shlex.quote(name)}" for name in to_forget]
-        forget = " ".join(words) if len(words) <= _NAMED else "--forget-all"
         return StepsChanged(
             f"the code changed while this job was under way: it called {recorded} here before, and now {called}",
             recorded=recorded,
             called=called,
-            fix=f"bring the old code back and retry; or `holdfast dead retry {self._job} {forget}`, "
+            fix=f"bring the old code back and retry; or {forgetting(self._job, *to_forget)}, "
             'and those run again; or declare the task with steps="by-name", if the order does not matter',
         )
 
@@ -213,12 +211,19 @@ class History:
             )
 
 
+def forgetting(job: str, *names: str) -> str:
+    """The command by which a person lets a job do these again."""
+    words = [f"--forget {shlex.quote(name)}" for name in names]
+    return f"`holdfast dead retry {job} {' '.join(words) if len(words) <= _NAMED else '--forget-all'}`"
+
+
 def check_name(name: object, what: str) -> str:
     """A name that every engine can keep and every face can show."""
     if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME_CHARS or not is_storable(name):
         shown = repr(name)
         raise InvalidStep(
-            f"{what} is {shown if len(shown) <= 60 else shown[:60] + '…'}", fix=f"use 1 to {MAX_NAME_CHARS} characters"
+            f"{what} is {shown if len(shown) <= 60 else shown[:60] + '…'}",
+            fix=f"use 1 to {MAX_NAME_CHARS} characters of text, and no NUL",
         )
     return name
 

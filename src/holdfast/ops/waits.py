@@ -20,10 +20,11 @@ from holdfast.core.steps import (
     approval_of,
     asking_of,
     check_event,
+    check_name,
     encode_value,
     waits_of,
 )
-from holdfast.core.text import storable
+from holdfast.core.text import is_storable, storable
 from holdfast.core.view import JobView, Query, Term
 from holdfast.ops.bulk import Decision
 from holdfast.ops.select import PAGE, resolve, view_of, walk
@@ -117,25 +118,41 @@ class Waits:
         """The job that is meant: an id, or the unique key that it was enqueued with, of `task` if several have it."""
         if isinstance(which, bytes):
             return which
+        if not isinstance(which, str) or not which:
+            raise InvalidOption(f"{which!r} names no job", fix="give a handle, an id, or a unique key")
         if task is None:
             try:
-                return id_bytes(which)
+                id = id_bytes(which)
             except InvalidOption:
-                pass  # it is a key
+                pass
+            else:
+                if await self._is_stored(id):
+                    return id
         return await holder(self.store, which, task)
 
     async def typed(self, which: str, *, task: str | None = None) -> bytes:
         """The same from a person, who may give the unique end of an id."""
         if task is None:
             try:
-                return await resolve(self.store, which)
+                id = await resolve(self.store, which)
             except (InvalidOption, JobNotFound):
                 pass
+            else:
+                if await self._is_stored(id):
+                    return id
         return await holder(self.store, which, task)
+
+    async def _is_stored(self, id: bytes) -> bool:
+        """False for what only looks like an id: a unique key may be the UUID of somebody's order."""
+        return (await self.store.get([id])) != [None]
 
     async def _decide(
         self, which: str | bytes, approved: bool, comment: str, name: str | None, task: str | None
     ) -> Said:
+        if not isinstance(self.actor, str) or not self.actor.strip() or not is_storable(self.actor):
+            raise InvalidOption(f"{self.actor!r} does not say who decides", fix="name a person, as in by='ada'")
+        if name is not None:
+            check_name(name, "the name of an approval")
         view = await view_of(self.store, await self.job(which, task=task))
         asking = _meant(view, name)
         decision = Approval(approved, storable(self.actor), storable(comment))

@@ -18,6 +18,7 @@ from holdfast.core.declare import is_async, plain_function
 from holdfast.core.duration import Duration
 from holdfast.core.errors import (
     InvalidOption,
+    InvalidStep,
     LeaseLost,
     NotSerialisable,
     PayloadTooLarge,
@@ -33,7 +34,7 @@ from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import Signature
 from holdfast.core.retry import Retry, RetryFunction, delay_ms
 from holdfast.core.signals import JobSignal
-from holdfast.core.steps import MAX_STEP_BYTES, KeptError, Record
+from holdfast.core.steps import MAX_STEP_BYTES, KeptError, Record, forgetting
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -69,6 +70,11 @@ class Step:
     def __init__(
         self, name: str, fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], options: StepOptions
     ) -> None:
+        if not callable(fn):
+            raise InvalidStep(
+                f"step {name!r} is given {fn!r:.60}, which cannot be called",
+                fix="pass the function and its arguments apart: step('charge', charge, 90)",
+            )
         self.name = name
         self._call = partial(fn, *args, **kwargs)
         self._in_loop = is_async(fn)
@@ -90,7 +96,7 @@ class Step:
             inside.reset(token)
         return msgspec.Raw(self._encoded(value))
 
-    def answer(self, record: Record) -> Any:
+    def answer(self, record: Record, job: str) -> Any:
         """What a remembered step answers, on its first run as on every later one."""
         kept = record.error
         if kept is not None:
@@ -99,7 +105,7 @@ class Step:
                 f"step {self.name!r} failed: {error}",
                 step=self.name,
                 error=error,
-                fix=f"its error is kept; `holdfast dead retry ID --forget {self.name}` runs it again",
+                fix=f"its error is kept; {forgetting(job, self.name)} runs it again",
             )
         return self._returns.decode_result(b"null" if record.value is UNSET else bytes(record.value))
 

@@ -24,6 +24,7 @@ from holdfast.core.steps import (
     StepKind,
     check_event,
     check_name,
+    forgetting,
 )
 from holdfast.core.text import storable
 from holdfast.runtime.step import Calls, Step, inside
@@ -72,7 +73,7 @@ class Steps:
                 came = await step.run(self._calls, lambda: self._attempt.cause is not None)
                 kept = {"error": came} if isinstance(came, KeptError) else {"value": came}
                 record = await self._keep(call, call.recorded(**kept))
-        return step.answer(record)
+        return step.answer(record, id_text(self._attempt.job.id))
 
     async def sleep(self, delay_ms: int, name: str | None) -> None:
         """Return when the time is over; until then the job is suspended."""
@@ -249,10 +250,9 @@ class Steps:
                 await self._suspend(Wait(event, record.until_ms, f"wait for {event!r}"))
             with self._under_way_now():
                 await self._keep(call, msgspec.structs.replace(record, over=True))
-        raise WaitTimeout(
-            f"{event!r} was not signalled in time",
-            fix=f"`holdfast dead retry ID --forget {call.name}` waits for it once more",
-        )
+        late = f"{event!r} was not signalled" if call.kind == "wait" else f"nobody decided on {call.name!r}"
+        again = forgetting(id_text(self._attempt.job.id), call.name)
+        raise WaitTimeout(f"{late} in time", fix=f"{again} waits for it once more")
 
     async def _suspend(self, wait: Wait) -> None:
         """End the handler, once nothing beside it goes on: no step runs, and every task of it waits or has ended.
