@@ -167,6 +167,22 @@ async def test_a_parent_that_works_before_all_are_revived_releases_them_all(plac
     assert place.sound()
 
 
+async def test_a_parent_that_works_although_asked_to_stop_releases_nobody_whom_that_cancels(place: Place) -> None:
+    parent = await place.add(priority=0)
+    children = await place.add_children(parent)
+    hand = place.hand()
+    job = await hand.take()
+    assert await place.cancel(parent) == ["cancelling"]
+    assert await place.total(State.cancelled) == STEP
+    await hand.succeed(job)
+    assert place.server.ask("SCARD", place.key("fan")) == 1, "it hands nothing on before all of them are cancelled"
+    for _ in range(12):
+        assert await hand.drain(1_000) == []
+    assert set(await place.states(children)) == {State.cancelled}
+    assert place.server.ask("EXISTS", place.key("fan"), place.key("rv")) == 0
+    assert place.sound()
+
+
 async def test_many_ids_are_handled_in_parts(place: Place) -> None:
     parent = await place.add()
     first = await place.add_many(700)

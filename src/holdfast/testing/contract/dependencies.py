@@ -247,6 +247,18 @@ class TestFailedParents:
         await bench.cancel(parent)
         assert set(await bench.states([*children, last])) == {State.cancelled}
 
+    async def test_very_many_dependents_of_a_job_that_was_asked_to_stop_never_run(self, bench: Bench) -> None:
+        """More than some engines cancel in one step, and the job succeeds all the same before the next one."""
+        parent = await bench.add()
+        children = await bench.add_many(1_100, after=(parent,))
+        anyway = await bench.add_many(20, after=(parent,), if_parent_fails="run")
+        hand = bench.hand()
+        job = await hand.take()
+        assert await bench.cancel(parent) == ["cancelling"]
+        await hand.succeed(job)
+        assert sorted(await hand.drain(100)) == anyway
+        assert set(await bench.states(children)) == {State.cancelled}
+
     @pytest.mark.parametrize("how", ["dead", "cancelled"])
     async def test_a_dependent_that_wants_to_run_anyway_is_told_why_there_is_no_result(
         self, bench: Bench, how: str

@@ -2,7 +2,7 @@
 -- d:<child> has a field for each parent: o and what its failure means while the dependency is open, then r result, n nothing
 -- or f why it failed; "#" open ones, "@" the parents as they were named, "?" one that was over when last looked at.
 -- A child is in c:<parent> exactly as long as its dependency on that parent is open. While a parent is in `rv`, not all
--- its children are revived yet: it hands nothing on before they are.
+-- its children are revived yet, or cancelled because it was asked to stop: it hands nothing on before they are.
 
 graph = {}
 
@@ -226,7 +226,7 @@ local function walk(stack)
     local task = stack[#stack]
     stack[#stack] = nil
     if left <= 0 then
-      if call("SADD", P .. "fan", pack(task)) == 1 and task[1] == "revived" then
+      if call("SADD", P .. "fan", pack(task)) == 1 and (task[1] == "revived" or task[1] == "unwanted") then
         call("HINCRBY", P .. "rv", task[2], 1)
       end
     else
@@ -275,10 +275,21 @@ function handle.failed(task, children, stack)
   close(parent, modes[RUN_CHILD], "f" .. reason)
 end
 
--- The parent was asked to stop: dependents that would not run without it are cancelled.
-function handle.unwanted(task, children, stack)
+-- All children of a parent are dealt with; if it has worked meanwhile, it hands on to those that still wait for it.
+local function hand_on_late(parent)
+  local raw = call("HEXISTS", P .. "rv", parent) == 0 and call("HGET", P .. "J", parent)
+  if raw and byte(raw, 2) == SUCCEEDED then
+    release_some(parent, call("HGET", P .. "res", parent))
+  end
+end
+
+-- The parent was asked to stop: dependents that would not run without it are cancelled. It may have worked meanwhile.
+function handle.unwanted(task, children, stack, last)
   local reason = why(task[2], "was asked to stop", task[4])
   cancel_all(by_mode(task[2], children)[CANCEL_CHILD], reason, reason, false, stack)
+  if last then
+    hand_on_late(task[2])
+  end
 end
 
 -- The parent is removed for good: children that still wait for it never could run.
@@ -340,9 +351,8 @@ function handle.revived(task, children, stack, last)
       end
     end
   end
-  local raw = last and call("HEXISTS", P .. "rv", task[2]) == 0 and call("HGET", P .. "J", task[2])
-  if raw and byte(raw, 2) == SUCCEEDED then
-    release_some(task[2], call("HGET", P .. "res", task[2]))
+  if last then
+    hand_on_late(task[2])
   end
 end
 
@@ -380,7 +390,7 @@ end
 function graph.after_end(r, state, result)
   if record.has(r.flags, KIDS) then
     if state == SUCCEEDED then
-      if call("HEXISTS", P .. "rv", r.id) == 0 then -- else its revival goes on, and ends with this
+      if call("HEXISTS", P .. "rv", r.id) == 0 then -- else a walk through its children goes on, and ends with this
         release_some(r.id, result)
       end
     else
@@ -419,7 +429,7 @@ local function go_on(task)
     return
   elseif what == "failed" and not (r and r.state >= DEAD) then
     return -- it was brought back, or its children were told that it is gone
-  elseif what == "revived" then
+  elseif what == "revived" or what == "unwanted" then
     if call("HINCRBY", P .. "rv", task[2], -1) <= 0 then
       call("HDEL", P .. "rv", task[2])
     end
