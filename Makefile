@@ -57,10 +57,10 @@ check: $(READY) ## format, lint, types and who may import whom; changes nothing
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
 	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
-tests: $(READY) .venv/redis-7/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone: in parallel first, then chaos (real processes, real kills) one by one
+tests: $(READY) .venv/redis-7/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone, then chaos: real processes, real kills
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
-	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --ignore tests/chaos
-	@test -z "$(wildcard tests/chaos/test_*.py)" || { echo "tests: chaos, one at a time" && $(BIN)/python -m pytest -q -n 0 tests/chaos; }
+	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --durations 10 --ignore tests/chaos
+	@test -z "$(wildcard tests/chaos/test_*.py)" || { echo "tests: chaos, $(PARALLEL) at a time" && $(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --durations 10 tests/chaos; }
 
 bench: $(READY) ## measure this machine: drain, enqueue, latency, on SQLite, Redis and PostgreSQL (three minutes)
 	@echo "bench: measuring the SQLite engine"
