@@ -311,6 +311,11 @@ async def test_a_circle_is_refused_with_its_nodes_named(app: Holdfast, tasks: Ta
     flow.add(tasks.number.job(1), name="d", after="c")
     with pytest.raises(CycleFound, match=r"(a → b → c → a|b → c → a → b|c → a → b → c)"):
         await flow.enqueue()
+    long = app.flow("long")
+    for n in range(100):
+        long.add(tasks.number.job(1), name=f"n{n}", after=f"n{(n + 99) % 100}")
+    with pytest.raises(CycleFound, match=r"n\d+ → n\d+ → .* → 81 more → .* → n\d+ "):
+        await long.enqueue()
     assert (await app.store.count()).enqueued == 0
 
 
@@ -517,6 +522,10 @@ async def test_a_flow_is_there_when_the_callers_transaction_commits(tmp_path: An
         flow = app.flow("kept")
         node = flow.add(tasks.number.job(1))
         handle = await flow.enqueue(conn=conn)
+        lost = app.flow("lost")
+        lost.add(tasks.say.job(lost.add(tasks.number.job(1), after=gone, name="a")), name="b")
+        with pytest.raises(UnknownParent, match=f"node 'a' of flow 'lost' waits for .*: {gone.id} → a → b"):
+            await lost.enqueue(conn=conn)
         conn.execute("COMMIT")
     finally:
         conn.close()

@@ -23,7 +23,7 @@ from holdfast.core.errors import (
     UsageError,
     WrongContext,
 )
-from holdfast.core.flow import Mark, mark_meta, order
+from holdfast.core.flow import Mark, arrows, mark_meta, order
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.job import Job
@@ -160,7 +160,7 @@ class Flow:
         try:
             answers = await self._client.enqueue_graph(jobs, list(rules.values()), conn)
         except UnknownParent as error:
-            raise (error if conn is not None else await self._missing(nodes, error)) from error
+            raise self._missing(nodes, error) from error
         self._enqueued = True
         for node, (raw, existing) in zip(nodes, answers, strict=True):
             node.handle.stored(raw, existing=existing)
@@ -377,16 +377,13 @@ class Flow:
         except UsageError as error:
             raise _of_node(node, error) from error
 
-    async def _missing(self, nodes: list[_Node], error: UnknownParent) -> UnknownParent:
+    def _missing(self, nodes: list[_Node], error: UnknownParent) -> UnknownParent:
         """The same refusal by the names of nodes: who waits for what is not there, and who would wait with that one."""
         waiting: dict[bytes, str] = {}  # a job → the first node that waits for it
         for node in nodes:
             for parent in self._parents(node):
                 waiting.setdefault(parent, node.name)
-        by_id = self._by_id()
-        outside = [id for id in waiting if id not in by_id]
-        there = await self._client.store.get(outside)
-        missing = next((id for id, view in zip(outside, there, strict=True) if view is None), None)
+        missing = next((id for id in waiting if id_text(id) in error.message), None)
         if missing is None:
             return error
         path, last = [id_text(missing)], missing
@@ -394,7 +391,7 @@ class Flow:
             path.append(waiting[last])
             last = self._nodes[waiting[last]].handle.raw
         return UnknownParent(
-            f"node {path[1]!r} of flow {self.name!r} waits for job {path[0]}, which is not stored: {' → '.join(path)}",
+            f"node {path[1]!r} of flow {self.name!r} waits for job {path[0]}, which is not stored: {arrows(path)}",
             fix="enqueue that job first, or keep finished jobs longer",
         )
 

@@ -22,6 +22,7 @@ from holdfast.core.view import JobView
 Node = TypeVar("Node", bound=Hashable)
 
 MAX_WHY_CHARS: Final = 200  # of a reason that is told to thousands of dependents
+_MAX_PATH: Final = 20  # nodes of a path that are named
 _TOLD: Final = re.compile(r"\Aparent [-0-9a-f]{36} is \w+(: )?")
 
 
@@ -41,6 +42,17 @@ def root_cause(told: str) -> str:
     'no such host'
     """
     return _TOLD.sub("", told, count=1)
+
+
+def arrows(path: Sequence[str]) -> str:
+    """A path as people read it; of a very long one its beginning and its end.
+
+    >>> arrows(["a", "b", "c"])
+    'a → b → c'
+    """
+    left_out = len(path) - _MAX_PATH
+    shown = path if left_out <= 0 else [*path[: _MAX_PATH // 2], f"{left_out:,} more", *path[-_MAX_PATH // 2 :]]
+    return " → ".join(shown)
 
 
 def order(parents: Mapping[Node, Iterable[Node]]) -> list[Node]:
@@ -68,7 +80,7 @@ def order(parents: Mapping[Node, Iterable[Node]]) -> list[Node]:
         done = set(ready)
         path = _cycle({node: before for node, before in left.items() if node not in done})
         raise CycleFound(
-            f"these jobs wait for each other: {' → '.join(map(str, path))}", fix="remove one of these dependencies"
+            f"these jobs wait for each other: {arrows(list(map(str, path)))}", fix="remove one of these dependencies"
         )
     return ready
 
