@@ -31,6 +31,7 @@ from holdfast import (
 )
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.refs import MAX_INPUT_BYTES
+from holdfast.core.view import Retention
 from holdfast.stores.sqlite.library import library
 from tests.client.conftest import CountingStore
 
@@ -234,6 +235,16 @@ async def test_chains_groups_and_chords_nest(app: Holdfast, tasks: Tasks) -> Non
     await finish(app)
     said = [[11, 121, [31]], None]
     assert await job.result() == [[[said, "x"], [said, "y"]], "end"]
+
+
+async def test_a_group_is_cancelled_whole_whatever_is_stored_of_it_no_more(app: Holdfast, tasks: Tasks) -> None:
+    jobs = await group([tasks.number.options(delay=60 * n).job(n) for n in range(3)]).enqueue()
+    await finish(app)
+    await app.store.prune(Retention(succeeded_ms=0))
+    assert await jobs.cancel("not today") == 2
+    assert await jobs.cancel() == 0
+    found = await jobs.results(return_exceptions=True)
+    assert [type(error) for error in found] == [JobNotFound, JobCancelled, JobCancelled]
 
 
 async def test_a_chain_that_ends_in_a_group_answers_a_group(app: Holdfast, tasks: Tasks) -> None:

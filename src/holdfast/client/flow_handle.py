@@ -122,8 +122,11 @@ class GroupHandle(Refers):
 
     async def cancel(self, reason: str = "") -> int:
         """Cancel what has not finished, with dependents; running jobs are asked to stop. How many it were."""
-        answers = [await handle.cancel(reason) for handle in reversed(self.handles)]
-        return sum(answer != "finished" for answer in answers)
+        ids, count = [handle.spread() for handle in reversed(self.handles)], 0
+        for start in range(0, len(ids), _TOGETHER):
+            answers = await self._desk.store.cancel(ids[start : start + _TOGETHER], reason)
+            count += sum(answer in ("cancelled", "cancelling") for answer in answers)
+        return count
 
     def __len__(self) -> int:
         return len(self.jobs)
