@@ -470,12 +470,13 @@ class Holdfast:
     async def publish(self) -> int:
         """Write what the tasks and schedules declare into the store, for programs without this code.
 
-        Workers do it when they start. Answers how many tasks changed.
+        Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
+        this code lives. Answers how many tasks changed.
         """
         changed = await publish(self.store, self._specs.values())
         if self._schedules:
             timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
-            await timetable.declare(await engine_now_ms(self.store))
+            await timetable.declare(await engine_now_ms(self.store), lives=False)
         return changed
 
     def parts(self) -> Parts:

@@ -22,6 +22,7 @@ from holdfast.core.state import State
 from holdfast.core.task import TaskSpec
 from holdfast.core.view import Control
 from holdfast.runtime.ticks import Ticks
+from holdfast.runtime.timetable import Timetable
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.ticking import HOUR, MINUTE, NOON, SECOND, TASKS, Stage, declared
 
@@ -486,6 +487,8 @@ async def test_two_versions_of_the_code_do_not_fight(stage: Stage) -> None:
     old, new = HOURLY, declared(Every("5h"))
     await alive(stage, "old", old)
     await stage.ticker(old).look()
+    await Timetable(stage.store, [new], TASKS).declare(stage.clock.now_ms, lives=False)
+    await stage.ticker(old).look()  # it cannot tell a worker that is starting from one that was rolled back
     await alive(stage, "new", new)
     await stage.ticker(new).look()
     version = (await stage.store.controls(KIND))[0].version
@@ -499,6 +502,16 @@ async def test_two_versions_of_the_code_do_not_fight(stage: Stage) -> None:
     await stage.store.leave("new")
     await stage.ticker(old).look()
     assert (await stage.stored()).rule == old.rule, "rolled back"
+
+
+async def test_code_that_replaces_what_a_person_added_says_so(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+    await stage.add(declared(Every("5h")))
+    await Timetable(stage.store, [HOURLY], TASKS).declare(stage.clock.now_ms, lives=False)
+    assert (await stage.stored()).source == "runtime", "who is still starting has no log yet"
+    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+        await stage.ticker(HOURLY).look()
+    assert (await stage.stored()).rule == HOURLY.rule
+    assert "replaces one added at run time schedule=hourly was=every 5 hours" in caplog.text
 
 
 async def test_nobody_fires_by_a_rule_that_was_just_replaced(stage: Stage) -> None:

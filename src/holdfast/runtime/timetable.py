@@ -84,14 +84,14 @@ class Timetable:
 
     # -- what the code declares
 
-    async def declare(self, now_ms: int) -> None:
-        """Store what the code declares where its word is the newest."""
+    async def declare(self, now_ms: int, *, lives: bool = True) -> None:
+        """Store what the code declares where its word is the newest. `lives`: a session of this worker says so too."""
         for _ in range(ROUNDS):
             stored = {control.name: control for control in await self._store.controls(KIND)} if self._code else {}
-            if not await self._declare(stored, now_ms):
+            if not await self._declare(stored, now_ms, lives):
                 return
 
-    async def _declare(self, stored: Mapping[str, Control], now_ms: int) -> bool:
+    async def _declare(self, stored: Mapping[str, Control], now_ms: int, lives: bool) -> bool:
         """Write what is new; True when something was written, by this worker or meanwhile by another."""
         written, fenced = False, []
         for code in self._code.values():
@@ -99,11 +99,14 @@ class Timetable:
             known = read_schedule(control)
             if isinstance(known, Unreadable):
                 continue  # a newer release wrote it
-            new = redeclared(code, known, await self._alive(code, known), now_ms)
+            new = redeclared(code, known, await self._alive(code, known, lives), now_ms, lives=lives)
             if new is None:
                 continue
             if await self._store.put_control(new.control(), expect=control.version) is not None:
                 worker_log(logging.INFO, "schedule stored", schedule=code.name, when=code.rule.describe())
+                if known is not None and known.source == "runtime":
+                    was = known.rule.describe()
+                    worker_log(logging.WARNING, "schedule replaces one added at run time", schedule=code.name, was=was)
                 if known is not None and known.rule != new.rule:
                     fenced.append(code.name)
             written = True
@@ -114,9 +117,9 @@ class Timetable:
                 await self._store.relay(source_of(name), now_ms, ())
         return written
 
-    async def _alive(self, code: Schedule, known: Schedule | None) -> set[str]:
-        """What live workers declare under that name, where it matters: the code's word was replaced before."""
-        if known is None or code.fingerprint not in known.older:
+    async def _alive(self, code: Schedule, known: Schedule | None, lives: bool) -> set[str]:
+        """What live workers declare under that name, where it matters: the code's word may be the older one."""
+        if known is None or code.fingerprint == known.declared or (lives and code.fingerprint not in known.older):
             return set()
         return declared_by(await self._store.sessions()).get(code.name, set())
 

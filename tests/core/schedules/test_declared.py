@@ -45,6 +45,12 @@ def test_an_old_worker_that_starts_again_during_a_deployment_changes_nothing() -
     assert redeclared(OLD, stored(OLD, NEW), {OLD.fingerprint, NEW.fingerprint}, NOW) is None
 
 
+def test_who_is_still_starting_replaces_nothing_that_live_workers_declare() -> None:
+    assert redeclared(NEW, stored(OLD), {OLD.fingerprint}, NOW, lives=False) is None
+    assert redeclared(NEW, stored(OLD), (), NOW, lives=False) is not None
+    assert redeclared(NEW, None, (), NOW, lives=False) is not None
+
+
 def test_after_a_rollback_the_old_word_returns() -> None:
     back = redeclared(OLD, stored(OLD, NEW), {OLD.fingerprint}, NOW + 5)
     assert back is not None

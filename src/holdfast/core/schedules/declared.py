@@ -16,17 +16,23 @@ FIELD: Final = "schedules"  # of what a session says about itself: fingerprints 
 _REMEMBERED: Final = 8  # earlier words of the code: more than are ever deployed side by side
 
 
-def redeclared(code: Schedule, stored: Schedule | None, alive: Collection[str], now_ms: int) -> Schedule | None:
+def redeclared(
+    code: Schedule, stored: Schedule | None, alive: Collection[str], now_ms: int, *, lives: bool = True
+) -> Schedule | None:
     """What to store for a schedule that code declares; None when what is stored stays.
 
     The newest word wins: one that was never stored replaces the one that is. One that was replaced before comes from an
     older version of the code, and returns only when no live worker declares what replaced it (`alive` are the
-    fingerprints that they declare for this name): after a rollback, not during a deployment.
+    fingerprints that they declare for this name): after a rollback, not during a deployment. Who does not live (a
+    worker that is still starting) replaces nothing that live workers declare, for they would take it for a rollback,
+    and nothing that a person added, for nobody would be told.
     """
     word = code.fingerprint
     if stored is None:
         return replace(code.replacing(None, now_ms), declared=word)
-    if stored.declared == word or (word in stored.older and stored.declared in alive):
+    if stored.declared == word or (stored.declared in alive and (word in stored.older or not lives)):
+        return None
+    if stored.source == "runtime" and not lives:
         return None
     older = [each for each in (stored.declared, *stored.older) if each not in ("", word)]
     return replace(code.replacing(stored, now_ms), declared=word, older=tuple(older[:_REMEMBERED]))
