@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.errors import InvalidArguments, InvalidOption
+from holdfast.core.errors import InvalidArguments, InvalidOption, QueueDraining
+from holdfast.core.gate import GateChange
 from holdfast.core.job import Enqueued
 from holdfast.core.lease import Beat, Serves
 from holdfast.core.schedules.declared import FIELD
@@ -335,6 +336,11 @@ async def test_a_run_now_heeds_the_overlap(stage: Stage, schedules: Schedules[En
     first = await schedules.run_now("hourly")
     await stage.hand.take()
     stage.clock.advance(5)
+    await stage.bench.change(GateChange("queue:default", drain=True))
+    with pytest.raises(QueueDraining):
+        await schedules.run_now("hourly")
+    assert not (await stage.bench.view(first.id)).cancel_requested, "nothing is cancelled for a run that is refused"
+    await stage.bench.change(GateChange("queue:default", resume=True))
     second = await schedules.run_now("hourly")
     assert not second.existing
     state = {"allow": State.ready, "queue_one": State.blocked, "cancel_running": State.blocked}[overlap]

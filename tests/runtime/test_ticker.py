@@ -348,6 +348,22 @@ async def test_ticks_of_a_draining_queue_are_caught_up_when_it_takes_jobs_again(
     assert await stage.fired() == [NOON]
 
 
+async def test_nothing_is_cancelled_for_a_run_that_is_refused(stage: Stage) -> None:
+    schedule = declared(Every("1h", overlap="cancel_running"))
+    ticker = stage.ticker(schedule)
+    await ticker.look()
+    await tick(stage, schedule, 0)
+    first = await stage.hand.take()
+    await stage.bench.change(GateChange("queue:default", drain=True))
+    stage.clock.advance(HOUR)
+    await ticker.look()
+    assert not (await stage.bench.view(first.id)).cancel_requested
+    await stage.bench.change(GateChange("queue:default", resume=True))
+    stage.clock.advance(5 * SECOND)
+    await ticker.look()
+    assert (await stage.bench.view(first.id)).cancel_requested
+
+
 async def test_a_function_of_the_task_that_fails_is_told_and_stops_nothing_else(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:

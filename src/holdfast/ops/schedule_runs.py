@@ -62,11 +62,11 @@ async def run_now(store: Store, schedule: Schedule, spec: TaskSpec, by: str, at:
             f"schedule {schedule.name!r} has a run that is not finished and one behind it",
             fix=f"wait for job {id_text(found.after[0])}, or cancel it",
         )
-    if found.cancels:
-        await store.cancel(found.cancels, f"{by} asked for a run now", now_ms=at.asked_ms)
-    run = Run(id=IdMaker().make(at.now_ms), tick_at_ms=at.now_ms, after=found.after)
+    run = Run(id=IdMaker().make(at.now_ms), tick_at_ms=at.now_ms, after=found.cancels or found.after)
     job, rules = job_of(schedule, spec, run)
     (answer,) = await store.enqueue([job], rules, now_ms=at.asked_ms)
+    if found.cancels:  # last: a run that is refused has cancelled nothing
+        await store.cancel(found.cancels, f"{by} asked for a run now", now_ms=at.asked_ms)
     return answer
 
 

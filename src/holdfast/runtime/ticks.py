@@ -21,7 +21,7 @@ from holdfast.core.schedules.schedule import Schedule, source_of
 from holdfast.core.task import TaskSpec
 from holdfast.core.view import JobView
 from holdfast.runtime.log import worker_log
-from holdfast.stores.asking import find_all
+from holdfast.stores.asking import find_all, refuse_draining
 from holdfast.stores.base import Store
 
 REMEMBERING: Final = 3  # tries to write the history, which others may be writing too
@@ -82,9 +82,6 @@ class Ticks:
         if not found.fires:
             dropped = Tick(tick_at_ms, now_ms, "overlap", beside=id_text(found.after[0]))
             return None if await self._relay(schedule, tick_at_ms) is None else dropped
-        if found.cancels:
-            reason = f"the schedule's tick at {iso(tick_at_ms)} took its place"
-            await self._store.cancel(found.cancels, reason, now_ms=self._asked_ms())
         expires_at_ms = firing.expires_at_ms
         run = Run(
             id=firing.job,
@@ -95,6 +92,10 @@ class Ticks:
             holds_key=is_last,
         )
         job, rules = _job(schedule, spec, run)
+        if found.cancels:
+            await refuse_draining(self._store, job.lane)  # nothing is cancelled for a run that cannot be
+            reason = f"the schedule's tick at {iso(tick_at_ms)} took its place"
+            await self._store.cancel(found.cancels, reason, now_ms=self._asked_ms())
         answers = await self._relay(schedule, tick_at_ms, [job], rules)
         if answers is None:
             return None

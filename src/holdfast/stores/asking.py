@@ -1,4 +1,4 @@
-"""What several rooms ask of any store: the time by the engine's clock, and every job that a query finds."""
+"""What several rooms ask of any store: its time, every job that a query finds, and whether it takes new ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.core.errors import QueueDraining
+from holdfast.core.job import Lane
 from holdfast.core.lease import ClaimRequest, Serves
 from holdfast.core.view import JobView, Query
 from holdfast.stores.base import Store
@@ -30,3 +32,15 @@ async def find_all(store: Store, query: Query, *, now_ms: int | None = None) -> 
         if page.cursor is None:
             return found
         query = replace(query, cursor=page.cursor)
+
+
+async def refuse_draining(store: Store, lane: Lane) -> None:
+    """Raise what an enqueue would, where everything, the queue or the task only works off the jobs that it has.
+
+    For those who have to make room for a job first, and must not do so in vain.
+    """
+    for key in lane.class_gates[:3]:
+        if any(gate.key == key and gate.draining for gate in await store.gates(key)):
+            raise QueueDraining(
+                f"{key} is draining and takes no new jobs", fix=f"holdfast resume {key.removeprefix('queue:')}"
+            )
