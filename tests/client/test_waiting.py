@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Holdfast, InvalidStep, JobNotFound, current_job
+from holdfast import Holdfast, InvalidStep, JobNotFound, PayloadTooLarge, current_job
+from holdfast.core.lease import MAX_EVENTS_BYTES
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
 
@@ -27,6 +28,17 @@ async def test_a_job_goes_on_when_it_is_signalled_by_handle_id_or_key(app: Holdf
     assert [await job.result() for job in jobs] == [0, 1, 2, 3]
     assert await app.signal("order:2", "paid", task="ship") == "finished"
     assert await jobs[3].signal("paid") == "finished"
+
+
+async def test_a_job_that_keeps_too_many_events_refuses_the_next(app: Holdfast) -> None:
+    @app.task(name="t")
+    async def t() -> None: ...
+
+    job = await t.options(delay=3600).enqueue()
+    for number in range(16):
+        await job.signal(f"page {number}", "x" * (MAX_EVENTS_BYTES // 16 - 2))
+    with pytest.raises(PayloadTooLarge, match="4,194,304 bytes"):
+        await job.signal("paid")
 
 
 async def test_a_signal_says_what_became_of_it(app: Holdfast) -> None:

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.errors import InvalidOption, InvalidStep, JobNotFound
+from holdfast.core.errors import InvalidOption, InvalidStep, JobNotFound, PayloadTooLarge
 from holdfast.core.gate import FOREVER_MS
 from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
-from holdfast.core.lease import Note
+from holdfast.core.lease import MAX_EVENTS, Note, Signal
 from holdfast.core.state import State
 from holdfast.core.steps import Record
 from holdfast.core.transition import Bury, Failure, Succeed, Suspend
@@ -89,6 +89,14 @@ async def test_a_key_may_look_like_an_id(waits: Waits, store: Store) -> None:
     assert (await waits.signal(order, "paid")).id == id
     with pytest.raises(JobNotFound, match="no job has the id or the unique key"):
         await waits.signal(order.replace("7", "8"), "paid")
+
+
+async def test_a_job_that_keeps_too_many_events_refuses_the_next(waits: Waits, store: Store) -> None:
+    (id,) = await put(store, job())
+    await store.signal([Signal(id, f"e{n}", b"1") for n in range(MAX_EVENTS)])
+    with pytest.raises(PayloadTooLarge, match=f"job {id_text(id)} keeps 1,000 events") as caught:
+        await waits.signal(id, "paid")
+    assert "only events that it waits for" in caught.value.fix
 
 
 @pytest.mark.parametrize("which", [None, 7, ""])

@@ -16,7 +16,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.lease import Note, Signal
 from holdfast.core.refs import Refers
 from holdfast.core.state import State
-from holdfast.core.steps import check_event, encode_value, waits_of
+from holdfast.core.steps import check_event, encode_value, too_many_events, waits_of
 from holdfast.core.view import JobView
 from holdfast.stores.base import Store
 
@@ -167,6 +167,8 @@ class JobHandle(Refers, Generic[R_co]):
         (answer,) = await self._desk.store.signal([signal])
         if answer == "gone":
             raise self._not_found()
+        if answer == "full":
+            raise too_many_events(self.id)
         return answer
 
     async def explain(self) -> Explained:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Final
 
 from msgspec import Struct
 
@@ -92,6 +93,11 @@ class Note(Struct, frozen=True):
     kind: str
     name: str
     body: bytes
+
+
+# Every claim of a job hands out the events that it keeps.
+MAX_EVENTS: Final = 1_000
+MAX_EVENTS_BYTES: Final = 4 * 1024 * 1024  # of their values
 
 
 class Signal(Struct, frozen=True):

@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 from holdfast.core.codec import MAX_BYTES, encode, looked_into, too_large
 from holdfast.core.errors import InvalidStep, PayloadTooLarge, StepsChanged
 from holdfast.core.gate import FOREVER_MS
-from holdfast.core.lease import Note
+from holdfast.core.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Note
 from holdfast.core.text import is_storable
 
 StepKind = Literal["step", "sleep", "wait", "approval"]
@@ -319,6 +319,14 @@ def read_record(note: Note) -> Record | None:
         return msgspec.json.decode(note.body, type=Record)
     except msgspec.MsgspecError:
         return None
+
+
+def too_many_events(job: str) -> PayloadTooLarge:
+    """The refusal of an event that a job cannot keep."""
+    return PayloadTooLarge(
+        f"job {job} keeps {MAX_EVENTS:,} events, or {MAX_EVENTS_BYTES:,} bytes of them, and takes no more",
+        fix="signal ids or URLs of what you stored elsewhere, and only events that it waits for",
+    )
 
 
 def encode_value(value: Any) -> bytes:

@@ -22,6 +22,7 @@ from holdfast.core.steps import (
     check_event,
     check_name,
     encode_value,
+    too_many_events,
     waits_of,
 )
 from holdfast.core.text import is_storable, storable
@@ -165,6 +166,8 @@ class Waits:
         (answer,) = await self.store.signal([Signal(id, event, value)], now_ms=self._asked_ms)
         if answer == "gone":
             raise JobNotFound(f"no job {id_text(id)} is stored", fix="it never was, or it was pruned")
+        if answer == "full":
+            raise too_many_events(id_text(id))
         return Said(id, event, answer, await self._words(id, event, answer))
 
     async def _words(self, id: bytes, event: str, answer: SignalAnswer) -> str:

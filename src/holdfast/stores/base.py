@@ -34,7 +34,7 @@ MARK = "outbox"  # the kind of the controls that hold how far each outbox was re
 
 CancelAnswer = Literal["cancelled", "cancelling", "finished", "gone"]
 RetryAnswer = Literal["retried", "unique_held", "not_dead", "gone"]
-SignalAnswer = Literal["woken", "kept", "already", "finished", "gone"]
+SignalAnswer = Literal["woken", "kept", "already", "full", "finished", "gone"]
 
 
 class Features(Struct, frozen=True):
@@ -225,6 +225,7 @@ class Store(Protocol):
         The event is kept as Note("event", event, value); one that is there stands ("already"). A job is woken that is
         scheduled, has the note ("waiting", event) and is due when that says: it becomes ready, due now, and all its
         notes of that kind go. Any other live job finds the event when it comes to wait for it ("kept").
+        A job that keeps MAX_EVENTS, or would keep more than MAX_EVENTS_BYTES, takes no more ("full").
         """
 
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:

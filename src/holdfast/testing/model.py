@@ -261,6 +261,8 @@ class Model:
             return "finished"
         if ("event", signal.event) in job.notes:
             return "already"
+        if job.takes_no_more(signal.value):
+            return "full"
         job.notes["event", signal.event] = signal.value
         if not job.waits_for(signal.event):
             return "kept"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from holdfast.core.job import IfParentFails, Lane
-from holdfast.core.lease import Note
+from holdfast.core.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Note
 from holdfast.core.state import State
 
 
@@ -48,6 +48,11 @@ class ModelJob:
     def waits_for(self, event: str) -> bool:
         """True when this event would wake it."""
         return self.state is State.scheduled and self.notes.get(("waiting", event)) == b"%d" % self.due_at_ms
+
+    def takes_no_more(self, value: bytes) -> bool:
+        """True when an event with this value would be one too many."""
+        kept = [body for (kind, _), body in self.notes.items() if kind == "event"]
+        return len(kept) >= MAX_EVENTS or sum(map(len, kept)) + len(value) > MAX_EVENTS_BYTES
 
     def waits_no_more(self) -> None:
         """What it waited for is over."""

@@ -31,7 +31,7 @@ AT_ONCE: Final = 500  # ids that one step takes: it holds the graph for so long
 CANCEL_ANSWERS: Final[tuple[CancelAnswer, ...]] = ("cancelled", "cancelling", "finished", "gone", "finished")
 CANCELLED_BEFORE: Final = 4
 RETRY_ANSWERS: Final[tuple[RetryAnswer, ...]] = ("retried", "unique_held", "not_dead", "gone")
-SIGNAL_ANSWERS: Final[tuple[SignalAnswer, ...]] = ("woken", "kept", "already", "finished", "gone")
+SIGNAL_ANSWERS: Final[tuple[SignalAnswer, ...]] = ("woken", "kept", "already", "finished", "gone", "full")
 
 
 async def cancel(

@@ -37,6 +37,7 @@ SIGNAL_ANSWERS: Final[dict[int, SignalAnswer]] = {
     ord("w"): "woken",
     ord("k"): "kept",
     ord("a"): "already",
+    ord("m"): "full",
     ord("f"): "finished",
     ord("-"): "gone",
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.core.gate import FOREVER_MS
-from holdfast.core.lease import Signal
+from holdfast.core.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Signal
 from holdfast.core.transition import Suspend
 from holdfast.stores.base import SignalAnswer
 from holdfast.stores.sqlite import lanes
@@ -45,8 +45,10 @@ def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:
         state, lane_id, due_ms = waits[each.id]
         if state >= SUCCEEDED:
             answers.append("finished")
-        elif not tx.run("event_put", (each.id, each.event, each.value)):
+        elif tx.row("event_known", (each.id, each.event)) is not None:
             answers.append("already")
+        elif not _put_event(tx, each):
+            answers.append("full")
         elif state == SCHEDULED and tx.row("waiting_for", (each.id, each.event, _due(due_ms))) is not None:
             _wake(tx, each.id, lane_id)
             answers.append("woken")
@@ -54,6 +56,15 @@ def signal(tx: Tx, signals: Sequence[Signal]) -> list[SignalAnswer]:
             tx.run("job_flag", (NOTES, each.id))
             answers.append("kept")
     return answers
+
+
+def _put_event(tx: Tx, signal: Signal) -> bool:
+    """Keep an event, unless its job keeps so many, or so much, that it can take no more."""
+    count, size = tx.row("events_kept", (signal.id,))
+    if count >= MAX_EVENTS or size + len(signal.value) > MAX_EVENTS_BYTES:
+        return False
+    tx.run("event_put", (signal.id, signal.event, signal.value))
+    return True
 
 
 def _wake(tx: Tx, id: bytes, lane_id: int) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.core.gate import FOREVER_MS, BreakerRule, GateRule
 from holdfast.core.job import Unique
-from holdfast.core.lease import Claimed, Note, Signal
+from holdfast.core.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Claimed, Note, Signal
 from holdfast.core.state import State
 from holdfast.core.transition import Suspend
 from holdfast.testing.bench import Bench
@@ -505,6 +505,25 @@ class TestSignal:
         await hand.settle(*(Suspend(job.id, job.token, None, ("go",)) for job in jobs))
         assert await bench.signal(*(Signal(id, "go", b"1") for id in ids)) == ["woken"] * 300
         assert sorted(await hand.drain(100)) == ids
+
+    async def test_a_job_keeps_so_many_events_and_no_more(self, bench: Bench) -> None:
+        hand = bench.hand()
+        id = await suspended(bench, hand, "go")
+        answers = await bench.signal(*(Signal(id, f"e{n}", b"1") for n in range(MAX_EVENTS + 1)))
+        assert answers == ["kept"] * MAX_EVENTS + ["full"]
+        before = await bench.view(id)
+        assert await bench.signal(Signal(id, "go", b"1"), Signal(id, "e0", b"2")) == ["full", "already"]
+        assert await bench.view(id) == before
+        other = await suspended(bench, hand, "go")
+        assert await bench.signal(Signal(id, "go", b"1"), Signal(other, "go", b"1")) == ["full", "woken"]
+
+    async def test_the_events_of_a_job_take_so_much_and_no_more(self, bench: Bench) -> None:
+        id = await bench.add()
+        large = MAX_EVENTS_BYTES // 8
+        for number in range(8):
+            value = b'"%s"' % (b"x" * (large - 2))
+            assert await bench.signal(Signal(id, f"e{number}", value)) == ["kept"]
+        assert await bench.signal(Signal(id, "one more", b"1")) == ["full"]
 
     async def test_events_outlive_whatever_happens_to_the_job(self, bench: Bench) -> None:
         id = await bench.add()

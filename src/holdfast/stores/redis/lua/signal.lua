@@ -1,7 +1,8 @@
 -- Promise: each event is noted with its job unless one of that name is there, and a job that waits for it becomes ready.
 -- Keys: the namespace's m.
 -- Args: now · the call's own name · id, event, value of each signal
--- Answer: one character per signal: w woken, k kept for when it waits, a there already, f finished, "-" no such job.
+-- Answer: one character per signal: w woken, k kept for when it waits, a there already, m many are (none is taken
+--   any more), f finished, "-" no such job.
 -- Bounds: the signals given, and the notes of those jobs.
 -- Uses: base record gate signature wake tx gating seats lanes waiting calendar noting
 local refused = tx.begin()
@@ -31,8 +32,10 @@ for at = 3, #ARGV, 3 do
     answer = "-"
   elseif r.state >= SUCCEEDED then
     answer = "f"
-  elseif not noting.event(r, event, value) then
+  elseif noting.has_event(r, { event }) then
     answer = "a"
+  elseif not noting.event(r, event, value) then
+    answer = "m"
   elseif noting.waits(r, event) then
     rouse(r)
     answer = "w"

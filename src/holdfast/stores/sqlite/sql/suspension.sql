@@ -7,8 +7,11 @@ SELECT id, state, lane, due_ms FROM hf_job WHERE id IN (:keys);
 -- name: event_known
 SELECT 1 FROM hf_note WHERE job = ? AND kind = 'event' AND name = ?;
 
+-- name: events_kept
+SELECT count(*), coalesce(sum(length(body)), 0) FROM hf_note WHERE job = ? AND kind = 'event';
+
 -- name: event_put
-INSERT OR IGNORE INTO hf_note (job, kind, name, body) VALUES (?, 'event', ?, ?);
+INSERT INTO hf_note (job, kind, name, body) VALUES (?, 'event', ?, ?);
 
 -- name: waiting_end
 DELETE FROM hf_note WHERE job = ? AND kind = 'waiting';

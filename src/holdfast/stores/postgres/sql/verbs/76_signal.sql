@@ -1,5 +1,6 @@
 -- Promise: an event is kept with a job that is not finished, the first of each name, and a job that waits for it is ready.
--- Inputs: as named. Answer: one code per signal, in order: 0 woken 1 kept 2 there already 3 finished 4 no such job.
+-- Inputs: as named. Answer: one code per signal, in order: 0 woken 1 kept 2 there already 3 finished 4 no such job
+-- 5 it keeps so many, or so much, that it can take no more.
 -- Locks, in order: rows of `running` by id, rows of `wait` by id. Whoever only keeps a job from ending (FOR KEY SHARE: a
 -- child that comes, a handler's own transaction) is not in the way. One who suspends a job deletes its row of `running`
 -- and looks for the event after that, so either it finds the event, or the signal has waited for that row and finds the
@@ -34,6 +35,26 @@ BEGIN
   RETURN hf.sooner_1(p_id, 0, NULL, p_now);
 END $$;
 
+-- Keep an event with a job, held. Codes as above: 1 kept 2 there already 5 too many.
+CREATE OR REPLACE FUNCTION hf.keep_event_1(p_id bytea, p_event text, p_value bytea) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+  v_most CONSTANT integer := 1000; -- events of one job, and bytes of their values: as on every engine
+  v_bytes CONSTANT bigint := 4 * 1024 * 1024;
+  v_kept bigint;
+  v_size bigint;
+BEGIN
+  IF EXISTS (SELECT FROM hf.note AS n WHERE n.job = p_id AND n.kind = 'event' AND n.name = p_event) THEN
+    RETURN 2;
+  END IF;
+  SELECT count(*), coalesce(sum(octet_length(n.body)), 0) INTO v_kept, v_size
+  FROM hf.note AS n WHERE n.job = p_id AND n.kind = 'event';
+  IF v_kept >= v_most OR v_size + octet_length(p_value) > v_bytes THEN
+    RETURN 5;
+  END IF;
+  INSERT INTO hf.note (job, kind, name, body) VALUES (p_id, 'event', p_event, p_value);
+  RETURN 1;
+END $$;
+
 -- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost. It holds
 -- what runs for no longer than a settlement waits for it (take_late_1): what somebody's open transaction has, it asks for
 -- again.
@@ -58,14 +79,9 @@ BEGIN
       answers[v_at] := CASE WHEN v_states[v_at] > 3 THEN 3 ELSE 4 END;
       CONTINUE;
     END IF;
-    INSERT INTO hf.note (job, kind, name, body) VALUES (p_ids[v_at], 'event', p_events[v_at], p_values[v_at])
-    ON CONFLICT (job, kind, name) DO NOTHING;
-    IF NOT FOUND THEN
-      answers[v_at] := 2;
-    ELSIF hf.end_wait_1(p_ids[v_at], p_events[v_at], v_now) THEN
+    answers[v_at] := hf.keep_event_1(p_ids[v_at], p_events[v_at], p_values[v_at]);
+    IF answers[v_at] = 1 AND hf.end_wait_1(p_ids[v_at], p_events[v_at], v_now) THEN
       answers[v_at] := 0;
-    ELSE
-      answers[v_at] := 1;
     END IF;
   END LOOP;
   UPDATE hf.running AS r SET flags = r.flags | 8 WHERE r.id = ANY (p_ids) AND r.flags & 8 = 0;

@@ -3,6 +3,9 @@
 
 noting = {}
 
+local MOST_EVENTS, MOST_BYTES = 1000, 4 * 1024 * 1024 -- of one job, as on every engine
+local tallies = {} -- of the events that jobs keep, by id
+
 local FOREVER = "4503599627370496" -- how NEVER is written for people, as on every engine
 
 -- Remove the notes of one kind that `goes` names; the record is not saved.
@@ -55,11 +58,32 @@ function noting.has_event(r, events)
   return false
 end
 
--- Note an event, unless one of its name is there; the record is saved if it must say so. True when it is new.
+-- How many events a job keeps, and the bytes of their values; counted once in a call.
+local function events_of(r)
+  local kept = tallies[r.id]
+  if not kept then
+    kept = { count = 0, bytes = 0 }
+    tallies[r.id] = kept
+    if record.has(r.flags, NOTES) then
+      local key = P .. "no:" .. r.id
+      for _, field in ipairs(call("HKEYS", key)) do
+        if sub(field, 1, 6) == "event\0" then
+          kept.count, kept.bytes = kept.count + 1, kept.bytes + call("HSTRLEN", key, field)
+        end
+      end
+    end
+  end
+  return kept
+end
+
+-- Note a new event; the record is saved if it must say so. False when the job can keep no more.
 function noting.event(r, event, value)
-  if call("HSETNX", P .. "no:" .. r.id, "event\0" .. event, value) == 0 then
+  local kept = events_of(r)
+  if kept.count >= MOST_EVENTS or kept.bytes + #value > MOST_BYTES then
     return false
   end
+  kept.count, kept.bytes = kept.count + 1, kept.bytes + #value
+  call("HSET", P .. "no:" .. r.id, "event\0" .. event, value)
   if not record.has(r.flags, NOTES) then
     r.flags = record.with(r.flags, NOTES)
     record.save(r)
