@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core.ids import IdMaker
 from holdfast.core.lease import Beat, Claimed, ClaimRequest, Serves
 from holdfast.core.options import Options
+from holdfast.core.state import State
 from holdfast.core.task import TaskOptions, TaskSpec, build_job
 from holdfast.core.view import JobView
 from holdfast.runtime import Worker, WorkerSettings, WorkReport
@@ -53,6 +55,12 @@ class Bench:
         found = (await self.store.get([id]))[0]
         assert found is not None
         return found
+
+    async def until(self, ids: Sequence[bytes], state: State) -> None:
+        """Wait until all of these jobs are in this state."""
+        async with asyncio.timeout(10):
+            while {view and view.state for view in await self.store.get(ids)} != {state}:
+                await asyncio.sleep(0.001)
 
     async def claim_as(self, session: str, limit: int = 10, ttl_ms: int = 15_000) -> tuple[Claimed, ...]:
         """Claim as some other worker would."""

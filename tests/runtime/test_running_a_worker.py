@@ -101,19 +101,27 @@ async def test_a_thread_that_outlives_the_grace_is_left_behind_and_fenced(bench:
 async def test_held_jobs_are_handed_back_when_the_worker_stops(bench: Bench) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 
+    async def quick() -> None:
+        await asyncio.sleep(0.03)  # long enough to be measured, short enough to hold others behind it
+
     async def wait() -> None:
         started.set()
         await go_on.wait()
 
+    await bench.put(bench.task(quick))
     spec = bench.task(wait)
     ids = [await bench.put(spec) for _ in range(5)]
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 1}).run(stop))
+    work = asyncio.create_task(bench.worker({"concurrency": 1, "ahead_ms": 60_000}).run(stop))
     await started.wait()
-    stop.set()
-    go_on.set()
+    try:
+        await bench.until(ids, State.running)  # one runs, and the others are held
+        stop.set()
+        await bench.until(ids[1:], State.ready)
+    finally:
+        go_on.set()  # not before: a worker that has not heard of its end would begin with the next
     report = await work
-    assert report.succeeded == 1
+    assert (report.succeeded, report.released) == (2, 4)
     views = [await bench.view(id) for id in ids]
     assert [view.state for view in views] == [State.succeeded] + [State.ready] * 4
     assert [view.attempt for view in views[1:]] == [0] * 4
