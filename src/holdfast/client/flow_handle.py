@@ -197,7 +197,7 @@ class NodeStatus(Struct, frozen=True):
 
 
 class FlowStatus(Struct, frozen=True):
-    """A flow at one instant. `state` is running while anything can go on by itself, then the worst of its ends."""
+    """A flow at one instant. `state` is running while anything can go on by itself, then the worst end of a job."""
 
     id: str
     name: str
