@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 import msgspec
 import pytest
@@ -21,8 +23,11 @@ from holdfast.core.schedules.when import Cron, Every, Once
 from holdfast.core.state import State
 from holdfast.core.task import TaskSpec
 from holdfast.core.view import Control
+from holdfast.runtime.patience import Patience
+from holdfast.runtime.ticker import Ticker
 from holdfast.runtime.ticks import Ticks
 from holdfast.runtime.timetable import Timetable
+from holdfast.stores.base import MARK, Store
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.ticking import HOUR, MINUTE, NOON, SECOND, TASKS, Stage, declared
 
@@ -414,6 +419,37 @@ async def test_of_many_tickers_one_fires(stage: Stage) -> None:
     assert (await stage.bench.store.count()).enqueued == 1
 
 
+class Counting:
+    """A store that counts how often its records of one kind are read."""
+
+    def __init__(self, store: Store, kind: str) -> None:
+        self._store, self._kind = store, kind
+        self.reads = 0
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._store, name)
+
+    async def controls(self, kind: str) -> list[Control]:
+        self.reads += kind == self._kind
+        return await self._store.controls(kind)
+
+
+async def test_many_schedules_that_are_due_at_once_are_shared_out(stage: Stage) -> None:
+    code = [declared(Every("1h"), name=f"s{number}") for number in range(40)]
+    counting = Counting(stage.store, MARK)
+    tickers = [
+        Ticker(cast(Store, counting), code, TASKS, Patience(rng), rng, clock=lambda: stage.clock.now_ms)
+        for rng in map(random.Random, range(3))
+    ]
+    for ticker in tickers:
+        await ticker.look()
+    stage.clock.advance(1)
+    counting.reads = 0
+    await asyncio.gather(*(ticker.look() for ticker in tickers))
+    assert len(await stage.bench.everything()) == 40
+    assert counting.reads < 40, "a lost race shows what has been done of all of them"
+
+
 async def test_who_lost_a_race_looks_later_and_fires_when_nobody_else_did(stage: Stage) -> None:
     winner, loser = stage.ticker(BESIDE), stage.ticker(BESIDE)
     await winner.look()
@@ -471,6 +507,16 @@ async def test_a_schedule_that_is_added_paused_resumed_or_removed_is_noticed(sta
     stage.clock.advance(HOUR)
     await ticker.look()
     assert await stage.fired() == [NOON, NOON + 2 * HOUR]
+
+
+async def test_what_has_not_changed_is_not_worked_out_again(stage: Stage) -> None:
+    timetable = Timetable(stage.store, [HOURLY, declared(Every("2h"), name="other")], TASKS)
+    await timetable.read(stage.clock.now_ms)
+    entries = dict(timetable.entries)
+    await stage.change((await stage.stored()).pause())
+    await timetable.read(stage.clock.now_ms)
+    assert timetable.entries["other"] is entries["other"]
+    assert timetable.entries["hourly"].schedule.paused
 
 
 async def test_a_schedule_that_cannot_be_read_here_is_told_and_stops_nothing_else(

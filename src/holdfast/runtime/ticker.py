@@ -73,6 +73,7 @@ class Ticker(Part):
         due = [entry for entry in self._timetable.entries.values() if entry.look_at_ms <= now_ms]
         if due and not self._quick:
             await self._timetable.see_marks(due)  # what others have done need not be tried
+        self._rng.shuffle(due)  # of many that are due at once, every ticker finds some that are still to be done
         for entry in due:
             await self._try(entry, now_ms)
         next_at_ms = min((entry.look_at_ms for entry in self._timetable.entries.values()), default=math.inf)
@@ -98,7 +99,7 @@ class Ticker(Part):
             if self._quick:
                 entry.last_at_ms = plan.decided_at_ms
             else:
-                await self._timetable.see_marks([entry])
+                await self._timetable.see_marks(self._timetable.entries.values())
                 plan = entry.schedule.plan(entry.last_at_ms, planned_ms)
         if plan.decided_at_ms is not None and not self._quick:
             entry.look_at_ms = now_ms  # the rest of it, at the next look

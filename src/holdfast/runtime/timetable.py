@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -44,6 +44,7 @@ class Timetable:
         self._tasks = tasks
         self._revision = -1
         self._read_at_s = 0.0
+        self._known: dict[str, tuple[Control, Schedule | Unreadable | None]] = {}  # what records were found to say
         self._told: set[str] = set()  # what was logged once is not logged again
 
     @property
@@ -67,17 +68,25 @@ class Timetable:
         self._read_at_s = asyncio.get_running_loop().time()
         await self._report(found)
         specs = await self._specs(found)
+        before = self.entries
         self.entries = {
-            schedule.name: Entry(
-                schedule, specs[schedule.task], None, 0 if schedule.task in self._tasks else STRANGER_MS
-            )
+            schedule.name: self._entry(schedule, specs[schedule.task])
             for schedule in found
             if schedule.source == "runtime" or schedule.name in self._code
         }
-        await self.see_marks(self.entries.values())
+        await self.see_marks([entry for name, entry in self.entries.items() if entry is not before.get(name)])
 
-    async def see_marks(self, entries: Iterable[Entry]) -> None:
+    def _entry(self, schedule: Schedule, spec: TaskSpec) -> Entry:
+        """The entry of a schedule; one that has not changed keeps its plan."""
+        known = self.entries.get(schedule.name)
+        if known is not None and known.schedule is schedule and known.spec is spec:
+            return known
+        return Entry(schedule, spec, None, 0 if schedule.task in self._tasks else STRANGER_MS)
+
+    async def see_marks(self, entries: Collection[Entry]) -> None:
         """Find out which ticks are decided, by whomever."""
+        if not entries:
+            return
         marks = {control.name: int(control.value) for control in await self._store.controls(MARK)}
         for entry in entries:
             entry.last_at_ms = marks.get(source_of(entry.schedule.name))
@@ -96,7 +105,7 @@ class Timetable:
         written, fenced = False, []
         for code in self._code.values():
             control = stored.get(code.name, Control(KIND, code.name, b"null"))
-            known = read_schedule(control)
+            known = self._said(control)
             if isinstance(known, Unreadable):
                 continue  # a newer release wrote it
             new = redeclared(code, known, await self._alive(code, known, lives), now_ms, lives=lives)
@@ -138,10 +147,18 @@ class Timetable:
 
     # -- reading
 
+    def _said(self, control: Control) -> Schedule | Unreadable | None:
+        """What a record says; one that has not changed says it with the same object, whose rule is worked out."""
+        known, said = self._known.get(control.name, (None, None))
+        if known != control:
+            said = read_schedule(control)
+            self._known[control.name] = control, said
+        return said
+
     def _readable(self, controls: Iterable[Control]) -> list[Schedule]:
         found = []
         for control in controls:
-            schedule = read_schedule(control)
+            schedule = self._said(control)
             if isinstance(schedule, Unreadable):
                 self._tell("schedule cannot be read here", schedule=schedule.name, why=schedule.why)
             elif schedule is not None:
