@@ -260,6 +260,19 @@ async def test_a_part_may_run_again_and_again(shop: Shop) -> None:
     assert runs == {"top": 1, "left": 1, "right": 2, "bottom": 4, "end": 4}
 
 
+async def test_of_two_who_ask_at_once_one_has_a_part_run_again(shop: Shop) -> None:
+    id = await shop.diamond()
+    await shop.work()
+    shop.ran.clear()
+    reports = await asyncio.gather(*(shop.flows.retry(id, from_=["bottom"]) for _ in range(3)))
+    await shop.work()
+    assert shop.names() == ["bottom", "end"]
+    assert sum(report.done for report in reports) == 2
+    assert await shop.flows.retry(id, from_=["bottom"])  # later, it is asked for anew
+    await shop.work()
+    assert shop.names() == ["bottom", "end"]
+
+
 async def test_a_dead_node_that_is_replaced_is_no_dead_letter_any_more(shop: Shop) -> None:
     shop.bad = {"bottom"}
     id = await shop.diamond()

@@ -22,6 +22,7 @@ from holdfast.core.view import JobView
 Node = TypeVar("Node", bound=Hashable)
 
 MAX_WHY_CHARS: Final = 200  # of a reason that is told to thousands of dependents
+_AGAIN: Final = "$again:"  # before the id of the job of which one with this unique key is a copy
 _MAX_PATH: Final = 20  # nodes of a path that are named
 _TOLD: Final = re.compile(r"\Aparent [-0-9a-f]{36} is \w+(: )?")
 
@@ -289,10 +290,17 @@ def _has_begun(view: JobView) -> bool:
     return bool(view.attempt or view.lost or view.held) or any(note.kind != STANDS_FOR for note in view.notes)
 
 
+def _key_of_copy(view: JobView) -> Unique:
+    """The job's own key, or one that only another copy of it has: of two people who ask at once, one has it run again.
+
+    A job that succeeded may hold its own for some time yet, and would stand for its copy.
+    """
+    own = view.unique if view.unique is not None and not view.unique.startswith(_AGAIN) else None
+    return Unique(f"{_AGAIN}{id_text(view.id)}" if own is None or view.state is State.succeeded else own)
+
+
 def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: int) -> Job:
     view = node.view
-    # A job that succeeded may hold its key for some time yet, and would stand for its own copy.
-    keeps_key = view.unique is not None and view.state is not State.succeeded
     return Job(
         ids[view.id],
         view.lane,
@@ -300,7 +308,7 @@ def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: 
         view.args,
         due_at_ms=view.due_at_ms if view.due_at_ms > now_ms and not _has_begun(view) else None,
         expires_ms=None if view.expires_at_ms is None or _has_begun(view) else view.expires_at_ms - view.enqueued_at_ms,
-        unique=Unique(view.unique) if keeps_key and view.unique is not None else None,
+        unique=_key_of_copy(view),
         after=tuple(ids.get(parent, parent) for parent in node.parents),
         if_parent_fails=view.if_parent_fails,
         cost=view.cost,

@@ -221,7 +221,7 @@ class Flows:
         await self._stop(views, words, force=force)
         maker, now_ms = IdMaker(), self._asked_ms or time.time_ns() // 1_000_000
         jobs = rerun(graph, again, lambda: maker.make(now_ms), now_ms)
-        await self.store.enqueue(jobs, now_ms=self._asked_ms)
+        stored = await self.store.enqueue(jobs, now_ms=self._asked_ms)
         # What has died is replaced: left among the dead letters it would be run once more beside its copy.
         dead = [view for view in views if view.state is State.dead]
         await self.store.discard([view.id for view in dead], now_ms=self._asked_ms)
@@ -231,8 +231,8 @@ class Flows:
             if node.view.state is State.dead
         }
         await self._log("flow.rerun", graph, reason, nodes=[node.name for node in again], discarded=replaced)
-        answers = {"enqueued": len(jobs)}
-        return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), False, len(jobs), answers)
+        answers = Counter("existing" if each.existing else "enqueued" for each in stored)
+        return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), False, answers["enqueued"], dict(answers))
 
     async def _refuse_orphans(self, graph: FlowGraph, again: Sequence[FlowNode]) -> None:
         """Copies of nodes whose parents are stored no more could not be enqueued: nothing is stopped for those."""
