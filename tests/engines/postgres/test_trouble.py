@@ -29,6 +29,7 @@ from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.trouble import REMEDIES, refused, remedy_of
 from holdfast.stores.postgres.url import parse_postgres
 from tests.engines.postgres.ways import until
+from tests.servers.door import door
 from tests.servers.postgres import PostgresServer, own, shared
 
 ONE = "SELECT 1"
@@ -342,14 +343,10 @@ async def test_a_server_of_another_kind_is_given_up_in_time() -> None:
         await reader.read(1_000)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
-        writer.close()
 
-    door = await asyncio.start_server(shrug, "127.0.0.1", 0)
-    port = door.sockets[0].getsockname()[1]
-    route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=0.5"), "holdfast")
-    await refusal(route, StoreUnreachable, at_most_s=3)
-    door.close()
-    await door.wait_closed()
+    async with door(shrug) as port:
+        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=0.5"), "holdfast")
+        await refusal(route, StoreUnreachable, at_most_s=3)
 
 
 async def test_notices_of_the_server_are_no_answers(route: Route) -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,6 +20,7 @@ from holdfast.stores.loops import PerLoop
 from holdfast.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
 from holdfast.stores.redis.route import Route
 from holdfast.stores.redis.url import Where, parse_redis
+from tests.servers.door import door
 from tests.servers.redis import RedisServer, running, shared
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -174,39 +175,23 @@ async def test_what_is_no_redis_is_named() -> None:
         await reader.read(10)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
         await writer.drain()
-        writer.close()
 
-    web = await asyncio.start_server(talk, "127.0.0.1", 0)
-    try:
+    async with door(talk) as port:
         with pytest.raises(Lost, match="does not speak Redis's protocol"):
-            await open_line(Where("127.0.0.1", web.sockets[0].getsockname()[1]), Login(), 5)
-    finally:
-        web.close()
-        await web.wait_closed()
+            await open_line(Where("127.0.0.1", port), Login(), 5)
 
 
 @asynccontextmanager
 async def stranger(*answers: bytes) -> AsyncIterator[Where]:
     """A server that says one thing at once and the next after each packet, and then waits until we hang up."""
-    guests = []
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        guests.append((asyncio.current_task(), writer.transport))
         for answer in answers:
             writer.write(answer)
             await reader.read(100)
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
 
-    door = await asyncio.start_server(talk, "127.0.0.1", 0)
-    try:
-        yield Where("127.0.0.1", door.sockets[0].getsockname()[1])
-    finally:
-        door.close()
-        for _, transport in guests:
-            transport.abort()  # of a test that failed; the others hung up
-        await asyncio.gather(*(guest for guest, _ in guests if guest is not None), return_exceptions=True)
+    async with door(talk) as port:
+        yield Where("127.0.0.1", port)
 
 
 async def test_a_refusal_before_anything_was_asked_is_the_answer_to_what_is_asked() -> None:

@@ -19,6 +19,7 @@ from holdfast.stores.redis.route import FIRST_PAUSE_S, LONGEST_PAUSE_S, Route, p
 from holdfast.stores.redis.scripts import Script
 from holdfast.stores.redis.server import slot_of
 from holdfast.stores.redis.url import parse_redis
+from tests.servers.door import door
 from tests.servers.fleet import Sentinel, cluster, replica, sentinel, until
 from tests.servers.process import free_port
 from tests.servers.redis import RedisServer, exchange, running
@@ -75,24 +76,20 @@ async def test_a_server_that_is_not_there_is_named_with_the_reason_by_the_deadli
 
 async def test_while_the_server_is_away_nobody_hammers_it(server: RedisServer) -> None:
     """Many callers share one attempt at a time, with pauses that grow."""
-    port = server.port
     server.kill()
     knocks = 0
 
     async def slam(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal knocks
         knocks += 1
-        writer.close()
 
-    door = await asyncio.start_server(slam, "127.0.0.1", port)
-    route = Route(parse_redis(f"redis://127.0.0.1:{port}"), TAG)
-    calls = [route.call("get", "GET", KEY, deadline_s=1.0) for _ in range(100)]
-    answers = await asyncio.gather(*calls, return_exceptions=True)
+    async with door(slam, server.port) as port:
+        route = Route(parse_redis(f"redis://127.0.0.1:{port}"), TAG)
+        calls = [route.call("get", "GET", KEY, deadline_s=1.0) for _ in range(100)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        route.drop()
     assert all(isinstance(answer, StoreUnreachable) for answer in answers)
     assert 3 <= knocks <= 10
-    door.close()
-    await door.wait_closed()
-    route.drop()
 
 
 async def test_a_server_that_hangs_up_after_the_greeting_is_not_hammered() -> None:
@@ -104,18 +101,15 @@ async def test_a_server_that_hangs_up_after_the_greeting_is_not_hammered() -> No
         await reader.read(65536)
         writer.write(b"+OK\r\n")
         await reader.read(65536)
-        writer.close()
 
-    door = await asyncio.start_server(greet, "127.0.0.1", 0)
-    route = Route(parse_redis(f"redis://127.0.0.1:{door.sockets[0].getsockname()[1]}"), TAG)
-    calls = [route.call("get", "GET", KEY, deadline_s=1.0) for _ in range(20)]
-    answers = await asyncio.gather(*calls, return_exceptions=True)
-    assert all(isinstance(answer, StoreTimeout) for answer in answers), "it was sent, and nobody can know more"
-    assert 3 <= greeted <= 10
-    assert route.reconnects == 0, "none of them was a connection"
-    door.close()
-    await door.wait_closed()
-    route.drop()
+    async with door(greet) as port:
+        route = Route(parse_redis(f"redis://127.0.0.1:{port}"), TAG)
+        calls = [route.call("get", "GET", KEY, deadline_s=1.0) for _ in range(20)]
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert all(isinstance(answer, StoreTimeout) for answer in answers), "it was sent, and nobody can know more"
+        assert 3 <= greeted <= 10
+        assert route.reconnects == 0, "none of them was a connection"
+        route.drop()
 
 
 @pytest.mark.parametrize("password", ["", "s3cret"])
@@ -182,15 +176,12 @@ async def test_a_stranger_who_talks_no_redis_is_no_reason_to_wait_for_ever() -> 
         await reader.read(10)
         writer.write(b"SSH-2.0-hello\r\n")
         await writer.drain()
-        writer.close()
 
-    door = await asyncio.start_server(talk, "127.0.0.1", 0)
-    route = Route(parse_redis(f"redis://127.0.0.1:{door.sockets[0].getsockname()[1]}?timeout=0.3"), TAG)
-    with pytest.raises(StoreUnreachable, match="does not speak Redis's protocol"):
-        await route.call("get", "GET", KEY)
-    door.close()
-    await door.wait_closed()
-    route.drop()
+    async with door(talk) as port:
+        route = Route(parse_redis(f"redis://127.0.0.1:{port}?timeout=0.3"), TAG)
+        with pytest.raises(StoreUnreachable, match="does not speak Redis's protocol"):
+            await route.call("get", "GET", KEY)
+        route.drop()
 
 
 async def test_crash_points_may_stop_a_verb_before_and_after(route: Route) -> None:
