@@ -175,6 +175,20 @@ def test_a_breaker_remembers_the_token_of_its_own_probe(floor: Floor) -> None:
     assert Place(floor.schema).stored()["breaker:d"].probe_token == T0 * 2048 + 1
 
 
+@pytest.mark.parametrize(("shut", "probed"), [("c", "d"), ("d", "c")])  # one of them comes before the other
+def test_a_gate_that_lets_nobody_through_does_not_move_the_tokens_of_the_others(
+    floor: Floor, shut: str, probed: str
+) -> None:
+    floor.empty()
+    gates = {
+        f"breaker:{name}": Gate(GateRule(f"breaker:{name}", breaker=BreakerRule()), open_until_ms=until_ms)
+        for name, until_ms in ((shut, T0 + 1), (probed, T0 - 1))
+    }
+    lanes = [Lane("q", "t", group=name, breaker=name) for name in (shut, probed)]
+    agree(floor, gates, [Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes], dict.fromkeys(lanes, 1), 2)
+    assert Place(floor.schema).stored()[f"breaker:{probed}"].probe_token == T0 * 2048
+
+
 def test_a_costly_job_leaves_a_debt_to_the_lanes_behind_it(floor: Floor) -> None:
     floor.empty()
     gates = {"limit:a": Gate(GateRule("limit:a", interval_us=1_000_000, burst=3))}
