@@ -21,7 +21,7 @@ DIGEST = Schedule.declare(Every("1h"), task="digest")
 
 async def worker(store: Store) -> None:
     """A live worker without schedules of its own."""
-    await store.beat(Beat("w1", 60_000, Serves((), ()), msgspec.json.encode({FIELD: {}})))
+    await store.beat(Beat("w1", 60_000, Serves((), ("tidy", "known", "paris")), msgspec.json.encode({FIELD: {}})))
 
 
 async def declared(store: Store) -> None:
@@ -34,7 +34,7 @@ async def declared(store: Store) -> None:
 
 async def alive(store: Store) -> None:
     said = {FIELD: {DIGEST.name: DIGEST.fingerprint}}
-    await store.beat(Beat("w1", 60_000, Serves((), ()), msgspec.json.encode(said)))
+    await store.beat(Beat("w1", 60_000, Serves((), (DIGEST.task,)), msgspec.json.encode(said)))
 
 
 def test_a_schedule_is_added_listed_shown_and_removed(cli: Cli) -> None:
@@ -77,6 +77,9 @@ def test_what_is_changed_leaves_the_rest(cli: Cli) -> None:
     shape = cli("schedules", "change", "tidy", "--cron", "@daily", "--catch-up", "3", "--json").json
     assert (shape["when"], shape["overlap"], shape["catch_up"]) == ("every day at 00:00 UTC", "allow", "all up to 3")
     assert shape["options"] == {"queue": "night"}
+    for said, expires_in_s in (("1h", 3600), ("none", None)):
+        shape = cli("schedules", "change", "tidy", "--expires-in", said, "--json").json
+        assert shape["expires_in_s"] == expires_in_s
     shape = cli("schedules", "change", "tidy", "--args", '{"n":1}', "--attempts", "2", "--timeout", "1m", "--json").json
     assert (shape["args"], shape["options"]) == ({"n": 1}, {"queue": "night", "retry": 2, "timeout": 60.0})
 
@@ -91,6 +94,10 @@ def test_what_is_changed_leaves_the_rest(cli: Cli) -> None:
         (["add", "tidy", "--cron", "@daily", "--tz", "Paris"], 2, "did you mean 'Europe/Paris'"),
         (["add", "tidy", "--at", "2020-01-01"], 2, "would never run"),
         (["add", "tidy", "--at", "noon"], 2, "is not a time"),
+        (["add", "tidy", "--at", "7d"], 2, "is not a time"),
+        (["add", "tidy", "--at", "9999-12-31T23:00-05:00"], 2, "is beyond the calendar"),
+        (["change", "known"], 2, "what is to change about schedule 'known'"),
+        (["backfill", "known", "--from", "2026-03-02", "--to", "2026-03-01"], 2, "swap the two"),
         (["add", "tidy", "--every", "5m", "--overlap", "sometimes"], 2, "overlap='sometimes' is unknown"),
         (["add", "known", "--every", "5m"], 4, "already"),
         (["change", "known", "--tz", "UTC"], 2, "does not say when"),
@@ -150,7 +157,9 @@ def test_a_backfill_counts_asks_and_enqueues(cli: Cli) -> None:
     )
     assert "0 runs enqueued, 4 are stored already" in cli(*asked, "--yes").out
     assert "4 runs enqueued" in cli(*asked, "--yes", "--again").out
-    assert "no tick" in cli("schedules", "backfill", "tidy", "--from", "1s", "--to", "2s").out
+    assert "no tick" in cli("schedules", "backfill", "tidy", "--from", "2s", "--to", "1s").out
+    report = cli("schedules", "backfill", "tidy", "--from", "2s", "--json").json
+    assert (report["ticks"], report["dry_run"]) == (0, False)
     tagged = cli("jobs", "tag:schedule:tidy", "--json").json["jobs"]
     assert len(tagged) == 8
 

@@ -50,7 +50,7 @@ def schedules(stage: Stage) -> Schedules[Enqueued]:
 async def worker(stage: Stage, *code: Schedule, session: str = "w1") -> None:
     """A live worker that declares these; sessions live by the engine's own clock."""
     said = {FIELD: {schedule.name: schedule.fingerprint for schedule in code}}
-    await stage.store.beat(Beat(session, 60_000, Serves((), ()), msgspec.json.encode(said)))
+    await stage.store.beat(Beat(session, 60_000, Serves((), ("work",)), msgspec.json.encode(said)))
 
 
 async def audit(stage: Stage) -> list[tuple[str, str, str, Any]]:
@@ -211,6 +211,8 @@ async def test_a_change_of_what_code_declares_is_told_and_can_be_given_back(
     await worker(stage, hourly)
     ticker = stage.ticker(hourly)
     await ticker.look()
+    view = await schedules.change("hourly", overlap="skip")
+    assert view.changed_by == "", "it says so already"
     view = await schedules.change("hourly", Every("2h"))
     assert (view.note, view.when) == ("changed by ada; the code says otherwise", "every 2 hours")
     await ticker.look()
@@ -442,3 +444,7 @@ async def test_the_doctor_names_what_does_not_run(stage: Stage, schedules: Sched
     await stage.store.leave("w2")
     await stage.tick(hourly)
     assert {code: each.text for code, each in (await findings()).items()} == {"schedules": "2 schedules in order"}
+    await schedules.add(Every("1h"), "wrok", name="typo")
+    found = await findings()
+    assert found["schedule_unserved"].text == "schedule typo: no live worker knows task wrok, so its jobs wait"
+    assert "schedules remove typo" in found["schedule_unserved"].fix

@@ -242,8 +242,9 @@ async def backfill_body(
         first = instant_of(start, zone, "--from")
         last = None if end is None else instant_of(end, zone, "--to")
         report = await known.backfill(name, first, last, dry_run=True)
-        if report.ticks and not dry_run:
-            terminal.confirm(f"run {name} for {_ticks(report.ticks)} from {first.isoformat()}?", yes=yes)
+        if not dry_run:
+            if report.ticks:
+                terminal.confirm(f"run {name} for {_ticks(report.ticks)} from {first.isoformat()}?", yes=yes)
             with terminal.progress(f"backfilling {name}") as progress:
                 report = await known.backfill(name, first, last, again=again, reason=reason, progress=progress)
     if terminal.machine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
@@ -20,7 +21,12 @@ if TYPE_CHECKING:
 def times(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say when, and what becomes of ticks."""
     for option in (
-        click.option("--expires-in", type=duration, help="A tick that cannot start within this time has no run."),
+        click.option(
+            "--expires-in",
+            type=expiry,
+            metavar="DURATION|none",
+            help="A tick that cannot start within this has no run.",
+        ),
         click.option("--jitter", type=duration, help="Spread each tick over this time, before the next one."),
         click.option("--catch-up", metavar="skip|last|all|N", help="How many missed ticks fire late (last)."),
         click.option("--overlap", metavar="WORD", help="skip, queue-one, allow or cancel-running (skip)."),
@@ -31,6 +37,11 @@ def times(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
+
+
+def expiry(text: str) -> int | str:
+    """Milliseconds, or "none" for no expiry."""
+    return "none" if text == "none" else duration(text)
 
 
 def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,7 +81,7 @@ def when_of(given: dict[str, Any], tz: str = "UTC") -> When | None:
         return Cron(given["cron"], tz=given["tz"] or tz, **policy)
     if chosen == ["every"]:
         return Every(given["every"] / 1000, **policy)
-    return Once(instant_of(given["at"], zone_of(given["tz"] or tz), "--at"), **policy)
+    return Once(_instant(given["at"], zone_of(given["tz"] or tz), "--at", "2026-01-31T08:00:00+01:00"), **policy)
 
 
 def policy_of(given: dict[str, Any]) -> dict[str, Any]:
@@ -78,7 +89,7 @@ def policy_of(given: dict[str, Any]) -> dict[str, Any]:
     found = {name: given[name] for name in ("overlap", "catch_up", "jitter", "expires_in") if given[name] is not None}
     for name in ("jitter", "expires_in"):
         if name in found:
-            found[name] = found[name] / 1000
+            found[name] = None if found[name] == "none" else found[name] / 1000
     return found
 
 
@@ -96,15 +107,19 @@ def options_of(given: dict[str, Any]) -> dict[str, Any]:
 def instant_of(text: str, zone: tzinfo, what: str) -> datetime:
     """An instant, a date or local time in a zone, or a duration that has passed since."""
     try:
-        moment = datetime.fromisoformat(text)
-        return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
-    except ValueError:
-        pass
+        return _instant(text, zone, what, "7d (so long ago), 2026-01-31 or 2026-01-31T08:00:00+01:00")
+    except InvalidOption:
+        with suppress(UsageError):
+            return datetime.now(UTC) - timedelta(milliseconds=to_ms(text, what=what))
+        raise
+
+
+def _instant(text: str, zone: tzinfo, what: str, fix: str) -> datetime:
     try:
-        return datetime.now(UTC) - timedelta(milliseconds=to_ms(text, what=what))
-    except UsageError as error:
-        fix = "7d (so long ago), 2026-01-31 or 2026-01-31T08:00:00+01:00"
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
         raise InvalidOption(f"{what} {text!r} is not a time", fix=fix) from error
+    return moment.replace(tzinfo=zone) if moment.tzinfo is None else moment
 
 
 def zone_of(key: str) -> tzinfo:

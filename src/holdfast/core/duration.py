@@ -69,7 +69,10 @@ def instant_ms(moment: datetime, *, what: str = "at") -> int:
         raise InvalidOption(
             f"{what}={moment!r} has no time zone", fix="use datetime.now(UTC) or add tzinfo=ZoneInfo(...)"
         )
-    return (moment - _EPOCH) // timedelta(milliseconds=1)
+    try:
+        return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
+    except OverflowError:
+        raise InvalidOption(f"{what}={moment!r} is beyond the calendar in UTC", fix="choose a nearer year") from None
 
 
 def text_of_ms(ms: int) -> str:

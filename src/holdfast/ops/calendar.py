@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
@@ -15,6 +15,7 @@ from msgspec import Struct
 from holdfast.core.codec import decode_json
 from holdfast.core.duration import text_of_ms
 from holdfast.core.ids import id_text
+from holdfast.core.lease import SessionView
 from holdfast.core.schedules import words
 from holdfast.core.schedules.declared import Absent, absent, declared_by, tickers
 from holdfast.core.schedules.history import Tick, kind_of, read_ticks
@@ -89,6 +90,7 @@ class Calendar:
     marks: Mapping[str, int]
     declared: Mapping[str, set[str]]  # by live workers: fingerprints by name
     tickers: int
+    tasks: frozenset[str] | None  # that live workers have; None when one takes any
 
     @classmethod
     async def read(cls, store: Store, now_ms: int) -> Calendar:
@@ -103,6 +105,7 @@ class Calendar:
             marks={control.name: int(control.value) for control in await store.controls(MARK)},
             declared=declared_by(sessions),
             tickers=tickers(sessions),
+            tasks=_tasks(sessions),
         )
 
     @property
@@ -186,6 +189,8 @@ class Calendar:
             fix = "fine during a deployment; two apps of one namespace need names of their own"
             return Finding("warning", "schedule_versions", text, fix)
         schedule = self.found[view.name]
+        if view.state == "on" and self.tickers and not self._is_served(view.task):
+            return Finding("warning", "schedule_unserved", f"schedule {view.name}: {view.note}", view.fix)
         if view.state == "on" and isinstance(schedule, Schedule):
             due = schedule.plan(self.mark(view.name), self.now_ms - ON_TIME_MS).decided_at_ms
             if due is not None:
@@ -206,10 +211,16 @@ class Calendar:
             return "ended", "it has no run left", f"holdfast schedules remove {schedule.name}"
         if not self.tickers:
             return "on", "no worker is alive, so it does not run", "start one: holdfast worker MODULE:APP"
+        if not self._is_served(schedule.task):
+            fix = f"deploy the code that has it, or: holdfast schedules remove {schedule.name}"
+            return "on", f"no live worker knows task {schedule.task}, so its jobs wait", fix
         if schedule.changed_by:
             fix = f"holdfast schedules reset {schedule.name} gives it back to the code"
             return "on", f"changed by {schedule.changed_by}; the code says otherwise", fix
         return "on", "", ""
+
+    def _is_served(self, task: str) -> bool:
+        return self.tasks is None or task in self.tasks
 
     def _absent(self, schedule: Schedule) -> Absent | None:
         return next(iter(absent([schedule], self.declared)), None)
@@ -222,6 +233,15 @@ class Calendar:
 def zone_of(rule: AnyRule) -> Zone:
     """Where the ticks of a rule are told."""
     return Zone(rule.tz if isinstance(rule, CronRule) else "UTC")
+
+
+def _tasks(sessions: Iterable[SessionView]) -> frozenset[str] | None:
+    known: set[str] = set()
+    for session in sessions:
+        if session.serves.tasks is None:
+            return None
+        known.update(session.serves.tasks)
+    return frozenset(known)
 
 
 async def recent_ticks(store: Store, calendar: Calendar, schedule: Schedule) -> tuple[TickView, ...]:

@@ -162,8 +162,12 @@ class Schedules(Generic[H]):
         `when` says both when it ticks and what becomes of ticks, `rule` the former alone. What code declares stays
         changed until the code says something new, or `reset` gives it back.
         """
+        said = (when, args, rule, overlap, catch_up, jitter, None if expires_in is ... else True, options or None)
 
         async def changed(known: Schedule, now_ms: int) -> Schedule:
+            if all(each is None for each in said):
+                fix = "say when, overlap, args or queue"
+                raise InvalidOption(f"what is to change about schedule {name!r}?", fix=fix)
             spec = await self._spec(known.task)
             old = known.policy if when is None else when.policy
             kept_s = None if old.expires_ms is None else old.expires_ms / 1000
@@ -266,8 +270,10 @@ class Schedules(Generic[H]):
         wait for them.
         """
         schedule, at = _readable(await self.calendar(), name), await self._at()
-        last_ms = at.now_ms if end is None else min(at.now_ms, instant_ms(end, what="end"))
-        ticks = ticks_within(schedule, instant_ms(start, what="start"), last_ms)
+        first_ms, end_ms = instant_ms(start, what="start"), at.now_ms if end is None else instant_ms(end, what="end")
+        if end is not None and end_ms < first_ms:
+            raise InvalidOption(f"the range from {iso(first_ms)} ends before, at {iso(end_ms)}", fix="swap the two")
+        ticks = ticks_within(schedule, first_ms, min(at.now_ms, end_ms))
         if not ticks:
             return Backfill(name, 0, None, None, dry_run)
         if dry_run:

@@ -100,6 +100,8 @@ class Schedule(Struct, frozen=True, omit_defaults=True, dict=True):
 
     def changed(self, by: str, now_ms: int, **fields: Any) -> Schedule:
         """The same schedule as a person wants it: a changed rule ticks from now on."""
+        if replace(self, **fields) == self:
+            return self
         new = replace(self, changed_by=by if self.source == "code" else "", **fields)
         return new if new.rule == self.rule else replace(new, since_at_ms=max(self.since_at_ms, now_ms))
 
