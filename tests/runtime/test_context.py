@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from holdfast.core.codec import decode_json
-from holdfast.core.errors import NotSerialisable, PayloadTooLarge, WrongContext
+from holdfast.core.errors import NotSerialisable, PayloadTooLarge, StoreUnreachable, WrongContext
 from holdfast.core.ids import id_text
-from holdfast.core.lease import Note
+from holdfast.core.lease import Beat, Note, Pulse
 from holdfast.core.state import State
 from holdfast.core.transition import Drop
-from holdfast.runtime import JobContext, LeaseLost, current_job
+from holdfast.runtime import JobContext, LeaseLost, current_job, keeper
 from tests.runtime.running import Bench
 
 
@@ -74,6 +74,46 @@ async def test_progress_and_log_lines_ride_on_the_next_beat(bench: Bench) -> Non
     await work
     by_kind = {note.kind: msgspec.json.decode(note.body) for note in notes}
     assert by_kind == {"progress": {"done": 2, "total": 10, "message": "second"}, "log": "a line"}
+
+
+@pytest.mark.parametrize("end", ["succeeded", "dead", "scheduled"])
+async def test_what_a_job_said_last_is_written_before_it_ends(bench: Bench, end: str) -> None:
+    async def talks() -> None:
+        job = current_job()
+        job.log("a line")
+        job.progress(10, 10)
+        if end == "dead":
+            raise ValueError
+        if end == "scheduled":
+            await job.sleep("1h")
+
+    id = await bench.put(bench.task(talks))
+    await bench.drain({"beat_ms": 600_000, "ttl_ms": 1_800_000})
+    view = await bench.view(id)
+    assert view.state.value == end
+    said = {note.kind: msgspec.json.decode(note.body) for note in view.notes}
+    assert (said["log"], said["progress"]["done"]) == ("a line", 10)
+
+
+async def test_a_job_ends_even_if_its_last_words_cannot_be_written(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "LAST_WORDS_S", 0.01)
+    beat = bench.store.beat
+
+    async def refuses_notes(said: Beat) -> Pulse:
+        if said.notes:
+            raise StoreUnreachable("away", verb="beat")
+        return await beat(said)
+
+    monkeypatch.setattr(bench.store, "beat", refuses_notes)
+
+    async def talks() -> None:
+        current_job().log("a line")
+
+    id = await bench.put(bench.task(talks))
+    await bench.drain({"grace_ms": 0})
+    assert (await bench.view(id)).state is State.succeeded
 
 
 async def test_a_checkpoint_is_there_for_the_next_attempt(bench: Bench) -> None:

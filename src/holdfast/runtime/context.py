@@ -220,12 +220,12 @@ class JobContext:
         run_here(self.complete(conn, result), conn, instead="await .complete()")
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Say how far the job is. Buffered; written with the next heartbeat."""
+        """Say how far the job is. Buffered; written with the next heartbeat, and before the attempt ends."""
         body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
         self._desk.note(self._attempt.job, Note("progress", "", body))
 
     def log(self, line: str) -> None:
-        """Keep a line with the job, for people. Buffered; at most 1,000 lines per attempt."""
+        """Keep a line with the job, for people. Buffered as progress is; at most 1,000 lines per attempt."""
         if self._lines >= MAX_LINES:
             return
         self._lines += 1

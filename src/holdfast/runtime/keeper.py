@@ -7,7 +7,8 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
@@ -21,6 +22,7 @@ from holdfast.stores.base import Store
 
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 BETWEEN_NOTES_S: Final = 0.1
+LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not
 
 
 class Notebook:
@@ -29,6 +31,7 @@ class Notebook:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._notes: dict[tuple[bytes, int, str, str], Note] = {}
+        self._taken: tuple[tuple[bytes, int, Note], ...] = ()  # by the beat that is under way
 
     def add(self, id: bytes, token: int, note: Note) -> None:
         with self._lock:
@@ -38,15 +41,28 @@ class Notebook:
         """The oldest that wait; the caller puts them back when they could not be written."""
         with self._lock:
             keys = list(islice(self._notes, NOTES_PER_BEAT))
-            return tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
+            self._taken = tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
+            return self._taken
 
     def __len__(self) -> int:
         return len(self._notes)
 
-    def put_back(self, notes: tuple[tuple[bytes, int, Note], ...]) -> None:
+    def holds(self, jobs: Set[tuple[bytes, int]]) -> bool:
+        """True when something that one of these has said, by its id and token, is not written yet."""
         with self._lock:
-            for id, token, note in notes:
+            waiting = any(key[:2] in jobs for key in self._notes)
+            return waiting or any((id, token) in jobs for id, token, _ in self._taken)
+
+    def written(self) -> None:
+        """Those that were taken are in the store."""
+        self._taken = ()
+
+    def put_back(self) -> None:
+        """Those that were taken could not be written."""
+        with self._lock:
+            for id, token, note in self._taken:
                 self._notes.setdefault((id, token, note.kind, note.name), note)
+            self._taken = ()
 
 
 class StoreDesk:
@@ -92,6 +108,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
+        self._answered = asyncio.Event()  # of the worker's loop
         self._stopping = False
         self.on_beat: Callable[[], None] = lambda: None  # called in the keeper's thread
         self.newest_token: Callable[[], int] = lambda: 0
@@ -120,6 +137,7 @@ class Keeper:
             nonlocal heard
             self.beaten_token = token
             first, heard = not heard, True
+            self._answered.set()
             if not beaten.done():
                 beaten.set_result(None)
             self.on_pulse(answer, first)
@@ -140,6 +158,15 @@ class Keeper:
         loop, now = self._loop, self._now
         if loop is not None and now is not None and not loop.is_closed():
             loop.call_soon_threadsafe(now.set)
+
+    async def last_words(self, jobs: Set[tuple[bytes, int]]) -> None:
+        """Return when all is written that these jobs have said, by id and token; once they have ended, no beat can."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                while self._notebook.holds(jobs):
+                    self._answered.clear()
+                    self.beat_now()
+                    await self._answered.wait()
 
     async def stop(self) -> None:
         """End the thread after its last beat."""
@@ -185,8 +212,9 @@ class Keeper:
         beat = Beat(self._session, self._settings.ttl_ms, self._serves, self._info(), notes)
         try:
             pulse = await self._store.beat(beat)
-            self.on_beat()
-            return pulse
         except StoreError:
-            self._notebook.put_back(notes)
+            self._notebook.put_back()
             raise
+        self._notebook.written()
+        self.on_beat()
+        return pulse

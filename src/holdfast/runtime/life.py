@@ -119,6 +119,7 @@ class Life:
         self._crew.on_abandoned = self._abandoned
         self._fetcher.on_empty = self._empty
         self._settler.on_settled = self._settled
+        self._settler.before = self._keeper.last_words
         self._janitor.on_sweep = self._swept
 
     async def live(self, stop: asyncio.Event | None) -> WorkReport:

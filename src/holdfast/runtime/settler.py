@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence, Set
 from typing import Final
 
 from holdfast.core.decide import awaits_commit, unwritable
@@ -68,6 +68,7 @@ class Settler(Part):
         self._closing = False
         self._news = asyncio.Event()
         self.on_settled: Callable[[], None] | None = None
+        self.before: Callable[[Set[tuple[bytes, int]]], Awaitable[None]] | None = None  # id and token of those that end
 
     @property
     def unsettled(self) -> int:
@@ -109,6 +110,8 @@ class Settler(Part):
     async def _write(self, batch: list[Transition]) -> None:
         del self._waiting[: len(batch)]
         self._writing, self._under_way = len(batch), batch
+        if self.before is not None:
+            await self.before({(each.id, each.token) for each in batch})
         try:
             answers = await self._settle(batch)
         except StoreError:
