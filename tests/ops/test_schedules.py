@@ -18,6 +18,7 @@ from holdfast.core.lease import Beat, Serves
 from holdfast.core.schedules.declared import FIELD
 from holdfast.core.schedules.history import kind_of
 from holdfast.core.schedules.plan import tick_job
+from holdfast.core.schedules.rule import EveryRule
 from holdfast.core.schedules.schedule import KIND, Schedule
 from holdfast.core.schedules.when import Cron, Every, Once
 from holdfast.core.state import State
@@ -273,6 +274,24 @@ async def test_the_next_runs_of_all_schedules_come_in_order(stage: Stage, schedu
     ]
     assert runs[2].in_words == "Sun 2026-12-13 12:40 UTC, in 40m"
     assert [run.name for run in await schedules.next(2, name="often")] == ["often", "often"]
+
+
+async def test_no_more_ticks_are_worked_out_than_are_told(
+    stage: Stage, schedules: Schedules[Enqueued], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await worker(stage)
+    for number in range(5):
+        await schedules.add(Every("1h"), "work", name=f"s{number}")
+    asked: list[int] = []
+    after = EveryRule._after
+
+    def counted(rule: EveryRule, at_ms: int) -> int | None:
+        asked.append(at_ms)
+        return after(rule, at_ms)
+
+    monkeypatch.setattr(EveryRule, "_after", counted)
+    assert len(await schedules.next(100)) == 100
+    assert len(asked) < 150
 
 
 async def test_what_became_of_ticks_is_told_newest_first(stage: Stage, schedules: Schedules[Enqueued]) -> None:

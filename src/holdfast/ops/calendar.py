@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from heapq import merge
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, Final, Literal
 
 import msgspec
@@ -156,11 +156,12 @@ class Calendar:
 
     def next_runs(self, names: list[str], count: int) -> list[NextRun]:
         """The next runs of these schedules together, in order."""
-        lines = []
-        for name in names:
-            schedule = self.found[name]
-            if isinstance(schedule, Schedule) and self.view(name).state == "on":
-                lines.append([(at, schedule) for at in islice(self.upcoming(schedule), count)])
+        found = [self.found[name] for name in names]
+        lines = [
+            zip(self.upcoming(schedule), repeat(schedule))  # as far as it is looked at: there may be thousands
+            for schedule in found
+            if isinstance(schedule, Schedule) and self._standing(schedule)[0] == "on"
+        ]
         return [
             NextRun(zone.moment(at), schedule.name, schedule.task, words.of_tick(at, zone, self.now_ms))
             for at, schedule in islice(merge(*lines, key=lambda each: each[0]), count)

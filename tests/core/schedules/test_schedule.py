@@ -71,6 +71,7 @@ def test_fields_of_a_newer_release_are_ignored() -> None:
     [
         (b"{", "truncated"),
         (b'{"name": "x", "task": "t", "rule": {"type": "moon"}}', "moon"),
+        (b'{"name": "x", "task": "t", "rule": {"type": "every", "every_ms": 0}}', ">= 1"),
         (b'{"name": "x", "task": "t", "rule": {"type": "cron", "expr": "0 0 L * *"}}', "'L'"),
         (b'{"name": "x", "task": "t", "rule": {"type": "cron", "expr": "@daily", "tz": "Mars/Base"}}', "Mars/Base"),
     ],

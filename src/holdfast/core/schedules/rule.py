@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import islice
+from typing import Annotated
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from holdfast.core.schedules import words
 from holdfast.core.schedules.cron import CronTicks
@@ -96,7 +97,7 @@ class CronRule(Rule, frozen=True, tag="cron"):
 class EveryRule(Rule, frozen=True, tag="every"):
     """Ticks in equal steps of real time before and after an anchor, whatever clocks show."""
 
-    every_ms: int
+    every_ms: Annotated[int, Meta(ge=1)]
     anchor_at_ms: int = 0
 
     def _after(self, at_ms: int) -> int | None:
