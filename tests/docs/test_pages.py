@@ -22,7 +22,10 @@ PAGES = [
 RUN = {"python", "sh"}
 # A block that is neither run nor one of these would be an example that nobody checks.
 FOR_THE_EYE = {"text", "ini", "toml", "mermaid", "json"}
-ELSEWHERE = {"README.md": {"bash", "py"}}  # run on two machines by tests/engines/redis/test_two_machines.py
+ELSEWHERE = {
+    "README.md": {"bash", "py"},  # run on two machines by tests/engines/redis/test_two_machines.py
+    "postgres.md": {"sql"},  # run by tests/engines/postgres/test_privileges.py
+}
 # What pages call the reader's own servers.
 REDIS = "redis://queue.example:6379"
 POSTGRES = "postgresql://shop@queue.example:5432/shop"
