@@ -73,7 +73,7 @@ class Claimed(Struct, frozen=True):
     flow: bytes | None = None
     probe: bool = False  # the one job a half-open breaker lets through
     inputs: dict[bytes, Input] = {}  # by parent id
-    notes: tuple[Note, ...] = ()  # all that was noted before: checkpoint, steps, events, and what it waited for
+    notes: tuple[Note, ...] = ()  # noted before, log lines left out: checkpoint, steps, events, …
     after: tuple[bytes, ...] = ()  # its parents, in the order in which it named them
 
 

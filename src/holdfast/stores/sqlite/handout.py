@@ -38,7 +38,7 @@ def claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
         found = tx.rows("inputs", (row.id, MAX_INPUT_BYTES))
         inputs = {parent: Input(result, failed) for parent, result, failed in found}
     if row.flags & NOTES:
-        notes = tuple(Note(*each) for each in tx.rows("notes", (row.id,)))
+        notes = tuple(Note(*each) for each in tx.rows("notes_handed_out", (row.id,)))
     return Claimed(
         row.id,
         token,

@@ -219,6 +219,17 @@ class TestSleep:
         bench.clock.advance(1_000)
         assert (await hand.take()).notes == notes
 
+    async def test_lines_for_people_are_not_handed_out_again(self, bench: Bench) -> None:
+        id = await bench.add()
+        hand = bench.hand()
+        job = await hand.take()
+        kept, line = Note("checkpoint", "", b"3"), Note("log", "1.1", b'"a line"')
+        for note in (kept, line):
+            assert await hand.save(job, note)
+        await hand.suspend(job, 0)
+        assert (await hand.take()).notes == (kept,)
+        assert (await bench.view(id)).notes == (kept, line)
+
 
 @asynchronous
 class TestWaiting:
