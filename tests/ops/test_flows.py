@@ -380,6 +380,18 @@ async def test_a_key_that_another_job_holds_stops_a_second_run(shop: Shop) -> No
     assert again.existing
 
 
+async def test_a_flow_that_waits_for_a_job_outside_goes_on_by_itself(shop: Shop) -> None:
+    outside = await shop.step.options(delay=60).enqueue("outside")
+    job = await chain(shop.step.options(after=[outside]).job("first"), shop.step.job()).enqueue()
+    id = id_bytes(job.flow.id)
+    assert [(await job.flow.status()).state, (await shop.flows.line(id)).state] == [State.running] * 2
+    waits = await shop.step.options(after=[outside], if_parent_fails="wait").job("waits").enqueue()
+    await outside.cancel()
+    assert (await job.flow.status()).state is State.cancelled
+    id = id_bytes(waits.flow.id)
+    assert [(await waits.flow.status()).state, (await shop.flows.line(id)).state] == [State.blocked] * 2
+
+
 async def test_no_flow_is_not_found(shop: Shop) -> None:
     nothing = shop.app.get_flow("01900000-0000-7000-8000-000000000000")
     for question in (nothing.status, nothing.result, nothing.cancel, nothing.retry, nothing.wait):

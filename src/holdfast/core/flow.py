@@ -154,12 +154,18 @@ class FlowNode(Struct, frozen=True, dict=True):
         return tuple(stand_ins.get(id, id) for id in self.view.after) if stand_ins else self.view.after
 
 
-def flow_state(counts: Mapping[State, int]) -> State:
-    """A flow in one word: running while anything can still go on by itself, then the worst of its ends.
+def only_waits(counts: Mapping[State, int]) -> bool:
+    """True when all that is alive of a flow is blocked."""
+    return bool(counts.get(State.blocked, 0)) and not any(counts.get(state, 0) for state in LIVE - {State.blocked})
 
-    Jobs that are blocked while nothing else is alive wait for a person who looks at what has died.
+
+def flow_state(counts: Mapping[State, int], *, goes_on: bool = False) -> State:
+    """A flow in one word: running while anything can still go on by itself, then the worst end of a job.
+
+    Jobs that are blocked while nothing else is alive wait for a person who looks at what has died; unless one of them
+    waits for a job outside of the flow that is alive (`goes_on`).
     """
-    if any(counts.get(state, 0) for state in LIVE - {State.blocked}):
+    if goes_on or any(counts.get(state, 0) for state in LIVE - {State.blocked}):
         return State.running
     for state in (State.dead, State.blocked, State.cancelled):
         if counts.get(state, 0):
@@ -169,6 +175,8 @@ def flow_state(counts: Mapping[State, int]) -> State:
 
 class FlowGraph:
     """All stored jobs of one flow. Where a node was run again only its last run counts."""
+
+    goes_on = False  # all that is alive in it is blocked, and not by its own jobs alone: one outside is alive
 
     def __init__(self, id: bytes, views: Iterable[JobView]) -> None:
         self.id = id
@@ -198,7 +206,15 @@ class FlowGraph:
     @property
     def state(self) -> State:
         """The flow in one word."""
-        return flow_state(self.counts)
+        return flow_state(self.counts, goes_on=self.goes_on)
+
+    @property
+    def outside(self) -> list[bytes]:
+        """The jobs outside of the flow that its blocked ones named as parents, when nothing else in it is alive."""
+        if not only_waits(self.counts):
+            return []
+        blocked = (node for node in self.nodes if node.view.state is State.blocked)
+        return list(dict.fromkeys(id for node in blocked for id in node.parents if id not in self._by_id))
 
     @property
     def done(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.core.errors import FlowNotFound, InvalidOption, QueueDraining, UnknownParent
-from holdfast.core.flow import FlowGraph, FlowNode, flow_state, mark_of, refuse_in_vain, rerun
+from holdfast.core.flow import FlowGraph, FlowNode, flow_state, mark_of, only_waits, refuse_in_vain, rerun
 from holdfast.core.ids import IdMaker, id_bytes, id_text
 from holdfast.core.state import LIVE, WAITING, State
 from holdfast.core.view import FlowView, JobView, Query, Term
@@ -32,11 +32,12 @@ class FlowLine:
     counts: Mapping[State, int]  # nodes by state
     total: int
     enqueued_at_ms: int
+    goes_on: bool = False  # what is blocked in it waits for a job outside that is alive
 
     @property
     def state(self) -> State:
         """The flow in one word."""
-        return flow_state(self.counts)
+        return flow_state(self.counts, goes_on=self.goes_on)
 
     @property
     def done(self) -> int:
@@ -76,10 +77,10 @@ class Flows:
         stored = sum(view.counts.values())
         if mark is None:
             return FlowLine(view.id, "", view.counts, stored, view.enqueued_at_ms)
-        if stored <= mark.of:
+        if stored <= mark.of and not only_waits(view.counts):
             return FlowLine(view.id, mark.name, view.counts, mark.of, view.enqueued_at_ms)
-        graph = await self.graph(view.id)  # some of its jobs are earlier runs, which do not count
-        return FlowLine(graph.id, graph.name, graph.counts, graph.total, graph.enqueued_at_ms)
+        graph = await self.graph(view.id)  # some of its jobs are earlier runs, or what they wait for is outside
+        return FlowLine(graph.id, graph.name, graph.counts, graph.total, graph.enqueued_at_ms, graph.goes_on)
 
     async def resolve(self, text: str) -> bytes:
         """The flow that `text` names: its id, the unique end of one, or the id of a job of it."""
@@ -122,7 +123,12 @@ class Flows:
         views = await self._views(id)
         if not views:
             raise _not_found(id)
-        return FlowGraph(id, views)
+        graph = FlowGraph(id, views)
+        outside = graph.outside
+        for start in range(0, len(outside), PAGE):
+            found = await self.store.get(outside[start : start + PAGE])
+            graph.goes_on = graph.goes_on or any(view is not None and view.state in LIVE for view in found)
+        return graph
 
     async def last_live(self, id: bytes) -> bytes | None:
         """The last enqueued of its jobs that have not finished; None when all have."""
