@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast import (
@@ -19,9 +21,14 @@ from holdfast import (
     UnknownQueue,
     current_job,
 )
+from holdfast.core.lease import Beat, Serves
+from holdfast.core.schedules.declared import FIELD
 from holdfast.core.schedules.schedule import KIND
 
 HOUR = timedelta(hours=1)
+
+
+def tidy() -> None: ...
 
 
 @pytest.fixture
@@ -153,3 +160,18 @@ def test_a_name_is_taken_once(app: Holdfast) -> None:
     with pytest.raises(InvalidTask, match="already"):
         app.schedule(Every(5))(task)
     app.schedule(Once(datetime.now(UTC) + HOUR), name="later")(task)
+
+
+async def test_publishing_replaces_nothing_that_live_workers_declare(tmp_path: Path) -> None:
+    async def published(interval: str) -> Holdfast:
+        app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+        app.schedule(Every(interval))(app.task(name="tidy")(tidy))
+        await app.publish()
+        return app
+
+    async with await published("1h") as old:
+        (schedule,) = old.parts().schedules
+        said = msgspec.json.encode({FIELD: {"tidy": schedule.fingerprint}})
+        await old.store.beat(Beat("old", 60_000, Serves((), ("tidy",)), said))
+        async with await published("2h") as new:
+            assert (await new.schedules.get("tidy")).when == "every hour"
