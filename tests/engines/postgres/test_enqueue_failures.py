@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 from psycopg import IsolationLevel
 
-from holdfast.core.errors import WrongContext
+from holdfast.core.errors import QueueDraining, WrongContext
 from holdfast.core.gate import GateChange, GateRule
 from holdfast.core.job import IfParentFails, Policy, Unique
 from holdfast.core.state import State
@@ -240,6 +240,28 @@ async def test_everybody_goes_on_beside_open_transactions(place: Namespace) -> N
         for each in (three, one, two):
             await each.commit()
     assert len(await bench.hand("late").claim(400)) == 3 + 300 + 1 + 2
+
+
+async def test_a_job_that_was_on_its_way_when_its_queue_was_drained_waits_there(place: Namespace) -> None:
+    """Nobody waits for open transactions, a drain neither: what they commit later is late, not lost."""
+    bench = await place.bench()
+    hand = bench.hand()
+    async with guest(place, bench) as one:
+        late = bench.job()
+        await one.put(late)
+        await soon(bench.change(GateChange("queue:default", drain=True)))
+        with pytest.raises(QueueDraining):
+            await one.put(bench.job())
+        await soon(bench.sweep(1, hand))
+        gate = await bench.gate("queue:default")
+        assert gate is not None
+        assert gate.paused is not None
+        assert gate.paused.reason == "drained"
+        await one.commit()
+    assert await hand.claim(5) == []
+    assert await bench.state(late.id) is State.ready
+    await bench.change(GateChange("queue:default", resume=True))
+    assert await hand.ids(5) == [late.id]
 
 
 async def test_one_that_is_rolled_back_leaves_nothing(place: Namespace) -> None:
