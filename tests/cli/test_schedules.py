@@ -71,7 +71,9 @@ def test_a_schedule_is_added_listed_shown_and_removed(cli: Cli) -> None:
 
 def test_what_is_changed_leaves_the_rest(cli: Cli) -> None:
     cli.seed(worker)
-    cli("schedules", "add", "tidy", "--every", "5m", "--overlap", "allow", "--queue", "night")
+    added = cli("schedules", "add", "tidy", "{}", "--every", "5m", "--overlap", "allow", "--queue", "night")
+    assert "not the task's signature" not in added.err
+    assert "not the task's signature" in cli("schedules", "add", "known", '{"n":1}', "--every", "1h").err
     cli("schedules", "add", "paris", "--cron", "0 8 * * *", "--tz", "Europe/Paris")
     assert "09:00 Europe/Paris" in cli("schedules", "change", "paris", "--cron", "0 9 * * *").out
     shape = cli("schedules", "change", "tidy", "--cron", "@daily", "--catch-up", "3", "--json").json

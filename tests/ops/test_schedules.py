@@ -467,3 +467,6 @@ async def test_the_doctor_names_what_does_not_run(stage: Stage, schedules: Sched
     found = await findings()
     assert found["schedule_unserved"].text == "schedule typo: no live worker knows task wrok, so its jobs wait"
     assert "schedules remove typo" in found["schedule_unserved"].fix
+    stage.clock.now_ms = NOON - DAY
+    found = await findings()
+    assert "clock was put back, and ticks until Sun 2026-12-13 14:00 UTC are decided" in found["schedule_ahead"].text

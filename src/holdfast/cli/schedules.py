@@ -144,7 +144,8 @@ async def add_body(
         strange = task not in await names_of(known.store, "task")
         options = options_of(given)
         view = await known.add(when, task, args, name=name, paused=paused, reason=reason, **options)
-    _told(terminal, view, "added", f"no worker has published task {task!r} yet" if strange else "")
+    note = "only JSON and size of the arguments were checked, not the task's signature" if args else ""
+    _told(terminal, view, "added", f"no worker has published task {task!r} yet" if strange else note)
 
 
 @click.argument("name", shell_complete=complete_schedule)

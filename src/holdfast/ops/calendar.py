@@ -190,6 +190,8 @@ class Calendar:
             fix = "fine during a deployment; two apps of one namespace need names of their own"
             return Finding("warning", "schedule_versions", text, fix)
         schedule = self.found[view.name]
+        if view.state == "on" and isinstance(schedule, Schedule) and self._ahead_until_ms(schedule) is not None:
+            return Finding("warning", "schedule_ahead", f"schedule {view.name}: {view.note}", view.fix)
         if view.state == "on" and self.tickers and not self._is_served(view.task):
             return Finding("warning", "schedule_unserved", f"schedule {view.name}: {view.note}", view.fix)
         if view.state == "on" and isinstance(schedule, Schedule):
@@ -212,6 +214,10 @@ class Calendar:
             return "ended", "it has no run left", f"holdfast schedules remove {schedule.name}"
         if not self.tickers:
             return "on", "no worker is alive, so it does not run", "start one: holdfast worker MODULE:APP"
+        if (until_ms := self._ahead_until_ms(schedule)) is not None:
+            until = words.of_instant(until_ms, zone_of(schedule.rule))
+            fix = "wait until then, or give it another name: ticks that are decided stay so"
+            return "on", f"the engine's clock was put back, and ticks until {until} are decided", fix
         if not self._is_served(schedule.task):
             fix = f"deploy the code that has it, or: holdfast schedules remove {schedule.name}"
             return "on", f"no live worker knows task {schedule.task}, so its jobs wait", fix
@@ -219,6 +225,11 @@ class Calendar:
             fix = f"holdfast schedules reset {schedule.name} gives it back to the code"
             return "on", f"changed by {schedule.changed_by}; the code says otherwise", fix
         return "on", "", ""
+
+    def _ahead_until_ms(self, schedule: Schedule) -> int | None:
+        """Until when no tick can fire although it is to come, because the clock was wrong when the last one did."""
+        until_ms = max(self.mark(schedule.name) or 0, schedule.since_at_ms)
+        return until_ms if until_ms > self.now_ms + ON_TIME_MS else None
 
     def _is_served(self, task: str) -> bool:
         return self.tasks is None or task in self.tasks
