@@ -17,15 +17,15 @@ class Home:
         self._home: str | None = None
         self._trusted: set[str] = set()  # homes of callers from a time when nobody could be asked
 
-    async def is_at(self, home: str) -> bool:
-        """False when a caller's connection leads to another home than the URL.
+    async def is_at(self, home: str, *, block: bool) -> bool:
+        """False when a caller's connection leads to another home than the URL. `block`: as all its calls do.
 
         Where the URL cannot be asked from here, as with a password that only the relay has, the name has to do.
         """
         if home == self._home or home in self._trusted:
             return True
         try:
-            self._home = await self._ask()
+            self._home = await self._ask(block)
         except Exception as error:
             why = str(error).strip() or type(error).__name__
             outbox_log(logging.WARNING, "not asked where it is, told by its name", outbox=self._place.shown, why=why)
@@ -33,12 +33,8 @@ class Home:
             return True
         return home == self._home
 
-    async def _ask(self) -> str:
+    async def _ask(self, block: bool) -> str:
         # Lazy: a caller over another driver may not have this one; then that is why.
         from holdfast.outbox.postgres import home_of
 
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:  # plain code, which may wait here
-            return home_of(self._place)
-        return await asyncio.to_thread(home_of, self._place)
+        return home_of(self._place) if block else await asyncio.to_thread(home_of, self._place)

@@ -75,7 +75,7 @@ class Outbox:
             raise self._elsewhere(f"the database {name}")
         if not found:
             raise missing(self.place)
-        if not await self._home.is_at(home):
+        if not await self._home.is_at(home, block=not caller.awaitable):
             raise self._elsewhere(f"a database {name} on another server, or another schema")
 
     def _elsewhere(self, where: str) -> WrongContext:
