@@ -6,6 +6,11 @@ two jobs, and not be known by its id.
 
 from __future__ import annotations
 
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+
 from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.view import Retention
@@ -53,7 +58,17 @@ async def forget(bench: Bench) -> list[bytes]:
     return ran
 
 
-async def cut_at(ground: Ground, at: int) -> list[str]:
+async def moved(ground: Ground) -> Ground:
+    """The same file in another place, as a copy is that is all that is left."""
+    await ground.close()
+    old = Path(str(ground.place.database))
+    new = old.with_name(f"{old.name}.moved")
+    shutil.copy(old, new)
+    os.unlink(old)
+    return Ground(f"sqlite:///{new}?sync=normal")
+
+
+async def cut_at(ground: Ground, at: int, *, move: bool = False) -> list[str]:
     """Break a relay off at one boundary, go on with another, and look at what became of the jobs; the boundaries."""
     knife = Knife(at)
     bench = Bench(SqliteStore(None), Clock())
@@ -63,6 +78,8 @@ async def cut_at(ground: Ground, at: int) -> list[str]:
         await drain(Carrier(*broken(bench.store, ground.table(), knife), batch=3))
     except Cut:
         ran += await forget(bench)
+    if move:
+        ground = await moved(ground)
     await drain(ground.carrier(bench.store, batch=3))
     ran += await forget(bench)
     assert ran == should_run
@@ -74,13 +91,33 @@ async def cut_at(ground: Ground, at: int) -> list[str]:
     return knife.places
 
 
+CALLS = ("turn", "under_way", "fresh", "stamp", "remove", "set_aside", "holds", "relay", "controls", "commit")
+
+
 async def test_each_job_arrives_once_wherever_the_relay_is_broken_off(ground: Ground) -> None:
     places = await cut_at(ground, 0)
-    met = set(places)
-    for call in ("turn", "under_way", "fresh", "stamp", "remove", "set_aside", "holds", "relay", "controls", "commit"):
-        assert f"before {call}" in met, "every call of a relay is a place where it can end"
+    for call in CALLS:
+        assert f"before {call}" in places, "every call of a relay is a place where it can end"
     for at, place in enumerate(places, 1):
         try:
             await cut_at(ground, at)
+        except AssertionError as error:
+            raise AssertionError(f"cut {place} (boundary {at}): {error}") from error
+
+
+async def test_each_job_arrives_once_though_the_database_is_moved_before_another_relay_goes_on(folder: Path) -> None:
+    async def fresh() -> Ground:
+        """An outbox that came from elsewhere itself, so that its first batch gets it a new name."""
+        ground = Ground(f"sqlite:///{folder}/app{next(numbers)}.db?sync=normal")
+        await ground.table().create()
+        ground.ask("INSERT INTO holdfast_outbox_relay (namespace, source) VALUES ('default', 'cafe@elsewhere')")
+        return ground
+
+    numbers = count()
+    places = await cut_at(await fresh(), 0, move=True)
+    assert "before rename" in places
+    for at, place in enumerate(places, 1):
+        try:
+            await cut_at(await fresh(), at, move=True)
         except AssertionError as error:
             raise AssertionError(f"cut {place} (boundary {at}): {error}") from error
