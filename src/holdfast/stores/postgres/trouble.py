@@ -29,7 +29,7 @@ TROUBLE: Final = (Lost, Silent, Crowded, Refusal, Unfit, OSError, psycopg.Error)
 REMEDIES: Final[dict[str, Remedy]] = {
     "40001": "again",  # serialization failure
     "40P01": "again",  # deadlock
-    "55P03": "again",  # a lock_timeout of the role
+    "55P03": "again",  # a lock_timeout, of a function of ours or of the role
     "57P03": "wait",  # starting up, shutting down
     "53300": "wait",  # too many connections
     "57P01": "wait",  # shut down, or somebody ended this server process
@@ -83,8 +83,8 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "40P01": (StoreUnreachable, "met deadlocks until the time was over", "ask again"),
     "55P03": (
         StoreUnreachable,
-        "has a lock_timeout that was met until the time was over",
-        "raise lock_timeout of this role",
+        "waited for locks of somebody else until the time was over, and nothing was changed",
+        "find out who holds them (pg_blocking_pids), or raise the lock_timeout of this role if it has one",
     ),
     "HF004": (
         StoreUnreachable,
