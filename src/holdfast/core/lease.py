@@ -74,6 +74,7 @@ class Claimed(Struct, frozen=True):
     inputs: dict[bytes, Input] = {}  # by parent id
     notes: tuple[Note, ...] = ()  # all that was noted before: checkpoint, steps, events, and what it waited for
     after: tuple[bytes, ...] = ()  # its parents, in the order in which it named them
+    costs: dict[str, int] = {}
 
 
 class Input(Struct, frozen=True):

@@ -44,6 +44,7 @@ class JobView(Struct, frozen=True):
     if_parent_fails: IfParentFails = "cancel"
     held: int = 0
     notes: tuple[Note, ...] = ()
+    costs: dict[str, int] = {}
 
 
 class AttemptView(Struct, frozen=True):

@@ -213,6 +213,7 @@ class Agents:
             inputs=await self._inputs(view),
             notes=view.notes,
             after=view.after,
+            costs=view.costs,
         )
 
     async def _inputs(self, view: JobView) -> dict[bytes, Input]:
