@@ -1,12 +1,14 @@
-"""Reads what an error says of the answer behind it: status, codes, headers and body, wherever its library keeps them."""
+"""Reads what an error says of the answer behind it: status, codes, headers and body, wherever a library keeps it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
+_NUMBERED: Final = frozenset({"urllib", "google"})  # whose `code` is the status
 _BODY_BYTES: Final = 64 * 1024  # an error that says more than this says it elsewhere, too
 _ITEMS: Final = 20  # of a list of details
 _DEPTH: Final = 4
@@ -22,10 +24,24 @@ def peek(thing: object, name: str) -> Any:
         return None
 
 
-def library_of(kind: type) -> str:
-    """The first part of the module that a class says it comes from."""
-    module = kind.__module__
-    return module.partition(".")[0] if isinstance(module, str) else ""
+def classes_of(error: BaseException) -> tuple[tuple[str, str], ...]:
+    """Its class and the bases of that, nearest first: each as the first part of its module, and its name."""
+    kind: Any = type(error)
+    return _looked_up(kind)[0]
+
+
+def libraries_of(error: BaseException) -> frozenset[str]:
+    """Where its class and the bases of that come from."""
+    kind: Any = type(error)
+    return _looked_up(kind)[1]
+
+
+@lru_cache(maxsize=1_000)
+def _looked_up(kind: type) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+    modules: list[object] = [base.__module__ for base in kind.__mro__]  # a class may say that any thing is its module
+    libraries = [module.partition(".")[0] if isinstance(module, str) else "" for module in modules]
+    names = [base.__qualname__ for base in kind.__mro__]
+    return tuple(zip(libraries, names, strict=True)), frozenset(libraries)
 
 
 def status_of(error: BaseException) -> int | None:
@@ -36,7 +52,7 @@ def status_of(error: BaseException) -> int | None:
         found.append((response.get("ResponseMetadata") or {}).get("HTTPStatusCode"))
     else:
         found += [peek(response, "status_code"), peek(response, "status")]
-    if any(library_of(kind) in ("urllib", "google") for kind in type(error).__mro__):
+    if not _NUMBERED.isdisjoint(libraries_of(error)):
         found.append(peek(error, "code"))  # elsewhere `code` is anything from an exit code to a word
     for status in found:
         if isinstance(status, int) and not isinstance(status, bool) and 400 <= status <= 599:
@@ -80,12 +96,10 @@ def codes_of(error: BaseException) -> Iterator[str]:
         said = peek(error, name)
         if isinstance(said, str):
             yield said
-    for kind in type(error).__mro__:
-        if library_of(kind) == "grpc":  # its code is a method that answers an enum
-            said = peek(peek(error, "code")(), "name")
-            if isinstance(said, str):
-                yield said
-            break
+    if "grpc" in libraries_of(error):  # its code is a method that answers an enum
+        said = peek(peek(error, "code")(), "name")
+        if isinstance(said, str):
+            yield said
     for body in bodies_of(error):
         yield from _words(body, _DEPTH)
 

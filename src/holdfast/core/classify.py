@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from holdfast.core import pushback
-from holdfast.core.answer import codes_of, library_of, peek, status_of
+from holdfast.core.answer import classes_of, codes_of, libraries_of, peek, status_of
 from holdfast.core.duration import bounded_ms
 from holdfast.core.errors import StepFailed, StepsChanged, UsageError, WaitTimeout
 from holdfast.core.failure import failure_of
@@ -172,7 +172,7 @@ def _recognised(error: BaseException, now_ms: int | None) -> _Known | None:
 def _known(error: BaseException, now_ms: int | None) -> _Known | None:
     if isinstance(error, _REMEMBERED):
         return Verdict("permanent"), Rule("remembered", type(error).__qualname__)
-    classes = [(library_of(base), base.__qualname__) for base in type(error).__mro__]
+    classes = classes_of(error)
     for named in classes:
         if named in BEFORE_STATUS:
             return Verdict(BEFORE_STATUS[named]), Rule("name", ".".join(named))
@@ -184,7 +184,7 @@ def _known(error: BaseException, now_ms: int | None) -> _Known | None:
     status = status_of(error)
     if status is not None:
         return _patient(kind_of_status(status), error, now_ms), Rule("status", str(status))
-    if codes and not SPEAKERS.isdisjoint(library for library, _ in classes):
+    if codes and not SPEAKERS.isdisjoint(libraries_of(error)):
         for code in codes:
             if code in BY_CODE:
                 return _patient(BY_CODE[code], error, now_ms), Rule("code", code)

@@ -173,9 +173,9 @@ def _timeout(outcome: TimedOut) -> Failure:
 
 
 def _hold(job: Claimed, limited: Limited, rng: random.Random, learns: str | None) -> Transition:
-    message = storable(limited.message) or ("" if limited.spent else "rate limited")
+    message = storable(limited.message) or "rate limited"
     if limited.spent:
-        message = storable(f"no money or quota left: {message}" if message else "no money or quota left")
+        message = f"no money or quota left: {storable(limited.message) or 'the other side says no more'}"
     buried = _held_too_long(job, message, limited.failure)
     if buried is not None:
         return buried

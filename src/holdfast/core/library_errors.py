@@ -164,7 +164,7 @@ _CODES: Final[dict[Kind, str]] = {
 }
 BY_CODE: Final[dict[str, Kind]] = {word: kind for kind, words in _CODES.items() for word in words.split()}
 SPEAKERS: Final = frozenset(
-    "openai anthropic groq cerebras together litellm google grpc sqlite3 pysqlite3".split()
+    {"openai", "anthropic", "groq", "cerebras", "together", "litellm", "google", "grpc", "sqlite3", "pysqlite3"}
 )
 
 # SQLSTATE classes and codes. What is not listed is retried, such as a foreign key whose row is not committed yet.

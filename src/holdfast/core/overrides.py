@@ -5,20 +5,21 @@ from __future__ import annotations
 import builtins
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final, cast
 
 from holdfast.core.answer import codes_of, status_of
 from holdfast.core.errors import InvalidOption
 from holdfast.core.limit import did_you_mean
 from holdfast.core.signals import JobSignal
-from holdfast.core.verdict import KINDS, Classifier, Kind, Verdict
+from holdfast.core.verdict import Classifier, Kind, Verdict
 
-ErrorKey = type[BaseException] | str | int
-ClassifyOption = Mapping[ErrorKey, Kind] | Classifier | Iterable[Mapping[ErrorKey, Kind] | Classifier]
+# A class, a name, a status or "code:…" → what it means. The keys are checked at declaration, not by type checkers.
+Kinds = Mapping[Any, Kind]
+ClassifyOption = Kinds | Classifier | Iterable[Kinds | Classifier]
 
 CODE: Final = "code:"
 # What a person may say of an error; "cancelled" is for what the event loop raises.
-SAYABLE: Final = tuple(kind for kind in KINDS if kind != "cancelled")
+SAYABLE: Final[tuple[Kind, ...]] = ("transient", "permanent", "timeout", "rate_limited", "spent")
 
 
 class Overrides:
@@ -32,7 +33,7 @@ class Overrides:
     ('LookupError', 'permanent')
     """
 
-    def __init__(self, kinds: Mapping[ErrorKey, Kind], *, what: str = "classify") -> None:
+    def __init__(self, kinds: Kinds, *, what: str = "classify") -> None:
         self._codes: dict[str, Kind] = {}
         self._statuses: dict[int, Kind] = {}
         self._classes: dict[type, Kind] = {}
@@ -40,7 +41,7 @@ class Overrides:
         for key, kind in kinds.items():
             self._add(key, _checked_kind(key, kind, what), what)
 
-    def _add(self, key: ErrorKey, kind: Kind, what: str) -> None:
+    def _add(self, key: object, kind: Kind, what: str) -> None:
         if isinstance(key, type):
             self._classes[_checked_class(key, what)] = kind
         elif isinstance(key, int) and not isinstance(key, bool):
@@ -88,18 +89,19 @@ class Overrides:
 
 
 def classifiers_of(option: ClassifyOption, *, what: str = "classify") -> tuple[Classifier, ...]:
-    """The classifiers that `classify=` means: of one mapping, one function, or several of them; the first asked wins."""
+    """What `classify=` means: one mapping, one function, or several of them, of which the first with a word wins."""
     if isinstance(option, Mapping) or callable(option):
         return (_classifier(option, what),)
-    if isinstance(option, str) or not isinstance(option, Iterable):
-        raise InvalidOption(f"{what}={option!r:.80} classifies nothing", fix=_FORMS)
-    return tuple(_classifier(one, what) for one in option)
+    several: object = option  # a checker knows what it is; a caller may not have asked one
+    if isinstance(several, str) or not isinstance(several, Iterable):
+        raise InvalidOption(f"{what}={several!r:.80} classifies nothing", fix=_FORMS)
+    return tuple(_classifier(one, what) for one in several)
 
 
 _FORMS: Final = 'pass a mapping such as {ValueError: "permanent"}, a function(error) → kind or None, or a list of them'
 
 
-def _classifier(one: Mapping[ErrorKey, Kind] | Classifier, what: str) -> Classifier:
+def _classifier(one: Any, what: str) -> Classifier:
     if isinstance(one, Mapping):
         return Overrides(one, what=what)
     if isinstance(one, type) and issubclass(one, BaseException):
@@ -111,14 +113,14 @@ def _classifier(one: Mapping[ErrorKey, Kind] | Classifier, what: str) -> Classif
         raise InvalidOption(f"{what}= holds {one!r:.80}, which classifies nothing", fix=_FORMS)
     if inspect.iscoroutinefunction(one):
         raise InvalidOption(f"{what}= holds {_name(one)}(), which is async", fix="use a plain def: it is asked once")
-    return one
+    return cast(Classifier, one)
 
 
 def _name(function: Callable[..., object]) -> str:
     return getattr(function, "__qualname__", type(function).__qualname__)
 
 
-def _checked_kind(key: ErrorKey, kind: object, what: str) -> Kind:
+def _checked_kind(key: object, kind: object, what: str) -> Kind:
     for known in SAYABLE:
         if kind == known:
             return known
@@ -146,22 +148,30 @@ def _checked_status(key: int, what: str) -> int:
 
 
 def _checked_class_name(key: str, what: str) -> str:
-    if all(part.isidentifier() for part in key.split(".")):
-        if "." in key:
-            return key
-        if isinstance(found := getattr(builtins, key, None), type) and issubclass(found, BaseException):
+    if _is_dotted(key):
+        return key
+    if key.isidentifier():
+        found = getattr(builtins, key, None)
+        if isinstance(found, type) and issubclass(found, BaseException):
             return f"builtins.{key}"
     dotted = key.replace(":", ".")
-    example = dotted if "." in dotted and " " not in dotted else "shop.errors.Flaky"
+    example, code = (
+        dotted if _is_dotted(dotted) else "shop.errors.Flaky",
+        key if key.isidentifier() else "card_declined",
+    )
     raise InvalidOption(
         f"{what}= names {key!r:.80}, which is neither a builtin exception nor a class with its module",
-        fix=f'write "{example}", a status such as 404 as a number, or a code as "code:{key}"',
+        fix=f'write "{example}", a status such as 404 as a number, or a code as "code:{code}"',
     )
+
+
+def _is_dotted(text: str) -> bool:
+    return "." in text and all(part.isidentifier() for part in text.split("."))
 
 
 def _is_named(base: type, name: str) -> bool:
     """True for the class itself, and for one that its package exports from a module inside."""
-    module = base.__module__
+    module: object = base.__module__  # a class may say that any thing is its module
     if not isinstance(module, str):
         return False
     package = name.removesuffix(f".{base.__qualname__}")
