@@ -131,9 +131,9 @@ def _room_in_budget(gate: Gate, now_ms: int) -> int:
 
 
 def _is_current(gate: Gate, now_ms: int) -> bool:
-    """Whether the period that was counted last is the one that it is now."""
+    """Whether the period that is counted is the one that it is now, or a later one: no clock that goes back refills."""
     period = gate.rule.period
-    return period is not None and gate.period_ms == began_ms(period, now_ms)
+    return period is not None and gate.period_ms >= began_ms(period, now_ms)
 
 
 def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
@@ -152,7 +152,7 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
         one_token_us = gate.full_at_us - (rule.burst - 1) * rule.interval_us
         at = max(at, -(-one_token_us // 1000))
     if rule.period is not None and _room_in_budget(gate, now_ms) <= 0:
-        at = max(at, ends_ms(rule.period, now_ms))
+        at = max(at, ends_ms(rule.period, max(now_ms, gate.period_ms)))
     return at
 
 
@@ -203,7 +203,8 @@ def _reserve(gate: Gate, cost: int, wants: int, now_ms: int) -> Gate:
     if rule.cap is None or rule.period is None:
         return gate
     spent = gate.spent if _is_current(gate, now_ms) else 0
-    return replace(gate, period_ms=began_ms(rule.period, now_ms), spent=spent + cost, wants=wants)
+    period_ms = max(gate.period_ms, began_ms(rule.period, now_ms))
+    return replace(gate, period_ms=period_ms, spent=spent + cost, wants=wants)
 
 
 def give_back(
@@ -250,7 +251,7 @@ def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int) 
     elif rule.interval_us is not None:
         refilled_us = max(0, now_ms - charged_at_ms) * 1000
         gate = replace(gate, full_at_us=gate.full_at_us - max(0, -more * rule.interval_us - refilled_us))
-    if rule.cap is not None and _is_current(gate, charged_at_ms):
+    if rule.period is not None and gate.period_ms == began_ms(rule.period, charged_at_ms):
         gate = replace(gate, spent=max(0, gate.spent + more))
     return gate
 

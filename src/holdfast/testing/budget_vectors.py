@@ -100,6 +100,17 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "a clock that goes back refills no budget",
+        _TEN_A_DAY,
+        (
+            Ask(MIDNIGHT, (8,), 1),
+            Ask(MIDNIGHT - 1, (4,), 0, MIDNIGHT + DAY_MS),
+            Change(MIDNIGHT, GateChange(KEY, reset=True)),
+            Ask(MIDNIGHT - 1, (2,), 1),
+            Ask(MIDNIGHT, (1,), 0, MIDNIGHT + DAY_MS),
+        ),
+    ),
+    Vector(
         "another period begins to count anew",
         _TEN_A_DAY,
         (

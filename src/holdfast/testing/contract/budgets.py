@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from holdfast.core.gate import GateChange, GateRule
+from holdfast.core.gate import GateChange, GateRule, left
 from holdfast.core.lease import Claimed
 from holdfast.core.period import DAY_MS, began_ms
 from holdfast.core.state import State
@@ -31,10 +31,7 @@ async def left_in(bench: Bench, key: str = "limit:usd") -> int:
     """What is left of a budget, by what it will admit now."""
     gate = await bench.gate(key)
     assert gate is not None
-    assert gate.rule.cap is not None
-    assert gate.rule.period is not None
-    current = gate.period_ms == began_ms(gate.rule.period, bench.clock.now_ms)
-    return gate.rule.cap - (gate.spent if current else 0)
+    return left(gate, bench.clock.now_ms)
 
 
 @asynchronous
