@@ -22,13 +22,13 @@ from holdfast.client.registry import publish
 from holdfast.client.task import AsyncTask, SyncTask, Task
 from holdfast.client.work import JobSpec
 from holdfast.config import Config, load_config
-from holdfast.core.classify import Classifier
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask, WrongContext
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.job import Enqueued
 from holdfast.core.options import checked_names
+from holdfast.core.overrides import ClassifyOption, classifiers_of
 from holdfast.core.schedules.run import check_fits
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.schedules.when import When
@@ -81,7 +81,7 @@ class Holdfast:
         queues: Iterable[str] | None = None,
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
-        classifiers: Sequence[Classifier] = (),
+        classify: ClassifyOption = (),
         enqueue_timeout: Duration = 5,
     ) -> None:
         if namespace == "":
@@ -92,7 +92,7 @@ class Holdfast:
         self._config: Config | None = None
         self._outbox: Outbox | None = None
         self._sizes = (max_payload_bytes, max_result_bytes)
-        self._classifiers = tuple(classifiers)
+        self._classifiers = classifiers_of(classify)
         self._tasks: dict[str, Task[..., Any]] = {}
         self._specs: dict[str, TaskSpec] = {}
         self._schedules: dict[str, Schedule] = {}

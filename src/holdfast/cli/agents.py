@@ -95,10 +95,10 @@ async def complete_body(terminal: Terminal, id: str, token: int, result: bytes |
 @click.option(
     "--class",
     "kind",
-    type=click.Choice(["transient", "permanent", "rate-limited"]),
+    type=click.Choice(["transient", "permanent", "rate-limited", "spent"]),
     default="transient",
     show_default=True,
-    help="Retried, dead at once, or the limit is held back.",
+    help="Retried; dead at once; the limit is held back; no money or quota is left, so the limit is shut.",
 )
 @click.option("--retry-after", type=duration, help="No sooner than this.")
 async def fail_body(terminal: Terminal, id: str, token: int, message: str, kind: str, retry_after: int | None) -> int:

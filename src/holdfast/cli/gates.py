@@ -109,7 +109,7 @@ async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: s
 @click.argument("name")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
-    """Close breaker NAME and forget its failures."""
+    """Close breaker NAME and forget its failures; limit:KEY or task:NAME is one that ran out of money."""
     async with terminal.operator() as operator:
         gate = await operator.reset(name, reason=reason)
     _told(terminal, gate.key, "closed")

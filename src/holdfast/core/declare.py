@@ -10,13 +10,13 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal, TypedDict, cast, get_args
 
-from holdfast.core.classify import Classifier
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask
 from holdfast.core.job import OnDuplicate, Policy
 from holdfast.core.limit import Breaker, Limit, Template, did_you_mean
 from holdfast.core.options import checked_cost, timeout_ms_of
+from holdfast.core.overrides import ClassifyOption
 from holdfast.core.payload import Signature
 from holdfast.core.retry import MOST_ATTEMPTS, Retry, RetryFunction
 from holdfast.core.state import State
@@ -69,7 +69,7 @@ class TaskOptions(TypedDict, total=False):
     executor: Executor | None
     max_lost: int
     cost: CostOption
-    classifiers: Iterable[Classifier]
+    classify: ClassifyOption
     max_payload_bytes: int
     max_result_bytes: int
     steps: StepsOption

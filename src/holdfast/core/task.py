@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Unpack
 
-from holdfast.core.classify import Classifier
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.declare import (
     TASK_OPTIONS,
@@ -42,11 +41,13 @@ from holdfast.core.options import (
     priority_of,
     states_of,
 )
+from holdfast.core.overrides import classifiers_of
 from holdfast.core.payload import Signature, refuse_look_alikes_in
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
 from holdfast.core.steps import StepsOption
 from holdfast.core.unique import UniqueOption, unique_of
+from holdfast.core.verdict import Classifier
 
 __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
 
@@ -129,7 +130,7 @@ class TaskSpec:
             unique_states=states_of(options.get("unique_states")),
             on_duplicate=on_duplicate_of(options.get("on_duplicate", "existing")),
             cost=cost_of(options.get("cost", 1)),
-            classifiers=tuple(options.get("classifiers", ())),
+            classifiers=classifiers_of(options.get("classify", ())),
             injected=injected,
             max_payload_bytes=size_of(options.get("max_payload_bytes", MAX_BYTES), "max_payload_bytes"),
             steps=steps_of(options.get("steps", "in-order")),

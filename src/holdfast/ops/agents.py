@@ -7,7 +7,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import msgspec
 
@@ -31,8 +31,8 @@ LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
 WAITING_TTL_MS: Final = 15_000  # while it only waits: a killed caller must not swallow wake-ups for long
 BEAT_MS: Final = 4_000  # also the pace of sweeps, which a gap of 5 s would put off
 
-FailKind = Literal["transient", "permanent", "rate-limited"]
-FAIL_KINDS: Final = ("transient", "permanent", "rate-limited")
+FailKind = Literal["transient", "permanent", "rate-limited", "spent"]
+FAIL_KINDS: Final = get_args(FailKind)
 
 
 @dataclass(frozen=True)
@@ -120,13 +120,13 @@ class Agents:
     async def fail(
         self, id: str, token: int, message: str, *, kind: FailKind = "transient", retry_after_ms: int | None = None
     ) -> LeaseAnswer:
-        """The attempt failed: transient ones are retried, permanent ones die, rate-limited ones hold the key."""
+        """The attempt failed: transient is retried, permanent dies, rate-limited and spent hold the key for all."""
         view = await self._held(id, token)
         if isinstance(view, LeaseAnswer):
             return view
         message = storable(message)
-        if kind == "rate-limited":
-            outcome: Outcome = Limited(retry_after_ms, None, message)
+        if kind == "rate-limited" or kind == "spent":
+            outcome: Outcome = Limited(retry_after_ms, None, message, spent=kind == "spent")
         else:
             cause = cause_of("agent", view.lane.task, kind, message=message)
             outcome = Raised(Failure(kind, "agent", message, cause=cause), retry_after_ms)

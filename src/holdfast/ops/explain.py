@@ -233,6 +233,9 @@ def _gate(gate: Gate, now_ms: int) -> Iterator[Reason]:
 
 def _breaker(gate: Gate, what: str, now_ms: int) -> Reason:
     data: dict[str, object] = {"gate": gate.key, "opened": gate.opened}
+    if not gate.key.startswith("breaker:") and now_ms < gate.open_until_ms < FOREVER_MS:
+        text = f"{what} is shut, as no money or quota is left there; one job probes {_when(gate.open_until_ms, now_ms)}"
+        return Reason("spent", text, instant(gate.open_until_ms), data)
     if gate.open_until_ms >= FOREVER_MS:
         return Reason("breaker_open", f"{what} is open until someone resets it", None, data)
     if gate.open_until_ms > now_ms:

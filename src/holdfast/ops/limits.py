@@ -32,6 +32,12 @@ def limit_gate_key(key: str) -> str:
     return key if name and kind in ("queue", "task", "limit") else f"limit:{key}"
 
 
+def breaker_gate_key(name: str) -> str:
+    """The gate that a breaker's name means: limits and tasks open as breakers do when no money is left there."""
+    kind, _, rest = name.partition(":")
+    return name if rest and kind in ("breaker", "limit", "task", "queue") else f"breaker:{name}"
+
+
 async def gate_of(store: Store, key: str) -> Gate | None:
     """The gate with exactly this key."""
     return next((gate for gate in await store.gates(key) if gate.key == key), None)

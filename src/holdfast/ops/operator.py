@@ -30,7 +30,7 @@ from holdfast.ops.bulk import Act, BulkReport, Decision, Progress, run_bulk
 from holdfast.ops.doctor import doctor
 from holdfast.ops.explain import Explanation, explain
 from holdfast.ops.known import Kind, require
-from holdfast.ops.limits import LimitChange, cleared, gate_of, limit_gate_key, limit_rule
+from holdfast.ops.limits import LimitChange, breaker_gate_key, cleared, gate_of, limit_gate_key, limit_rule
 from holdfast.ops.query import parse_query, query_text
 from holdfast.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from holdfast.stores.base import RetryRequest, Store
@@ -119,8 +119,8 @@ class Operator:
         ]
 
     async def breakers(self) -> list[Gate]:
-        """Every breaker that has been declared, tripped or counted."""
-        return await self.store.gates("breaker:")
+        """Every breaker that has been declared, tripped or counted, and every other gate that is open as one."""
+        return [gate for gate in await self.store.gates() if gate.key.startswith("breaker:") or gate.breaker_open]
 
     async def audit(self, after: int = 0, limit: int = 100) -> list[Entry]:
         """Lines of the audit log, oldest first."""
@@ -308,8 +308,8 @@ class Operator:
         return await self._change(change, "trip", reason, for_ms=for_ms)
 
     async def reset(self, breaker: str, *, reason: str = "") -> Gate:
-        """Close a breaker and forget its failures."""
-        gate = f"breaker:{breaker}"
+        """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
+        gate = breaker_gate_key(breaker)
         await self._met(gate, new=False)
         return await self._change(GateChange(gate, reset=True), "reset", reason)
 

@@ -233,7 +233,7 @@ def breaker_state(gate: Gate, now_ms: int) -> str:
 def breaker_shape(gate: Gate, now_ms: int) -> Shape:
     """A breaker's state and what it has counted."""
     return {
-        "breaker": gate.key.partition(":")[2],
+        "breaker": gate.key.removeprefix("breaker:"),
         "state": breaker_state(gate, now_ms),
         "open_until": when(gate.open_until_ms or None),
         "by_hand": gate.open_until_ms >= FOREVER_MS,

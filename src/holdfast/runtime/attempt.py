@@ -7,12 +7,13 @@ import contextlib
 import signal
 import threading
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
 from typing import Any, Literal, Protocol
 
 from holdfast.core.lease import Claimed
 from holdfast.core.task import TaskSpec
+from holdfast.core.verdict import Classifier
 from holdfast.runtime.context import Desk, JobContext
 from holdfast.runtime.step import Calls
 from holdfast.runtime.steps import Steps
@@ -44,6 +45,7 @@ class Attempt:
         "_timer",
         "calls",
         "cause",
+        "classifiers",
         "completed",
         "host",
         "job",
@@ -62,6 +64,7 @@ class Attempt:
     )
 
     calls: Calls  # where plain functions of steps run; given by whoever runs the attempt
+    classifiers: Sequence[Classifier]  # what the task and the app say of errors; given likewise
 
     def __init__(
         self,

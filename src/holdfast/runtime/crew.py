@@ -246,6 +246,12 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
         about["waits_for"] = transition.event
     level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
     event = _EVENTS.get(type(transition), "job ended")
+    if isinstance(transition, Hold) and transition.trips:
+        level, event, about["gate"] = (
+            logging.ERROR,
+            "no money or quota left: the job and all others wait",
+            transition.gate,
+        )
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
 
 
