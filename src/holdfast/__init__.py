@@ -41,6 +41,7 @@ from holdfast.core.errors import (
     WrongContext,
 )
 from holdfast.core.limit import Breaker, Limit
+from holdfast.core.queue import Queue
 from holdfast.core.refs import ParentFailed
 from holdfast.core.retry import Retry
 from holdfast.core.schedules.when import Cron, Every, Once
@@ -94,6 +95,7 @@ __all__ = [
     "ParentFailed",
     "PayloadTooLarge",
     "Progress",
+    "Queue",
     "QueueDraining",
     "RateLimited",
     "ResultTimeout",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from holdfast.core.duration import Duration
 from holdfast.core.job import IfParentFails, OnDuplicate
+from holdfast.core.queue import Queue
 from holdfast.core.retry import Retry, RetryFunction
 from holdfast.core.state import State
 from holdfast.core.unique import UniqueOption
@@ -26,7 +27,7 @@ class CallOptions(TypedDict, total=False):
     at: datetime
     expires_in: Duration
     priority: Priority
-    queue: str
+    queue: str | Queue
     group: str
     unique: UniqueOption
     unique_for: Duration | None

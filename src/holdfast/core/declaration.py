@@ -12,6 +12,7 @@ from holdfast.core.codec import MAX_BYTES
 from holdfast.core.gate import GateRule
 from holdfast.core.job import PRIORITIES, OnDuplicate, Policy
 from holdfast.core.limit import Breaker, Limit
+from holdfast.core.queue import Queue
 from holdfast.core.state import State
 from holdfast.core.task import TaskSpec
 from holdfast.core.view import Control
@@ -42,6 +43,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     keys: tuple[str, ...] = ()  # templates of the others
     declared_limits: tuple[DeclaredLimit, ...] = ()  # all of them, as written
     breaker: GateRule | None = None
+    ceiling: GateRule | None = None  # of its queue as a whole
     needs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     unique: bool = False
@@ -72,6 +74,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
                 for limit in spec.limits
             ),
             breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
+            ceiling=None if (queue := spec.queues.get(spec.queue)) is None else queue.rule,
             needs=spec.needs,
             tags=spec.tags,
             unique=spec.unique is not None,
@@ -100,6 +103,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
                 for one in self.declared_limits
             ),
             breaker=_breaker(self.breaker),
+            queues={} if self.ceiling is None else {self.queue: Queue(self.queue, self.ceiling.concurrency)},
             needs=self.needs,
             tags=self.tags,
             unique=self.unique_key,

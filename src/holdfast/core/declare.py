@@ -18,6 +18,7 @@ from holdfast.core.limit import Breaker, Limit, Template, did_you_mean
 from holdfast.core.options import checked_cost, timeout_ms_of
 from holdfast.core.overrides import ClassifyOption
 from holdfast.core.payload import Signature
+from holdfast.core.queue import Queue
 from holdfast.core.retry import MOST_ATTEMPTS, Retry, RetryFunction
 from holdfast.core.state import State
 from holdfast.core.steps import STEPS_OPTIONS, StepsOption
@@ -52,7 +53,7 @@ class TaskOptions(TypedDict, total=False):
     """What `@app.task(...)` takes."""
 
     name: str | None
-    queue: str
+    queue: str | Queue
     priority: str | int
     timeout: Duration | None
     hard_timeout: Duration | None

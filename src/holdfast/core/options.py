@@ -15,12 +15,13 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplicate, Policy
 from holdfast.core.limit import MAX_KEY_CHARS, did_you_mean
+from holdfast.core.naming import checked_names
+from holdfast.core.queue import queue_name
 from holdfast.core.retry import Retry
 from holdfast.core.state import FINISHED, State
 from holdfast.core.text import is_storable
 from holdfast.core.unique import UniqueOption
 
-MAX_NAME_CHARS: Final = 200
 MAX_COST: Final = 100_000  # times the slowest rate, in microseconds, this still fits 64 bits
 
 
@@ -87,20 +88,6 @@ def priority_of(value: str | int) -> int:
         return value
     hint = did_you_mean(value, PRIORITIES) if isinstance(value, str) else f"known: {', '.join(PRIORITIES)}"
     raise InvalidOption(f"priority={value!r} is unknown", fix=f"{hint}; or 0 (most urgent) to 9")
-
-
-def checked_name(value: str, *, what: str) -> str:
-    """A task, queue, tag or capability: short printable text without spaces."""
-    if isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS and value.isprintable() and " " not in value:
-        return value
-    raise InvalidOption(f"{what}={value!r:.80} is not a name", fix=f"use 1 to {MAX_NAME_CHARS} letters without spaces")
-
-
-def checked_names(values: Iterable[str], *, what: str) -> tuple[str, ...]:
-    """Several names, each once, in order."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidOption(f"{what}={values!r} is not a list", fix=f"pass {what}=[...]")
-    return tuple(dict.fromkeys(checked_name(value, what=what) for value in values))
 
 
 def timeout_ms_of(value: Duration | None, what: str) -> int | None:
@@ -196,7 +183,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "at": _at,
     "expires_in": lambda v: {"expires_ms": _optional("expires_in", v)},
     "priority": lambda v: {"priority": None if v is None else priority_of(v)},
-    "queue": lambda v: {"queue": None if v is None else checked_name(v, what="queue")},
+    "queue": lambda v: {"queue": None if v is None else queue_name(v)},
     "group": _group_of,
     "unique": _unique_value,
     "unique_for": lambda v: {"unique_for_ms": _optional("unique_for", v)},

@@ -31,18 +31,18 @@ from holdfast.core.errors import InvalidOption, InvalidTask
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job, Lane, OnDuplicate, Policy, Unique
 from holdfast.core.limit import Breaker, Limit, Template, checked_key, did_you_mean
+from holdfast.core.naming import checked_name, checked_names
 from holdfast.core.options import (
     PLAIN,
     Options,
     checked_cost,
-    checked_name,
-    checked_names,
     on_duplicate_of,
     priority_of,
     states_of,
 )
 from holdfast.core.overrides import classifiers_of
 from holdfast.core.payload import Signature, refuse_look_alikes_in
+from holdfast.core.queue import NO_QUEUES, Queue, queue_name
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
 from holdfast.core.steps import StepsOption
@@ -80,6 +80,7 @@ class TaskSpec:
     injected: Mapping[str, object] = field(default_factory=dict)
     max_payload_bytes: int = MAX_BYTES
     steps: StepsOption = "in-order"
+    queues: Mapping[str, Queue] = field(default_factory=dict)  # what the app declares about queues
     _lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
     _policies: dict[object, Policy] = field(default_factory=dict, init=False, repr=False)
     _templates: dict[str, Template] = field(default_factory=dict, init=False, repr=False)
@@ -95,28 +96,38 @@ class TaskSpec:
             object.__setattr__(self, "_plain", _lane(self, {}, PLAIN))
 
     @classmethod
-    def declare(cls, fn: Callable[..., Any], **options: Unpack[TaskOptions]) -> TaskSpec:
+    def declare(
+        cls, fn: Callable[..., Any], queues: Mapping[str, Queue] = NO_QUEUES, /, **options: Unpack[TaskOptions]
+    ) -> TaskSpec:
         """A task from a function and its options; whatever cannot work is refused here, by name.
+
+        `queues` are those that the app declares, by name.
 
         >>> def greet(name: str) -> str: return f"hello {name}"
         >>> TaskSpec.declare(greet, name="greet", queue="mail", priority="high").priority
         3
         """
-        for given in options:
-            if given not in TASK_OPTIONS:
-                raise InvalidOption(f"@task has no option {given!r}", fix=did_you_mean(given, TASK_OPTIONS))
+        for option in options:
+            if option not in TASK_OPTIONS:
+                raise InvalidOption(f"@task has no option {option!r}", fix=did_you_mean(option, TASK_OPTIONS))
         injected = injected_of(fn)
         signature = Signature.of(fn, injected=frozenset(injected))
         signature.prepare()
         name = checked_name(options.get("name") or default_name(fn), what="name")
-        retry = Retry.of(options.get("retry", Retry()))
+        given = options.get("queue", "default")
+        if isinstance(given, Queue) and given.name not in queues:
+            queues = {given.name: given}
+        queue = queue_name(given)
+        declared = queues.get(queue)
+        usual = None if declared is None else declared.retry
+        retry = Retry.of(options.get("retry", Retry() if usual is None else usual))
         limits = limits_of(options.get("limits", ()), signature)
         return cls(
             name=name,
             fn=fn,
             executor=executor_of(fn, options.get("executor")),
             signature=signature,
-            queue=checked_name(options.get("queue", "default"), what="queue"),
+            queue=queue,
             priority=priority_of(options.get("priority", "normal")),
             policy=policy_of(retry, options),
             retry=retry,
@@ -134,6 +145,7 @@ class TaskSpec:
             injected=injected,
             max_payload_bytes=size_of(options.get("max_payload_bytes", MAX_BYTES), "max_payload_bytes"),
             steps=steps_of(options.get("steps", "in-order")),
+            queues=queues,
         )
 
     @classmethod
@@ -235,6 +247,9 @@ def _new_lane(
     spec: TaskSpec, queue: str, priority: int, group: str | None, needs: tuple[str, ...], keys: tuple[str, ...]
 ) -> tuple[Lane, tuple[GateRule, ...]]:
     rules = [limit.rule(key) for limit, key in zip(spec.limits, keys, strict=True)]
+    declared = spec.queues.get(queue)
+    if declared is not None and declared.rule is not None:
+        rules.append(declared.rule)
     breaker = None
     if spec.breaker is not None:
         breaker = spec.breaker.key(spec.name)
