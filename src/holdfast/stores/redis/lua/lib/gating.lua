@@ -3,6 +3,7 @@
 gating = {}
 tx.gated = true -- tx.finish settles the gates
 local gates, changed, touched, shut = {}, {}, {}, {}
+local before = {} -- what those that changed were at first, as far as it can be news
 
 -- Read several gates at once.
 function gating.load(keys)
@@ -31,10 +32,9 @@ end
 -- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.
 function gating.edit(key)
   local found = gating.get(key)
-  if found and not changed[key] and gate.room(found, tx.now) <= 0 then
-    shut[key] = true
-  end
-  if not found then
+  if found and not changed[key] then
+    before[key], shut[key] = news.seen(found), gate.room(found, tx.now) <= 0 or nil
+  elseif not found then
     found = { rule = { key = key } }
     gates[key] = found
   end
@@ -80,6 +80,7 @@ function gating.settle()
     keys[#keys + 1] = key
   end
   table.sort(keys)
+  local events = {}
   for _, key in ipairs(keys) do
     if sub(key, 1, 6) == "limit:" then
       gating.arm(key, waiting.wake(key))
@@ -88,6 +89,12 @@ function gating.settle()
       local body = gates[key]
       call("HSET", P .. "g", key, gate.encode(body))
       call(body.draining and "SADD" or "SREM", P .. "dr", key)
+      for _, event in ipairs(news.of(before[key], body, tx.now)) do
+        events[#events + 1] = event
+      end
     end
+  end
+  if #events > 0 then
+    news.log(events)
   end
 end
