@@ -7,8 +7,10 @@ from holdfast.client.handle import JobHandle, JobStatus, Progress
 from holdfast.client.producer import EnqueueTimeout
 from holdfast.client.task import Inject, Task
 from holdfast.client.work import Chain, Group, JobSpec, Work, chain, chord, group
+from holdfast.core.budget import Budget
 from holdfast.core.errors import (
     BatchTooLarge,
+    BudgetExceeded,
     CycleFound,
     FlowNotFound,
     HoldfastError,
@@ -57,6 +59,8 @@ __all__ = [
     "Approval",
     "BatchTooLarge",
     "Breaker",
+    "Budget",
+    "BudgetExceeded",
     "Cancel",
     "Chain",
     "Cron",

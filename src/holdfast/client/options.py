@@ -12,6 +12,7 @@ from holdfast.core.queue import Queue
 from holdfast.core.retry import Retry, RetryFunction
 from holdfast.core.state import State
 from holdfast.core.unique import UniqueOption
+from holdfast.core.unit import Amounts
 
 if TYPE_CHECKING:
     from holdfast.client.handle import JobHandle
@@ -37,7 +38,7 @@ class CallOptions(TypedDict, total=False):
     if_parent_fails: IfParentFails
     needs: Iterable[str]
     tags: Iterable[str]
-    cost: int
+    cost: int | Amounts
     timeout: Duration | None
     retry: RetryValue
     id: str
@@ -52,6 +53,6 @@ class ScheduleOptions(TypedDict, total=False):
     group: str
     needs: Iterable[str]
     tags: Iterable[str]
-    cost: int
+    cost: int | Amounts
     timeout: Duration | None
     retry: int | Sequence[Duration] | None

@@ -21,8 +21,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.state import FINISHED, State
 from holdfast.core.text import is_storable
 from holdfast.core.unique import UniqueOption
-
-MAX_COST: Final = 100_000  # times the slowest rate, in microseconds, this still fits 64 bits
+from holdfast.core.unit import amounts_from
 
 
 class Options(Struct, frozen=True):
@@ -42,7 +41,7 @@ class Options(Struct, frozen=True):
     if_parent_fails: IfParentFails = "cancel"
     needs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    cost: int | None = None
+    cost: dict[str, int] | None = None  # by unit, as it is stored
     timeout_ms: int | EllipsisType | None = ...
     retry: Retry | None = None
     id: bytes | None = None
@@ -163,13 +162,6 @@ def _unique_value(value: object) -> dict[str, Any]:
     raise InvalidOption(f"unique={value!r} is no key", fix="use True, text, or a function of the arguments")
 
 
-def checked_cost(value: object) -> int:
-    """How many rate tokens a job takes; 0 takes none."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COST:
-        return value
-    raise InvalidOption(f"cost={value!r} is no cost", fix=f"use an integer from 0 to {MAX_COST:,}")
-
-
 def _optional(name: str, value: Duration | None) -> int | None:
     return None if value is None else to_ms(value, what=name)
 
@@ -193,7 +185,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "if_parent_fails": lambda v: {"if_parent_fails": _one_of("if_parent_fails", v, get_args(IfParentFails))},
     "needs": lambda v: {"needs": checked_names(v, what="needs")},
     "tags": lambda v: {"tags": checked_names(v, what="tags")},
-    "cost": lambda v: {"cost": checked_cost(v)},
+    "cost": lambda v: {"cost": amounts_from(v)},
     "timeout": lambda v: {"timeout_ms": timeout_ms_of(v, "timeout")},
     "retry": lambda v: {"retry": Retry.of(v)},
     "id": lambda v: {"id": None if v is None else _own_id(v)},

@@ -149,6 +149,11 @@ def amount_text(unit: str, stored: int) -> str:
     return f"{words} {stored:,}" if words == PLAIN else f"{stored:,} {words}"
 
 
+def amount_typed(unit: str, stored: int) -> str:
+    """A stored amount as a command line takes it."""
+    return f"{(Decimal(stored) / MICRO).normalize():f}" if unit == MONEY else str(stored)
+
+
 def amounts_text(amounts: Mapping[str, int]) -> str:
     """Stored amounts by public unit, in one line."""
     return ", ".join(amount_text(unit, stored) for unit, stored in amounts.items())
