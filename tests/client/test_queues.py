@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Dead, Holdfast, InvalidOption, InvalidTask, JobDead, Queue, Retry, UnknownQueue
+from holdfast import Dead, Holdfast, InvalidOption, InvalidTask, JobDead, Queue, Retry, State, UnknownQueue
 from holdfast.core.declaration import Declaration, read_declaration
 from holdfast.core.gate import Gate, GateRule
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
@@ -58,7 +58,7 @@ def test_every_number_of_the_preset_may_be_another() -> None:
 
 async def test_no_more_run_at_once_than_the_queue_admits(app: Holdfast) -> None:
     ai = app.ai_queues(fast_concurrency=2)
-    running, most, go = 0, 0, asyncio.Event()
+    running, most, two, go = 0, 0, asyncio.Event(), asyncio.Event()
 
     @app.task(queue=ai.fast, name="call")
     async def call(n: int) -> None:
@@ -66,7 +66,7 @@ async def test_no_more_run_at_once_than_the_queue_admits(app: Holdfast) -> None:
         running += 1
         most = max(most, running)
         if running == 2:
-            go.set()
+            two.set()
         await go.wait()
         running -= 1
 
@@ -77,8 +77,11 @@ async def test_no_more_run_at_once_than_the_queue_admits(app: Holdfast) -> None:
     async with app:
         await app.enqueue_many([call.job(n) for n in range(3)])
         await app.enqueue_many([other.options(queue=ai.fast).job(n) for n in range(3)])
-        report = await app.work(until_empty=True, queues=[ai.fast])
-        assert (report.succeeded, most) == (6, 2)
+        work = asyncio.create_task(app.work(until_empty=True, queues=[ai.fast]))
+        await two.wait()
+        assert (await app.store.count()).total(State.running) == 2
+        go.set()
+        assert ((await work).succeeded, most) == (6, 2)
 
 
 async def test_an_operators_word_stays_and_clearing_brings_the_codes_back(app: Holdfast) -> None:

@@ -78,8 +78,8 @@ def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | Non
             known = _recognised(one, now_ms)
             if known is not None:
                 return Judgement(*known, one)
-        if whole is error and isinstance(error, MISTAKES):
-            return Judgement(Verdict("permanent"), Rule("mistake", _mistake(error)), error)
+        if whole is error and isinstance(whole, MISTAKES):
+            return Judgement(Verdict("permanent"), Rule("mistake", _mistake(whole)), whole)
     return _unknown(error)
 
 
