@@ -59,7 +59,7 @@ for _, step in ipairs(cmsgpack.unpack(ARGV[2])) do
   else
     g = gate.change(g, step[3], now)
   end
-  for _, event in ipairs(news.of(news.seen(gate.decode(stored, "limit:k")), g, now)) do
+  for _, event in ipairs(news.of(gate.decode(stored, "limit:k"), g, now)) do
     told[#told + 1] = event[1]
     told[#told + 1] = event[2]
   end

@@ -1,17 +1,7 @@
 -- Promise: the events of core/news.py: a breaker that opened or closed, a hold, a budget that runs out.
--- Inputs: what a gate was before a script changed it (news.seen), the gate after it, the instant.
+-- Inputs: the gate before a script changed it (nil when it is new) and after it, the instant.
 -- Answer: events as {kind, facts}; facts are the text of a JSON object.
 news = {}
-
--- What can be news, of a gate that is about to change; nil when it is new.
-function news.seen(g)
-  return {
-    opened = g.opened or 0, open = (g.open_until_ms or 0) ~= 0, held = g.held_until_ms or 0,
-    period = g.period_ms or 0, spent = g.spent or 0, wants = g.wants or 0,
-  }
-end
-
-local NEW = news.seen({})
 
 local function event(kind, g, names, ...)
   local facts = { '{"gate":' .. cjson.encode(g.rule.key) }
@@ -27,14 +17,14 @@ local function marks(cap)
 end
 
 local function of_budget(before, g, now, found)
-  local cap, same = g.rule.cap, before.period == (g.period_ms or 0)
+  local cap, same = g.rule.cap, (before.period_ms or 0) == (g.period_ms or 0)
   local was, spent = same and before.spent or 0, cap - gate.left(g, now)
   for _, mark in ipairs(spent > was and marks(cap) or {}) do
     if was < mark[2] and mark[2] <= spent then
       found[#found + 1] = event("budget.reached", g, { "percent", "spent", "cap" }, mark[1], spent, cap)
     end
   end
-  if (g.wants or 0) ~= 0 and not (same and before.wants ~= 0) then
+  if (g.wants or 0) ~= 0 and not (same and (before.wants or 0) ~= 0) then
     found[#found + 1] = event("budget.short", g, { "wants", "spent", "cap" }, g.wants, spent, cap)
   end
 end
@@ -42,13 +32,13 @@ end
 -- The events of one script that changed a gate.
 function news.of(before, g, now)
   local found, open_until, held = {}, g.open_until_ms or 0, g.held_until_ms or 0
-  before = before or NEW
-  if (g.opened or 0) > before.opened then
+  before = before or {}
+  if (g.opened or 0) > (before.opened or 0) then
     found[1] = event("breaker.opened", g, { "until_ms" }, open_until)
-  elseif before.open and open_until == 0 then
+  elseif (before.open_until_ms or 0) ~= 0 and open_until == 0 then
     found[1] = event("breaker.closed", g, {})
   end
-  if held > now and now >= before.held then
+  if held > now and now >= (before.held_until_ms or 0) then
     found[#found + 1] = event("limit.held", g, { "until_ms" }, held)
   end
   if g.rule.cap then

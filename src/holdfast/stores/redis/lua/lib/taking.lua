@@ -167,7 +167,7 @@ local function cover(row)
   row.lease = lease
 end
 
-local NO_EXTRA = {}
+local NOTHING = {}
 local UNCOUNTED = false -- the unit of a gate that looks at the number of jobs alone
 
 local function unit_of(rule)
@@ -184,9 +184,9 @@ local function costs_of(rows, gates)
     local unit = unit_of(each.rule)
     costs[unit], counted = costs[unit] or {}, counted or unit ~= UNCOUNTED
   end
-  local extras = {}
-  for i, row in ipairs(counted and rows or {}) do
-    extras[i] = record.has(row.flags, EXTRA) and record.extra(record.open(row.id, row.raw)) or NO_EXTRA
+  local extras = counted and {} or NOTHING
+  for i, row in ipairs(counted and rows or NOTHING) do
+    extras[i] = record.has(row.flags, EXTRA) and record.extra(record.open(row.id, row.raw)) or NOTHING
   end
   for unit, list in pairs(costs) do
     for i = 1, #rows do
@@ -196,19 +196,25 @@ local function costs_of(rows, gates)
   return costs
 end
 
--- How many of `count` jobs, at most `most`, pass all gates; and the gates that stop the next: {gate, cost there} each.
-local function pass(gates, costs, count, most)
-  local counts, admitted, stopping = {}, max(0, min(count, most)), {}
-  for i, each in ipairs(gates) do
-    counts[i] = gate.admits(each, costs[unit_of(each.rule)], tx.now)
-    admitted = min(admitted, counts[i])
+-- How many of `count` jobs, at most `most`, pass all gates.
+local function admit(gates, costs, count, most)
+  local admitted = max(0, min(count, most))
+  for _, each in ipairs(gates) do
+    admitted = min(admitted, gate.admits(each, costs[unit_of(each.rule)], tx.now))
   end
-  for i, each in ipairs(admitted < count and gates or {}) do
-    if counts[i] == admitted then
-      stopping[#stopping + 1] = { each, costs[unit_of(each.rule)][admitted + 1] }
+  return admitted
+end
+
+-- The gates that let so many jobs pass and no more: {gate, what the next one costs there} each.
+local function stop(gates, costs, admitted)
+  local stopping = {}
+  for _, each in ipairs(gates) do
+    local of_unit = costs[unit_of(each.rule)]
+    if gate.admits(each, of_unit, tx.now) == admitted then
+      stopping[#stopping + 1] = { each, of_unit[admitted + 1] }
     end
   end
-  return admitted, stopping
+  return stopping
 end
 
 -- When nothing but budgets stopped a job, nobody passes it there.
@@ -257,7 +263,8 @@ function taking.start(lane, rows)
   end
   local gates = gates_of(lane)
   local costs, stopped = costs_of(usable, gates), #usable > 0
-  local admitted, stopping = pass(gates, costs, #usable, taking.must_start(class) and t.slots or base.LOTS)
+  local admitted = admit(gates, costs, #usable, taking.must_start(class) and t.slots or base.LOTS)
+  local stopping = admitted < #usable and stop(gates, costs, admitted) or NOTHING
   for i = #usable, admitted + 1, -1 do
     usable[i].stays, usable[i] = true, nil
     for _, list in pairs(costs) do
