@@ -1,4 +1,4 @@
-"""Budgets on Redis: when they open, what their events look like, and what workers that do not know them leave of them."""
+"""Budgets on Redis: when they open, what their events look like, and what workers without them leave of them."""
 
 from __future__ import annotations
 
