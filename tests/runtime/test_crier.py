@@ -12,6 +12,7 @@ import pytest
 from holdfast.core.budget import Budget
 from holdfast.core.gate import GateChange
 from holdfast.core.view import Entry
+from holdfast.runtime.settings import WorkerSettings
 from holdfast.runtime.supervisor import Supervisor, SupervisorSettings
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
@@ -81,7 +82,13 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
 async def test_a_supervisor_tells_it_once_for_all_its_children(tmp_path: Path, heard: Heard) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     supervisor = Supervisor(
-        SupervisorSettings(app_ref="tests.cli.shop:app", path=(str(Path.cwd()),), processes=2, url=url)
+        SupervisorSettings(
+            app_ref="tests.cli.shop:app",
+            path=(str(Path.cwd()),),
+            processes=2,
+            url=url,
+            worker=WorkerSettings(beat_ms=50),
+        )
     )
     ready: list[object] = []
     both = asyncio.Event()
