@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from holdfast.core.budget import Budget
+from holdfast.core.declaration import Declaration
 from holdfast.core.gate import BreakerRule, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job
+from holdfast.core.task import TaskSpec
 from holdfast.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, put
@@ -36,7 +39,7 @@ async def busy(store: Store) -> str:
 def test_limits_show_levels_and_who_waits(cli: Cli) -> None:
     id = cli.seed(busy)
     out = cli("limits").out
-    assert "$49.60 of $50 spent this day" in out
+    assert "$49.60 of $50 spent, this day ends in " in out
     assert "of 200,000 input tokens left, 200,000/m" in out
     assert "of 500 left, 500/m" in out
     shapes = {shape["gate"]: shape for shape in cli("limits", "--json").json["limits"]}
@@ -70,6 +73,13 @@ def test_a_budget_that_no_job_names_is_set_with_a_note(cli: Cli) -> None:
     cli.seed(busy)
     ran = cli("limits", "set", "llm:acme", "--budget", "usd=300/week")
     assert "no task or job uses limit 'usd/week:llm:acme' yet; did you mean 'usd/day:llm:acme'?" in ran.err
+
+    async def publish(store: Store) -> None:
+        spec = TaskSpec.declare(lambda team: None, name="ask", limits=[Budget("llm:{team}", usd=1, per="week")])
+        await store.put_control(Declaration.of(spec).control())
+
+    cli.seed(publish)  # a team whose first job is still to come
+    assert cli("limits", "set", "llm:zen", "--budget", "usd=300/week").err == ""
 
 
 def test_what_cannot_be_a_limit_is_refused(cli: Cli) -> None:

@@ -56,7 +56,9 @@ async def limits_list_body(terminal: Terminal, waiting: bool) -> None:
 
 def _level(gate: Gate, now_ms: int) -> str:
     """What is left of a rate's bucket and of a budget."""
+    from holdfast.core.duration import text_of_ms
     from holdfast.core.gate import left, tokens
+    from holdfast.core.period import ends_ms
     from holdfast.core.unit import MONEY, amount_text
 
     rule, money = gate.rule, gate.rule.unit == MONEY
@@ -71,8 +73,10 @@ def _level(gate: Gate, now_ms: int) -> str:
         level += [
             f"{words(round(us / rule.interval_us))}/{name}" for name, us in _PER if _is_round(us, rule.interval_us)
         ][:1]
-    if rule.cap is not None:
-        level.append(f"{words(rule.cap - left(gate, now_ms))} of {words(rule.cap)}{unit} spent this {rule.period}")
+    if rule.cap is not None and rule.period is not None:
+        ends = text_of_ms(ends_ms(rule.period, now_ms) - now_ms)
+        spent = f"{words(rule.cap - left(gate, now_ms))} of {words(rule.cap)}{unit} spent"
+        level.append(f"{spent}, this {rule.period} ends in {ends}")
     return ", ".join(level)
 
 
