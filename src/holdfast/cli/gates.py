@@ -34,8 +34,8 @@ def breakers() -> None:
 async def limits_list_body(terminal: Terminal, waiting: bool) -> None:
     """List limits, buckets and budgets with their levels, and how many jobs wait behind each."""
     from holdfast.core.gate import room
-    from holdfast.ops.explain import opens_text
     from holdfast.ops.shape import gate_shape
+    from holdfast.ops.stops import opens_text
 
     async with terminal.operator() as operator:
         gates, now_ms = await operator.limits(), operator.now_ms()
@@ -165,8 +165,8 @@ def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not closed.")
 async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
     """List breakers with their states."""
-    from holdfast.ops.explain import opens_text
     from holdfast.ops.shape import breaker_shape
+    from holdfast.ops.stops import opens_text
 
     async with terminal.operator() as operator:
         gates, now_ms = await operator.breakers(), operator.now_ms()

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from holdfast.core.budget import base_of
+from holdfast.core.budget import base_of, this
 from holdfast.core.duration import iso
 from holdfast.core.errors import BudgetExceeded, InvalidArguments
 from holdfast.core.gate import Gate, GateRule, left
@@ -82,7 +82,7 @@ def _refusal(rule: GateRule, ask: _Ask, free: int, now_ms: int) -> BudgetExceede
     period = rule.period or "day"
     until_ms = ends_ms(period, now_ms)
     named, enough = public_unit(rule.unit), (rule.cap or 0) - free + ask.needs
-    has = f"{amount_text(unit, max(0, free))} of {amount_text(unit, rule.cap or 0)} left this {period}"
+    has = f"{amount_text(unit, max(0, free))} of {amount_text(unit, rule.cap or 0)} left {this(period)}"
     return BudgetExceeded(
         f"{ask.place}the budget {key!r} has {has}, and this needs {amount_text(unit, ask.needs)}",
         fix=f"enqueue it after {iso(until_ms)}, or raise the budget: "

@@ -74,6 +74,11 @@ class Budget:
 Ceiling = Limit | Budget  # what `limits=` takes
 
 
+def this(period: Period) -> str:
+    """The current period, in words."""
+    return "today" if period == "day" else f"this {period}"
+
+
 def budget_key(unit: str, per: str, key: str) -> str:
     """The gate of a budget."""
     return f"limit:{unit}/{per}:{key}"

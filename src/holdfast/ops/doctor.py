@@ -15,7 +15,7 @@ from holdfast.core.state import WAITING, State
 from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
 from holdfast.ops.calendar import Calendar
 from holdfast.ops.declared import declared_tasks
-from holdfast.ops.explain import gate_words
+from holdfast.ops.stops import gate_words
 from holdfast.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small

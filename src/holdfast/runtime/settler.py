@@ -146,8 +146,8 @@ class Settler(Part):
         keys = [(each.id, each.token) for each in batch]
         bills = {key: self._bills[key] for key in sorted(keys, key=lambda key: key[1]) if key in self._bills}
         await self._notebook.close(bills)
-        for (id, token), bill in bills.items():
-            await self._patience.ask("save", partial(self._store.save, id, token, bill.note))
+        saves = [partial(self._store.save, id, token, bill.note) for (id, token), bill in bills.items()]
+        await asyncio.gather(*(self._patience.ask("save", save) for save in saves))
         spent = {id: bill.costs for (id, _), bill in bills.items()}  # of two attempts of a job the later one counts
         answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch, spent=spent))
         self._notebook.forget(bills)
