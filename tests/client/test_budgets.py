@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Budget, BudgetExceeded, Holdfast, InvalidArguments, Limit, current_job
+from holdfast import Budget, BudgetExceeded, Holdfast, InvalidArguments, Limit, chain, current_job
 from holdfast.core.ids import id_bytes
 from holdfast.core.state import State
 from holdfast.stores.sqlite.library import library
@@ -101,6 +101,26 @@ async def test_a_job_in_the_callers_transaction_waits_instead_of_being_refused(t
         conn.commit()
         conn.close()
         assert (await job.status()).state is State.ready
+
+
+async def test_a_cost_that_depends_on_another_jobs_result_is_said_with_the_call(app: Holdfast) -> None:
+    @app.task
+    async def fetch() -> str:
+        return "text"
+
+    @app.task(name="ask", cost=lambda prompt: {"tokens": 12 // len(prompt)})
+    async def ask(prompt: str) -> str:
+        return prompt
+
+    async with app:
+        with pytest.raises(InvalidArguments, match=r"another job's result, which is not known yet \(say what"):
+            await chain(fetch.job(), ask.job()).enqueue()
+        job = await chain(fetch.job(), ask.options(cost={"tokens": 7}).job()).enqueue()
+        (view,) = await app.store.get([id_bytes(job.id)])
+        assert view is not None
+        assert view.costs == {"tokens": 7}
+        with pytest.raises(ZeroDivisionError):  # what the function itself raises is not hidden
+            await ask.enqueue("")
 
 
 async def test_buckets_and_the_rate_of_one_key_hold_together(app: Holdfast) -> None:

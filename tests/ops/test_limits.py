@@ -101,6 +101,12 @@ async def test_a_queue_has_no_budget(operator: Operator) -> None:
         await operator.set_limit("queue:mail", LimitChange(budgets={"usd": "1/day"}))
 
 
+async def test_a_budget_has_no_rate_of_its_own(operator: Operator, store: Store) -> None:
+    await put(store, paid(1), rules=(USD,))
+    with pytest.raises(InvalidOption, match=r"is a budget, which has no rate.*set --budget of 'llm:acme'"):
+        await operator.set_limit("usd/day:llm:acme", LimitChange(rate="5/m"))
+
+
 async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operator, store: Store) -> None:
     rules = (USD, GateRule("limit:smtp", concurrency=1))
     mails = [job(limits=("smtp",)) for _ in range(3)]

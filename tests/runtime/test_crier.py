@@ -65,7 +65,8 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
     await heard.until(3)
     await bench.store.change_gates([GateChange("breaker:x", trip_ms=1_000)])
     await bench.store.change_gates([GateChange("breaker:x", reset=True)])
-    await heard.until(5)
+    await bench.store.append([Entry("event", 0, "of.tomorrow", data=b'{"level":1,"event":2,"kind":3,"new":4}')])
+    await heard.until(6)
     stop.set()
     await work
     assert heard.told[:3] == [
@@ -76,6 +77,7 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
     assert [(level, text.split(" until")[0]) for level, text in heard.told[3:]] == [
         (logging.WARNING, "breaker x opened"),
         (logging.INFO, "breaker x closed"),
+        (logging.INFO, "of.tomorrow"),
     ]
 
 

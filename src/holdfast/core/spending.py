@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.core.errors import InvalidOption, UsageError
+from holdfast.core.errors import UsageError
 from holdfast.core.lease import Claimed, Note
 from holdfast.core.unit import UNITS, amount_of, checked_unit, public_amount, stored_unit
 
@@ -28,17 +28,15 @@ class Bill(NamedTuple):
 
 
 def spending_from(amounts: Mapping[str, object]) -> dict[str, int]:
-    """What a handler or an agent says it has spent, by unit and as it is stored; None says nothing."""
-    found = {
+    """What a handler or an agent says it has spent, by unit and as it is stored.
+
+    None says nothing: the money is gone, and a provider that left a number out is no reason to pay again.
+    """
+    return {
         checked_unit(unit, what="spent()"): amount_of(unit, amount, what=f"spent({unit}")
         for unit, amount in amounts.items()
         if amount is not None
     }
-    if not found:
-        raise InvalidOption(
-            "spent() names no unit", fix=f"such as spent(tokens=1834, usd=0.02); units: {', '.join(UNITS)}"
-        )
-    return found
 
 
 def added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:

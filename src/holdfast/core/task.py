@@ -31,7 +31,7 @@ from holdfast.core.declare import (
     steps_of,
     unique_option,
 )
-from holdfast.core.errors import InvalidOption, InvalidTask
+from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job, Lane, OnDuplicate, Policy, Unique
 from holdfast.core.limit import Breaker, Limit, Template, checked_key, did_you_mean
@@ -216,7 +216,7 @@ def build_job(
             return Job(id, lane, spec.policy, args), rules
     else:
         lane, rules = _lane(spec, values, options)
-    cost = cost_for(spec, values, options)
+    cost = _cost_for(spec, values, options, waits=bool(parents))
     return Job(
         id,
         lane,
@@ -294,9 +294,25 @@ def _new_lane(
     return lane, tuple(rules)
 
 
-def cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> Cost:
-    """What one call costs: as the task says, but for the units that the call names itself."""
-    cost = spec.cost if isinstance(spec.cost, Cost) else spec.cost(values)
+def _cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options, *, waits: bool) -> Cost:
+    """What one call costs: as the task says, but for the units that the call names itself.
+
+    A function of arguments that are still to come (it `waits` for other jobs) may not be able to tell.
+    """
+    cost = spec.cost
+    if not isinstance(cost, Cost):
+        try:
+            cost = cost(values)
+        except Exception as error:
+            if not waits or isinstance(error, UsageError):
+                raise
+            if options.cost is None:
+                raise InvalidArguments(
+                    f"cost= of {spec.name!r} failed ({type(error).__name__}: {error}): it reads another job's result, "
+                    "which is not known yet",
+                    fix="say what this job costs with .options(cost=...)",
+                ) from error
+            cost = ONE
     return cost if options.cost is None else cost.replaced(options.cost)
 
 

@@ -74,6 +74,13 @@ class LimitChange:
     async def _own(self, store: Store, gate_key: str) -> GateRule:
         gate = await gate_of(store, gate_key)
         rule = gate.rule if gate is not None else GateRule(gate_key)
+        if rule.unit or rule.cap is not None:
+            what, flag = ("a budget", "--budget") if rule.cap is not None else ("a bucket", "--bucket")
+            base = base_of(gate_key.removeprefix("limit:"))[2]
+            raise InvalidOption(
+                f"{gate_key} is {what}, which has no rate and no concurrency of its own",
+                fix=f"set {flag} of {base!r}, or the rate of {base!r} itself",
+            )
         if self.rate is not None:
             count, interval_us = parse_rate(self.rate)
             rule = replace(rule, interval_us=interval_us, burst=self.burst or count)

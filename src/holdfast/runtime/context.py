@@ -238,6 +238,8 @@ class JobContext:
         with the next heartbeat. Inside a step, say it in the step's function: then it is said once.
         """
         found, attempt = spending_from(amounts), self._attempt
+        if not found:
+            return
         with self._adding:
             attempt.spent = added(attempt.spent or {}, found)
             self._desk.spent(attempt.job, attempt.spent)

@@ -14,6 +14,7 @@ from holdfast.runtime.patience import Patience
 from holdfast.stores.asking import last_seq
 from holdfast.stores.base import Store
 
+RESERVED: Final = ("level", "event", "kind")  # of a line; what another release says under these names is left out
 AT_ONCE: Final = 200  # lines per look: a log that fills faster than this is told later, not louder
 
 
@@ -39,5 +40,6 @@ class Crier(Part):
         entries = await self._patience.ask("read", lambda: self._store.read("event", seen, AT_ONCE))
         for entry in entries:
             level = logging.WARNING if is_alarming(entry) else logging.INFO
-            worker_log(level, event_text(entry), kind=entry.kind, **facts_of(entry))
+            facts = {name: fact for name, fact in facts_of(entry).items() if name not in RESERVED}
+            worker_log(level, event_text(entry), kind=entry.kind, **facts)
         return entries[-1].seq if entries else seen
