@@ -33,7 +33,8 @@ class Batch:
             spec, job, rules = _build(item, id)
         except UsageError as error:
             raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
-        self.purse.add(spec, job, f"jobs[{index}]: ")
+        if spec.budgets:
+            self.purse.add(spec, job, f"jobs[{index}]: ")
         self.jobs.append(job)
         self._bytes += len(job.args)
         for rule in rules:

@@ -296,7 +296,8 @@ class Flow:
         for count, node in enumerate(nodes, 1):
             job, more = self._job(node)
             jobs.append(job)
-            purse.add(node.spec.spec, job, f"node {node.name!r}: ")
+            if node.spec.spec.budgets:
+                purse.add(node.spec.spec, job, f"node {node.name!r}: ")
             rules.update((rule.key, rule) for rule in more)
             size += len(job.args) + len(job.meta)
             if pause and count % _TURN == 0:

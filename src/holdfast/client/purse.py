@@ -57,8 +57,6 @@ class Purse:
 
     def add(self, spec: TaskSpec, job: Job, place: str = "") -> None:
         """Count one job; `place` says which it is, when there are several."""
-        if not spec.budgets:
-            return
         for rule in spec.refusing(job.lane):
             ask = self._asks.setdefault(rule.key, _Ask(rule, 0, ""))
             ask.needs += max(1, job.cost_in(rule.unit))
