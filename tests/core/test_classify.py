@@ -9,9 +9,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.classify import Verdict, classify, outcome_of
-from holdfast.core.errors import InvalidArguments, StepFailed, StepsChanged, StoreUnreachable, WaitTimeout
+from holdfast.core.classify import Kind, Verdict, classify, judge_error, outcome_of
+from holdfast.core.errors import (
+    InvalidArguments,
+    InvalidOption,
+    StepFailed,
+    StepsChanged,
+    StoreUnreachable,
+    WaitTimeout,
+)
 from holdfast.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Raised, SnoozeAsked
+from holdfast.core.overrides import ClassifyOption, Overrides, classifiers_of
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 
 
@@ -24,9 +32,10 @@ def fake(name: str, *bases: type[BaseException], **attributes: Any) -> type[Any]
 class Response:
     """What an HTTP client's error carries."""
 
-    def __init__(self, status: int, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, status: int, headers: dict[str, str] | None = None, content: bytes = b"") -> None:
         self.status_code = status
         self.headers = headers or {}
+        self._content = content  # where httpx and requests keep what they have read
 
 
 def http(status: int, headers: dict[str, str] | None = None, **more: Any) -> BaseException:
@@ -52,6 +61,19 @@ def boto(code: str, status: int, headers: dict[str, str] | None = None) -> BaseE
 
 def with_state(state: str) -> BaseException:
     return fake("psycopg.errors.Some", SQL, sqlstate=state)("x")  # type: ignore[no-any-return]
+
+
+def rpc(code: str) -> BaseException:
+    """As gRPC does it: a method that answers an enum."""
+    answer = type("StatusCode", (), {"name": code})()
+    return fake("grpc.aio._call.AioRpcError", fake("grpc.RpcError"), code=lambda self: answer)()  # type: ignore[no-any-return]
+
+
+REQUESTS_CONNECT_TIMEOUT = fake(
+    "requests.exceptions.ConnectTimeout",
+    fake("requests.exceptions.ConnectionError", IOError),
+    fake("requests.exceptions.Timeout", IOError),
+)
 
 
 KNOWN: list[tuple[str, BaseException, str]] = [
@@ -83,16 +105,16 @@ KNOWN: list[tuple[str, BaseException, str]] = [
     ("openai: timeout", fake("openai.APITimeoutError", fake("openai.APIConnectionError"))(), "timeout"),
     ("openai: connection", fake("openai.APIConnectionError")(), "transient"),
     ("openai: 429", fake("openai.RateLimitError", status_code=429, code="rate_limit_exceeded")(), "rate_limited"),
-    ("openai: no money", fake("openai.RateLimitError", status_code=429, code="insufficient_quota")(), "permanent"),
+    ("openai: no money", fake("openai.RateLimitError", status_code=429, code="insufficient_quota")(), "spent"),
     (
         "openai: no credits",
         fake("openai.RateLimitError", status_code=429, code="credit_balance_exhausted")(),
-        "permanent",
+        "spent",
     ),
     (
         "openai: the type says it, the code says more",
         fake("openai.RateLimitError", status_code=429, code="new_code", type="insufficient_quota")(),
-        "permanent",
+        "spent",
     ),
     ("openai: bad key", fake("openai.AuthenticationError", status_code=401)(), "permanent"),
     (
@@ -109,10 +131,10 @@ KNOWN: list[tuple[str, BaseException, str]] = [
             status_code=429,
             body={"error": {"type": "rate_limit_error", "details": {"error_code": "enforced_spend_limit_reached"}}},
         )(),
-        "permanent",
+        "spent",
     ),
     ("anthropic: overloaded", fake("anthropic.InternalServerError", status_code=529)(), "transient"),
-    ("anthropic: billing", fake("anthropic.APIStatusError", status_code=402)(), "permanent"),
+    ("anthropic: billing", fake("anthropic.APIStatusError", status_code=402)(), "spent"),
     ("botocore: throttled with 400", boto("ThrottlingException", 400), "rate_limited"),
     ("botocore: slow down", boto("SlowDown", 503), "rate_limited"),
     ("botocore: validation", boto("ValidationException", 400), "permanent"),
@@ -130,9 +152,61 @@ KNOWN: list[tuple[str, BaseException, str]] = [
         fake("google.genai.errors.ClientError", code=429, status="RESOURCE_EXHAUSTED")(),
         "rate_limited",
     ),
+    (
+        "google: no billing account",
+        fake(
+            "google.genai.errors.ClientError",
+            code=403,
+            details={"error": {"status": "PERMISSION_DENIED", "details": [{"reason": "BILLING_DISABLED"}]}},
+        )(),
+        "spent",
+    ),
+    (
+        "google: slow down with 403",
+        fake(
+            "googleapiclient.errors.HttpError",
+            status_code=403,
+            body={"error": {"errors": [{"reason": "rateLimitExceeded"}]}},
+        )(),
+        "rate_limited",
+    ),
+    ("google: its own retries ran out", fake("google.api_core.exceptions.RetryError")(), "timeout"),
+    ("grpc: unavailable", rpc("UNAVAILABLE"), "transient"),
+    ("grpc: too late", rpc("DEADLINE_EXCEEDED"), "timeout"),
+    ("grpc: exhausted", rpc("RESOURCE_EXHAUSTED"), "rate_limited"),
+    ("grpc: bad argument", rpc("INVALID_ARGUMENT"), "permanent"),
+    (
+        "anthropic: overloaded in a stream, whose status is 200",
+        fake("anthropic.APIStatusError", status_code=200, body={"error": {"type": "overloaded_error"}})(),
+        "transient",
+    ),
+    (
+        "anthropic: refused in a stream",
+        fake("anthropic.APIStatusError", status_code=200, body={"error": {"type": "invalid_request_error"}})(),
+        "permanent",
+    ),
+    ("an own error may have any code", fake("shop.NoSuchOrder", code="NOT_FOUND")(), "transient"),
+    ("stripe: the card is declined, with a 402", fake("stripe._error.CardError", http_status=402)(), "permanent"),
+    ("stripe: bad key", fake("stripe._error.AuthenticationError", http_status=401)(), "permanent"),
+    ("botocore: timeout with 400", boto("RequestTimeout", 400), "transient"),
+    ("botocore: quota", boto("ServiceQuotaExceededException", 400), "spent"),
+    ("litellm: over its budget", fake("litellm.BudgetExceededError")(), "spent"),
+    ("requests: connect timeout, a connection error first", REQUESTS_CONNECT_TIMEOUT(), "timeout"),
     ("redis: loading", fake("redis.exceptions.BusyLoadingError")(), "transient"),
     ("redis: readonly", fake("redis.exceptions.ReadOnlyError")(), "transient"),
     ("redis: timeout", fake("redis.exceptions.TimeoutError")(), "timeout"),
+    (
+        "redis: bad password, a connection error too",
+        fake("redis.exceptions.AuthenticationError", fake("redis.exceptions.ConnectionError"))(),
+        "permanent",
+    ),
+    (
+        "pymongo: no primary",
+        fake("pymongo.errors.NotPrimaryError", fake("pymongo.errors.ConnectionFailure"))(),
+        "transient",
+    ),
+    ("pymongo: bad uri", fake("pymongo.errors.InvalidURI", fake("pymongo.errors.ConfigurationError"))(), "permanent"),
+    ("kombu: broker away", fake("kombu.exceptions.OperationalError")(), "transient"),
     ("sql: serialization failure", with_state("40001"), "transient"),
     ("sql: deadlock", with_state("40P01"), "transient"),
     ("sql: connection lost", with_state("08006"), "transient"),
@@ -148,6 +222,13 @@ KNOWN: list[tuple[str, BaseException, str]] = [
     ("sql: bad number", with_state("22003"), "permanent"),
     ("sqlalchemy: wraps a syntax error", fake("sqlalchemy.exc.DBAPIError", orig=with_state("42601"))(), "permanent"),
     ("sqlalchemy: wraps a deadlock", fake("sqlalchemy.exc.OperationalError", orig=with_state("40P01"))(), "transient"),
+    (
+        "sqlalchemy: the driver's error knows more",
+        fake("sqlalchemy.exc.ProgrammingError", orig=with_state("40001"))(),
+        "transient",
+    ),
+    ("sqlite: locked", fake("sqlite3.OperationalError", sqlite_errorname="SQLITE_BUSY")(), "transient"),
+    ("sqlite: no such table", fake("sqlite3.OperationalError", sqlite_errorname="SQLITE_ERROR")(), "permanent"),
     ("sqlite: programming error", fake("sqlite3.ProgrammingError")(), "permanent"),
     ("an exit code is no status", SystemExit(404), "transient"),
     ("a status that is none", fake("app.Odd", status=7, status_code=True)(), "transient"),
@@ -164,7 +245,9 @@ def test_known_errors(error: BaseException, kind: str) -> None:
 @pytest.mark.parametrize("status", range(400, 600))
 def test_every_status_has_a_meaning(status: int) -> None:
     expected = "permanent"
-    if status == 429:
+    if status == 402:
+        expected = "spent"
+    elif status == 429:
         expected = "rate_limited"
     elif status in (408, 409, 425) or status >= 500:
         expected = "transient"
@@ -245,6 +328,17 @@ def test_google_says_it_in_the_body() -> None:
     assert classify(http(429, details=[object(), info])).retry_after_ms == 7_500
 
 
+def test_a_plain_http_client_keeps_the_body_with_the_response() -> None:
+    error = http(429)
+    error.response = Response(429, {}, b'{"error": {"type": "insufficient_quota", "code": "insufficient_quota"}}')  # type: ignore[attr-defined]
+    assert classify(error).kind == "spent"
+    error.response = Response(429, {}, b'{"error": {"details": [{"retryDelay": "7s"}]}}')  # type: ignore[attr-defined]
+    assert classify(error) == Verdict("rate_limited", 7_000)
+    for odd in (b"<html>", b"[1]", b"\xff", b"{" * 100_000):
+        error.response = Response(429, {}, odd)  # type: ignore[attr-defined]
+        assert classify(error) == Verdict("rate_limited")
+
+
 @pytest.mark.parametrize("junk", [None, 3, "x", [1], {"error": 3}, {"error": {"details": {"a": 1}}}, {"details": [{}]}])
 def test_odd_bodies_and_headers_do_no_harm(junk: Any) -> None:
     error = http(429, body=junk, details=junk, code=junk, type=junk)
@@ -287,6 +381,7 @@ def test_a_chain_that_bites_its_tail_ends() -> None:
     [
         ([ValueError(), TypeError()], "permanent"),
         ([ValueError(), http(429, {"retry-after": "3"})], "rate_limited"),
+        ([http(402), http(429, {"retry-after": "3"})], "spent"),
         ([ValueError(), TimeoutError()], "timeout"),
         ([ExceptionGroup("inner", [KeyError("x")])], "permanent"),
     ],
@@ -324,6 +419,137 @@ def test_a_broken_classifier_hides_nothing() -> None:
     assert classify(KeyError(), [lambda error: "sometimes"]).kind == "permanent"  # type: ignore[list-item,return-value]
 
 
+# -- what `classify=` says
+
+
+class Flaky(Exception):
+    """An error of the user's own."""
+
+
+class Flakier(Flaky):
+    """One of its kind."""
+
+
+def nested_class() -> BaseException:
+    return fake("shop.Full", __qualname__="Cart.Full")()  # type: ignore[no-any-return]
+
+
+OVERRIDES: list[tuple[str, dict[Any, Kind], BaseException, str | None]] = [
+    ("a class", {ValueError: "permanent"}, ValueError(), "permanent"),
+    ("a base of it", {LookupError: "transient"}, KeyError(), "transient"),
+    ("not another one", {ValueError: "permanent"}, KeyError(), None),
+    ("the nearest base, whatever the order", {Flaky: "permanent", Flakier: "timeout"}, Flakier(), "timeout"),
+    ("the nearest base, the other way round", {Flakier: "timeout", Flaky: "permanent"}, Flakier(), "timeout"),
+    ("a builtin by name", {"ValueError": "permanent"}, ValueError(), "permanent"),
+    ("a class by name", {"shop.errors.Flaky": "transient"}, fake("shop.errors.Flaky")(), "transient"),
+    ("a base by name", {"shop.Flaky": "spent"}, fake("till.Own", fake("shop.Flaky"))(), "spent"),
+    ("what a package exports", {"requests.Timeout": "permanent"}, fake("requests.exceptions.Timeout")(), "permanent"),
+    ("not what another package has", {"shop.Flaky": "permanent"}, fake("shopping.Flaky")(), None),
+    ("not a class of another name", {"shop.errors.Flaky": "permanent"}, fake("shop.errors.NotFlaky")(), None),
+    ("a class inside a class", {"shop.Cart.Full": "permanent"}, nested_class(), "permanent"),
+    ("a status", {404: "transient"}, http(404), "transient"),
+    ("another status", {404: "transient"}, http(410), None),
+    ("a status is more exact than a class", {Exception: "permanent", 503: "rate_limited"}, http(503), "rate_limited"),
+    ("a code", {"code:card_declined": "permanent"}, fake("shop.No", code="card_declined")(), "permanent"),
+    ("a code is more exact than a status", {429: "transient", "code:x": "spent"}, http(429, code="x"), "spent"),
+    ("no module at all", {"shop.Nowhere": "permanent"}, type("Nowhere", (Exception,), {"__module__": None})(), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kinds", "error", "kind"), [row[1:] for row in OVERRIDES], ids=[row[0] for row in OVERRIDES])
+def test_a_mapping_names_errors(kinds: dict[Any, Kind], error: BaseException, kind: str | None) -> None:
+    found = Overrides(kinds).match(error)
+    assert (None if found is None else found[1]) == kind
+    assert classify(error, [Overrides(kinds)]) == (Verdict(found[1]) if found else classify(error))
+
+
+@pytest.mark.parametrize(
+    ("option", "says", "fix"),
+    [
+        ({ValueError: "permanant"}, "{ValueError: 'permanant'} is no kind", "did you mean 'permanent'?"),
+        ({ValueError: None}, "None} is no kind", "known: "),
+        ({ValueError: "cancelled"}, "cannot cancel a job", "raise Cancel"),
+        ({int: "permanent"}, "int, which is no exception", "an exception class"),
+        ({RateLimited: "permanent"}, "says itself", "signal"),
+        ({200: "permanent"}, "200, which is no HTTP status", "400 to 599"),
+        ({True: "permanent"}, "True, which is no error", "exception class"),
+        ({"Flaky": "permanent"}, "'Flaky'", '"shop.errors.Flaky"'),
+        ({"shop.errors:Flaky": "permanent"}, "'shop.errors:Flaky'", '"shop.errors.Flaky"'),
+        ({"404": "permanent"}, "'404'", "a status such as 404 as a number"),
+        ({"card_declined": "permanent"}, "'card_declined'", '"code:card_declined"'),
+        ({"code:": "permanent"}, "'code:'", "shop.errors.Flaky"),
+        ({"": "permanent"}, "''", "shop.errors.Flaky"),
+        (ValueError, "does not say what it means", '{ValueError: "permanent"}'),
+        ("permanent", "'permanent' classifies nothing", "a mapping"),
+        (3, "3 classifies nothing", "a mapping"),
+        ([3], "3, which classifies nothing", "a mapping"),
+        ([ValueError], "does not say what it means", "mapping"),
+        (asyncio.sleep, "sleep(), which is async", "plain def"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_the_fix(option: Any, says: str, fix: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        classifiers_of(option)
+    assert says in refused.value.message
+    assert fix in refused.value.fix
+
+
+def test_functions_and_mappings_are_asked_in_order() -> None:
+    def mine(error: BaseException) -> Kind | None:
+        return "timeout" if isinstance(error, Flaky) else None
+
+    option: ClassifyOption = [mine, {Flaky: "permanent", ValueError: "permanent"}]
+    judges = classifiers_of(option)
+    assert [classify(error, judges).kind for error in (Flaky(), ValueError())] == ["timeout", "permanent"]
+    assert classify(Flaky(), classifiers_of(mine)).kind == "timeout"
+    assert classifiers_of(()) == ()
+
+
+def test_the_outermost_error_that_anybody_knows_decides() -> None:
+    judge = [Overrides({Flaky: "permanent", "httpx.HTTPStatusError": "timeout"})]
+    assert classify(raised_from(RuntimeError("payment failed"), Flaky()), judge).kind == "permanent"
+    assert classify(raised_from(http(404), Flaky()), judge).kind == "timeout"
+    assert classify(raised_from(TimeoutError(), Flaky()), judge).kind == "timeout"  # known without anybody's word
+    group = ExceptionGroup("several", [ValueError(), Flaky()])
+    assert classify(group, judge).kind == "permanent"
+
+
+def test_the_drivers_error_behind_sqlalchemys_may_be_named() -> None:
+    inner = fake("psycopg.errors.UniqueViolation", SQL, sqlstate="23505")()
+    error = fake("sqlalchemy.exc.IntegrityError", orig=inner)()
+    assert classify(error).kind == "transient"
+    assert classify(error, [Overrides({"psycopg.errors.UniqueViolation": "permanent"})]).kind == "permanent"
+    assert classify(error, [Overrides({"sqlalchemy.exc.IntegrityError": "permanent"})]).kind == "permanent"
+
+
+# -- how it is known
+
+
+@pytest.mark.parametrize(
+    ("error", "by", "what"),
+    [
+        (http(429, code="insufficient_quota"), "code", "insufficient_quota"),
+        (http(429), "status", "429"),
+        (with_state("40001"), "sqlstate", "40001"),
+        (fake("shop.Own", fake("httpx.ReadTimeout", TIMEOUT))(), "name", "httpx.TimeoutException"),
+        (fake("stripe.CardError", http_status=402)(), "name", "stripe.CardError"),
+        (ModuleNotFoundError(), "mistake", "ImportError"),
+        (StepFailed("x"), "remembered", "StepFailed"),
+        (ValueError(), "default", ""),
+    ],
+)
+def test_a_judgement_names_its_rule(error: BaseException, by: str, what: str) -> None:
+    found = judge_error(error)
+    assert (found.rule.by, found.rule.what, found.of) == (by, what, error)
+
+
+def test_a_judgement_names_the_error_behind() -> None:
+    inner = http(503)
+    assert judge_error(raised_from(RuntimeError("x"), inner)).of is inner
+    found = judge_error(Flaky(), [lambda error: None, Overrides({Flaky: "permanent"})])
+    assert (found.rule.by, found.rule.place) == ("override", 1)
+
+
 # -- outcomes
 
 
@@ -352,6 +578,9 @@ def test_errors_become_what_they_mean() -> None:
     assert isinstance(raised, Raised)
     assert (raised.failure.kind, raised.retry_after_ms) == ("transient", 3_000)
     assert isinstance(outcome_of(http(429)), Limited)
+    spent = outcome_of(http(402))
+    assert isinstance(spent, Limited)
+    assert (spent.spent, spent.failure and spent.failure.kind, spent.message) == (True, "spent", "no luck")
 
 
 # -- errors that do not want to be looked at

@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.decide import HOLD_CAP_MS, NOT_COMMITTED, awaits_commit, decide, unjudgeable, unwritable
+from holdfast.core.decide import (
+    HOLD_CAP_MS,
+    NOT_COMMITTED,
+    SPENT_PROBE_MS,
+    awaits_commit,
+    decide,
+    unjudgeable,
+    unwritable,
+)
 from holdfast.core.duration import LONGEST_WAIT_MS
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed
@@ -191,6 +199,8 @@ LIMITED = Lane("q", "email", limits=("smtp",), keys=("customer:acme",))
         (LIMITED, None, None, "limit:smtp"),
         (Lane("q", "email", keys=("customer:acme",)), None, None, "limit:customer:acme"),
         (Lane("q", "email"), None, None, "task:email"),
+        (Lane("q", "ask", limits=("usd/day:llm", "openai", "tokens:openai")), None, None, "limit:openai"),
+        (Lane("q", "ask", limits=("usd/day:llm",)), None, None, "task:ask"),
     ],
 )
 def test_pushback_holds_the_right_gate(lane: Lane, key: str | None, learns: str | None, gate: str) -> None:
@@ -233,7 +243,30 @@ def test_an_error_of_that_kind_is_pushback_too() -> None:
     assert found.gate == "limit:smtp"
 
 
-@pytest.mark.parametrize("outcome", [Limited(1), SnoozeAsked(1, "not yet"), Raised(failure("rate_limited"))])
+@pytest.mark.parametrize("limits", [LIMITED, Lane("q", "email")], ids=["limited", "unlimited"])
+@pytest.mark.parametrize("asked_ms", [None, 5, 10**12])
+def test_no_money_opens_the_gate_and_probes_in_ten_minutes(limits: Lane, asked_ms: int | None) -> None:
+    gate = "limit:smtp" if limits is LIMITED else "task:email"
+    why = "no money or quota left: You exceeded your current quota"
+    expected = Hold(ID, TOKEN, gate, SPENT_PROBE_MS, why, trips=True)
+    said = failure("spent", "You exceeded your current quota")
+    assert decided(job(lane=limits), Limited(asked_ms, None, said.message, said, spent=True)) == expected
+    assert decided(job(attempt=5, lane=limits), Raised(said, asked_ms)) == expected  # no attempt is spent
+
+
+def test_no_money_holds_the_limit_that_learns_or_is_named() -> None:
+    def gate(key: str | None, learns: str | None) -> str:
+        found = decided(job(lane=LIMITED), Limited(None, key, spent=True), learns=learns)
+        assert isinstance(found, Hold)
+        assert "the other side says no more" in found.reason
+        return found.gate
+
+    assert [gate(None, "openai"), gate("mine", "openai")] == ["limit:openai", "limit:mine"]
+
+
+@pytest.mark.parametrize(
+    "outcome", [Limited(1), SnoozeAsked(1, "not yet"), Raised(failure("rate_limited")), Raised(failure("spent"))]
+)
 @pytest.mark.parametrize(
     ("held", "since_ms", "buried"),
     [(0, None, False), (99, NOW_MS - DAY_MS + 1, False), (100, NOW_MS, True), (1, NOW_MS - DAY_MS, True)],

@@ -16,12 +16,14 @@ from holdfast.core.gate import (
     admits,
     apply_change,
     charge,
+    falls_short,
     give_back,
     is_blank,
     opens_at_ms,
     room,
     tokens,
 )
+from holdfast.testing.budget_vectors import BUDGETS
 from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
 
 
@@ -38,6 +40,8 @@ class Story:
         self._token += 1
         self.gate, charges = charge(self.gate, list(costs[:count]), self._token, at_ms)
         self.jobs += [(self._token, at_ms, charges[n] if charges else None) for n in range(count)]
+        if count < len(costs):
+            self.gate = falls_short(self.gate, costs[count], at_ms)
         return charges
 
     def end(self, step: End) -> None:
@@ -51,10 +55,11 @@ class Story:
                 unstarted=step.unstarted,
                 now_ms=step.at_ms,
                 charged_at_ms=charged_at_ms,
+                real=step.real,
             )
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS], ids=lambda vector: vector.name)
 def test_the_vectors(vector: Vector) -> None:
     story = Story(vector.rule)
     for number, step in enumerate(vector.steps):
@@ -73,7 +78,7 @@ def test_the_vectors(vector: Vector) -> None:
 
 
 def test_vector_names_are_sentences_of_their_own() -> None:
-    assert len({vector.name for vector in VECTORS}) == len(VECTORS)
+    assert len({vector.name for vector in (*VECTORS, *BUDGETS)}) == len(VECTORS) + len(BUDGETS)
 
 
 RATES = st.builds(

@@ -156,6 +156,24 @@ async def test_rate_limited_holds_the_key_and_spends_no_attempt(agents: Agents, 
     assert "limit openai is held back" in str(await Operator(store, "ada").explain(claimed.id))
 
 
+async def test_spent_shuts_the_limit_until_someone_resets_it(agents: Agents, store: Store) -> None:
+    await put(store, job(limits=("openai",)), job(limits=("openai",)), rules=(GateRule("limit:openai", concurrency=9),))
+    claimed = await got(agents)
+    answer = await agents.fail(id_text(claimed.id), claimed.token, "credit balance is too low", kind="spent")
+    assert answer.state is State.ready
+    assert await agents.claim("a2", ANY) is None
+    operator = Operator(store, "ada")
+    assert "limit openai is shut, as no money or quota is left there; one job probes" in str(
+        await operator.explain(claimed.id)
+    )
+    (found,) = [finding for finding in await operator.doctor() if finding.code == "spent"]
+    assert (found.level, found.fix) == ("error", "pay or raise the quota, then: holdfast breakers reset limit:openai")
+    assert [gate.key for gate in await operator.breakers()] == ["limit:openai"]
+    await operator.reset("limit:openai", reason="paid")
+    assert (await got(agents)).attempt == 1
+    assert await operator.breakers() == []
+
+
 async def test_release_gives_the_attempt_back(agents: Agents, store: Store) -> None:
     await put(store, job())
     claimed = await got(agents)

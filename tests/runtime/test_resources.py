@@ -134,7 +134,7 @@ async def test_classifiers_of_app_and_task_are_asked(bench: Bench) -> None:
         raise Odd
 
     first = await bench.put(bench.task(odd, retry=[3600]))
-    second = await bench.put(bench.task(odder, retry=[3600], classifiers=[lambda error: "transient"]))
+    second = await bench.put(bench.task(odder, retry=[3600], classify={Odd: "transient"}))
     await bench.drain(classifiers=[lambda error: "permanent" if isinstance(error, Odd) else None])
     assert (await bench.view(first)).state is State.dead
     assert (await bench.view(second)).state is State.scheduled

@@ -238,14 +238,20 @@ async def test_a_step_may_be_tried_again_within_the_attempt(bench: Bench) -> Non
         tries["mistaken"] += 1
         raise TypeError("wrong call")
 
+    def hopeless() -> None:
+        tries["hopeless"] += 1
+        raise ValueError("the task says that this does not pass")
+
     async def tries_hard() -> None:
         step = current_job().step.options(retry=[0, 0])
         assert await step("passes", passes) == 3
+        with pytest.raises(ValueError, match="the task says"):
+            await step("hopeless", hopeless)
         await step("mistaken", mistaken)
 
-    id = await bench.put(bench.task(tries_hard))
+    id = await bench.put(bench.task(tries_hard, classify={ValueError: "permanent"}))
     await bench.drain()
-    assert tries == {"passes": 3, "mistaken": 1}
+    assert tries == {"passes": 3, "hopeless": 1, "mistaken": 1}
     assert (await bench.view(id)).attempt == 1
 
 

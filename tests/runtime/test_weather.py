@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from holdfast.core.state import State
 from holdfast.core.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
 from holdfast.runtime import WorkerFailed
 from holdfast.runtime.roster import Roster
+from holdfast.stores.base import NOTHING_SPENT
 from holdfast.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
@@ -46,13 +47,19 @@ class Weather(SqliteStore):
         return claim
 
     async def settle(
-        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
     ) -> list[Settled]:
         self.settles.append((seq, len(transitions)))
         if self.refuse_settles:
             self.refuse_settles -= 1
             raise StoreUnreachable("away", verb="settle")
-        settled = await super().settle(session, seq, transitions, now_ms=now_ms)
+        settled = await super().settle(session, seq, transitions, spent=spent, now_ms=now_ms)
         if self.unheard_settles:
             self.unheard_settles -= 1
             raise StoreTimeout("no answer", verb="settle")
@@ -68,12 +75,18 @@ class Choosy(SqliteStore):
         self.seqs: list[int] = []
 
     async def settle(
-        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
     ) -> list[Settled]:
         self.seqs.append(seq)
         if any(isinstance(transition, self.cannot) for transition in transitions):
             raise OverflowError("int too large")
-        return await super().settle(session, seq, transitions, now_ms=now_ms)
+        return await super().settle(session, seq, transitions, spent=spent, now_ms=now_ms)
 
 
 async def test_an_end_that_cannot_be_written_costs_only_its_own_job(caplog: pytest.LogCaptureFixture) -> None:

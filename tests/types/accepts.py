@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import assert_type
 
 from holdfast import (
     Approval,
     Breaker,
+    Budget,
     Cron,
     Every,
     FlowHandle,
@@ -140,6 +142,16 @@ async def ask_for_flows() -> None:
     assert_type(await group([chain(count.job(1), resize.job())]).enqueue(), GroupHandle)
     job = await count.enqueue(1)
     await app.enqueue_many([resize.job(job)])
+
+
+@app.task(
+    limits=[Limit("m:{model}", rate="1/s", buckets={"tokens": "60/s"}), Budget("llm", usd=Decimal("0.5"), per="month")],
+    cost=lambda model, **_: {"tokens": 5, "usd": 0.01},
+)
+async def think(model: str) -> None:
+    current_job().spent(tokens=5, usd=0.01)
+    await think.options(cost={"usd": Decimal("0.1")}).enqueue("small")
+    await think.options(cost=3).enqueue("small")
 
 
 async def remember() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from holdfast import Every, Holdfast, Inject, chain, current_job, group
+from holdfast import Budget, Every, Holdfast, Inject, chain, current_job, group
 
 app = Holdfast("sqlite://")
 
@@ -85,5 +85,10 @@ async def ask() -> None:
     await here.step("resize")  # E: call-overload
     await here.step.options(on_error="ignore")("resize", resize, 1)  # E: arg-type
     await here.sleep()  # E: call-arg
+    here.spent(token=5)  # E: call-arg
+    here.spent(usd="much")  # E: arg-type
+    Budget("llm", 5)  # E: call-arg
+    Budget("llm", usd=5, per="fortnight")  # E: arg-type
+    send.options(cost={"eur": 5})  # E: arg-type
     await app.approve(job)  # E: call-arg
     assert [number, word, text, count, job.nothing]  # E: attr-defined

@@ -31,7 +31,9 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "approvals": ("waits", "List jobs that wait for a person."),
         "workers": ("look", "List live workers and agents."),
         "stats": ("look", "Show counters that sum up."),
+        "events": ("look", "Show what became of breakers, limits and budgets."),
         "audit": ("look", "Show who did what, and why."),
+        "classify": ("classify", "Say what an error means for its job, and why."),
         "doctor": ("look", "Say what is wrong, or could be."),
     },
     "Correct": {
@@ -44,8 +46,9 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "pause": ("queues", "Stop claims of a queue, a task or everything."),
         "resume": ("queues", "Undo a pause or a drain."),
         "drain": ("queues", "Refuse new jobs of a queue and work off the rest."),
-        "limits": ("gates", "Rates and ceilings: list, set, clear."),
-        "breakers": ("gates", "Circuit breakers: list, trip, reset."),
+        "limits": ("gates", "Rates, ceilings, budgets: list, set, clear, history."),
+        "breakers": ("gates", "Circuit breakers: list, trip, reset, history."),
+        "weights": ("weights", "Shares of queues and groups: list, set, clear."),
         "schedules": ("schedules", "What runs at times: list, add, change, pause, run, backfill."),
     },
     "Agents": {

@@ -41,8 +41,8 @@ async def signal_body(terminal: Terminal, id: str, event: str, value: bytes | No
 @click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
 async def approvals_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
     """List jobs that wait for a person, those with the nearest end on top; QUERY narrows it."""
-    from holdfast.ops.explain import when_text
     from holdfast.ops.query import parse_query
+    from holdfast.ops.reason import when_text
     from holdfast.ops.shape import asked_shape
 
     asked = parse_query(" ".join(query), limit=limit, cursor=cursor, newest_first=False)

@@ -1,84 +1,32 @@
-"""Decides what an exception means for a job: try again, slow down, or let a person look."""
+"""Decides what an exception means for a job: try again, slow down, wait for money, or let a person look."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, get_args
-
-from msgspec import Struct
+from collections.abc import Iterator, Sequence
 
 from holdfast.core import pushback
+from holdfast.core.answer import classes_of, codes_of, libraries_of, peek, status_of
 from holdfast.core.duration import bounded_ms
 from holdfast.core.errors import StepFailed, StepsChanged, UsageError, WaitTimeout
 from holdfast.core.failure import failure_of
+from holdfast.core.library_errors import (
+    BEFORE_STATUS,
+    BY_CLASS,
+    BY_CODE,
+    SPEAKERS,
+    WORDS,
+    kind_of_sqlstate,
+    kind_of_status,
+)
 from holdfast.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Outcome, Raised, SnoozeAsked
-from holdfast.core.pushback import peek
 from holdfast.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
 from holdfast.core.text import storable
+from holdfast.core.verdict import KINDS, Classifier, Judgement, Kind, Rule, Verdict
 
-__all__ = ["Classifier", "Kind", "Verdict", "classify", "failure_of", "outcome_of"]
-
-Kind = Literal["transient", "permanent", "timeout", "rate_limited", "cancelled"]
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
-
-
-class Verdict(Struct, frozen=True):
-    """What an error means; `retry_after_ms` when the other side named a time, `key` the limit it speaks of."""
-
-    kind: Kind
-    retry_after_ms: int | None = None
-    key: str | None = None
-
-
-Classifier = Callable[[BaseException], Verdict | Kind | None]
-
-# (first part of the module, class name) → kind. Libraries are recognised by name, so none is ever imported.
-_BY_NAME: Final[dict[tuple[str, str], Kind]] = {
-    ("asyncio", "CancelledError"): "cancelled",
-    ("concurrent", "CancelledError"): "cancelled",
-    ("builtins", "TimeoutError"): "timeout",
-    ("builtins", "ConnectionError"): "transient",
-    ("httpx", "TimeoutException"): "timeout",
-    ("httpx", "InvalidURL"): "permanent",
-    ("httpx", "UnsupportedProtocol"): "permanent",
-    ("httpx", "TransportError"): "transient",
-    ("httpx2", "TimeoutException"): "timeout",
-    ("httpx2", "InvalidURL"): "permanent",
-    ("httpx2", "UnsupportedProtocol"): "permanent",
-    ("httpx2", "TransportError"): "transient",
-    ("httpcore", "TimeoutException"): "timeout",
-    ("requests", "Timeout"): "timeout",
-    ("requests", "InvalidURL"): "permanent",
-    ("requests", "InvalidSchema"): "permanent",
-    ("requests", "MissingSchema"): "permanent",
-    ("requests", "ConnectionError"): "transient",
-    ("urllib3", "TimeoutError"): "timeout",
-    ("urllib3", "LocationValueError"): "permanent",
-    ("aiohttp", "ServerTimeoutError"): "timeout",
-    ("aiohttp", "InvalidURL"): "permanent",
-    ("aiohttp", "ClientConnectionError"): "transient",
-    ("openai", "APITimeoutError"): "timeout",
-    ("openai", "APIConnectionError"): "transient",
-    ("anthropic", "APITimeoutError"): "timeout",
-    ("anthropic", "APIConnectionError"): "transient",
-    ("botocore", "ConnectTimeoutError"): "timeout",
-    ("botocore", "ReadTimeoutError"): "timeout",
-    ("botocore", "NoCredentialsError"): "permanent",
-    ("botocore", "ParamValidationError"): "permanent",
-    ("redis", "TimeoutError"): "timeout",
-    ("redis", "BusyLoadingError"): "transient",
-    ("redis", "ReadOnlyError"): "transient",
-    ("redis", "ConnectionError"): "transient",
-    ("sqlalchemy", "ProgrammingError"): "permanent",
-    ("sqlalchemy", "ArgumentError"): "permanent",
-    ("psycopg", "ProgrammingError"): "permanent",
-    ("psycopg2", "ProgrammingError"): "permanent",
-    ("asyncpg", "InterfaceError"): "transient",
-    ("sqlite3", "ProgrammingError"): "permanent",
-}
+__all__ = ["MISTAKES", "Classifier", "Kind", "Verdict", "classify", "failure_of", "judge_error", "outcome_of"]
 
 # Mistakes in the code or its arguments: the next run would make them again.
-_MISTAKES: Final = (
+MISTAKES = (
     UsageError,
     TypeError,
     KeyError,
@@ -90,13 +38,9 @@ _MISTAKES: Final = (
 )
 
 # What is remembered with the job: the next run would meet it again.
-_REMEMBERED: Final = (StepFailed, StepsChanged, WaitTimeout)
+_REMEMBERED = (StepFailed, StepsChanged, WaitTimeout)
 
-_MAY_PASS: Final = frozenset({408, 409, 425})  # the 4xx that another try can cure
-
-# SQLSTATE classes and codes. What is not listed is retried, such as a foreign key whose row is not committed yet.
-_SQL_TRANSIENT: Final = ("40", "08", "53", "57", "58", "55P03", "25006")
-_SQL_PERMANENT: Final = ("22", "42", "0A", "28", "3D", "3F")
+_Known = tuple[Verdict, Rule]
 
 
 def classify(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms: int | None = None) -> Verdict:
@@ -104,28 +48,39 @@ def classify(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms: 
 
     `now_ms` is needed only for headers that name an instant and come without a Date of their own.
     """
+    return judge_error(error, extra, now_ms=now_ms).verdict
+
+
+def judge_error(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms: int | None = None) -> Judgement:
+    """The meaning of `error`, and how it is known."""
     try:
         return _judged(error, extra, now_ms)
     except Exception:
-        return Verdict("transient")  # an error that cannot be looked at is an unknown one
+        return _unknown(error)  # an error that cannot be looked at is an unknown one
 
 
-def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | None) -> Verdict:
-    for classifier in extra:
-        said = _asked(classifier, error)
-        if said is not None:
-            return said
-    if isinstance(error, _REMEMBERED):
-        return Verdict("permanent")
-    if isinstance(error, BaseExceptionGroup):
-        return _worst([_judged(one, extra, now_ms) for one in error.exceptions])
-    for one in _chain(error):
-        known = _recognised(one, now_ms)
-        if known is not None:
-            return known
-        if one is error and isinstance(error, _MISTAKES):
-            return Verdict("permanent")
-    return Verdict("transient")
+def _unknown(error: BaseException) -> Judgement:
+    return Judgement(Verdict("transient"), Rule("default"), error)
+
+
+def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | None) -> Judgement:
+    """The outermost error that anybody knows decides: the user's word about it first, then the tables."""
+    for whole in _chain(error):
+        translated = peek(whole, "orig")  # SQLAlchemy's error and the driver's own are one
+        parts = (whole, translated) if isinstance(translated, BaseException) else (whole,)
+        for one in parts:
+            said = _asked(extra, one)
+            if said is not None:
+                return Judgement(*said, one)
+        if isinstance(whole, BaseExceptionGroup):
+            return _worst(whole, [_judged(one, extra, now_ms) for one in whole.exceptions])
+        for one in reversed(parts):  # the driver's knows more
+            known = _recognised(one, now_ms)
+            if known is not None:
+                return Judgement(*known, one)
+        if whole is error and isinstance(whole, MISTAKES):
+            return Judgement(Verdict("permanent"), Rule("mistake", _mistake(whole)), whole)
+    return _unknown(error)
 
 
 def outcome_of(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms: int | None = None) -> Outcome:
@@ -145,8 +100,9 @@ def outcome_of(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms
             return Limited(signal.retry_after_ms, signal.key, failure.message, failure)
     verdict = classify(error, extra, now_ms=now_ms)
     failure = failure_of(error, verdict.kind)
-    if verdict.kind == "rate_limited":
-        return Limited(verdict.retry_after_ms, verdict.key, failure.message, failure)
+    if verdict.kind in ("rate_limited", "spent"):
+        spent = verdict.kind == "spent"
+        return Limited(verdict.retry_after_ms, verdict.key, failure.message, failure, spent)
     return Raised(failure, verdict.retry_after_ms)
 
 
@@ -159,14 +115,18 @@ def _signal(error: BaseException) -> JobSignal | None:
     return None
 
 
-def _asked(classifier: Classifier, error: BaseException) -> Verdict | None:
-    try:
-        said = classifier(error)
-    except Exception:
-        return None  # a broken classifier must not hide the error it was asked about
-    if isinstance(said, str):
-        return Verdict(said) if said in KINDS else None
-    return _sound(said) if isinstance(said, Verdict) and said.kind in KINDS else None
+def _asked(classifiers: Sequence[Classifier], error: BaseException) -> _Known | None:
+    """What the first classifier that has a word for this error says."""
+    for place, classifier in enumerate(classifiers):
+        try:
+            said = classifier(error)
+        except Exception:
+            continue  # a broken classifier must not hide the error it was asked about
+        if isinstance(said, str) and said in KINDS:
+            return Verdict(said), Rule("override", place=place)
+        if isinstance(said, Verdict) and said.kind in KINDS:
+            return _sound(said), Rule("override", place=place)
+    return None
 
 
 def _sound(verdict: Verdict) -> Verdict:
@@ -177,13 +137,13 @@ def _sound(verdict: Verdict) -> Verdict:
     return Verdict(verdict.kind, wait_ms, None if key is None else storable(key))
 
 
-def _worst(verdicts: Sequence[Verdict]) -> Verdict:
-    """Of several errors at once: one that no retry cures decides, then the one that asks for patience."""
-    for kind in ("permanent", "rate_limited", "timeout", "transient"):
-        of_kind = [verdict for verdict in verdicts if verdict.kind == kind]
+def _worst(group: BaseException, found: Sequence[Judgement]) -> Judgement:
+    """Of several errors at once: one that no retry cures decides, then the one that asks for most patience."""
+    for kind in ("permanent", "spent", "rate_limited", "timeout", "transient", "cancelled"):
+        of_kind = [one for one in found if one.verdict.kind == kind]
         if of_kind:
-            return max(of_kind, key=lambda verdict: verdict.retry_after_ms or 0)
-    return Verdict("cancelled") if verdicts else Verdict("transient")
+            return max(of_kind, key=lambda one: one.verdict.retry_after_ms or 0)
+    return _unknown(group)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -193,87 +153,57 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         if seen is None:
             return
         yield seen
-        wrapped = peek(seen, "orig")
-        seen = wrapped if isinstance(wrapped, BaseException) else seen.__cause__
+        seen = seen.__cause__
 
 
-def _recognised(error: BaseException, now_ms: int | None) -> Verdict | None:
+def _mistake(error: BaseException) -> str:
+    return next(kind.__qualname__ for kind in MISTAKES if isinstance(error, kind))
+
+
+def _recognised(error: BaseException, now_ms: int | None) -> _Known | None:
     try:
         return _known(error, now_ms)
     except Exception:
         return None  # what it carries is not what its name promises
 
 
-def _known(error: BaseException, now_ms: int | None) -> Verdict | None:
-    codes = frozenset(_codes(error))
-    if codes & pushback.SPENT:
-        return Verdict("permanent")
-    if codes & pushback.THROTTLED:
-        return Verdict("rate_limited", pushback.retry_after_ms(error, now_ms))
-    status = _status(error)
+def _known(error: BaseException, now_ms: int | None) -> _Known | None:
+    if isinstance(error, _REMEMBERED):
+        return Verdict("permanent"), Rule("remembered", type(error).__qualname__)
+    classes = classes_of(error)
+    for named in classes:
+        if named in BEFORE_STATUS:
+            return Verdict(BEFORE_STATUS[named]), Rule("name", ".".join(named))
+    codes = tuple(_codes(error))
+    for words, kind in WORDS:
+        for code in codes:
+            if code in words:
+                return _patient(kind, error, now_ms), Rule("code", code)
+    status = status_of(error)
     if status is not None:
-        return _by_status(status, error, now_ms)
+        return _patient(kind_of_status(status), error, now_ms), Rule("status", str(status))
+    if codes and not SPEAKERS.isdisjoint(libraries_of(error)):
+        for code in codes:
+            if code in BY_CODE:
+                return _patient(BY_CODE[code], error, now_ms), Rule("code", code)
     state = peek(error, "sqlstate") or peek(error, "pgcode")
-    if isinstance(state, str) and len(state) == 5:
-        if state.startswith(_SQL_TRANSIENT):
-            return Verdict("transient")
-        if state.startswith(_SQL_PERMANENT):
-            return Verdict("permanent")
-    for kind in type(error).__mro__:
-        found = _BY_NAME.get((_library(kind), kind.__qualname__))
-        if found is not None:
-            return Verdict(found)
+    if isinstance(state, str) and len(state) == 5 and (meant := kind_of_sqlstate(state)) is not None:
+        return Verdict(meant), Rule("sqlstate", state)
+    for named in classes:
+        if named in BY_CLASS:
+            return Verdict(BY_CLASS[named]), Rule("name", ".".join(named))
     return None
-
-
-def _by_status(status: int, error: BaseException, now_ms: int | None) -> Verdict:
-    if status == 429:
-        return Verdict("rate_limited", pushback.retry_after_ms(error, now_ms))
-    if status >= 500:  # 529 (overloaded) among them
-        return Verdict("transient", pushback.retry_after_ms(error, now_ms))
-    if status in _MAY_PASS:
-        return Verdict("transient", pushback.retry_after_ms(error, now_ms))
-    return Verdict("permanent")
-
-
-def _status(error: BaseException) -> int | None:
-    """The HTTP status an error carries, wherever its library keeps it."""
-    response = peek(error, "response")
-    found: list[Any] = [peek(error, "status_code"), peek(error, "status")]
-    if isinstance(response, Mapping):  # botocore
-        found.append((response.get("ResponseMetadata") or {}).get("HTTPStatusCode"))
-    else:
-        found += [peek(response, "status_code"), peek(response, "status")]
-    if any(_library(kind) in ("urllib", "google") for kind in type(error).__mro__):
-        found.append(peek(error, "code"))  # elsewhere `code` is anything from an exit code to a word
-    for status in found:
-        if isinstance(status, int) and not isinstance(status, bool) and 400 <= status <= 599:
-            return int(status)
-    return None
-
-
-def _library(kind: type) -> str:
-    module = kind.__module__
-    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def _codes(error: BaseException) -> Iterator[str]:
-    """The words by which providers say what went wrong."""
-    for name in ("code", "type"):
-        said = peek(error, name)
-        if isinstance(said, str):
-            yield said
-    for place in (peek(error, "body"), peek(error, "response")):
-        if isinstance(place, Mapping):
-            yield from _words(place, depth=3)
+    try:
+        yield from codes_of(error)
+    except Exception:
+        return  # what was read so far stands
 
 
-def _words(place: Mapping[Any, Any], depth: int) -> Iterator[str]:
-    for name in ("code", "type", "Code", "error_code"):
-        said = place.get(name)
-        if isinstance(said, str):
-            yield said
-    for name in ("error", "Error", "details"):
-        inner = place.get(name)
-        if depth and isinstance(inner, Mapping):
-            yield from _words(inner, depth - 1)
+def _patient(kind: Kind, error: BaseException, now_ms: int | None) -> Verdict:
+    """The verdict with the time that the other side named, where a time matters."""
+    if kind in ("permanent", "spent"):
+        return Verdict(kind)
+    return Verdict(kind, pushback.retry_after_ms(error, now_ms))

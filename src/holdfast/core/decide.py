@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from holdfast.core.budget import first_limit
 from holdfast.core.duration import LONGEST_WAIT_MS, bounded_ms, text_of_ms
 from holdfast.core.lease import Claimed
 from holdfast.core.limit import MAX_KEY_CHARS
@@ -42,6 +43,7 @@ from holdfast.core.transition import (
 
 HOLD_FIRST_MS: Final = 1_000  # a 429 that names no time: 1 s, doubled each time the same job meets one
 HOLD_CAP_MS: Final = 60_000
+SPENT_PROBE_MS: Final = 600_000  # no money left: a person has to act, and one call in ten minutes sees that they did
 HOLD_JITTER: Final = 0.1  # workers on one key must not come back in the same instant
 
 # What becomes of a job that was completed in a transaction which then was not committed: it did nothing.
@@ -65,7 +67,7 @@ def decide(
     """The one transition for this attempt.
 
     `retry_function` (with the `error` it is asked about) replaces the policy's delays; `learns` is the
-    limit key that a 429 without a key of its own holds, when the task marks one.
+    limit key that pushback without a key of its own holds, when the task marks one.
     """
     match outcome:
         case Returned(result):
@@ -75,8 +77,9 @@ def decide(
         case Raised(failure, retry_after_ms, fatal):
             if fatal or failure.kind == "permanent":
                 return Bury(job.id, job.token, failure)
-            if failure.kind == "rate_limited":
-                return _hold(job, Limited(retry_after_ms, None, failure.message, failure), rng, learns)
+            if failure.kind in ("rate_limited", "spent"):
+                spent = failure.kind == "spent"
+                return _hold(job, Limited(retry_after_ms, None, failure.message, failure, spent), rng, learns)
             return _again(job, failure, rng, retry_function, error, least_ms=retry_after_ms or 0)
         case TimedOut():
             return _again(job, _timeout(outcome), rng, retry_function, error)
@@ -172,14 +175,19 @@ def _timeout(outcome: TimedOut) -> Failure:
 
 def _hold(job: Claimed, limited: Limited, rng: random.Random, learns: str | None) -> Transition:
     message = storable(limited.message) or "rate limited"
+    if limited.spent:
+        message = f"no money or quota left: {storable(limited.message) or 'the other side says no more'}"
     buried = _held_too_long(job, message, limited.failure)
     if buried is not None:
         return buried
+    gate = _gate(job, limited.key or learns)
+    if limited.spent:
+        return Hold(job.id, job.token, gate, SPENT_PROBE_MS, message, trips=True)
     wait_ms = bounded_ms(limited.retry_after_ms)
     if wait_ms is None:
         wait_ms = min(HOLD_CAP_MS, HOLD_FIRST_MS << min(job.held, 16))
     wait_ms = min(wait_ms, job.policy.max_held_ms)
-    return Hold(job.id, job.token, _gate(job, limited.key or learns), wait_ms + _spread_ms(wait_ms, rng), message)
+    return Hold(job.id, job.token, gate, wait_ms + _spread_ms(wait_ms, rng), message)
 
 
 def _spread_ms(wait_ms: int, rng: random.Random) -> int:
@@ -189,7 +197,7 @@ def _spread_ms(wait_ms: int, rng: random.Random) -> int:
 def _gate(job: Claimed, key: str | None) -> str:
     lane = job.lane
     if key is None:
-        key = next(iter((*lane.limits, *lane.keys)), None)
+        key = first_limit(lane)
     return f"task:{lane.task}" if key is None else f"limit:{storable(key, MAX_KEY_CHARS)}"
 
 

@@ -328,6 +328,7 @@ def _copy(graph: FlowGraph, node: FlowNode, ids: Mapping[bytes, bytes], now_ms: 
         after=tuple(ids.get(parent, parent) for parent in node.parents),
         if_parent_fails=view.if_parent_fails,
         cost=view.cost,
+        costs=view.costs,
         tags=view.tags,
         meta=mark_meta(Mark(graph.name, node.name, graph.total, node.run + 1, node.end, graph.ends_in_all or 1)),
         flow=graph.id,

@@ -1,4 +1,4 @@
-"""Decides whether a gate lets jobs through: pauses, holds, concurrency, rates and breakers as integers.
+"""Decides whether a gate lets jobs through: pauses, holds, concurrency, rates, budgets and breakers as integers.
 
 Every engine keeps these numbers and does this arithmetic inside its atomic claim; the vectors in
 `holdfast.testing.gate_vectors` can be run against each of them.
@@ -6,10 +6,13 @@ Every engine keeps these numbers and does this arithmetic inside its atomic clai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
+
+from holdfast.core.period import Period, began_ms, ends_ms
 
 LOTS: Final = 1 << 30  # the room of a gate that stops nobody
 FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSON integer
@@ -45,6 +48,9 @@ class GateRule(Struct, frozen=True):
     burst: int = 1
     breaker: BreakerRule | None = None
     learns: bool = False  # a 429 without a key holds this limit
+    unit: str = ""  # which of a job's costs counts here; "" is the plain one
+    cap: int | None = None  # a budget: so much of the unit in each period
+    period: Period | None = None  # of the cap
 
 
 class Gate(Struct, frozen=True):
@@ -62,6 +68,9 @@ class Gate(Struct, frozen=True):
     open_until_ms: int = 0  # 0 = closed; in the past = half-open
     probe_token: int = 0  # the job a half-open breaker let through
     opened: int = 0  # times it opened, ever
+    period_ms: int = 0  # when the period began that `spent` belongs to
+    spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
+    wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
 
     @property
     def key(self) -> str:
@@ -91,6 +100,8 @@ def room(gate: Gate, now_ms: int) -> int:
         free = max(0, rule.concurrency - gate.used)
     if rule.interval_us is not None:
         free = min(free, tokens(gate, now_ms))
+    if rule.cap is not None:
+        free = min(free, _room_in_budget(gate, now_ms))
     if gate.open_until_ms:
         free = min(free, 0 if gate.open_until_ms > now_ms or gate.probe_token else 1)
     return free
@@ -103,6 +114,26 @@ def tokens(gate: Gate, now_ms: int) -> int:
         return LOTS
     debt_us = max(0, gate.full_at_us - now_ms * 1000)
     return gate.rule.burst - -(-debt_us // interval)
+
+
+def left(gate: Gate, now_ms: int) -> int:
+    """What is left of the budget in the current period; below zero when jobs cost more than they had reserved."""
+    if gate.rule.cap is None:
+        return LOTS
+    return gate.rule.cap - (gate.spent if _is_current(gate, now_ms) else 0)
+
+
+def _room_in_budget(gate: Gate, now_ms: int) -> int:
+    """What is left, unless somebody waits for more than that: a large job is not starved by smaller ones."""
+    free = left(gate, now_ms)
+    wanted = gate.wants if _is_current(gate, now_ms) else 0
+    return free if free >= wanted else 0
+
+
+def _is_current(gate: Gate, now_ms: int) -> bool:
+    """Whether the period that is counted is the one that it is now, or a later one: no clock that goes back refills."""
+    period = gate.rule.period
+    return period is not None and gate.period_ms >= began_ms(period, now_ms)
 
 
 def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
@@ -120,20 +151,28 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
     if rule.interval_us is not None:
         one_token_us = gate.full_at_us - (rule.burst - 1) * rule.interval_us
         at = max(at, -(-one_token_us // 1000))
+    if rule.period is not None and _room_in_budget(gate, now_ms) <= 0:
+        at = max(at, ends_ms(rule.period, max(now_ms, gate.period_ms)))
     return at
 
 
 def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
-    """How many jobs from the front of `costs` pass: each needs one whole token, and the last may leave a debt."""
+    """How many jobs from the front of `costs` pass.
+
+    Each needs one whole token of a rate, where the last may leave a debt, and all that it costs of a budget.
+    """
     limit = min(room(gate, now_ms), len(costs))
-    interval = gate.rule.interval_us
-    if interval is None or limit <= 0:
+    rule = gate.rule
+    if limit <= 0 or (rule.interval_us is None and rule.cap is None):
         return max(0, limit)
-    left = tokens(gate, now_ms)
+    rated, money = tokens(gate, now_ms), left(gate, now_ms)
     for count, cost in enumerate(costs[:limit]):
-        if left < 1:
+        if rated < 1 or money < max(1, cost):
             return count
-        left -= cost
+        if rule.interval_us is not None:
+            rated -= cost
+        if rule.cap is not None:
+            money -= cost
     return limit
 
 
@@ -141,16 +180,31 @@ def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate,
     """Take what `costs` need from the gate; the answer has one Charge per job, empty when nothing is counted."""
     rule = gate.rule
     slot, probe = rule.concurrency is not None, bool(gate.open_until_ms)
-    if not costs or not (slot or probe or rule.interval_us is not None or rule.breaker is not None):
+    counted = rule.interval_us is not None or rule.cap is not None
+    if not costs or not (slot or probe or counted or rule.breaker is not None):
         return gate, []
     full_at_us, used = gate.full_at_us, gate.used
     if rule.interval_us is not None:
         full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * rule.interval_us
     if slot:
         used += len(costs)
-    counted = rule.interval_us is not None
     charged = [Charge(rule.key, slot, cost if counted else 0, probe) for cost in costs]
-    return replace(gate, used=used, full_at_us=full_at_us, probe_token=token if probe else gate.probe_token), charged
+    gate = replace(gate, used=used, full_at_us=full_at_us, probe_token=token if probe else gate.probe_token)
+    return _reserve(gate, sum(costs), 0, now_ms), charged
+
+
+def falls_short(gate: Gate, cost: int, now_ms: int) -> Gate:
+    """The gate after a job of this cost, which nothing else stops, did not fit its budget: nobody passes that job."""
+    return gate if left(gate, now_ms) >= max(1, cost) else _reserve(gate, 0, max(1, cost), now_ms)
+
+
+def _reserve(gate: Gate, cost: int, wants: int, now_ms: int) -> Gate:
+    rule = gate.rule
+    if rule.cap is None or rule.period is None:
+        return gate
+    spent = gate.spent if _is_current(gate, now_ms) else 0
+    period_ms = max(gate.period_ms, began_ms(rule.period, now_ms))
+    return replace(gate, period_ms=period_ms, spent=spent + cost, wants=wants)
 
 
 def give_back(
@@ -162,19 +216,19 @@ def give_back(
     unstarted: bool,
     now_ms: int,
     charged_at_ms: int | None = None,
+    real: int | None = None,
 ) -> Gate:
     """What the gate looks like after a job that was charged `taken` has ended.
 
-    Slots always return; rate tokens only when the job never started, and only what time has not given
-    back already: the bucket would overflow into others' starts. Only ok and failed teach a breaker.
+    Slots always return; what was counted stays, unless the job never started or its `real` cost is known.
+    Only ok and failed teach a breaker.
     """
-    used, full_at_us = gate.used, gate.full_at_us
     if taken.slot:
-        used = max(0, used - 1)
-    if unstarted and taken.cost and gate.rule.interval_us is not None:
-        refilled_us = 0 if charged_at_ms is None else (now_ms - charged_at_ms) * 1000
-        full_at_us -= max(0, taken.cost * gate.rule.interval_us - max(0, refilled_us))
-    gate = replace(gate, used=used, full_at_us=full_at_us)
+        gate = replace(gate, used=max(0, gate.used - 1))
+    if unstarted:
+        real = 0
+    if real is not None:
+        gate = _correct(gate, taken.cost, real, now_ms, now_ms if charged_at_ms is None else charged_at_ms)
     if taken.probe and gate.probe_token == token:
         gate = replace(gate, probe_token=0)
         if verdict == "ok":
@@ -183,6 +237,32 @@ def give_back(
             return trip(gate, now_ms + gate.rule.breaker.cooldown_ms)
         return gate
     return learn(gate, verdict, now_ms)
+
+
+def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int) -> Gate:
+    """The gate after a job that reserved `cost` turned out to cost `real`.
+
+    A rate gets back only what time has not given back already: the bucket would overflow into others' starts.
+    A budget is corrected in the period that was charged, as long as it lasts.
+    """
+    rule, more = gate.rule, real - cost
+    if rule.interval_us is not None and more > 0:
+        gate = replace(gate, full_at_us=max(gate.full_at_us, now_ms * 1000) + more * rule.interval_us)
+    elif rule.interval_us is not None:
+        refilled_us = max(0, now_ms - charged_at_ms) * 1000
+        gate = replace(gate, full_at_us=gate.full_at_us - max(0, -more * rule.interval_us - refilled_us))
+    if rule.period is not None and gate.period_ms == began_ms(rule.period, charged_at_ms):
+        gate = replace(gate, spent=max(0, gate.spent + more))
+    return gate
+
+
+def real_cost(rule: GateRule, spent: Mapping[str, int], *, unfinished: bool) -> int | None:
+    """What a job cost at a gate by its own account; None: what it had reserved stands.
+
+    One that was put off (`unfinished`) will reserve again, so a budget gets back what it does not own up to.
+    """
+    said = spent.get(rule.unit)
+    return 0 if said is None and unfinished and rule.cap is not None else said
 
 
 def learn(gate: Gate, verdict: Verdict, now_ms: int) -> Gate:
@@ -249,6 +329,7 @@ def is_blank(gate: Gate, now_ms: int) -> bool:
         and gate.open_until_ms == 0
         and gate.held_until_ms <= now_ms
         and gate.full_at_us <= now_ms * 1000
+        and not (gate.spent and _is_current(gate, now_ms))
         and not _remembers(gate, now_ms)
     )
 
@@ -284,7 +365,7 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.clear:
         gate = replace(gate, declared=True)
     if change.rule is not None and (gate.declared or not change.declared):
-        gate = replace(gate, rule=change.rule, declared=change.declared)
+        gate = replace(gate, rule=change.rule, declared=change.declared, wants=0)
     if change.pause is not None:
         gate = replace(gate, paused=change.pause)
     if change.resume:
@@ -296,5 +377,5 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.trip_ms is not None:
         gate = trip(gate, min(FOREVER_MS, now_ms + change.trip_ms))
     if change.reset:
-        gate = replace(reset(gate), held_until_ms=0)
+        gate = replace(reset(gate), held_until_ms=0, wants=0)
     return gate

@@ -133,6 +133,11 @@ class Job(Struct, frozen=True):
     tags: tuple[str, ...] = ()
     meta: bytes = b""  # one JSON object for integrations (trace context and the like); b"" = none
     flow: bytes | None = None
+    costs: dict[str, int] = {}  # what it costs of other units than the plain one; one that is left out costs nothing
+
+    def cost_in(self, unit: str) -> int:
+        """What it costs at a gate that counts this unit."""
+        return self.costs.get(unit, 0) if unit else self.cost
 
 
 class Enqueued(Struct, frozen=True):

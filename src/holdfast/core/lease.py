@@ -75,6 +75,7 @@ class Claimed(Struct, frozen=True):
     inputs: dict[bytes, Input] = {}  # by parent id
     notes: tuple[Note, ...] = ()  # noted before, log lines left out: checkpoint, steps, events, …
     after: tuple[bytes, ...] = ()  # its parents, in the order in which it named them
+    costs: dict[str, int] = {}
 
 
 class Input(Struct, frozen=True):

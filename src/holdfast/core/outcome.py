@@ -71,12 +71,13 @@ class CancelAsked(Struct, frozen=True, tag=True):
 
 
 class Limited(Struct, frozen=True, tag=True):
-    """Someone answered "too many requests": hold the key, spend no attempt."""
+    """Someone answered "too many requests", or (`spent`) "no money or quota left": hold the key, spend no attempt."""
 
     retry_after_ms: int | None = None
     key: str | None = None
     message: str = ""
     failure: Failure | None = None  # kept when the job has been held too long and is buried
+    spent: bool = False
 
 
 class HandedBack(Struct, frozen=True, tag=True):

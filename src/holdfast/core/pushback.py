@@ -9,48 +9,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from holdfast.core.answer import bodies_of, headers_of, peek
 from holdfast.core.duration import LONGEST_WAIT_MS
-
-# Words for money or quota that waiting does not bring back.
-SPENT: Final = frozenset(
-    {
-        "insufficient_quota",
-        "organization_spend_limit_exceeded",
-        "organization_usage_limit_exceeded",
-        "project_spend_limit_exceeded",
-        "enforced_spend_limit_reached",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "billing_error",
-        "credit_balance_exhausted",
-        "credit_balance_too_low",
-        "credits_exhausted",
-        "insufficient_funds",
-        "spend_limit_exceeded",
-        "spend_limit_reached",
-        "spending_limit_exceeded",
-        "account_deactivated",
-    }
-)
-
-# Words for "slow down" that arrive with another status than 429 (AWS throttles with 400).
-THROTTLED: Final = frozenset(
-    {
-        "Throttling",
-        "ThrottlingException",
-        "ThrottledException",
-        "RequestThrottled",
-        "RequestThrottledException",
-        "RequestLimitExceeded",
-        "TooManyRequestsException",
-        "ProvisionedThroughputExceededException",
-        "BandwidthLimitExceeded",
-        "PriorRequestNotComplete",
-        "SlowDown",
-        "rate_limit_exceeded",
-        "rate_limit_error",
-    }
-)
 
 _GO: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d)")
 _GO_MS: Final = {
@@ -70,33 +30,12 @@ def retry_after_ms(error: BaseException, now_ms: int | None = None) -> int | Non
         return None  # an answer that cannot be read names no time
 
 
-def peek(thing: object, name: str) -> Any:
-    """An attribute, or None: other people's properties may raise, and must not cost a job its outcome."""
-    try:
-        return getattr(thing, name, None)
-    except Exception:
-        return None
-
-
 def _named_ms(error: BaseException, now_ms: int | None) -> int | None:
-    headers = _headers(error)
+    headers = headers_of(error)
     now_ms = _instant_ms(headers.get("date", "")) or now_ms
     found = [_stated_ms(headers, now_ms), *_resets_ms(headers, now_ms), *_in_body_ms(error)]
     waits = [wait for wait in found if wait is not None and wait >= 0]
     return math.ceil(min(max(waits), LONGEST_WAIT_MS)) if waits else None
-
-
-def _headers(error: BaseException) -> dict[str, str]:
-    """Header names in small letters; empty when the error carries none we can read."""
-    response = peek(error, "response")
-    try:
-        if isinstance(response, Mapping):  # botocore
-            found = (response.get("ResponseMetadata") or {}).get("HTTPHeaders")
-        else:
-            found = peek(response, "headers") or peek(error, "headers")
-        return {str(name).lower(): str(value).strip() for name, value in (found or {}).items()}
-    except Exception:
-        return {}
 
 
 def _stated_ms(headers: Mapping[str, str], now_ms: int | None) -> float | None:
@@ -122,7 +61,7 @@ def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float
 
 def _in_body_ms(error: BaseException) -> Iterator[float | None]:
     """Google's RetryInfo, as JSON in the body or as a message in `details`."""
-    for body in (peek(error, "body"), peek(error, "details")):
+    for body in bodies_of(error):
         if isinstance(body, Mapping):
             inner = body.get("error", body)
             items = inner.get("details", ()) if isinstance(inner, Mapping) else ()

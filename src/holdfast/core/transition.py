@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from holdfast.core.state import State
 
-ErrorKind = Literal["transient", "permanent", "timeout", "rate_limited", "lost", "cancelled"]
+ErrorKind = Literal["transient", "permanent", "timeout", "rate_limited", "spent", "lost", "cancelled"]
 
 
 class Failure(Struct, frozen=True):
@@ -86,13 +86,17 @@ class Suspend(Struct, frozen=True, tag=True):
 
 
 class Hold(Struct, frozen=True, tag=True):
-    """running → ready at the front, attempt unspent, and `gate` admits nobody for `delay_ms`."""
+    """running → ready at the front, attempt unspent, and `gate` admits nobody for `delay_ms`.
+
+    With `trips` the gate opens as a breaker does: after the time one job probes it.
+    """
 
     id: bytes
     token: int
     gate: str
     delay_ms: int
     reason: str = ""
+    trips: bool = False
 
 
 class Lose(Struct, frozen=True, tag=True):

@@ -44,6 +44,11 @@ class JobView(Struct, frozen=True):
     if_parent_fails: IfParentFails = "cancel"
     held: int = 0
     notes: tuple[Note, ...] = ()
+    costs: dict[str, int] = {}
+
+    def cost_in(self, unit: str) -> int:
+        """What it costs at a gate that counts this unit."""
+        return self.costs.get(unit, 0) if unit else self.cost
 
 
 class AttemptView(Struct, frozen=True):

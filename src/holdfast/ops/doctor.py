@@ -15,7 +15,7 @@ from holdfast.core.state import WAITING, State
 from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
 from holdfast.ops.calendar import Calendar
 from holdfast.ops.declared import declared_tasks
-from holdfast.ops.explain import gate_words
+from holdfast.ops.stops import gate_words
 from holdfast.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
@@ -139,7 +139,12 @@ def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
                 "until someone resets it" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
             )
             state = f"open {until}" if gate.open_until_ms > now_ms else "half-open"
-            yield Finding("warning", "breaker_open", f"{what} is {state}", "look at what fails: holdfast dead groups")
+            if gate.key.startswith("breaker:"):
+                fix = "look at what fails: holdfast dead groups"
+                yield Finding("warning", "breaker_open", f"{what} is {state}", fix)
+            else:
+                fix = f"pay or raise the quota, then: holdfast breakers reset {gate.key}"
+                yield Finding("error", "spent", f"no money or quota is left: {what} is {state}", fix)
         if gate.held_until_ms > now_ms:
             text = f"{what} is held until {iso(gate.held_until_ms)} (429 or Retry-After)"
             yield Finding("warning", "held", text, "the provider asked for it; lower the rate if it happens often")
@@ -197,6 +202,11 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
     if plain:
         text = f"tasks without a unique key (fine where a repeat does no harm): {_names(plain)}"
         yield Finding("ok", "review_idempotency", text, "unique=True, or recorded steps, where a repeat costs")
+    learning = [task for task in tasks if any(limit.learns for limit in task.declared_limits)]
+    if learning:
+        text = f"tasks whose calls are held by a limit that learns: {_names(learning)}"
+        fix = "set their SDK's own retries to zero (max_retries=0), so that one attempt is one call"
+        yield Finding("ok", "review_sdk_retries", text, fix)
     if tasks and not any(found for *_, found in checks):
         yield Finding("ok", "review", f"{len(tasks)} published tasks keep the checklist")
 

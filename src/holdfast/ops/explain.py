@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from holdfast.core.duration import iso, text_of_ms
-from holdfast.core.gate import FOREVER_MS, Gate, opens_at_ms, tokens
 from holdfast.core.ids import id_text
 from holdfast.core.lease import SessionView
 from holdfast.core.state import State
 from holdfast.core.steps import APPROVAL, SLEEP, Waiting, waits_of
 from holdfast.core.view import AttemptView, JobView, Standing
+from holdfast.ops.reason import Reason, instant, when_words
+from holdfast.ops.stops import stops
 
 MOST_PARENTS: Final = 10  # that are named one by one; a join may wait for thousands
-
-
-@dataclass(frozen=True)
-class Reason:
-    """One cause: a stable `code`, a sentence, the instant it ends by itself (if it does), and the facts."""
-
-    code: str
-    text: str
-    until: datetime | None = None
-    data: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,23 +53,6 @@ def explain(
     else:
         reasons = _waiting(standing, attempts, sessions, now_ms)
     return Explanation(id_text(view.id), view.state, view.lane.task, view.lane.queue, tuple(reasons))
-
-
-def instant(ms: int | None) -> datetime | None:
-    """The public form of an instant; None for one that never comes."""
-    return None if ms is None or ms >= FOREVER_MS else datetime.fromtimestamp(ms / 1000, UTC)
-
-
-def _when(at_ms: int, now_ms: int) -> str:
-    if at_ms <= now_ms:
-        return "now"
-    if at_ms >= FOREVER_MS:
-        return "when someone starts it"
-    return f"in {text_of_ms(at_ms - now_ms)} ({iso(at_ms)})"
-
-
-def _ago(at_ms: int, now_ms: int) -> str:
-    return f"{text_of_ms(max(0, now_ms - at_ms))} ago"
 
 
 def _finished(view: JobView, attempts: Sequence[AttemptView]) -> Iterator[Reason]:
@@ -126,7 +99,7 @@ def _waiting(
     if view.due_at_ms > now_ms:
         waits = waits_of(view.notes, view.due_at_ms) if view.state is State.scheduled else []
         yield from [_suspended(waiting, now_ms) for waiting in waits] or [_due(view, attempts, now_ms)]
-    shut = [reason for gate in standing.gates for reason in _gate(gate, now_ms)]
+    shut = [reason for gate in standing.gates for reason in stops(gate, view, now_ms)]
     if view.state is State.ready:
         yield from shut
     else:
@@ -145,7 +118,7 @@ def _waiting(
     if view.expires_at_ms is not None:
         yield Reason(
             "expires",
-            f"it is cancelled if it has not started {_when(view.expires_at_ms, now_ms)}",
+            f"it is cancelled if it has not started {when_words(view.expires_at_ms, now_ms)}",
             instant(view.expires_at_ms),
         )
 
@@ -155,7 +128,7 @@ def _outlasts(reason: Reason, due_at_ms: int) -> bool:
     due = instant(due_at_ms)
     if reason.until is not None:
         return due is None or reason.until > due
-    return reason.code.endswith("paused") or reason.code == "breaker_open"
+    return reason.code.endswith("paused") or reason.code in ("breaker_open", "never_fits")
 
 
 def _parents(standing: Standing) -> Iterator[Reason]:
@@ -178,7 +151,7 @@ def _parents(standing: Standing) -> Iterator[Reason]:
 def _suspended(waiting: Waiting, now_ms: int) -> Reason:
     """What a suspended job waits for: the end of a sleep, an event, or a person."""
     until, event, question = instant(waiting.until_ms), waiting.event, waiting.question
-    when = _when(waiting.until_ms, now_ms)
+    when = when_words(waiting.until_ms, now_ms)
     if event.startswith(SLEEP):
         name = event.removeprefix(SLEEP)
         return Reason("sleeping", f"it sleeps ({name}) and goes on {when}", until, {"name": name})
@@ -191,7 +164,7 @@ def _suspended(waiting: Waiting, now_ms: int) -> Reason:
 
 
 def _due(view: JobView, attempts: Sequence[AttemptView], now_ms: int) -> Reason:
-    when, until = _when(view.due_at_ms, now_ms), instant(view.due_at_ms)
+    when, until = when_words(view.due_at_ms, now_ms), instant(view.due_at_ms)
     last = attempts[-1] if attempts else None
     if last is not None and last.outcome == "snoozed":
         why = f": {last.message}" if last.message else ""
@@ -202,48 +175,6 @@ def _due(view: JobView, attempts: Sequence[AttemptView], now_ms: int) -> Reason:
         data: dict[str, object] = {"attempt": view.attempt, "error_type": view.error_type, "reason": view.reason}
         return Reason("retry", text, until, data)
     return Reason("scheduled", f"it is scheduled to start {when}", until)
-
-
-def _gate(gate: Gate, now_ms: int) -> Iterator[Reason]:
-    """Every way in which this gate stops the job now."""
-    what = gate_words(gate.key)
-    rule, facts = gate.rule, {"gate": gate.key}
-    if gate.paused is not None:
-        why = f" because: {gate.paused.reason}" if gate.paused.reason else ""
-        by = gate.paused.by or "someone"
-        data: dict[str, object] = {**facts, "by": by, "reason": gate.paused.reason, "since": iso(gate.paused.at_ms)}
-        code = f"{gate.key.partition(':')[0]}_paused"
-        yield Reason(code, f"{what} is paused by {by} {_ago(gate.paused.at_ms, now_ms)}{why}", None, data)
-    if gate.held_until_ms > now_ms:
-        text = f"{what} is held back (the other side asked for it) and opens {_when(gate.held_until_ms, now_ms)}"
-        yield Reason("held", text, instant(gate.held_until_ms), facts)
-    if rule.concurrency is not None and gate.used >= rule.concurrency:
-        text = f"{what} has {gate.used} of {rule.concurrency} slots taken"
-        yield Reason("concurrency", text, None, {**facts, "used": gate.used, "concurrency": rule.concurrency})
-    if rule.interval_us is not None and tokens(gate, now_ms) < 1:
-        # The rate alone decides when the next token comes; the other levels have reasons of their own.
-        at_ms = -(-(gate.full_at_us - (rule.burst - 1) * rule.interval_us) // 1000)
-        yield Reason("rate", f"{what} has no room; it frees {_when(at_ms, now_ms)}", instant(at_ms), facts)
-    if gate.open_until_ms:
-        yield _breaker(gate, what, now_ms)
-
-
-def _breaker(gate: Gate, what: str, now_ms: int) -> Reason:
-    data: dict[str, object] = {"gate": gate.key, "opened": gate.opened}
-    if gate.open_until_ms >= FOREVER_MS:
-        return Reason("breaker_open", f"{what} is open until someone resets it", None, data)
-    if gate.open_until_ms > now_ms:
-        text = f"{what} is open; one job is let through as a probe {_when(gate.open_until_ms, now_ms)}"
-        return Reason("breaker_open", text, instant(gate.open_until_ms), data)
-    if gate.probe_token:
-        return Reason("breaker_probe", f"{what} is half-open and its probe is under way", None, data)
-    return Reason("breaker_half_open", f"{what} is half-open: the next job claimed is its probe", None, data)
-
-
-def gate_words(key: str) -> str:
-    """How people call the gate with this key."""
-    kind, _, name = key.partition(":")
-    return "everything" if kind == "all" else f"{kind} {name}"
 
 
 def _no_worker(standing: Standing, sessions: Sequence[SessionView]) -> Iterator[Reason]:
@@ -279,18 +210,3 @@ def _position(standing: Standing, *, free: bool) -> Reason:
     if free and standing.able:
         return Reason("next", "it is first in its lane and starts when a worker has a free slot", None, data)
     return Reason("position", "it is first in its lane", None, data)
-
-
-def when_text(at_ms: int, now_ms: int) -> str:
-    """An instant to come, for tables; nothing for one that never comes."""
-    return "" if at_ms >= FOREVER_MS else "now" if at_ms <= now_ms else f"in {text_of_ms(at_ms - now_ms)}"
-
-
-def opens_text(gate: Gate, now_ms: int) -> str:
-    """When a shut gate opens, for tables: an instant, or what it waits for."""
-    if gate.paused is not None:
-        return "when resumed"
-    at_ms = opens_at_ms(gate, now_ms)
-    if at_ms is None:
-        return "when reset" if gate.open_until_ms >= FOREVER_MS else "when a job ends"
-    return when_text(at_ms, now_ms)

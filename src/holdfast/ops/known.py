@@ -8,7 +8,7 @@ from holdfast.core.errors import UnknownQueue, UsageError
 from holdfast.core.limit import did_you_mean
 from holdfast.core.schedules import schedule
 from holdfast.core.schedules.schedule import read_schedule
-from holdfast.ops.declared import declared_tasks
+from holdfast.ops.declared import declared_rule, declared_tasks
 from holdfast.stores.base import Store
 
 Kind = Literal["queue", "task", "limit", "breaker", "schedule"]
@@ -44,7 +44,9 @@ async def strange(store: Store, gate: str) -> str:
     """A note about a gate that no task declares and no job has used, or nothing: its users may still come."""
     kind, _, name = gate.partition(":")
     names = await known(store, cast(Kind, kind))
-    return "" if name in names else f"no task or job uses {kind} {name!r} yet; {did_you_mean(name, names)}"
+    if name in names or await declared_rule(store, gate) is not None:
+        return ""
+    return f"no task or job uses {kind} {name!r} yet; {did_you_mean(name, names)}"
 
 
 async def require(store: Store, kind: Kind, name: str) -> None:

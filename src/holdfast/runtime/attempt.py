@@ -7,12 +7,14 @@ import contextlib
 import signal
 import threading
 import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
 from typing import Any, Literal, Protocol
 
 from holdfast.core.lease import Claimed
+from holdfast.core.spending import Bill
 from holdfast.core.task import TaskSpec
+from holdfast.core.verdict import Classifier
 from holdfast.runtime.context import Desk, JobContext
 from holdfast.runtime.step import Calls
 from holdfast.runtime.steps import Steps
@@ -44,6 +46,7 @@ class Attempt:
         "_timer",
         "calls",
         "cause",
+        "classifiers",
         "completed",
         "host",
         "job",
@@ -54,6 +57,7 @@ class Attempt:
         "replaced",
         "speaker",
         "spec",
+        "spent",
         "started_at_s",
         "steps",
         "stopper",
@@ -62,6 +66,7 @@ class Attempt:
     )
 
     calls: Calls  # where plain functions of steps run; given by whoever runs the attempt
+    classifiers: Sequence[Classifier]  # what the task and the app say of errors; given likewise
 
     def __init__(
         self,
@@ -87,6 +92,7 @@ class Attempt:
         self.thread: int | None = None  # of a handler that is not in this loop
         self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
         self.steps: Steps | None = None  # its durable calls, if it makes any
+        self.spent: dict[str, int] | None = None  # what it says it has cost, by unit; None: nothing was said
         self._desk = desk
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -97,6 +103,11 @@ class Attempt:
         if self._context is None:
             self._context = JobContext(self, self._desk, self.loop)
         return self._context
+
+    @property
+    def bill(self) -> Bill | None:
+        """What it hands in with its transition; None when it said nothing of costs."""
+        return None if self.spent is None else Bill.of(self.job, self.spent)
 
     def elapsed_ms(self) -> int:
         """How long the attempt has been running."""

@@ -7,13 +7,14 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Beat, Claimed, Note, Pulse, Serves
+from holdfast.core.spending import spent_note
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Fell
 from holdfast.runtime.patience import Patience, cut_off
@@ -75,6 +76,9 @@ class StoreDesk:
 
     def note(self, job: Claimed, note: Note) -> None:
         self._notebook.add(job.id, job.token, note)
+
+    def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
+        self._notebook.add(job.id, job.token, spent_note(job, spent))
 
     async def save(self, job: Claimed, note: Note) -> bool:
         # A step that has run must be recorded, however long the store is away: until its attempt runs out of time.

@@ -11,7 +11,7 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, Protocol
 
-from holdfast.core.classify import Classifier, outcome_of
+from holdfast.core.classify import outcome_of
 from holdfast.core.decide import decide, unjudgeable
 from holdfast.core.declare import is_async
 from holdfast.core.errors import NotSerialisable, PayloadTooLarge, SuspensionCaught, UsageError
@@ -28,6 +28,7 @@ from holdfast.core.outcome import (
 from holdfast.core.refs import Given
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Succeed, Transition
+from holdfast.core.verdict import Classifier
 from holdfast.runtime.attempt import Attempt, Cause, Escaped, drive
 from holdfast.runtime.context import current
 from holdfast.runtime.log import job_log
@@ -88,7 +89,7 @@ class Pipe:
         """The transition for this attempt; None when its outcome cannot matter any more."""
         job = attempt.job
         recipe = self._recipes[job.lane.task]
-        attempt.calls = self._step_calls
+        attempt.calls, attempt.classifiers = self._step_calls, recipe.classifiers
         current.set(attempt)
         context = copy_context()
         try:

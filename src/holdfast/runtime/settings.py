@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
 
-from holdfast.core.classify import Classifier
 from holdfast.core.errors import HoldfastError, InvalidOption, StoreUnreachable
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.task import TaskSpec
+from holdfast.core.verdict import Classifier
 from holdfast.core.view import Retention
 from holdfast.stores.base import Store
 

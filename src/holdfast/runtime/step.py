@@ -35,6 +35,7 @@ from holdfast.core.payload import Signature
 from holdfast.core.retry import Retry, RetryFunction, delay_ms
 from holdfast.core.signals import JobSignal
 from holdfast.core.steps import MAX_STEP_BYTES, KeptError, Record, forgetting
+from holdfast.core.verdict import Classifier
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +47,10 @@ inside: Final[ContextVar[str | None]] = ContextVar("holdfast_step", default=None
 
 # What says more than that the function has failed: it is never kept, and trying again here cannot help.
 _PASSES: Final = (JobSignal, UsageError, LeaseLost, StoreError)
+
+
+# What trying again within the attempt may cure; pushback and an empty account are waited for by the whole key.
+_MAY_PASS: Final = ("transient", "timeout")
 
 
 class Calls(Protocol):
@@ -81,11 +86,13 @@ class Step:
         self._options = options
         self._returns = Signature(f"step {name!r}", (), plain_function(fn))
 
-    async def run(self, calls: Calls, stopping: Callable[[], bool]) -> msgspec.Raw | KeptError:
+    async def run(
+        self, calls: Calls, classifiers: Sequence[Classifier], stopping: Callable[[], bool]
+    ) -> msgspec.Raw | KeptError:
         """What is to be remembered: a result, or the error that is kept instead. Any other error is raised."""
         token = inside.set(self.name)
         try:
-            value = await self._tried(calls, stopping)
+            value = await self._tried(calls, classifiers, stopping)
         except _PASSES:
             raise
         except Exception as error:
@@ -109,7 +116,7 @@ class Step:
             )
         return self._returns.decode_result(b"null" if record.value is UNSET else bytes(record.value))
 
-    async def _tried(self, calls: Calls, stopping: Callable[[], bool]) -> Any:
+    async def _tried(self, calls: Calls, classifiers: Sequence[Classifier], stopping: Callable[[], bool]) -> Any:
         """What the function answers; errors that may pass are waited out here, if the options say so."""
         tries = 0
         while True:
@@ -119,7 +126,7 @@ class Step:
             except _PASSES:
                 raise
             except Exception as error:
-                wait_s = _pause_s(self._options.retry, tries, error)
+                wait_s = _pause_s(self._options.retry, tries, error, classifiers)
                 if wait_s is None or stopping():
                     raise
             await asyncio.sleep(wait_s)
@@ -189,9 +196,9 @@ def step_key(job: bytes) -> str:
     return f"{id_text(job)}:{name}"
 
 
-def _pause_s(retry: Retry | None, tries: int, error: Exception) -> float | None:
+def _pause_s(retry: Retry | None, tries: int, error: Exception, classifiers: Sequence[Classifier]) -> float | None:
     """How long to wait before the next try; None when there is none."""
-    if retry is None or tries >= retry.attempts or classify(error).kind not in ("transient", "timeout"):
+    if retry is None or tries >= retry.attempts or classify(error, classifiers).kind not in _MAY_PASS:
         return None
     if retry.function is not None:
         return retry.function(tries, error)

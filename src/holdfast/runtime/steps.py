@@ -70,7 +70,7 @@ class Steps:
         if record is None:
             await self._caught_up(call)
             with self._under_way_now():
-                came = await step.run(self._calls, lambda: self._attempt.cause is not None)
+                came = await step.run(self._calls, self._attempt.classifiers, lambda: self._attempt.cause is not None)
                 kept = {"error": came} if isinstance(came, KeptError) else {"value": came}
                 record = await self._keep(call, call.recorded(**kept))
         return step.answer(record, id_text(self._attempt.job.id))

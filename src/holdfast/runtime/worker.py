@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from holdfast.core.classify import Classifier
 from holdfast.core.lease import Pulse, Serves
 from holdfast.core.schedules.declared import FIELD
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.task import TaskSpec
+from holdfast.core.verdict import Classifier
 from holdfast.core.version import VERSION
 from holdfast.runtime.life import Life, Plan
 from holdfast.runtime.memory import resident_bytes

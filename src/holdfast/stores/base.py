@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Literal, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -31,6 +32,8 @@ from holdfast.core.view import (
 MAX_BATCH_JOBS = 20_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024
 MARK = "outbox"  # the kind of the controls that hold how far each outbox was relayed, and each schedule has ticked
+
+NOTHING_SPENT: Final[Mapping[bytes, Mapping[str, int]]] = MappingProxyType({})
 
 CancelAnswer = Literal["cancelled", "cancelling", "finished", "gone"]
 RetryAnswer = Literal["retried", "unique_held", "not_dead", "gone"]
@@ -170,9 +173,19 @@ class Store(Protocol):
         """
 
     async def settle(
-        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
     ) -> list[Settled]:
         """Apply each transition whose token still holds its job; answers in order.
+
+        `spent` says what jobs cost in truth, by id and unit ("" is the plain cost): rates and budgets that had
+        reserved an estimate are corrected in the same step. What is not said is as it was reserved; but a job that is
+        put off (Hold, Snooze, Suspend) gives back to budgets what it does not say, since it will reserve again.
 
         The same (session, seq) again gets the same answers again and changes nothing.
         """

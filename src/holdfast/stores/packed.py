@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from holdfast.core.ids import id_bytes
+from holdfast.core.job import Job
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
@@ -20,9 +21,29 @@ class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
     after: tuple[bytes, ...] = ()
     if_parent_fails: str = "cancel"
     unique_states: int = 0  # the states in which the key is held, one bit each
+    costs: dict[str, int] = {}
+
+    def cost_in(self, unit: str) -> int:
+        """What the job costs at a gate that counts this unit."""
+        return self.costs.get(unit, 0) if unit else self.cost
 
 
 PLAIN = Extra()
+
+
+def is_plain(job: Job) -> bool:
+    """Whether a job has nothing to be packed, as most have not."""
+    return (
+        job.cost == 1
+        and not job.tags
+        and not job.meta
+        and job.flow is None
+        and job.unique is None
+        and not job.after
+        and not job.costs
+    )
+
+
 UNREADABLE = Extra(tags=("undecodable",))  # how a spoilt record shows itself
 
 encode_extra = msgspec.msgpack.Encoder().encode

@@ -1,7 +1,8 @@
 """Remembers what gates must answer, step by step: plain data that core and every engine's own arithmetic must meet.
 
 Each vector begins with a fresh gate under one rule. `Ask` offers jobs with these costs and says how many are
-admitted, counted from the front; `End` settles the n-th job admitted so far; `Change` is an operator's word.
+admitted, counted from the front, and the first of the others falls short; `End` settles the n-th job admitted so far;
+`Change` is an operator's word.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class End(Struct, frozen=True):
     job: int
     verdict: Verdict = "neutral"
     unstarted: bool = False
+    real: int | None = None  # what it cost in truth, when that is known
 
 
 class Change(Struct, frozen=True):

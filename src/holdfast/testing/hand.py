@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final
 
@@ -23,7 +23,7 @@ from holdfast.core.transition import (
     Suspend,
     Transition,
 )
-from holdfast.stores.base import Store
+from holdfast.stores.base import NOTHING_SPENT, Store
 from holdfast.testing.harness import Clock
 
 
@@ -115,9 +115,14 @@ class Hand:
         assert jobs, "there should be a job to claim"
         return jobs[0]
 
-    async def settle(self, *transitions: Transition, seq: int | None = None) -> list[Settled]:
+    async def settle(
+        self,
+        *transitions: Transition,
+        seq: int | None = None,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+    ) -> list[Settled]:
         seq = next_seq() if seq is None else seq
-        return await self.store.settle(self.session, seq, transitions, now_ms=self.clock.now_ms)
+        return await self.store.settle(self.session, seq, transitions, spent=spent, now_ms=self.clock.now_ms)
 
     async def end(self, how: str, *jobs: Claimed) -> list[Settled]:
         """End the hold on each job in one of the ENDINGS."""
@@ -148,6 +153,9 @@ class Hand:
 
     async def hold(self, job: Claimed, gate: str, delay_ms: int) -> Settled:
         return (await self.settle(Hold(job.id, job.token, gate, delay_ms, "429")))[0]
+
+    async def trip(self, job: Claimed, gate: str, delay_ms: int) -> Settled:
+        return (await self.settle(Hold(job.id, job.token, gate, delay_ms, "no money left", trips=True)))[0]
 
     async def lose(self, job: Claimed, *, proven: bool = False) -> Settled:
         return (await self.settle(Lose(job.id, job.token, proven, "killed")))[0]

@@ -31,6 +31,7 @@ class JobOptions(TypedDict, total=False):
     tags: tuple[str, ...]
     meta: bytes
     flow: bytes | None
+    costs: dict[str, int]
 
 
 PLAIN = Policy()
@@ -63,4 +64,5 @@ def make_job(id: bytes, options: JobOptions) -> Job:
         tags=options.get("tags", ()),
         meta=options.get("meta", b""),
         flow=options.get("flow"),
+        costs=options.get("costs", {}),
     )

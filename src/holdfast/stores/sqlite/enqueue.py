@@ -13,7 +13,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.state import STATES, State
 from holdfast.stores.base import check_size
-from holdfast.stores.packed import Extra, encode_extra
+from holdfast.stores.packed import Extra, encode_extra, is_plain
 from holdfast.stores.sqlite import graph, lanes, unique
 from holdfast.stores.sqlite.library import library
 from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, SUCCEEDED, Tx
@@ -92,10 +92,12 @@ def _own(job: Job) -> tuple[object, ...]:
 
 def extra_of(job: Job) -> bytes | None:
     """The packed rest of a job; None for the many that have none."""
-    if job.cost == 1 and not job.tags and not job.meta and job.flow is None and job.unique is None and not job.after:
+    if is_plain(job):
         return None
     key, states = (None, 0) if job.unique is None else (job.unique.key, unique.mask_of(job.unique))
-    return encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails, states))
+    return encode_extra(
+        Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails, states, job.costs)
+    )
 
 
 def put_args(tx: Tx, id: bytes, args: bytes) -> None:

@@ -104,6 +104,7 @@ def view(tx: Tx, row: Any) -> JobView:
         if_parent_fails=extra.if_parent_fails,  # type: ignore[arg-type]  # stored words are the literal's
         held=held,
         notes=notes,
+        costs=extra.costs,
     )
 
 

@@ -60,4 +60,5 @@ def claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
         inputs,
         notes,
         extra.after,
+        extra.costs,
     )

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core.gate import Charge, Verdict, give_back, hold
+from holdfast.core.gate import FOREVER_MS, Charge, Verdict, give_back, hold, real_cost, trip
 from holdfast.core.lease import Note
 from holdfast.core.state import STATES
 from holdfast.core.transition import (
@@ -25,6 +25,7 @@ from holdfast.core.transition import (
     Suspend,
     Transition,
 )
+from holdfast.stores.base import NOTHING_SPENT
 from holdfast.stores.sqlite import graph, lanes, suspension
 from holdfast.stores.sqlite.tx import (
     CANCELLED,
@@ -67,12 +68,18 @@ class Running(NamedTuple):
     reason: str | None
 
 
-def settle(tx: Tx, session: str, seq: int, transitions: Sequence[Transition]) -> list[Settled]:
+def settle(
+    tx: Tx,
+    session: str,
+    seq: int,
+    transitions: Sequence[Transition],
+    spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+) -> list[Settled]:
     """Apply each transition whose token matches; the same (session, seq) again changes nothing."""
     receipt = tx.row("receipt", (session, "settle", seq))
     if receipt is not None:
         return _decode_answers(receipt[0])
-    answers = Settling(tx, session).apply(transitions)
+    answers = Settling(tx, session, spent).apply(transitions)
     tx.run("receipt_put", (session, "settle", seq, _encode_answers(answers), tx.now_ms))
     return answers
 
@@ -80,9 +87,10 @@ def settle(tx: Tx, session: str, seq: int, transitions: Sequence[Transition]) ->
 class Settling:
     """The gathered writes of one settlement."""
 
-    def __init__(self, tx: Tx, session: str) -> None:
+    def __init__(self, tx: Tx, session: str, spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT) -> None:
         self.tx = tx
         self.session = session
+        self.spent = spent
         self.left: Counter[int] = Counter()  # token → jobs that left its lease
         self.succeeded: list[bytes] = []
         self.results: list[tuple[bytes, bytes]] = []
@@ -191,7 +199,8 @@ class Settling:
                 return suspension.suspend(tx, head.id, head.lane, transition)
             case Hold():
                 gate = tx.gate_or_new(transition.gate)
-                tx.put_gate(hold(gate, tx.now_ms + transition.delay_ms))
+                until_ms = min(FOREVER_MS, tx.now_ms + transition.delay_ms)
+                tx.put_gate(trip(gate, until_ms) if transition.trips else hold(gate, until_ms))
                 lane = tx.lane(head.lane)
                 if transition.gate not in (*lane.class_gates, *lane.lane_gates):
                     # The gate holds others, not this job: without a wait of its own it would come back at once.
@@ -241,6 +250,8 @@ class Settling:
         assert head.token is not None
         verdict = verdict_of(transition)
         unstarted = isinstance(transition, Release) and not transition.started
+        unfinished = isinstance(transition, (Hold, Snooze, Suspend))
+        spent = self.spent.get(head.id, {})
         for taken in _decode_charges(head.charged):
             gate = self.tx.gate(taken.gate)
             if gate is not None:
@@ -253,6 +264,7 @@ class Settling:
                         unstarted=unstarted,
                         now_ms=self.tx.now_ms,
                         charged_at_ms=head.claimed_ms,
+                        real=real_cost(gate.rule, spent, unfinished=unfinished),
                     )
                 )
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeVar
 
 from holdfast.core.errors import ResultTimeout, WrongContext
@@ -32,7 +32,7 @@ from holdfast.core.view import (
     Retention,
     Standing,
 )
-from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from holdfast.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
 from holdfast.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
 from holdfast.stores.sqlite.check import findings
 from holdfast.stores.sqlite.checkpoint import Checkpointer
@@ -243,9 +243,15 @@ class SqliteStore:
         return await self._write("claim", lambda tx: claim.claim(tx, request), now_ms)
 
     async def settle(
-        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
     ) -> list[Settled]:
-        return await self._write("settle", lambda tx: settle.settle(tx, session, seq, transitions), now_ms)
+        return await self._write("settle", lambda tx: settle.settle(tx, session, seq, transitions, spent), now_ms)
 
     async def settle_on(
         self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import StoreCorrupt
 from holdfast.core.fair import Turn, places, share
-from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, opens_at_ms, room
+from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, opens_at_ms, room
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed, ClaimRequest
 from holdfast.core.transition import Failure
@@ -148,7 +148,9 @@ class Taking:
         if lane.limited:
             return True
         rules = [gate.rule for gate in self._gates(lane.class_gates)]
-        return any(rule.concurrency is not None or rule.interval_us is not None for rule in rules)
+        return any(
+            rule.concurrency is not None or rule.interval_us is not None or rule.cap is not None for rule in rules
+        )
 
     # -- sharing
 
@@ -284,25 +286,31 @@ class Taking:
         lane = self.tx.lane(candidate.id)
         must_start = self._must_start(lane)
         usable = self._usable(candidate, rows)
-        costs = [extra.cost for _, extra in usable]
         gates = self._gates((*lane.class_gates, *lane.lane_gates))
-        admitted = min((admits(gate, costs, self.tx.now_ms) for gate in gates), default=len(costs))
+        costs = {gate.rule.unit: [extra.cost_in(gate.rule.unit) for _, extra in usable] for gate in gates}
+        counts = [admits(gate, costs[gate.rule.unit], self.tx.now_ms) for gate in gates]
+        admitted = min(counts, default=len(usable))
         if must_start:
             admitted = min(admitted, self.slots)
+        short = [gate for gate, count in zip(gates, counts, strict=True) if count == admitted < len(usable)]
         if admitted <= 0:
-            if usable:
+            self._fall_short(short, costs, admitted)
+            if usable and self._room(lane) <= 0:
+                self._park(candidate, lane)
+            elif usable:
                 self.skipped_lanes.add(candidate.id)
             return 0
         taken = usable[:admitted]
         tokens = [self._token(row) for row, _ in taken]
         probe = False
         for gate in gates:
-            changed, charged = charge(gate, costs[:admitted], tokens[0], self.tx.now_ms)
+            changed, charged = charge(gate, costs[gate.rule.unit][:admitted], tokens[0], self.tx.now_ms)
             if charged:
                 self.tx.put_gate(changed)
                 probe = probe or charged[0].probe
                 for (row, _), each in zip(taken, charged, strict=True):
                     self.charges.setdefault(row.id, []).append(each)
+        self._fall_short(short, costs, admitted)
         self.rows += [(row, token, extra, probe) for (row, extra), token in zip(taken, tokens, strict=True)]
         self.left -= admitted
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
@@ -310,6 +318,14 @@ class Taking:
         if self.fronts.get(candidate.id) == admitted and not self.disturbed:
             lanes.rest(self.tx, lane)  # nothing is left: no need to look again
         return admitted
+
+    def _fall_short(self, stopping: list[Gate], costs: dict[str, list[int]], at: int) -> None:
+        """When nothing but budgets stopped the job at this place, nobody passes it there."""
+        gates = [self.tx.gate_or_new(gate.key) for gate in stopping]
+        shut = [falls_short(gate, costs[gate.rule.unit][at], self.tx.now_ms) for gate in gates]
+        if all(after is not before for before, after in zip(gates, shut, strict=True)):
+            for gate in shut:
+                self.tx.put_gate(gate)
 
     def _token(self, row: Row) -> int:
         """Jobs with one hard deadline share a lease; a suspect has one of its own."""

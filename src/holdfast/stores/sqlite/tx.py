@@ -14,6 +14,7 @@ from holdfast.core.gate import Gate, GateRule, Pause, opens_at_ms, room
 from holdfast.core.job import URGENT as URGENT_PRIORITY
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Serves
+from holdfast.core.news import news
 from holdfast.core.state import State
 from holdfast.stores.sqlite.ear import CANCEL, FINISHED, URGENT, WORK
 from holdfast.stores.sqlite.statements import statements, with_marks, with_prefix
@@ -80,6 +81,7 @@ class Tx:
         self._gates: dict[str, Gate | None] = {}
         self._touched: set[str] = set()
         self._changed: set[str] = set()
+        self._before: dict[str, Gate | None] = {}  # what those that changed were at first
         self._shut: set[str] = set()  # gates that had no room when this step first saw them
 
     # -- statements
@@ -188,6 +190,7 @@ class Tx:
         if old is not None and gate.key not in self._changed and room(old, self.now_ms) <= 0:
             self._shut.add(gate.key)
         if old != gate:
+            self._before.setdefault(gate.key, old)
             self._gates[gate.key] = gate
             self._changed.add(gate.key)
         self._touched.add(gate.key)
@@ -215,6 +218,7 @@ class Tx:
 
     def _settle_gates(self) -> None:
         self._wake_opened_classes()
+        self._log_news()
         for key in sorted(self._touched):
             gate = self.gate(key)
             opens: int | None = None
@@ -224,6 +228,13 @@ class Tx:
                 self.run("gate_put", (key, _gate_encoder.encode(gate), opens))
             elif gate is not None and key.startswith("limit:"):
                 self.run("gate_arm", (opens, key, opens))
+
+    def _log_news(self) -> None:
+        """What became of gates that people want to hear of."""
+        for key, before in self._before.items():
+            after = self._gates[key]
+            for entry in () if after is None else news(before, after, self.now_ms):
+                self.run("log_add", (entry.log, entry.at_ms, entry.kind, "", None, "", entry.data))
 
     def _wake_opened_classes(self) -> None:
         """A gate that stops whole classes has room again: workers that sleep should hear of it."""

@@ -13,6 +13,7 @@ random walk and the crash points for the same harness.
 from __future__ import annotations
 
 from holdfast.testing.contract.breakers import TestBreaker, TestBreakerByHand, TestProbe, TestRateBreaker
+from holdfast.testing.contract.budgets import TestBudget, TestCosts, TestSpentForGood, TestSpentOfARate
 from holdfast.testing.contract.cancel import TestCancel
 from holdfast.testing.contract.claim import TestClaim, TestRepeatedClaim, TestSlots
 from holdfast.testing.contract.controls import TestControls, TestDrain, TestHold, TestPause
@@ -30,6 +31,7 @@ from holdfast.testing.contract.joins import TestWideJoins
 from holdfast.testing.contract.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from holdfast.testing.contract.limits import TestConcurrency
 from holdfast.testing.contract.losses import TestLosses
+from holdfast.testing.contract.news import TestNews
 from holdfast.testing.contract.order import TestOrder
 from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
 from holdfast.testing.contract.rates import TestRate
@@ -47,10 +49,12 @@ __all__ = [
     "TestBeats",
     "TestBreaker",
     "TestBreakerByHand",
+    "TestBudget",
     "TestCancel",
     "TestClaim",
     "TestConcurrency",
     "TestControls",
+    "TestCosts",
     "TestCounters",
     "TestDeadLetters",
     "TestDependencies",
@@ -71,6 +75,7 @@ __all__ = [
     "TestLogs",
     "TestLooking",
     "TestLosses",
+    "TestNews",
     "TestNotes",
     "TestOrder",
     "TestPause",
@@ -91,6 +96,8 @@ __all__ = [
     "TestSignal",
     "TestSleep",
     "TestSlots",
+    "TestSpentForGood",
+    "TestSpentOfARate",
     "TestStanding",
     "TestTokens",
     "TestUnique",

@@ -4,7 +4,7 @@
 -- Answer: one character per signal: w woken, k kept for when it waits, a there already, m many are (none is taken
 --   any more), f finished, "-" no such job.
 -- Bounds: the signals given, and the notes of those jobs.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar noting
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar noting
 local refused = tx.begin()
 if refused then
   return refused

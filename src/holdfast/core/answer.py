@@ -1,0 +1,120 @@
+"""Reads what an error says of the answer behind it: status, codes, headers and body, wherever a library keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+_NUMBERED: Final = frozenset({"urllib", "google"})  # whose `code` is the status
+_BODY_BYTES: Final = 64 * 1024  # an error that says more than this says it elsewhere, too
+_ITEMS: Final = 20  # of a list of details
+_DEPTH: Final = 4
+_CODES: Final = ("code", "type", "Code", "error_code", "reason", "status")
+_INSIDE: Final = ("error", "Error", "details", "errors")
+
+
+def peek(thing: object, name: str) -> Any:
+    """An attribute, or None: other people's properties may raise, and must not cost a job its outcome."""
+    try:
+        return getattr(thing, name, None)
+    except Exception:
+        return None
+
+
+def classes_of(error: BaseException) -> tuple[tuple[str, str], ...]:
+    """Its class and the bases of that, nearest first: each as the first part of its module, and its name."""
+    kind: Any = type(error)
+    return _looked_up(kind)[0]
+
+
+def libraries_of(error: BaseException) -> frozenset[str]:
+    """Where its class and the bases of that come from."""
+    kind: Any = type(error)
+    return _looked_up(kind)[1]
+
+
+@lru_cache(maxsize=1_000)
+def _looked_up(kind: type) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
+    modules: list[object] = [base.__module__ for base in kind.__mro__]  # a class may say that any thing is its module
+    libraries = [module.partition(".")[0] if isinstance(module, str) else "" for module in modules]
+    names = [base.__qualname__ for base in kind.__mro__]
+    return tuple(zip(libraries, names, strict=True)), frozenset(libraries)
+
+
+def status_of(error: BaseException) -> int | None:
+    """The HTTP status that an error carries."""
+    response = peek(error, "response")
+    found: list[Any] = [peek(error, "status_code"), peek(error, "status"), peek(error, "http_status")]
+    if isinstance(response, Mapping):  # botocore
+        found.append((response.get("ResponseMetadata") or {}).get("HTTPStatusCode"))
+    else:
+        found += [peek(response, "status_code"), peek(response, "status")]
+    if not _NUMBERED.isdisjoint(libraries_of(error)):
+        found.append(peek(error, "code"))  # elsewhere `code` is anything from an exit code to a word
+    for status in found:
+        if isinstance(status, int) and not isinstance(status, bool) and 400 <= status <= 599:
+            return int(status)
+    return None
+
+
+def headers_of(error: BaseException) -> dict[str, str]:
+    """Header names in small letters; empty when the error carries none we can read."""
+    response = peek(error, "response")
+    try:
+        if isinstance(response, Mapping):  # botocore
+            found = (response.get("ResponseMetadata") or {}).get("HTTPHeaders")
+        else:
+            found = peek(response, "headers") or peek(error, "headers")
+        return {str(name).lower(): str(value).strip() for name, value in (found or {}).items()}
+    except Exception:
+        return {}
+
+
+def bodies_of(error: BaseException) -> Iterator[Any]:
+    """What the answer said, as JSON values; SDKs keep it with the error, plain HTTP clients with the response."""
+    yield peek(error, "body")
+    yield peek(error, "details")
+    response = peek(error, "response")
+    if isinstance(response, Mapping):
+        yield response
+        return
+    # Only what has been read already: asking for more could block the worker, or raise.
+    raw = peek(response, "_content")
+    if isinstance(raw, bytes) and 0 < len(raw) <= _BODY_BYTES:
+        try:
+            yield msgspec.json.decode(raw)
+        except msgspec.DecodeError:
+            return
+
+
+def codes_of(error: BaseException) -> Iterator[str]:
+    """The words by which the other side says what went wrong."""
+    for name in ("code", "type", "sqlite_errorname"):
+        said = peek(error, name)
+        if isinstance(said, str):
+            yield said
+    if "grpc" in libraries_of(error):  # its code is a method that answers an enum
+        said = peek(peek(error, "code")(), "name")
+        if isinstance(said, str):
+            yield said
+    for body in bodies_of(error):
+        yield from _words(body, _DEPTH)
+
+
+def _words(place: Any, depth: int) -> Iterator[str]:
+    if isinstance(place, list | tuple):
+        for item in place[:_ITEMS]:
+            if isinstance(item, Mapping) and depth:
+                yield from _words(item, depth - 1)
+    if not isinstance(place, Mapping):
+        return
+    for name in _CODES:
+        said = place.get(name)
+        if isinstance(said, str):
+            yield said
+    for name in _INSIDE:
+        if depth:
+            yield from _words(place.get(name), depth - 1)

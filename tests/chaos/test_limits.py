@@ -1,0 +1,182 @@
+"""Limits over a fleet that is killed: rates, ceilings, budgets and 429s hold on every engine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import pytest
+
+from holdfast.core.gate import GateRule
+from holdfast.core.ids import IdMaker
+from holdfast.core.period import HOUR_MS, began_ms
+from holdfast.core.state import State
+from holdfast.core.task import build_job
+from holdfast.testing.bench import Bench
+from holdfast.testing.harness import Clock
+from holdfast.testing.making import make_job
+from tests.chaos import limit_jobs
+from tests.chaos.conftest import on_every_engine
+from tests.chaos.field import Field, WorkerProcess, kill
+from tests.chaos.limiting import FastClock
+
+WORKERS = 4
+KILLS = 12
+STEP_MS = 500
+CUSTOMERS = 5
+PER_MINUTE = 10
+DOLLAR = 1_000_000
+
+
+class Line(NamedTuple):
+    word: str
+    id: str
+    token: str
+    at_ms: int  # when it was claimed
+    key: str
+    number: int
+
+
+def history(field: Field) -> list[Line]:
+    return [Line(word, id, token, int(at), key, int(number)) for word, id, token, at, key, number in field.trace()]
+
+
+def at_half_past() -> int:
+    now_ms = time.time_ns() // 1_000_000
+    return began_ms("hour", now_ms) + HOUR_MS // 2
+
+
+@on_every_engine
+@pytest.mark.timeout(300)
+async def test_rates_and_budgets_hold_through_an_hour_of_kills(field: Field, tmp_path: Path) -> None:
+    clock_file, ids, start_ms = tmp_path / "clock", IdMaker(), at_half_past()
+    clock = FastClock(clock_file)
+    clock.now_ms = start_ms
+
+    def hire() -> WorkerProcess:
+        seed = str(field.rng.randrange(1 << 30))
+        return field.run("-m", "tests.chaos.limiting", field.url, str(clock_file), str(field.trace_file), seed)
+
+    rules = [GateRule(f"limit:c:{n}", interval_us=60_000_000 // PER_MINUTE, burst=PER_MINUTE) for n in range(CUSTOMERS)]
+    rules.append(GateRule("limit:usd", unit="usd", cap=DOLLAR, period="hour"))
+    rated = [
+        make_job(ids.make(start_ms), {"keys": (f"c:{n % CUSTOMERS}",)}) for n in range(CUSTOMERS * PER_MINUTE * 70)
+    ]
+    paid = [
+        make_job(ids.make(start_ms), {"limits": ("usd",), "costs": {"usd": field.rng.randint(1, 40) * 1_000}})
+        for _ in range(400)
+    ]
+    await field.store.enqueue([*rated, *paid], rules, now_ms=start_ms)
+    workers = [hire() for _ in range(WORKERS)]
+    await field.until("all have begun", lambda: len(field.trace()) > 50, 60)
+    kill_at = [HOUR_MS * n // (KILLS + 1) for n in range(1, KILLS + 1)]
+    while clock.now_ms < start_ms + HOUR_MS:
+        clock.now_ms += STEP_MS
+        if kill_at and clock.now_ms - start_ms >= kill_at[0]:
+            kill_at.pop(0)
+            place = field.rng.randrange(WORKERS)
+            kill(workers[place].pid)
+            await workers[place].ended()
+            workers[place] = hire()
+        await field.store.expire(now_ms=clock.now_ms)
+    for worker in workers:
+        kill(worker.pid)
+        await worker.ended()
+
+    lines = history(field)
+    for n in range(CUSTOMERS):
+        starts = sorted(line.at_ms for line in lines if (line.word, line.key) == ("start", f"c:{n}"))
+        assert len(starts) > PER_MINUTE * 40, f"the rate of c:{n} was not used: {len(starts)} starts"
+        check_rate(starts)
+    check_budget(lines)
+    bench = Bench(field.store, Clock(clock.now_ms))
+    healer = bench.hand("healer")
+    for _ in range(90):
+        if not (await field.store.count()).total(State.running):
+            break
+        await bench.sweep(1_000, healer)
+    await bench.check_books()
+
+
+def check_rate(starts: list[int]) -> None:
+    """In any span of time no more than the bucket holds and time brings."""
+    for first, since_ms in enumerate(starts):
+        for last in range(first + PER_MINUTE, len(starts)):
+            span_ms = starts[last] - since_ms
+            assert last - first + 1 <= PER_MINUTE + span_ms * PER_MINUTE / 60_000, (first, last, span_ms)
+
+
+def check_budget(lines: list[Line]) -> None:
+    """What was admitted in an hour, at what it is known to have cost, stays below the cap, and most of it was used."""
+    costs: dict[int, dict[tuple[str, str], int]] = defaultdict(dict)
+    for line in lines:
+        if line.key == "usd":
+            # What is reserved, and behind it, when that is known, what it cost.
+            costs[began_ms("hour", line.at_ms)][line.id, line.token] = line.number
+    assert len(costs) == 2
+    for hour, of in costs.items():
+        assert sum(of.values()) <= DOLLAR, f"{sum(of.values())} were spent in the hour {hour}"
+        assert sum(of.values()) >= DOLLAR // 2, "most of it was not used"
+
+
+@on_every_engine
+@pytest.mark.timeout(120)
+async def test_one_at_a_time_never_sees_two(field: Field) -> None:
+    count = 150
+    await put(field, "alone", [{}] * count)
+    workers = [hire(field) for _ in range(WORKERS)]
+    killed: dict[int, int] = {}  # pid → when it was certainly dead
+    while (await field.store.count()).succeeded < count:
+        await asyncio.sleep(0.4)
+        if len(killed) < 8:
+            place = field.rng.randrange(WORKERS)
+            tree = workers[place].tree()
+            for process in tree:
+                kill(process)
+            await workers[place].ended()
+            killed |= dict.fromkeys(tree, time.time_ns())
+            workers[place] = hire(field)
+    inside: dict[str, tuple[int, int]] = {}  # job → since when, in which process
+    for word, id, at, pid in sorted(field.trace(), key=lambda line: int(line[2])):
+        if word == "leaves":
+            del inside[id]
+            continue
+        others = {job: (since, who) for job, (since, who) in inside.items() if killed.get(who, 1 << 63) > int(at)}
+        assert not others, f"{id} entered while {others} was inside"
+        inside[id] = (int(at), int(pid))
+    assert killed
+
+
+@on_every_engine
+@pytest.mark.timeout(120)
+async def test_a_429_stops_every_worker_and_costs_no_attempt(field: Field) -> None:
+    refused_by = [number % 150 == 149 for number in range(600)]
+    ids = await put(field, "call", [{"pushes_back": pushes} for pushes in refused_by])
+    for _ in range(WORKERS):
+        hire(field)
+    await field.finished(len(ids), 60)
+    lines = sorted((int(at), word) for word, _, at, _ in field.trace())
+    refusals = [at for at, word in lines if word == "refused"]
+    assert len(refusals) >= 3
+    late_ms = []
+    for at in refusals:
+        # The hold lasts 600 ms and more: whoever calls between is late. Those who are refused in that time are, too.
+        after = [(other - at) / 1e6 for other, word in lines if word == "calls" and at < other < at + 500e6]
+        late_ms.append(max(after, default=0.0))
+    assert median(late_ms) <= 100, f"after a 429 others went on for {late_ms} ms"
+    assert {(view.state, view.attempt) for view in await field.views(ids)} == {(State.succeeded, 1)}
+
+
+async def put(field: Field, task: str, values: list[dict[str, bool]]) -> list[bytes]:
+    spec, made = limit_jobs.app.parts().tasks[task], IdMaker()
+    jobs = [build_job(spec, one, id=made.make(time.time_ns() // 1_000_000)) for one in values]
+    await field.store.enqueue([job for job, _ in jobs], jobs[0][1])
+    return [job.id for job, _ in jobs]
+
+
+def hire(field: Field) -> WorkerProcess:
+    return field.start(app="tests.chaos.limit_jobs:app")
