@@ -42,7 +42,7 @@ class Line(NamedTuple):
 
 
 def history(field: Field) -> list[Line]:
-    return [Line(word, id, token, int(at), key, int(number)) for word, id, token, at, key, number in field.trace()]
+    return [Line(line[0], line[1], line[2], int(line[3]), line[4], int(line[5])) for line in field.trace()]
 
 
 def at_half_past() -> int:
@@ -135,19 +135,19 @@ async def test_one_at_a_time_never_sees_two(field: Field) -> None:
         if len(killed) < 8:
             place = field.rng.randrange(WORKERS)
             tree = workers[place].tree()
-            for process in tree:
-                kill(process)
+            for pid in tree:
+                kill(pid)
             await workers[place].ended()
             killed |= dict.fromkeys(tree, time.time_ns())
             workers[place] = hire(field)
     inside: dict[str, tuple[int, int]] = {}  # job → since when, in which process
-    for word, id, at, pid in sorted(field.trace(), key=lambda line: int(line[2])):
+    for word, id, at, process in sorted(field.trace(), key=lambda line: int(line[2])):
         if word == "leaves":
             del inside[id]
             continue
         others = {job: (since, who) for job, (since, who) in inside.items() if killed.get(who, 1 << 63) > int(at)}
         assert not others, f"{id} entered while {others} was inside"
-        inside[id] = (int(at), int(pid))
+        inside[id] = (int(at), int(process))
     assert killed
 
 

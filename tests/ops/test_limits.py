@@ -156,9 +156,9 @@ async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store
     assert await operator.limit_history("nobody") == []
     assert len(await operator.events()) == 5
     reached, short = map(event_shape, history)
-    assert reached["text"] == "the budget 'llm:acme' has spent $0.60 of $1 a day: 50 %"
+    assert reached["text"] == "the budget 'llm:acme' is at 50 %: $0.60 of $1 a day is spent or reserved"
     assert (reached["gate"], reached["spent"], reached["cap"], reached["unit"]) == (USD.key, 0.6, 1.0, "usd")
-    assert short["text"] == "the budget 'llm:acme' has spent $0.60 of $1 a day, and a job waits for $0.60"
+    assert short["text"] == "the budget 'llm:acme' has $0.40 of $1 a day left, and a job waits for $0.60"
     opened, by_hand, closed = map(event_shape, await operator.breaker_history())
     assert opened["text"].startswith("breaker api opened until 20")
     assert (by_hand["text"], by_hand["until"]) == ("breaker smtp opened until someone resets it", None)

@@ -70,9 +70,9 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
     stop.set()
     await work
     assert heard.told[:3] == [
-        (logging.WARNING, "the budget 'llm' has spent $0.80 of $1 a month: 50 %"),
-        (logging.WARNING, "the budget 'llm' has spent $0.80 of $1 a month: 80 %"),
-        (logging.WARNING, "the budget 'llm' has spent $0.80 of $1 a month, and a job waits for $0.40"),
+        (logging.WARNING, "the budget 'llm' is at 50 %: $0.80 of $1 a month is spent or reserved"),
+        (logging.WARNING, "the budget 'llm' is at 80 %: $0.80 of $1 a month is spent or reserved"),
+        (logging.WARNING, "the budget 'llm' has $0.20 of $1 a month left, and a job waits for $0.40"),
     ]
     assert [(level, text.split(" until")[0]) for level, text in heard.told[3:]] == [
         (logging.WARNING, "breaker x opened"),

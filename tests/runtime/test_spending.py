@@ -279,5 +279,11 @@ def test_the_sum_of_a_job_is_in_dollars_and_its_bill_in_millionths() -> None:
     assert bill.note == Note("spent", "", b'{"cost":3,"usd":0.75}')
 
 
+def test_a_bill_asks_no_engine_for_more_than_it_can_count() -> None:
+    """Amounts add up over calls without a bound."""
+    bill = Bill.of(_claimed(), {"tokens": 10**15, "cost": 10**9, "usd": 10**18})
+    assert bill.costs == {"tokens": 10**9, "": 100_000, "usd": 10**12}
+
+
 def _claimed() -> Claimed:
     return Claimed(b"i" * 16, 1, 1, 0, Lane("q", "t"), Policy(), b"{}", 0, 0, 0)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from holdfast.core.budget import Budget
 from holdfast.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
 from holdfast.core.lease import Claim, ClaimRequest
 from holdfast.core.state import State
 from holdfast.core.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
-from holdfast.runtime import WorkerFailed
+from holdfast.runtime import WorkerFailed, current_job
 from holdfast.runtime.roster import Roster
 from holdfast.stores.base import NOTHING_SPENT
 from holdfast.stores.sqlite import SqliteStore
@@ -72,6 +73,7 @@ class Choosy(SqliteStore):
     def __init__(self, *cannot: type) -> None:
         super().__init__(None)
         self.cannot = cannot
+        self.cannot_spend = False
         self.seqs: list[int] = []
 
     async def settle(
@@ -84,7 +86,7 @@ class Choosy(SqliteStore):
         now_ms: int | None = None,
     ) -> list[Settled]:
         self.seqs.append(seq)
-        if any(isinstance(transition, self.cannot) for transition in transitions):
+        if any(isinstance(transition, self.cannot) for transition in transitions) or (spent and self.cannot_spend):
             raise OverflowError("int too large")
         return await super().settle(session, seq, transitions, spent=spent, now_ms=now_ms)
 
@@ -115,6 +117,23 @@ async def test_an_end_that_cannot_be_written_costs_only_its_own_job(caplog: pyte
     await store.close()
 
 
+async def test_costs_that_cannot_be_written_cost_only_their_own_job() -> None:
+    store = Choosy()
+    store.cannot_spend = True
+    bench = Bench(store)
+
+    async def spends() -> None:
+        current_job().spent(usd=1)
+
+    async def works() -> None: ...
+
+    ids = [await bench.put(bench.task(spends)), await bench.put(bench.task(works))]
+    report = await bench.drain()
+    assert (report.succeeded, report.dead) == (1, 1)
+    assert [(await bench.view(id)).state for id in ids] == [State.dead, State.succeeded]
+    await store.close()
+
+
 async def test_an_engine_that_cannot_write_at_all_ends_the_worker_loudly() -> None:
     store = Choosy(Succeed, Bury)
     bench = Bench(store)
@@ -136,8 +155,10 @@ async def test_the_same_call_is_made_again_and_every_job_runs_once(trouble: str)
 
     async def once(n: int) -> None:
         runs.append(n)
+        if n < 2:
+            current_job().spent(usd=0.25)
 
-    spec = bench.task(once)
+    spec = bench.task(once, limits=[Budget("llm", usd=9, per="month")], cost={"usd": 1})
     for n in range(5):
         await bench.put(spec, {"n": n})
     setattr(store, trouble, 2)
@@ -146,6 +167,8 @@ async def test_the_same_call_is_made_again_and_every_job_runs_once(trouble: str)
     assert (report.succeeded, report.stale) == (5, 0)
     calls = store.claims if "claims" in trouble else [seq for seq, _ in store.settles]
     assert calls[:3] == [1, 1, 1]
+    (gate,) = await store.gates("limit:usd/month:llm")
+    assert gate.spent == 2 * 250_000 + 3 * 1_000_000
     await store.close()
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.core.errors import UsageError
 from holdfast.core.lease import Claimed, Note
-from holdfast.core.unit import UNITS, amount_of, checked_unit, public_amount, stored_unit
+from holdfast.core.unit import UNITS, amount_of, checked_unit, most_of, public_amount, stored_unit
 
 KIND: Final = "spent"  # of the note
 _MOST: Final = 1 << 40  # over all attempts
@@ -24,7 +24,8 @@ class Bill(NamedTuple):
     @classmethod
     def of(cls, job: Claimed, spent: Mapping[str, int]) -> Bill:
         """The bill of an attempt that has spent so much."""
-        return cls({stored_unit(unit): amount for unit, amount in spent.items()}, spent_note(job, spent))
+        costs = {stored_unit(unit): min(amount, most_of(unit)) for unit, amount in spent.items()}
+        return cls(costs, spent_note(job, spent))
 
 
 def spending_from(amounts: Mapping[str, object]) -> dict[str, int]:

@@ -66,12 +66,13 @@ def event_text(entry: Entry) -> str:
         case "limit.held":
             return f"{kind} {name} is held back until {until}"
     unit = public_unit(unit)
-    spent, cap, wants = (amount_text(unit, amount) for amount in (facts.spent, facts.cap, facts.wants))
+    left = max(0, facts.cap - facts.spent)
+    spent, free, cap, wants = (amount_text(unit, amount) for amount in (facts.spent, left, facts.cap, facts.wants))
     match entry.kind:
         case "budget.reached":
-            return f"the budget {base!r} has spent {spent} of {cap} a {period}: {facts.percent} %"
+            return f"the budget {base!r} is at {facts.percent} %: {spent} of {cap} a {period} is spent or reserved"
         case "budget.short":
-            return f"the budget {base!r} has spent {spent} of {cap} a {period}, and a job waits for {wants}"
+            return f"the budget {base!r} has {free} of {cap} a {period} left, and a job waits for {wants}"
     return entry.kind
 
 

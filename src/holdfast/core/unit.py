@@ -91,6 +91,11 @@ def amount_of(unit: str, value: object, *, what: str, most: int | None = None) -
     return int((exact * scale).to_integral_value(ROUND_CEILING))
 
 
+def most_of(unit: str) -> int:
+    """The most that one job may cost of a unit, as it is stored: engines count that, at any rate, in 64 bits."""
+    return _MOST.get(unit, _MOST_TOKENS) * (MICRO if unit == MONEY else 1)
+
+
 def _exact(value: object) -> Decimal | None:
     """The number that a person wrote: 0.1 is a tenth, not the nearest binary fraction."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):

@@ -170,6 +170,7 @@ class Settler(Part):
                     transition=type(transition).__name__,
                     trouble=type(error).__name__,
                 )
+                self._bills.pop((transition.id, transition.token), None)  # it may be what cannot be written
                 buried.append(unwritable(transition, error))
             else:
                 self._count([transition], answers)

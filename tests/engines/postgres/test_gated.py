@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -234,6 +235,35 @@ def test_a_costly_job_leaves_a_debt_to_the_lanes_behind_it(floor: Floor) -> None
     jobs = [Job(floor.ground.id(), lane, Policy(), b"{}", cost=2) for lane in (first, first, first, second)]
     agree(floor, gates, jobs, {first: 3, second: 1}, 9)
     assert floor.ground.one("SELECT count(*) FROM hf.running") == 2
+
+
+DAILY = Gate(GateRule("limit:c", unit="usd", cap=10, period="day"))
+RATED = Gate(GateRule("limit:a", interval_us=1_000_000, burst=2))
+WIDE, NARROW = Lane("q", "t", limits=("c",), group="wide"), Lane("q", "t", limits=("c",), keys=("a",), group="narrow")
+FREE = Lane("q", "t")
+
+
+@pytest.mark.parametrize(
+    ("gates", "lanes", "cost", "prices", "slots", "taken"),
+    [
+        pytest.param([DAILY], [WIDE, WIDE, NARROW], 1, [7, 7, 1], 9, 1, id="nobody passes a job that falls short"),
+        pytest.param([DAILY, RATED], [NARROW, NARROW, WIDE], 2, [6, 6, 4], 9, 2, id="unless a rate stops it, too"),
+        pytest.param([DAILY], [WIDE, NARROW], 1, [6, 6], 1, 1, id="or there is no slot for it"),
+        pytest.param(
+            [Gate(GateRule("task:t", unit="usd", cap=10, period="day"))], [FREE] * 3, 1, [1] * 3, 2, 2, id="a task"
+        ),
+    ],
+)
+def test_budgets_among_others(
+    floor: Floor, gates: list[Gate], lanes: list[Lane], cost: int, prices: list[int], slots: int, taken: int
+) -> None:
+    floor.empty()
+    jobs = [
+        Job(floor.ground.id(), lane, Policy(), b"{}", cost=cost, costs={"usd": price})
+        for lane, price in zip(lanes, prices, strict=True)
+    ]
+    agree(floor, {gate.key: gate for gate in gates}, jobs, Counter(lanes), slots)
+    assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
 
 
 def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[Lane, int], slots: int) -> None:

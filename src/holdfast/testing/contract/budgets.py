@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.core.gate import GateChange, GateRule, left
 from holdfast.core.lease import Claimed
-from holdfast.core.period import DAY_MS, began_ms
+from holdfast.core.period import DAY_MS, Period, began_ms
 from holdfast.core.state import State
 from holdfast.core.transition import Hold, Release, Snooze, Succeed, Suspend, Transition
 from holdfast.core.view import Retention
@@ -174,7 +175,13 @@ class TestBudget:
         await bench.add(limits=("usd",), costs=usd(7))
         hand = bench.hand()
         job = await hand.take()
-        ends = {"success": hand.succeed, "fail": hand.fail, "bury": hand.bury, "drop": hand.drop, "lose": hand.lose}
+        ends: dict[str, Callable[[Claimed], Awaitable[object]]] = {
+            "success": hand.succeed,
+            "fail": hand.fail,
+            "bury": hand.bury,
+            "drop": hand.drop,
+            "lose": hand.lose,
+        }
         await ends[end](job)
         assert await left_in(bench) == 3
 
@@ -305,7 +312,7 @@ class TestBudget:
                     real, end = 0, Release(job.id, job.token)
                 await hand.settle(end, spent={job.id: usd(real)})
                 for place in charged[job.id, job.token]:
-                    period = "minute" if place[0] == "usd" else "hour"
+                    period: Period = "minute" if place[0] == "usd" else "hour"
                     if place[1] == began_ms(period, bench.clock.now_ms):
                         books[place] -= job.costs["usd"] - real
         assert started > 20
