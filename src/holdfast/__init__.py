@@ -7,8 +7,10 @@ from holdfast.client.handle import JobHandle, JobStatus, Progress
 from holdfast.client.producer import EnqueueTimeout
 from holdfast.client.task import Inject, Task
 from holdfast.client.work import Chain, Group, JobSpec, Work, chain, chord, group
+from holdfast.core.budget import Budget
 from holdfast.core.errors import (
     BatchTooLarge,
+    BudgetExceeded,
     CycleFound,
     FlowNotFound,
     HoldfastError,
@@ -41,6 +43,7 @@ from holdfast.core.errors import (
     WrongContext,
 )
 from holdfast.core.limit import Breaker, Limit
+from holdfast.core.queue import Queue
 from holdfast.core.refs import ParentFailed
 from holdfast.core.retry import Retry
 from holdfast.core.schedules.when import Cron, Every, Once
@@ -56,6 +59,8 @@ __all__ = [
     "Approval",
     "BatchTooLarge",
     "Breaker",
+    "Budget",
+    "BudgetExceeded",
     "Cancel",
     "Chain",
     "Cron",
@@ -94,6 +99,7 @@ __all__ = [
     "ParentFailed",
     "PayloadTooLarge",
     "Progress",
+    "Queue",
     "QueueDraining",
     "RateLimited",
     "ResultTimeout",

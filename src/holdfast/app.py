@@ -22,13 +22,15 @@ from holdfast.client.registry import publish
 from holdfast.client.task import AsyncTask, SyncTask, Task
 from holdfast.client.work import JobSpec
 from holdfast.config import Config, load_config
+from holdfast.core.ai_queues import AIQueueOptions, AIQueues
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask, WrongContext
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.job import Enqueued
-from holdfast.core.options import checked_names
+from holdfast.core.naming import checked_names
 from holdfast.core.overrides import ClassifyOption, classifiers_of
+from holdfast.core.queue import Queue, queue_name, same_queue
 from holdfast.core.schedules.run import check_fits
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.schedules.when import When
@@ -95,6 +97,7 @@ class Holdfast:
         self._classifiers = classifiers_of(classify)
         self._tasks: dict[str, Task[..., Any]] = {}
         self._specs: dict[str, TaskSpec] = {}
+        self._queues: dict[str, Queue] = {}
         self._schedules: dict[str, Schedule] = {}
         self._resources: list[Resource] = []
         self._hooks: list[Resource] = []
@@ -297,7 +300,10 @@ class Holdfast:
         """What `@app.task(...)` does."""
         sized: TaskOptions = {"max_payload_bytes": self._sizes[0], "max_result_bytes": self._sizes[1]}
         sized.update(options)
-        spec = TaskSpec.declare(fn, **sized)
+        queue = options.get("queue")
+        if isinstance(queue, Queue):
+            self._declare_queue(queue)
+        spec = TaskSpec.declare(fn, self._queues, **sized)
         if spec.name in self._specs:
             raise InvalidTask(f"the app has a task {spec.name!r} already", fix="give one of them another name=")
         self._client.check_queue(spec.queue)
@@ -305,6 +311,39 @@ class Holdfast:
         self._specs[spec.name] = spec
         task = self._tasks[spec.name] = kind(self._client, spec, PLAIN)
         return task
+
+    def ai_queues(self, name: str = "ai", **numbers: Unpack[AIQueueOptions]) -> AIQueues:
+        """Declare two queues for calls to models, NAME-fast and NAME-heavy, with numbers that keep both healthy.
+
+        `fast` retries 3 times, 1 s apart, and runs 5 jobs at once over all workers; `heavy` retries twice, after 10 and
+        20 s, and runs 2 at once. What still fails is dead, with its cause, for people. Call it above the tasks, and
+        pass the queues to them; every number may be given: fast_retries, fast_delay, fast_concurrency, heavy_retries,
+        heavy_delay, heavy_factor, heavy_concurrency (None: no ceiling).
+
+        >>> app = Holdfast("sqlite://")
+        >>> ai = app.ai_queues(heavy_concurrency=3)
+        >>> @app.task(queue=ai.fast, name="classify")
+        ... async def classify(text: str) -> str: ...
+        >>> @app.task(queue=ai.heavy, name="summarise", timeout=600)
+        ... async def summarise(document: str) -> str: ...
+        >>> summarise.spec.queue
+        'ai-heavy'
+        """
+        made = AIQueues.of(name, numbers)
+        for queue in (made.fast, made.heavy):
+            self._declare_queue(queue)
+        return made
+
+    def _declare_queue(self, queue: Queue) -> None:
+        self._client.check_queue(queue.name)
+        known = self._queues.get(queue.name)
+        early = next((spec.name for spec in self._specs.values() if spec.queue == queue.name), None)
+        if known is None and early is not None:
+            raise InvalidTask(
+                f"task {early!r} was put into queue {queue.name!r} before that queue was declared",
+                fix="declare the queue first: pass the Queue to that task, or call app.ai_queues() above it",
+            )
+        self._queues[queue.name] = same_queue(known, queue)
 
     # -- asking for work
 
@@ -438,7 +477,7 @@ class Holdfast:
 
     async def work(
         self,
-        queues: Iterable[str] | None = None,
+        queues: Iterable[str | Queue] | None = None,
         concurrency: int = 100,
         grace: Duration = 25,
         stop: asyncio.Event | None = None,
@@ -449,7 +488,8 @@ class Holdfast:
         Ending means: claim no more, finish what fits into `grace` seconds, hand the rest back unspent. No
         signal handlers are installed; the `holdfast worker` command does that.
         """
-        chosen = None if queues is None else checked_names(queues, what="queues")
+        named = queues if queues is None or isinstance(queues, str) else [queue_name(queue) for queue in queues]
+        chosen = None if named is None else checked_names(named, what="queues")
         for queue in chosen or ():
             self._client.check_queue(queue)
         await self.publish()

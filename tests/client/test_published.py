@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Breaker, Holdfast, Limit, Retry
+from holdfast import Breaker, Budget, Holdfast, Limit, Retry
 from holdfast.core.declaration import Declaration, read_declaration
 from holdfast.core.ids import id_bytes
 from holdfast.core.task import PLAIN, TaskSpec, build_job
@@ -24,13 +24,18 @@ SPEC = TaskSpec.declare(
     timeout=30,
     retry=Retry(attempts=3, base=2),
     group="customer",
-    limits=[Limit("customer:{customer}", rate="10/m"), Limit("smtp", concurrency=20)],
+    limits=[
+        Limit("bare", buckets={"usd": "5/h"}),
+        Limit("customer:{customer}", rate="10/m", buckets={"tokens": "600/m"}),
+        Budget("mail:{customer}", usd=0.1, tokens=5, per="week", over="refuse"),
+        Limit("smtp", concurrency=20),
+    ],
     breaker=Breaker(name="smtp", failures=3, within=30, cooldown=90, probe_after=15),
     needs=["smtp"],
     tags=["eu"],
     unique="welcome:{to}",
     unique_for=3600,
-    cost=2,
+    cost={"cost": 2, "usd": 0.01},
 )
 
 
@@ -41,6 +46,15 @@ def test_a_published_task_builds_the_same_job_as_its_code() -> None:
     ours, theirs = (build_job(spec, values, PLAIN, id=id) for spec in (SPEC, read.spec()))
     assert ours == theirs
     assert ours[0].lane.id == theirs[0].lane.id
+    assert list(SPEC.refusing(ours[0].lane)) == list(read.spec().refusing(theirs[0].lane))
+
+
+def test_a_release_before_buckets_reads_the_limits_that_it_knows() -> None:
+    """It would refuse a limit of buckets alone, and know the task no more."""
+    told = Declaration.of(SPEC)
+    assert [limit.key for limit in told.declared_limits] == ["customer:{customer}", "smtp"]
+    assert [limit.key for limit in told.all_limits] == ["bare", "customer:{customer}", "smtp"]
+    assert Declaration.of(TaskSpec.declare(_send, limits=[Limit("smtp", concurrency=2)])).all_limits == ()
 
 
 def test_a_record_of_another_release_is_not_an_error() -> None:

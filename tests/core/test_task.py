@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from holdfast.core.budget import Budget
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, PayloadTooLarge, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
@@ -25,6 +27,7 @@ from holdfast.core.retry import Retry
 from holdfast.core.state import State
 from holdfast.core.task import PLAIN, Inject, Options, TaskSpec, build_job
 from holdfast.core.unique import content_key
+from holdfast.core.unit import Cost
 
 ID = b"i" * 16
 
@@ -85,7 +88,7 @@ def test_every_option_is_kept() -> None:
     assert (spec.policy.attempts, spec.policy.delays_ms, spec.policy.max_result_bytes) == (3, (1_000, 2_000), 500)
     assert (spec.limits, spec.breaker, spec.needs, spec.tags) == ((limit,), Breaker(failures=2), ("smtp",), ("mail",))
     assert (spec.unique, spec.unique_for_ms, spec.unique_states) == (True, 60_000, frozenset({State.ready}))
-    assert (spec.on_duplicate, spec.cost, spec.max_payload_bytes) == ("debounce", 2, 1_000)
+    assert (spec.on_duplicate, spec.cost, spec.max_payload_bytes) == ("debounce", Cost(2), 1_000)
 
 
 def generates() -> Iterator[int]:
@@ -399,6 +402,67 @@ def test_cost_may_be_computed() -> None:
     assert job_of(spec, "acme", options=PLAIN.replace(cost=9)).cost == 9
     with pytest.raises(InvalidOption, match=r"cost=-1"):
         job_of(TaskSpec.declare(send, cost=lambda args: -1), "acme")
+
+
+@pytest.mark.parametrize(
+    "cost",
+    [
+        lambda customer, **_: {"tokens": len(customer), "usd": 0.01},
+        lambda to, customer: {"tokens": len(customer), "usd": 0.01},
+        lambda customer: {"tokens": len(customer), "usd": 0.01},
+        lambda args: {"tokens": len(args["customer"]), "usd": 0.01},
+        {"tokens": 4, "usd": 0.01},
+    ],
+)
+def test_a_cost_of_several_units_is_declared_or_computed_from_the_arguments(cost: Any) -> None:
+    spec = TaskSpec.declare(send, cost=cost)
+    job = job_of(spec, "acme")
+    assert (job.cost, job.costs) == (1, {"tokens": 4, "usd": 10_000})
+    job = job_of(spec, "acme", options=PLAIN.replace(cost={"cost": 3, "usd": 1}))
+    assert (job.cost, job.costs) == (3, {"tokens": 4, "usd": 1_000_000})
+
+
+def test_a_function_of_the_cost_gets_defaults_too_and_may_name_no_other_parameter() -> None:
+    assert job_of(TaskSpec.declare(send, cost=lambda to: 2 * len(to)), "acme").cost == 12
+    with pytest.raises(InvalidTask, match=r"cost= asks for 'custmer'.*did you mean 'customer'"):
+        TaskSpec.declare(send, cost=lambda custmer, to: 1)
+
+
+def test_buckets_and_budgets_become_gates_beside_their_limits() -> None:
+    spec = TaskSpec.declare(
+        send,
+        name="ask",
+        limits=[
+            Budget("llm:{customer}", usd=50),
+            Limit("model:{customer}", rate="500/m", learns=True, buckets={"tokens": "60000/m"}),
+            Limit("all", buckets={"usd": "5/h"}),
+            Budget("all", tokens=9, cost=4, per="hour"),
+        ],
+    )
+    job, rules = build_job(spec, spec.signature.bind(("acme", "x"), {}), id=ID)
+    assert job.lane.limits == ("all", "usd:all", "cost/hour:all", "tokens/hour:all")
+    assert job.lane.keys == ("model:acme", "tokens:model:acme", "usd/day:llm:acme")
+    assert {rule.key for rule in rules} == {f"limit:{key}" for key in (*job.lane.limits, *job.lane.keys)}
+    assert spec.learns(job.lane) == "model:acme"
+    assert spec.learns(replace(job.lane, keys=("other",))) is None
+
+
+def test_budgets_that_refuse_are_told_from_those_that_let_wait() -> None:
+    spec = TaskSpec.declare(
+        send, limits=[Budget("a", usd=1), Budget("b:{to}", usd=2, tokens=9, over="refuse"), Limit("c", concurrency=1)]
+    )
+    lane = job_of(spec, "acme", to="x").lane
+    assert [(rule.key, rule.cap) for rule in spec.refusing(lane)] == [
+        ("limit:tokens/day:b:x", 9),
+        ("limit:usd/day:b:x", 2_000_000),
+    ]
+
+
+def test_what_can_never_start_is_refused_at_declaration() -> None:
+    with pytest.raises(InvalidTask, match=r"needs \$2, and Budget\('llm'\) is \$1 a day.*lower cost=, or raise"):
+        TaskSpec.declare(send, cost={"usd": 2}, limits=[Budget("llm", usd=1)])
+    with pytest.raises(InvalidTask, match=r"two limits have the key 'tokens:k'"):
+        TaskSpec.declare(send, limits=[Limit("k", buckets={"tokens": "60/s"}), Limit("tokens:k", rate="1/s")])
 
 
 def test_the_tasks_own_size_limit_counts() -> None:

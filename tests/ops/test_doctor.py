@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core.declaration import Declaration
+from holdfast.core.declaration import Declaration, DeclaredLimit
 from holdfast.core.gate import BreakerRule, GateRule
 from holdfast.core.job import Policy
 from holdfast.core.lease import Beat, Serves
@@ -80,15 +80,17 @@ async def test_the_review_checklist_reads_what_tasks_declare(operator: Operator,
         Declaration("hangs", policy=Policy(timeout_ms=None, hard_timeout_ms=None)),
         Declaration("stubborn", policy=Policy(attempts=1000)),
         Declaration("lockstep", policy=Policy(jitter="none")),
-        Declaration("good", unique=True),
+        Declaration("good", unique=True, declared_limits=(DeclaredLimit("openai", "60/m", learns=True),)),
     ):
         await store.put_control(task.control())
     findings = await found(operator)
     assert findings["review_timeout"].text.endswith(": hangs")
     assert findings["review_retries"].text.endswith(": stubborn")
     assert findings["review_jitter"].text.endswith(": lockstep")
-    (note,) = [finding for finding in await operator.doctor() if finding.code == "review_idempotency"]
-    assert "good" not in note.text
+    notes = {finding.code: finding for finding in await operator.doctor()}
+    assert "good" not in notes["review_idempotency"].text
+    assert notes["review_sdk_retries"].text.endswith(": good")
+    assert "max_retries=0" in notes["review_sdk_retries"].fix
 
 
 async def test_the_counters_are_checked(operator: Operator, store: Store) -> None:

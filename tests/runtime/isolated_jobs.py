@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import AsyncIterator
 
+from holdfast.core.budget import Budget
 from holdfast.core.task import Inject, TaskSpec
 from holdfast.runtime import Parts, current_job
 
@@ -109,6 +110,20 @@ async def pays_async(folder: str) -> list[str]:
     return keys
 
 
+async def spends() -> None:
+    """The last word is said right before the end, which must not overtake it."""
+    current_job().spent(usd=0.01, tokens=12)
+    await asyncio.sleep(0)
+    current_job().spent(usd=0.01)
+
+
+def spends_and_dies() -> None:
+    job = current_job()
+    job.spent(usd=0.03)
+    job.run(job.save(1))  # the worker has heard both when it has answered
+    os._exit(66)
+
+
 _functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once, pays, pays_async)
 
 
@@ -120,6 +135,15 @@ class SmallApp:
             fn.__name__: TaskSpec.declare(fn, name=fn.__name__, executor="process", retry=None) for fn in _functions
         }
         self.tasks["writes"] = TaskSpec.declare(writes, name="writes", executor="process", retry=[0])
+        for fn in (spends, spends_and_dies):
+            self.tasks[fn.__name__] = TaskSpec.declare(
+                fn,
+                name=fn.__name__,
+                executor="process",
+                max_lost=1,
+                limits=[Budget("llm", usd=1, per="month")],
+                cost={"usd": 0.1},
+            )
         self.tasks["crashes_async"] = TaskSpec.declare(crashes_async, name="crashes_async", retry=None)
 
     def parts(self) -> Parts:

@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "workers": ("look", "List live workers and agents."),
         "stats": ("look", "Show counters that sum up."),
         "audit": ("look", "Show who did what, and why."),
+        "classify": ("classify", "Say what an error means for its job, and why."),
         "doctor": ("look", "Say what is wrong, or could be."),
     },
     "Correct": {

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
+from holdfast.client.purse import Purse, affordable_job
 from holdfast.client.work import JobSpec
 from holdfast.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job
-from holdfast.core.task import build_job
+from holdfast.core.task import TaskSpec
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
 # One chunk of a bulk that need not be atomic: large enough to be fast, small enough to stay far from the bounds.
@@ -23,14 +24,16 @@ class Batch:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.rules: dict[str, GateRule] = {}
+        self.purse = Purse()
         self._bytes = 0
 
     def add(self, index: int, item: object, id: bytes) -> None:
         """Build one job; `index` is its place in what the caller passed."""
         try:
-            job, rules = _build(item, id)
+            spec, job, rules = _build(item, id)
         except UsageError as error:
             raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
+        self.purse.add(spec, job, f"jobs[{index}]: ")
         self.jobs.append(job)
         self._bytes += len(job.args)
         for rule in rules:
@@ -55,7 +58,7 @@ class Batch:
         )
 
 
-def _build(item: object, id: bytes) -> tuple[Job, tuple[GateRule, ...]]:
+def _build(item: object, id: bytes) -> tuple[TaskSpec, Job, tuple[GateRule, ...]]:
     if not isinstance(item, JobSpec):
         if isinstance(item, Coroutine):
             item.close()  # task.enqueue(...) where task.job(...) was meant: it will never run
@@ -68,4 +71,4 @@ def _build(item: object, id: bytes) -> tuple[Job, tuple[GateRule, ...]]:
     signature = item.spec.signature
     if not signature.required.issubset(item.values):
         signature.bind_named(item.values)  # raises, naming what is missing
-    return build_job(item.spec, item.values, item.options, id=item.options.id or id)
+    return item.spec, *affordable_job(item.spec, item.values, item.options, id=item.options.id or id)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -16,6 +16,7 @@ from holdfast.client.flow_handle import FlowDesk, FlowHandle
 from holdfast.client.handle import Explain, Explained, JobHandle
 from holdfast.client.options import CallOptions
 from holdfast.client.producer import EnqueueTimeout, Producer
+from holdfast.client.purse import Purse, affordable_job
 from holdfast.client.registry import Published
 from holdfast.client.work import JobSpec, Work
 from holdfast.core.codec import MAX_BYTES
@@ -26,12 +27,14 @@ from holdfast.core.job import Enqueued, Job
 from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
 from holdfast.core.refs import with_refs
-from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
+from holdfast.core.task import PLAIN, Options, TaskSpec
 from holdfast.stores.base import Store
 from holdfast.stores.callers import joined
 
 # Building jobs is pure computation; every so many the loop gets a turn, so a big batch delays nobody by more than ms.
 _TURN: Final = 500
+
+T = TypeVar("T")
 
 Injected = Callable[[TaskSpec], Mapping[str, Any] | None]
 
@@ -117,7 +120,11 @@ class Client:
         if options.conn is not None:
             return await self._enqueue_on(options.conn, spec, values, options)
         post = self._producer.post()
-        job, rules = build_job(spec, values, options, id=options.id or post.new_id())
+        job, rules = affordable_job(spec, values, options, id=options.id or post.new_id())
+        if spec.budgets:
+            purse = Purse()
+            purse.add(spec, job)
+            await self._check(purse)
         if joined():
             # A call of its own: the store must see whose transaction it may wait for, and refuse nobody else with it.
             (answer,) = await self._producer.enqueue_batch([job], rules)
@@ -125,11 +132,16 @@ class Client:
             answer = await post.add(job, rules)
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
 
+    async def _check(self, purse: Purse) -> None:
+        """Refuse what its budgets have no room for now, where the code asks for that."""
+        if purse:
+            await self._in_time("gates", purse.check(self.store))
+
     async def _enqueue_on(
         self, conn: object, spec: TaskSpec, values: Mapping[str, Any], options: Options
     ) -> JobHandle[Any]:
         """No deadline and no shared round trip: both would act on the caller's connection behind its back."""
-        job, rules = build_job(spec, values, options, id=options.id or self._producer.new_id())
+        job, rules = affordable_job(spec, values, options, id=options.id or self._producer.new_id())
         return (await self._put_on(conn, [job], rules))[0]
 
     async def _put_on(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[JobHandle[Any]]:
@@ -161,13 +173,17 @@ class Client:
         return await self.enqueue(spec, spec.signature.bind_named(values), asked)
 
     async def _look_up(self, name: str) -> TaskSpec:
+        return await self._in_time("controls", self._published.spec(name, self._settings.max_payload_bytes))
+
+    async def _in_time(self, verb: str, asked: Awaitable[T]) -> T:
+        """What is asked of the store before a job is stored."""
         timeout_s = self._settings.enqueue_timeout_s
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._published.spec(name, self._settings.max_payload_bytes)
+                return await asked
         except TimeoutError as error:
             raise StoreTimeout(
-                f"the store did not answer within {timeout_s:g} s; nothing was stored", verb="controls", fix="ask again"
+                f"the store did not answer within {timeout_s:g} s; nothing was stored", verb=verb, fix="ask again"
             ) from error
 
     async def enqueue_many(
@@ -220,10 +236,11 @@ class Client:
         return output
 
     async def enqueue_graph(
-        self, jobs: Sequence[Job], rules: Sequence[GateRule], conn: object = None
+        self, jobs: Sequence[Job], rules: Sequence[GateRule], purse: Purse, conn: object = None
     ) -> list[tuple[bytes, bool]]:
         """Store all jobs of a flow or none: (id, whether it was there) of each. Parents come first in `jobs`."""
         if conn is None:
+            await self._check(purse)
             answers = await self._producer.enqueue_batch(jobs, rules, again="await its .enqueue() again")
             return [(answer.id, answer.existing) for answer in answers]
         if self._outbox() is not None:
@@ -255,6 +272,7 @@ class Client:
         try:
             if conn is not None:
                 return await self._put_on(conn, batch.jobs, rules)
+            await self._check(batch.purse)
             answers = await self._producer.enqueue_batch(batch.jobs, rules, [handle.id for handle in before])
         except UsageError as error:
             if not before:

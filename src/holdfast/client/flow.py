@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
 from holdfast.client.handle import JobHandle
+from holdfast.client.purse import Purse, affordable_job
 from holdfast.client.work import Chain, Group, JobSpec, Work
 from holdfast.core.errors import (
     BatchTooLarge,
@@ -25,9 +26,8 @@ from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.job import Job
 from holdfast.core.limit import did_you_mean
-from holdfast.core.options import checked_name
+from holdfast.core.naming import checked_name
 from holdfast.core.refs import Refers, flat
-from holdfast.core.task import build_job
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 from holdfast.stores.callers import run_here
 
@@ -139,9 +139,9 @@ class Flow:
         if not self._nodes:
             raise InvalidArguments(f"flow {self.name!r} is empty", fix="flow.add(task.job(...)) first")
         nodes = self._in_order()
-        jobs, rules = await self._built(nodes, pause=conn is None)
+        jobs, rules, purse = await self._built(nodes, pause=conn is None)
         try:
-            answers = await self._client.enqueue_graph(jobs, list(rules.values()), conn)
+            answers = await self._client.enqueue_graph(jobs, list(rules.values()), purse, conn)
         except UnknownParent as error:
             raise (error if conn is not None else await self._missing(nodes, error)) from error
         self._enqueued = True
@@ -288,13 +288,15 @@ class Flow:
         names = list(graph) if sorted_already else order(graph)
         return [self._nodes[name] for name in names]
 
-    async def _built(self, nodes: list[_Node], *, pause: bool) -> tuple[list[Job], dict[str, GateRule]]:
+    async def _built(self, nodes: list[_Node], *, pause: bool) -> tuple[list[Job], dict[str, GateRule], Purse]:
         jobs: list[Job] = []
+        purse = Purse()
         rules: dict[str, GateRule] = {}
         size = 0
         for count, node in enumerate(nodes, 1):
             job, more = self._job(node)
             jobs.append(job)
+            purse.add(node.spec.spec, job, f"node {node.name!r}: ")
             rules.update((rule.key, rule) for rule in more)
             size += len(job.args) + len(job.meta)
             if pause and count % _TURN == 0:
@@ -305,7 +307,7 @@ class Flow:
                 f"and {MAX_BATCH_BYTES:,}",
                 fix="let one job enqueue the next flow, or pass less data: ids instead of contents",
             )
-        return jobs, rules
+        return jobs, rules, purse
 
     def _job(self, node: _Node) -> tuple[Job, tuple[GateRule, ...]]:
         spec, handle = node.spec, node.handle
@@ -319,7 +321,7 @@ class Flow:
                 signature.bind_named(node.values)  # raises, naming what is missing
             options = replace(spec.options, after=self._parents(node))
             meta = mark_meta(Mark(self.name, node.name, len(self._nodes)))
-            return build_job(spec.spec, node.values, options, id=handle.raw, flow=self._raw, meta=meta)
+            return affordable_job(spec.spec, node.values, options, id=handle.raw, flow=self._raw, meta=meta)
         except UsageError as error:
             raise type(error)(f"node {node.name!r}: {error.message}", fix=error.fix) from error
 

@@ -15,6 +15,7 @@ from holdfast.core.gate import FOREVER_MS
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Note, Signal
 from holdfast.core.refs import Refers
+from holdfast.core.spending import public_spent, spent_of
 from holdfast.core.state import State
 from holdfast.core.steps import check_event, encode_value, waiting_of
 from holdfast.core.view import JobView
@@ -72,6 +73,7 @@ class JobStatus(Struct, frozen=True):
     finished_at: datetime | None
     flow: str | None = None  # the id of the flow that it is a part of
     waits_for: str | None = None  # the event that a suspended job waits for
+    spent: dict[str, float] = {}  # what it says it has cost, by unit, over all attempts; dollars of "usd"
 
     @classmethod
     def of(cls, view: JobView) -> JobStatus:
@@ -93,6 +95,7 @@ class JobStatus(Struct, frozen=True):
             finished_at=None if view.finished_at_ms is None else instant(view.finished_at_ms),
             flow=None if view.flow is None else id_text(view.flow),
             waits_for=_event_of(view),
+            spent=public_spent(spent_of(view.notes)),
         )
 
 

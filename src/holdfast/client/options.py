@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from holdfast.core.duration import Duration
 from holdfast.core.job import IfParentFails, OnDuplicate
+from holdfast.core.queue import Queue
 from holdfast.core.retry import Retry, RetryFunction
 from holdfast.core.state import State
 from holdfast.core.unique import UniqueOption
+from holdfast.core.unit import Amounts
 
 if TYPE_CHECKING:
     from holdfast.client.handle import JobHandle
@@ -26,7 +28,7 @@ class CallOptions(TypedDict, total=False):
     at: datetime
     expires_in: Duration
     priority: Priority
-    queue: str
+    queue: str | Queue
     group: str
     unique: UniqueOption
     unique_for: Duration | None
@@ -36,7 +38,7 @@ class CallOptions(TypedDict, total=False):
     if_parent_fails: IfParentFails
     needs: Iterable[str]
     tags: Iterable[str]
-    cost: int
+    cost: int | Amounts
     timeout: Duration | None
     retry: RetryValue
     id: str
@@ -51,6 +53,6 @@ class ScheduleOptions(TypedDict, total=False):
     group: str
     needs: Iterable[str]
     tags: Iterable[str]
-    cost: int
+    cost: int | Amounts
     timeout: Duration | None
     retry: int | Sequence[Duration] | None

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast.client.flow_handle import GroupHandle, NodeHandle
 from holdfast.core.errors import InvalidArguments, InvalidOption, NotSerialisable
-from holdfast.core.options import Options, checked_name
+from holdfast.core.naming import checked_name
+from holdfast.core.options import Options
 from holdfast.core.refs import Refers, Spread
 from holdfast.core.task import TaskSpec
 from holdfast.stores.callers import run_here

@@ -13,10 +13,8 @@ from holdfast.core.library_errors import (
     BEFORE_STATUS,
     BY_CLASS,
     BY_CODE,
-    PASSING,
     SPEAKERS,
-    SPENT,
-    THROTTLED,
+    WORDS,
     kind_of_sqlstate,
     kind_of_status,
 )
@@ -80,8 +78,8 @@ def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | Non
             known = _recognised(one, now_ms)
             if known is not None:
                 return Judgement(*known, one)
-        if whole is error and isinstance(error, MISTAKES):
-            return Judgement(Verdict("permanent"), Rule("mistake", _mistake(error)), error)
+        if whole is error and isinstance(whole, MISTAKES):
+            return Judgement(Verdict("permanent"), Rule("mistake", _mistake(whole)), whole)
     return _unknown(error)
 
 
@@ -177,7 +175,7 @@ def _known(error: BaseException, now_ms: int | None) -> _Known | None:
         if named in BEFORE_STATUS:
             return Verdict(BEFORE_STATUS[named]), Rule("name", ".".join(named))
     codes = tuple(_codes(error))
-    for words, kind in _WORDS:
+    for words, kind in WORDS:
         for code in codes:
             if code in words:
                 return _patient(kind, error, now_ms), Rule("code", code)
@@ -195,14 +193,6 @@ def _known(error: BaseException, now_ms: int | None) -> _Known | None:
         if named in BY_CLASS:
             return Verdict(BY_CLASS[named]), Rule("name", ".".join(named))
     return None
-
-
-# In this order: a 429 that says "no money left" is about money.
-_WORDS: tuple[tuple[frozenset[str], Kind], ...] = (
-    (SPENT, "spent"),
-    (THROTTLED, "rate_limited"),
-    (PASSING, "transient"),
-)
 
 
 def _codes(error: BaseException) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Final
 
+from holdfast.core.budget import first_limit
 from holdfast.core.duration import LONGEST_WAIT_MS, bounded_ms, text_of_ms
 from holdfast.core.lease import Claimed
 from holdfast.core.limit import MAX_KEY_CHARS
@@ -196,7 +197,7 @@ def _spread_ms(wait_ms: int, rng: random.Random) -> int:
 def _gate(job: Claimed, key: str | None) -> str:
     lane = job.lane
     if key is None:
-        key = next(iter((*lane.limits, *lane.keys)), None)
+        key = first_limit(lane)
     return f"task:{lane.task}" if key is None else f"limit:{storable(key, MAX_KEY_CHARS)}"
 
 

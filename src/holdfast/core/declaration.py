@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
+from holdfast.core.budget import Budget, Over
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.gate import GateRule
 from holdfast.core.job import PRIORITIES, OnDuplicate, Policy
 from holdfast.core.limit import Breaker, Limit
+from holdfast.core.period import Period
+from holdfast.core.queue import Queue
 from holdfast.core.state import State
 from holdfast.core.task import TaskSpec
+from holdfast.core.unit import ONE, Cost
 from holdfast.core.view import Control
 
 KIND: Final = "task"
@@ -27,6 +32,37 @@ class DeclaredLimit(Struct, frozen=True, omit_defaults=True):
     burst: int | None = None
     concurrency: int | None = None
     learns: bool = False
+    buckets: dict[str, str] = {}
+
+    @classmethod
+    def of(cls, limit: Limit) -> DeclaredLimit:
+        return cls(limit.key, limit.rate, limit.burst, limit.concurrency, limit.learns, dict(limit.buckets))
+
+    def limit(self) -> Limit:
+        return Limit(self.key, self.rate, self.burst, self.concurrency, self.learns, self.buckets)
+
+    @property
+    def bare(self) -> bool:
+        """True for one of buckets alone, which releases before buckets refuse to read."""
+        return self.rate is None and self.concurrency is None and not self.learns
+
+
+class DeclaredBudget(Struct, frozen=True, omit_defaults=True):
+    """A budget as it was written; amounts as text, exact."""
+
+    key: str
+    caps: dict[str, str]
+    per: Period = "day"
+    over: Over = "wait"
+
+    @classmethod
+    def of(cls, budget: Budget) -> DeclaredBudget:
+        caps = {unit: str(getattr(budget, unit)) for unit, _ in budget.caps}
+        return cls(budget.key, caps, budget.per, budget.over)
+
+    def budget(self) -> Budget:
+        caps: dict[str, Any] = {unit: Decimal(cap) for unit, cap in self.caps.items()}
+        return Budget(self.key, **caps, per=self.per, over=self.over)
 
 
 class Declaration(Struct, frozen=True, omit_defaults=True):
@@ -40,8 +76,11 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     group: str | None = None  # the parameter that names it; None also when a function does
     limits: tuple[GateRule, ...] = ()  # those with a constant key, as gates
     keys: tuple[str, ...] = ()  # templates of the others
-    declared_limits: tuple[DeclaredLimit, ...] = ()  # all of them, as written
+    declared_limits: tuple[DeclaredLimit, ...] = ()  # as written, but for bare ones
+    all_limits: tuple[DeclaredLimit, ...] = ()  # all of them, when some are bare
+    budgets: tuple[DeclaredBudget, ...] = ()
     breaker: GateRule | None = None
+    ceiling: GateRule | None = None  # of its queue as a whole
     needs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     unique: bool = False
@@ -50,13 +89,17 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     unique_states: tuple[str, ...] | None = None
     on_duplicate: OnDuplicate = "existing"
     cost: int = 1
+    costs: dict[str, int] = {}  # of other units, as they are stored
     max_payload_bytes: int = MAX_BYTES
     schema: dict[str, Any] = {}
 
     @classmethod
     def of(cls, spec: TaskSpec) -> Declaration:
         """What `spec` can say in JSON; functions (of a group, a key, a cost) stay with the code."""
-        constant = [limit for limit in spec.limits if limit.template.constant]
+        constant = [limit for limit in spec.ceilings if limit.template.constant]
+        limits = tuple(map(DeclaredLimit.of, spec.limits))
+        readable = tuple(limit for limit in limits if not limit.bare)
+        cost = spec.cost if isinstance(spec.cost, Cost) else ONE
         states = None if spec.unique_states is None else tuple(sorted(state.value for state in spec.unique_states))
         return cls(
             name=spec.name,
@@ -65,13 +108,13 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             executor=spec.executor,
             policy=spec.policy,
             group=spec.group if isinstance(spec.group, str) else None,
-            limits=tuple(limit.rule(limit.template.fill({"task": spec.name})) for limit in constant),
-            keys=tuple(limit.key for limit in spec.limits if not limit.template.constant),
-            declared_limits=tuple(
-                DeclaredLimit(limit.key, limit.rate, limit.burst, limit.concurrency, limit.learns)
-                for limit in spec.limits
-            ),
+            limits=tuple(rule for limit in constant for rule in limit.rules(limit.template.fill({"task": spec.name}))),
+            keys=tuple(limit.key for limit in spec.ceilings if not limit.template.constant),
+            declared_limits=readable,
+            all_limits=() if len(readable) == len(limits) else limits,
+            budgets=tuple(map(DeclaredBudget.of, spec.budgets)),
             breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
+            ceiling=None if (queue := spec.queues.get(spec.queue)) is None else queue.rule,
             needs=spec.needs,
             tags=spec.tags,
             unique=spec.unique is not None,
@@ -79,7 +122,8 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             unique_for_ms=spec.unique_for_ms,
             unique_states=states,
             on_duplicate=spec.on_duplicate,
-            cost=spec.cost if isinstance(spec.cost, int) else 1,
+            cost=cost.plain,
+            costs=cost.units,
             max_payload_bytes=spec.max_payload_bytes,
             schema=spec.signature.schema(),
         )
@@ -95,18 +139,17 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             priority=self.priority,
             policy=self.policy,
             group=self.group,
-            limits=tuple(
-                Limit(one.key, rate=one.rate, burst=one.burst, concurrency=one.concurrency, learns=one.learns)
-                for one in self.declared_limits
-            ),
+            limits=tuple(one.limit() for one in self.all_limits or self.declared_limits),
+            budgets=tuple(one.budget() for one in self.budgets),
             breaker=_breaker(self.breaker),
+            queues={} if self.ceiling is None else {self.queue: Queue(self.queue, self.ceiling.concurrency)},
             needs=self.needs,
             tags=self.tags,
             unique=self.unique_key,
             unique_for_ms=self.unique_for_ms,
             unique_states=None if self.unique_states is None else frozenset(map(State, self.unique_states)),
             on_duplicate=self.on_duplicate,
-            cost=self.cost,
+            cost=Cost(self.cost, self.costs),
             max_payload_bytes=self.max_payload_bytes,
         )
 

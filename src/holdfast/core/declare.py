@@ -10,22 +10,26 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Literal, TypedDict, cast, get_args
 
+from holdfast.core.budget import Budget
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask
 from holdfast.core.job import OnDuplicate, Policy
 from holdfast.core.limit import Breaker, Limit, Template, did_you_mean
-from holdfast.core.options import checked_cost, timeout_ms_of
+from holdfast.core.options import timeout_ms_of
 from holdfast.core.overrides import ClassifyOption
 from holdfast.core.payload import Signature
+from holdfast.core.queue import Queue
 from holdfast.core.retry import MOST_ATTEMPTS, Retry, RetryFunction
 from holdfast.core.state import State
 from holdfast.core.steps import STEPS_OPTIONS, StepsOption
 from holdfast.core.unique import UniqueOption
+from holdfast.core.unit import Amounts, Cost, cost_from
 
 Executor = Literal["async", "thread", "process"]
 GroupOption = str | Callable[[Mapping[str, object]], str | None] | None
-CostOption = int | Callable[[Mapping[str, object]], int]
+CostOption = int | Amounts | Mapping[str, Any] | Callable[..., int | Amounts | Mapping[str, Any]]
+CostFunction = Callable[[Mapping[str, object]], Cost]  # of the arguments
 
 _MOST_BYTES: Final = 1 << 30  # more than any engine keeps in one row
 _HARD_GAP_MS: Final = 10_000  # a handler told to stop gets this long to do so
@@ -52,13 +56,13 @@ class TaskOptions(TypedDict, total=False):
     """What `@app.task(...)` takes."""
 
     name: str | None
-    queue: str
+    queue: str | Queue
     priority: str | int
     timeout: Duration | None
     hard_timeout: Duration | None
     retry: Retry | int | Sequence[Duration] | RetryFunction | None
     group: GroupOption
-    limits: Iterable[Limit]
+    limits: Iterable[Limit | Budget]
     breaker: Breaker | bool | None
     needs: Iterable[str]
     tags: Iterable[str]
@@ -140,20 +144,23 @@ def executor_of(fn: Callable[..., Any], asked: str | None) -> Executor:
     return cast(Executor, asked)
 
 
-def limits_of(limits: Iterable[Limit], signature: Signature) -> tuple[Limit, ...]:
-    """The limits, with every key template checked against the parameters."""
-    if isinstance(limits, Limit):
-        limits = (limits,)
-    found = tuple(limits)
+def limits_of(limits: Iterable[Limit | Budget], signature: Signature) -> tuple[tuple[Limit, ...], tuple[Budget, ...]]:
+    """The limits and the budgets, with every key template checked against the parameters."""
+    found: tuple[Limit | Budget, ...] = (limits,) if isinstance(limits, Limit | Budget) else tuple(limits)
     for limit in found:
-        if not isinstance(limit, Limit):
-            raise InvalidOption(f"limits= holds {limit!r}", fix='pass Limit("key", rate="10/m")')
+        if not isinstance(limit, Limit | Budget):
+            raise InvalidOption(
+                f"limits= holds {limit!r}", fix='pass Limit("key", rate="10/m") or Budget("key", usd=5)'
+            )
         limit.template.check(signature.parameters)
-    keys = [limit.key for limit in found]
+    keys = [rule.key.removeprefix("limit:") for limit in found for rule in limit.rules(limit.key)]
     twice = next((key for key in keys if keys.count(key) > 1), None)
     if twice is not None:
         raise InvalidTask(f"two limits have the key {twice!r}", fix="put rate and concurrency into one Limit")
-    return found
+    return (
+        tuple(limit for limit in found if isinstance(limit, Limit)),
+        tuple(limit for limit in found if isinstance(limit, Budget)),
+    )
 
 
 def group_of(group: GroupOption, signature: Signature) -> GroupOption:
@@ -219,9 +226,41 @@ def optional_ms(value: Duration | None, what: str) -> int | None:
     return None if value is None else to_ms(value, what=what)
 
 
-def cost_of(cost: CostOption) -> CostOption:
-    """How many rate tokens a job takes, or the function that says so."""
-    return cost if callable(cost) else checked_cost(cost)
+def cost_of(cost: CostOption, signature: Signature, budgets: Sequence[Budget] = ()) -> Cost | CostFunction:
+    """What every job of the task costs, or the function that says so."""
+    if callable(cost):
+        return _cost_function(cost, signature)
+    found = cost_from(cost)
+    for why in filter(None, (budget.too_dear(found) for budget in budgets)):
+        raise InvalidTask(
+            f"no job of {signature.label}() can ever start: {why}", fix="lower cost=, or raise the budget"
+        )
+    return found
+
+
+def _cost_function(fn: Callable[..., Any], signature: Signature) -> CostFunction:
+    """`fn` gets the arguments by name, defaults included; or all of them as one mapping, when it names none of them."""
+    try:
+        parameters = [*inspect.signature(fn).parameters.values()]
+    except (TypeError, ValueError):  # some built-in ones have none that can be read
+        parameters = []
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    known = {*signature.parameters}
+    if not takes_all and (len(names) < 1 or (len(names) == 1 and names[0] not in known)):
+        return lambda values: cost_from(fn(values))
+    strange = [p.name for p in parameters if p.name in names and p.name not in known and p.default is p.empty]
+    if strange and not signature.takes_more_kwargs:
+        raise InvalidTask(
+            f"cost= asks for {strange[0]!r}, which is not a parameter of {signature.label}()",
+            fix=did_you_mean(strange[0], known),
+        )
+
+    def said(values: Mapping[str, object]) -> Cost:
+        given = {**signature.defaults, **values}
+        return cost_from(fn(**(given if takes_all else {name: given[name] for name in names if name in given})))
+
+    return said
 
 
 def steps_of(steps: StepsOption) -> StepsOption:

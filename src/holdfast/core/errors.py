@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 
 class HoldfastError(Exception):
     """Everything Holdfast raises on purpose. `code` is stable; `fix` says what to do next."""
@@ -78,6 +80,33 @@ class QueueDraining(UsageError):
     """The queue is being drained and takes no new jobs."""
 
     code = "queue_draining"
+
+
+class BudgetExceeded(UsageError):
+    """A budget that refuses (`over="refuse"`) has no room for the job now; nothing was stored.
+
+    `left` and `needs` are amounts of `unit` (dollars of "usd"); the period ends at `until`.
+    """
+
+    code = "budget_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        fix: str = "",
+        key: str = "",
+        unit: str = "",
+        left: float = 0,
+        needs: float = 0,
+        until: datetime | None = None,
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.key = key
+        self.unit = unit
+        self.left = left
+        self.needs = needs
+        self.until = until
 
 
 class WrongContext(UsageError):

@@ -151,6 +151,13 @@ PASSING: Final = frozenset(
     {"RequestTimeout", "RequestTimeoutException", "IDPCommunicationError", "TransactionConflictException"}
 )
 
+# Whatever the status. In this order: a 429 that says "no money left" is about money.
+WORDS: Final[tuple[tuple[frozenset[str], Kind], ...]] = (
+    (SPENT, "spent"),
+    (THROTTLED, "rate_limited"),
+    (PASSING, "transient"),
+)
+
 # Words that count when no status comes with them (in streams, from gRPC, from SQLite), and the libraries that say them:
 # an error of the user's own may have any code.
 _CODES: Final[dict[Kind, str]] = {

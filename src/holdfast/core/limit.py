@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -18,15 +18,29 @@ from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask
 from holdfast.core.gate import BreakerRule, GateRule
 from holdfast.core.refs import Refers
 from holdfast.core.text import is_storable
+from holdfast.core.unit import (
+    MICRO,
+    MONEY,
+    PLAIN,
+    amount_of,
+    amount_text,
+    checked_unit,
+    stored_unit,
+)
 
 MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
 PLACES: Final = ("task", "queue", "group")  # what a template may name beside parameters
 
 _RATE: Final = re.compile(r"\s*(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
+_BUCKET: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
 _FIELD: Final = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*|\[[^\[\]]+\])*)")
 _STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[([^\[\]]+)\]")
 _MOST: Final = 1_000_000
 _SLOWEST_US: Final = 366 * 86_400 * 1_000_000
+_MOST_BUCKET: Final = 1 << 40
+# Of buckets: times the dearest job this stays far within 64 bits.
+_SLOWEST_TOKENS_US: Final = 60_000_000
+_SLOWEST_MONEY_US: Final = 200_000
 _SCALARS: Final = (str, int, float, Decimal, UUID, date)
 
 
@@ -102,6 +116,11 @@ class Template:
             literal + ("" if place is None else self._read(place, values)) for literal, place in self._parts
         )
         return checked_key(filled, what=f"the key {self.text!r}")
+
+    def made(self, text: str) -> bool:
+        """Whether some call could have filled it to this text."""
+        pattern = "".join(re.escape(literal) + ("" if place is None else ".*") for literal, place in self._parts)
+        return re.fullmatch(pattern, text, re.DOTALL) is not None
 
     def _read(self, place: _Field, values: Mapping[str, object]) -> str:
         if place.name not in values:
@@ -185,8 +204,13 @@ def checked_key(text: str, *, what: str) -> str:
 class Limit:
     """A ceiling shared by every job with the same key, over all workers: a rate, a concurrency, or both.
 
+    `rate` counts jobs (or their plain cost). `buckets` are rates of other units under the same key, by unit; a job
+    takes from them what its `cost=` says, and what `current_job().spent(...)` says corrects that.
+
     >>> Limit("customer:{customer}", rate="10/m").rule("customer:acme").interval_us
     6000000
+    >>> [rule.key for rule in Limit("openai", rate="500/m", buckets={"tokens": "200000/m"}).rules("openai")]
+    ['limit:openai', 'limit:tokens:openai']
     """
 
     key: str
@@ -194,14 +218,16 @@ class Limit:
     burst: int | None = None
     concurrency: int | None = None
     learns: bool = False
+    buckets: Mapping[str, str] = field(default_factory=dict)
     template: Template = field(init=False, repr=False, compare=False)
     _interval_us: int | None = field(init=False, repr=False, compare=False)
     _burst: int = field(init=False, repr=False, compare=False)
+    _buckets: tuple[tuple[str, int, int], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "template", Template(self.key))
         count, interval_us = (1, None) if self.rate is None else parse_rate(self.rate)
-        if self.rate is None and self.concurrency is None and not self.learns:
+        if self.rate is None and self.concurrency is None and not self.learns and not self.buckets:
             raise InvalidOption(f"Limit({self.key!r}) limits nothing", fix='add rate="10/m" or concurrency=5')
         for name, number in (("burst", self.burst), ("concurrency", self.concurrency)):
             if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
@@ -215,9 +241,27 @@ class Limit:
         if burst * (interval_us or 0) >= 1 << 62:  # engines count in 64 bits
             raise InvalidOption(f"Limit({self.key!r}) would fill up for millennia", fix="use a smaller burst")
         object.__setattr__(self, "_burst", burst)
+        object.__setattr__(self, "_buckets", tuple(self._read_buckets()))
+
+    def __hash__(self) -> int:
+        return hash((self.key, self.rate, self.burst, self.concurrency, self.learns, tuple(self.buckets.items())))
+
+    def _read_buckets(self) -> Iterator[tuple[str, int, int]]:
+        if not isinstance(self.buckets, Mapping):
+            raise InvalidOption(
+                f"Limit({self.key!r}, buckets={self.buckets!r:.80}) names no units",
+                fix='write {"input_tokens": "200000/m", "usd": "5/h"}',
+            )
+        for unit, rate in self.buckets.items():
+            count, interval_us = parse_bucket(checked_unit(unit, what=f"Limit({self.key!r}, buckets)"), rate)
+            if unit == PLAIN:
+                raise InvalidOption(
+                    f"Limit({self.key!r}, buckets={{'cost': {rate!r}}}) is the limit's own rate", fix=f"rate={rate!r}"
+                )
+            yield unit, count, interval_us
 
     def rule(self, key: str) -> GateRule:
-        """The gate of one filled key."""
+        """The gate of one filled key, without those of its buckets."""
         return GateRule(
             f"limit:{key}",
             concurrency=self.concurrency,
@@ -225,6 +269,14 @@ class Limit:
             burst=self._burst,
             learns=self.learns,
         )
+
+    def rules(self, key: str) -> tuple[GateRule, ...]:
+        """Every gate of one filled key: its own, which a 429 holds, and one for each bucket."""
+        buckets = (
+            GateRule(f"limit:{unit}:{key}", interval_us=interval_us, burst=count, unit=stored_unit(unit))
+            for unit, count, interval_us in self._buckets
+        )
+        return (self.rule(key), *buckets)
 
 
 def parse_rate(text: str) -> tuple[int, int]:
@@ -239,6 +291,27 @@ def parse_rate(text: str) -> tuple[int, int]:
     if not count <= period_us:
         raise InvalidOption(f"rate={text!r} is more than a million per second", fix="leave the rate out")
     return count, -(-period_us // count)
+
+
+def parse_bucket(unit: str, text: str) -> tuple[int, int]:
+    """The rate of a bucket, in what its unit is stored in: ("usd", "5/h") → (5000000, 720)."""
+    what = f"the bucket {unit}={text!r}"
+    match = _BUCKET.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        example = "5/h" if unit == MONEY else "200000/m"
+        raise InvalidOption(f"{what} cannot be read", fix=f'write an amount and a time, such as "{example}"')
+    count = amount_of(unit, match[1], what=f"the bucket {unit}", most=_MOST_BUCKET // (MICRO if unit == MONEY else 1))
+    period_us = round(float(match[2] or 1) * to_ms(f"1{match[3]}", what="rate") * 1000)
+    if count < 1 or period_us > count * (_SLOWEST_MONEY_US if unit == MONEY else _SLOWEST_TOKENS_US):
+        raise InvalidOption(f"{what} is too slow to be kept as a rate", fix="use a Budget for so little")
+    interval_us = -(-period_us // count)
+    if interval_us * count > period_us * 1.1:
+        # Rates are kept as whole microseconds per token (of money: per millionth of a dollar), never faster than asked.
+        slow, fast = (amount_text(unit, period_us // each) for each in (interval_us, max(1, interval_us - 1)))
+        raise InvalidOption(
+            f"{what} lies between two rates that can be kept", fix=f"use {slow} or {fast} for that time"
+        )
+    return count, interval_us
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplicate, Policy
 from holdfast.core.limit import MAX_KEY_CHARS, did_you_mean
+from holdfast.core.naming import checked_names
+from holdfast.core.queue import queue_name
 from holdfast.core.retry import Retry
 from holdfast.core.state import FINISHED, State
 from holdfast.core.text import is_storable
 from holdfast.core.unique import UniqueOption
-
-MAX_NAME_CHARS: Final = 200
-MAX_COST: Final = 100_000  # times the slowest rate, in microseconds, this still fits 64 bits
+from holdfast.core.unit import amounts_from
 
 
 class Options(Struct, frozen=True):
@@ -41,7 +41,7 @@ class Options(Struct, frozen=True):
     if_parent_fails: IfParentFails = "cancel"
     needs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
-    cost: int | None = None
+    cost: dict[str, int] | None = None  # by unit, as it is stored
     timeout_ms: int | EllipsisType | None = ...
     retry: Retry | None = None
     id: bytes | None = None
@@ -87,20 +87,6 @@ def priority_of(value: str | int) -> int:
         return value
     hint = did_you_mean(value, PRIORITIES) if isinstance(value, str) else f"known: {', '.join(PRIORITIES)}"
     raise InvalidOption(f"priority={value!r} is unknown", fix=f"{hint}; or 0 (most urgent) to 9")
-
-
-def checked_name(value: str, *, what: str) -> str:
-    """A task, queue, tag or capability: short printable text without spaces."""
-    if isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS and value.isprintable() and " " not in value:
-        return value
-    raise InvalidOption(f"{what}={value!r:.80} is not a name", fix=f"use 1 to {MAX_NAME_CHARS} letters without spaces")
-
-
-def checked_names(values: Iterable[str], *, what: str) -> tuple[str, ...]:
-    """Several names, each once, in order."""
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InvalidOption(f"{what}={values!r} is not a list", fix=f"pass {what}=[...]")
-    return tuple(dict.fromkeys(checked_name(value, what=what) for value in values))
 
 
 def timeout_ms_of(value: Duration | None, what: str) -> int | None:
@@ -176,13 +162,6 @@ def _unique_value(value: object) -> dict[str, Any]:
     raise InvalidOption(f"unique={value!r} is no key", fix="use True, text, or a function of the arguments")
 
 
-def checked_cost(value: object) -> int:
-    """How many rate tokens a job takes; 0 takes none."""
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COST:
-        return value
-    raise InvalidOption(f"cost={value!r} is no cost", fix=f"use an integer from 0 to {MAX_COST:,}")
-
-
 def _optional(name: str, value: Duration | None) -> int | None:
     return None if value is None else to_ms(value, what=name)
 
@@ -196,7 +175,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "at": _at,
     "expires_in": lambda v: {"expires_ms": _optional("expires_in", v)},
     "priority": lambda v: {"priority": None if v is None else priority_of(v)},
-    "queue": lambda v: {"queue": None if v is None else checked_name(v, what="queue")},
+    "queue": lambda v: {"queue": None if v is None else queue_name(v)},
     "group": _group_of,
     "unique": _unique_value,
     "unique_for": lambda v: {"unique_for_ms": _optional("unique_for", v)},
@@ -206,7 +185,7 @@ _READERS: Final[Mapping[str, Any]] = {
     "if_parent_fails": lambda v: {"if_parent_fails": _one_of("if_parent_fails", v, get_args(IfParentFails))},
     "needs": lambda v: {"needs": checked_names(v, what="needs")},
     "tags": lambda v: {"tags": checked_names(v, what="tags")},
-    "cost": lambda v: {"cost": checked_cost(v)},
+    "cost": lambda v: {"cost": amounts_from(v)},
     "timeout": lambda v: {"timeout_ms": timeout_ms_of(v, "timeout")},
     "retry": lambda v: {"retry": Retry.of(v)},
     "id": lambda v: {"id": None if v is None else _own_id(v)},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from holdfast.core.answer import codes_of, status_of
@@ -15,7 +15,7 @@ from holdfast.core.verdict import Classifier, Kind, Verdict
 
 # A class, a name, a status or "code:…" → what it means. The keys are checked at declaration, not by type checkers.
 Kinds = Mapping[Any, Kind]
-ClassifyOption = Kinds | Classifier | Iterable[Kinds | Classifier]
+ClassifyOption = Kinds | Classifier | Sequence[Kinds | Classifier]
 
 CODE: Final = "code:"
 # What a person may say of an error; "cancelled" is for what the event loop raises.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Unpack
 
+from msgspec.structs import replace
+
+from holdfast.core.budget import Budget
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.declare import (
     TASK_OPTIONS,
-    CostOption,
+    CostFunction,
     Executor,
     GroupOption,
     Inject,
@@ -31,22 +35,22 @@ from holdfast.core.errors import InvalidOption, InvalidTask
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job, Lane, OnDuplicate, Policy, Unique
 from holdfast.core.limit import Breaker, Limit, Template, checked_key, did_you_mean
+from holdfast.core.naming import checked_name, checked_names
 from holdfast.core.options import (
     PLAIN,
     Options,
-    checked_cost,
-    checked_name,
-    checked_names,
     on_duplicate_of,
     priority_of,
     states_of,
 )
 from holdfast.core.overrides import classifiers_of
 from holdfast.core.payload import Signature, refuse_look_alikes_in
+from holdfast.core.queue import NO_QUEUES, Queue, queue_name
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
 from holdfast.core.steps import StepsOption
 from holdfast.core.unique import UniqueOption, unique_of
+from holdfast.core.unit import ONE, Cost
 from holdfast.core.verdict import Classifier
 
 __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
@@ -68,6 +72,7 @@ class TaskSpec:
     retry: Retry
     group: GroupOption = None
     limits: tuple[Limit, ...] = ()
+    budgets: tuple[Budget, ...] = ()
     breaker: Breaker | None = None
     needs: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
@@ -75,53 +80,68 @@ class TaskSpec:
     unique_for_ms: int | None = None
     unique_states: frozenset[State] | None = None
     on_duplicate: OnDuplicate = "existing"
-    cost: CostOption = 1
+    cost: Cost | CostFunction = ONE
     classifiers: tuple[Classifier, ...] = ()
     injected: Mapping[str, object] = field(default_factory=dict)
     max_payload_bytes: int = MAX_BYTES
     steps: StepsOption = "in-order"
+    queues: Mapping[str, Queue] = field(default_factory=dict)  # what the app declares about queues
+    # Limits, then budgets: the order of their gates in a lane, whoever builds it.
+    ceilings: tuple[Limit | Budget, ...] = field(default=(), init=False, repr=False)
     _lanes: dict[object, tuple[Lane, tuple[GateRule, ...]]] = field(default_factory=dict, init=False, repr=False)
     _policies: dict[object, Policy] = field(default_factory=dict, init=False, repr=False)
     _templates: dict[str, Template] = field(default_factory=dict, init=False, repr=False)
     _plain: tuple[Lane, tuple[GateRule, ...]] | None = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "ceilings", (*self.limits, *self.budgets))
         if isinstance(self.group, str):
             self._templates["group"] = Template(f"{{{self.group}}}")
         if isinstance(self.unique, str):
             self._templates["unique"] = Template(self.unique)
-        varies = self.group or self.unique or any(not limit.template.constant for limit in self.limits)
-        if not varies and not self.tags and self.cost == 1:
+        varies = self.group or self.unique or any(not limit.template.constant for limit in self.ceilings)
+        if not varies and not self.tags and self.cost == ONE:
             object.__setattr__(self, "_plain", _lane(self, {}, PLAIN))
 
     @classmethod
-    def declare(cls, fn: Callable[..., Any], **options: Unpack[TaskOptions]) -> TaskSpec:
+    def declare(
+        cls, fn: Callable[..., Any], queues: Mapping[str, Queue] = NO_QUEUES, /, **options: Unpack[TaskOptions]
+    ) -> TaskSpec:
         """A task from a function and its options; whatever cannot work is refused here, by name.
+
+        `queues` are those that the app declares, by name.
 
         >>> def greet(name: str) -> str: return f"hello {name}"
         >>> TaskSpec.declare(greet, name="greet", queue="mail", priority="high").priority
         3
         """
-        for given in options:
-            if given not in TASK_OPTIONS:
-                raise InvalidOption(f"@task has no option {given!r}", fix=did_you_mean(given, TASK_OPTIONS))
+        for option in options:
+            if option not in TASK_OPTIONS:
+                raise InvalidOption(f"@task has no option {option!r}", fix=did_you_mean(option, TASK_OPTIONS))
         injected = injected_of(fn)
         signature = Signature.of(fn, injected=frozenset(injected))
         signature.prepare()
         name = checked_name(options.get("name") or default_name(fn), what="name")
-        retry = Retry.of(options.get("retry", Retry()))
-        limits = limits_of(options.get("limits", ()), signature)
+        given = options.get("queue", "default")
+        if isinstance(given, Queue) and given.name not in queues:
+            queues = {given.name: given}
+        queue = queue_name(given)
+        declared = queues.get(queue)
+        usual = None if declared is None else declared.retry
+        retry = Retry.of(options.get("retry", Retry() if usual is None else usual))
+        limits, budgets = limits_of(options.get("limits", ()), signature)
         return cls(
             name=name,
             fn=fn,
             executor=executor_of(fn, options.get("executor")),
             signature=signature,
-            queue=checked_name(options.get("queue", "default"), what="queue"),
+            queue=queue,
             priority=priority_of(options.get("priority", "normal")),
             policy=policy_of(retry, options),
             retry=retry,
             group=group_of(options.get("group"), signature),
             limits=limits,
+            budgets=budgets,
             breaker=breaker_of(options.get("breaker")),
             needs=checked_names(options.get("needs", ()), what="needs"),
             tags=checked_names(options.get("tags", ()), what="tags"),
@@ -129,11 +149,12 @@ class TaskSpec:
             unique_for_ms=optional_ms(options.get("unique_for"), "unique_for"),
             unique_states=states_of(options.get("unique_states")),
             on_duplicate=on_duplicate_of(options.get("on_duplicate", "existing")),
-            cost=cost_of(options.get("cost", 1)),
+            cost=cost_of(options.get("cost", 1), signature, budgets),
             classifiers=classifiers_of(options.get("classify", ())),
             injected=injected,
             max_payload_bytes=size_of(options.get("max_payload_bytes", MAX_BYTES), "max_payload_bytes"),
             steps=steps_of(options.get("steps", "in-order")),
+            queues=queues,
         )
 
     @classmethod
@@ -156,13 +177,23 @@ class TaskSpec:
 
     def learns(self, lane: Lane) -> str | None:
         """The key that a 429 without a key of its own holds for a job of `lane`: the limit marked so, if any."""
-        keyed = [limit for limit in self.limits if not limit.template.constant]
-        for limit in self.limits:
-            if limit.learns and limit.template.constant:
-                return limit.template.fill({"task": self.name})
-            if limit.learns and len(keyed) == len(lane.keys):
-                return lane.keys[keyed.index(limit)]
-        return None
+        return next((keys[0] for limit, keys in self._keys(lane) if isinstance(limit, Limit) and limit.learns), None)
+
+    def refusing(self, lane: Lane) -> Iterator[GateRule]:
+        """The gates of those budgets of a lane that refuse what does not fit."""
+        for budget, keys in self._keys(lane):
+            if isinstance(budget, Budget) and budget.over == "refuse":
+                for key, rule in zip(keys, budget.rules(""), strict=True):
+                    yield replace(rule, key=f"limit:{key}")
+
+    def _keys(self, lane: Lane) -> Iterator[tuple[Limit | Budget, tuple[str, ...]]]:
+        """Each limit and budget with its keys in a lane; none when the lane is of another declaration."""
+        sizes = [(one, len(one.rules(""))) for one in self.ceilings]
+        for constant, keys in ((True, lane.limits), (False, lane.keys)):
+            mine = [(one, size) for one, size in sizes if one.template.constant is constant]
+            if sum(size for _, size in mine) == len(keys):
+                rest = iter(keys)
+                yield from ((one, tuple(islice(rest, size))) for one, size in mine)
 
 
 def build_job(
@@ -185,7 +216,7 @@ def build_job(
             return Job(id, lane, spec.policy, args), rules
     else:
         lane, rules = _lane(spec, values, options)
-    cost = spec.cost if options.cost is None else options.cost
+    cost = cost_for(spec, values, options)
     return Job(
         id,
         lane,
@@ -197,10 +228,11 @@ def build_job(
         unique=_unique_for(spec, values, options),
         after=_after(options, args, parents),
         if_parent_fails=options.if_parent_fails,
-        cost=cost if isinstance(cost, int) else checked_cost(cost(values)),
+        cost=cost.plain,
         tags=(*spec.tags, *(tag for tag in options.tags if tag not in spec.tags)),
         meta=meta,
         flow=flow,
+        costs=cost.units,
     ), rules
 
 
@@ -218,10 +250,11 @@ def _lane(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tuple[
     priority = spec.priority if options.priority is None else options.priority
     group = _group(spec, values) if options.group is None else options.group
     keys: tuple[str, ...] = ()
-    if spec.limits:
+    ceilings = spec.ceilings
+    if ceilings:
         places = {"task": spec.name, "queue": queue, "group": group}
         seen = {**places, **spec.signature.defaults, **values}
-        keys = tuple(limit.template.fill(seen) for limit in spec.limits)
+        keys = tuple(ceiling.template.fill(seen) for ceiling in ceilings)
     known = (queue, priority, group, options.needs, keys)
     found = spec._lanes.get(known)
     if found is None:
@@ -234,23 +267,37 @@ def _lane(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> tuple[
 def _new_lane(
     spec: TaskSpec, queue: str, priority: int, group: str | None, needs: tuple[str, ...], keys: tuple[str, ...]
 ) -> tuple[Lane, tuple[GateRule, ...]]:
-    rules = [limit.rule(key) for limit, key in zip(spec.limits, keys, strict=True)]
+    rules: list[GateRule] = []
+    fixed: list[str] = []
+    keyed: list[str] = []
+    for ceiling, key in zip(spec.ceilings, keys, strict=True):
+        made = ceiling.rules(key)
+        rules += made
+        (fixed if ceiling.template.constant else keyed).extend(rule.key.removeprefix("limit:") for rule in made)
+    declared = spec.queues.get(queue)
+    if declared is not None and declared.rule is not None:
+        rules.append(declared.rule)
     breaker = None
     if spec.breaker is not None:
         breaker = spec.breaker.key(spec.name)
         rules.append(spec.breaker.rule(spec.name))
-    fixed = [limit.template.constant for limit in spec.limits]
     lane = Lane(
         queue=queue,
         task=spec.name,
         priority=priority,
         group=group,
         needs=tuple(sorted({*spec.needs, *needs})),
-        limits=tuple(key for key, constant in zip(keys, fixed, strict=True) if constant),
-        keys=tuple(key for key, constant in zip(keys, fixed, strict=True) if not constant),
+        limits=tuple(fixed),
+        keys=tuple(keyed),
         breaker=breaker,
     )
     return lane, tuple(rules)
+
+
+def cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options) -> Cost:
+    """What one call costs: as the task says, but for the units that the call names itself."""
+    cost = spec.cost if isinstance(spec.cost, Cost) else spec.cost(values)
+    return cost if options.cost is None else cost.replaced(options.cost)
 
 
 def _group(spec: TaskSpec, values: Mapping[str, Any]) -> str | None:

@@ -31,7 +31,7 @@ class Verdict(Struct, frozen=True):
 
 Classifier = Callable[[BaseException], Verdict | Kind | None]
 
-By = Literal["override", "remembered", "mistake", "code", "status", "sqlstate", "name", "group", "default"]
+By = Literal["override", "remembered", "mistake", "code", "status", "sqlstate", "name", "default"]
 
 
 class Rule(Struct, frozen=True):

@@ -16,7 +16,7 @@ async def declared_tasks(store: Store) -> list[Declaration]:
 async def declared_rule(store: Store, gate: str) -> GateRule | None:
     """What code says about a gate, when it says so whatever a job's arguments are."""
     for task in await declared_tasks(store):
-        for rule in (*task.limits, task.breaker):
+        for rule in (*task.limits, task.breaker, task.ceiling):
             if rule is not None and rule.key == gate:
                 return rule
     return None

@@ -12,6 +12,7 @@ from contextvars import Context
 from typing import Any, Literal, Protocol
 
 from holdfast.core.lease import Claimed
+from holdfast.core.spending import Bill
 from holdfast.core.task import TaskSpec
 from holdfast.core.verdict import Classifier
 from holdfast.runtime.context import Desk, JobContext
@@ -56,6 +57,7 @@ class Attempt:
         "replaced",
         "speaker",
         "spec",
+        "spent",
         "started_at_s",
         "steps",
         "stopper",
@@ -90,6 +92,7 @@ class Attempt:
         self.thread: int | None = None  # of a handler that is not in this loop
         self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
         self.steps: Steps | None = None  # its durable calls, if it makes any
+        self.spent: dict[str, int] | None = None  # what it says it has cost, by unit; None: nothing was said
         self._desk = desk
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -100,6 +103,11 @@ class Attempt:
         if self._context is None:
             self._context = JobContext(self, self._desk, self.loop)
         return self._context
+
+    @property
+    def bill(self) -> Bill | None:
+        """What it hands in with its transition; None when it said nothing of costs."""
+        return None if self.spent is None else Bill.of(self.job, self.spent)
 
     def elapsed_ms(self) -> int:
         """How long the attempt has been running."""

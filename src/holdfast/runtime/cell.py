@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import Context
 from functools import partial
 from queue import SimpleQueue
@@ -32,6 +32,7 @@ from holdfast.runtime.wire import (
     Run,
     Save,
     Saved,
+    Spent,
     Stop,
     ToWorker,
     Up,
@@ -92,12 +93,23 @@ class PipeDesk:
     ) -> None:
         self._send = send
         self._loop = loop
+        self._thread = threading.get_ident()
         self._store = store
         self._number = 0
         self._asked: dict[int, asyncio.Future[bool]] = {}
 
     def note(self, job: Claimed, note: Note) -> None:
-        self._loop.call_soon_threadsafe(self._send, Noted(note))
+        self._tell(Noted(note))
+
+    def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
+        self._tell(Spent(job.token, dict(spent)))
+
+    def _tell(self, message: ToWorker) -> None:
+        """Say it before anything that comes later: the end of the job must not overtake it."""
+        if threading.get_ident() == self._thread:
+            self._send(message)
+        else:
+            self._loop.call_soon_threadsafe(self._send, message)
 
     async def save(self, job: Claimed, note: Note) -> bool:
         self._number += 1

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import threading
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
 
@@ -17,8 +17,10 @@ from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import LeaseLost, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note
+from holdfast.core.spending import added, spending_from
 from holdfast.core.steps import Approval
 from holdfast.core.text import storable
+from holdfast.core.unit import Amounts
 from holdfast.runtime.step import Step, StepCall, step_key
 from holdfast.runtime.steps import Steps
 from holdfast.stores.callers import run_here
@@ -41,6 +43,9 @@ class Desk(Protocol):
     def note(self, job: Claimed, note: Note) -> None:
         """Keep a note for the next beat; a later one of the same name replaces it. Any thread."""
 
+    def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
+        """Keep what this attempt has cost so far, for the next beat and for its end. Any thread."""
+
     async def save(self, job: Claimed, note: Note) -> bool:
         """Write a note now; False when the lease is lost."""
 
@@ -57,12 +62,13 @@ class JobContext:
     ...     job.progress(1, 10, "reading")
     """
 
-    __slots__ = ("_attempt", "_desk", "_lines", "_loop", "_saved")
+    __slots__ = ("_adding", "_attempt", "_desk", "_lines", "_loop", "_saved")
 
     def __init__(self, attempt: Attempt, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
         self._attempt = attempt
         self._desk = desk
         self._loop = loop
+        self._adding = threading.Lock()  # steps beside each other may say what they cost at the same time
         self._lines = 0
         self._saved: list[object] = []
 
@@ -223,6 +229,18 @@ class JobContext:
         """Say how far the job is. Buffered; written with the next heartbeat."""
         body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
         self._desk.note(self._attempt.job, Note("progress", "", body))
+
+    def spent(self, **amounts: Unpack[Amounts]) -> None:
+        """Say what this attempt has really cost: `job.spent(tokens=1834, usd=0.02)`. Adds up over calls.
+
+        When the attempt ends, rates and budgets are corrected from what the job's `cost=` reserved to what was said;
+        of units that are not named the reservation stands. The sum over all attempts is kept with the job, written
+        with the next heartbeat. Inside a step, say it in the step's function: then it is said once.
+        """
+        found, attempt = spending_from(amounts), self._attempt
+        with self._adding:
+            attempt.spent = added(attempt.spent or {}, found)
+            self._desk.spent(attempt.job, attempt.spent)
 
     def log(self, line: str) -> None:
         """Keep a line with the job, for people. Buffered; at most 1,000 lines per attempt."""

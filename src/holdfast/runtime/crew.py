@@ -100,7 +100,7 @@ class Crew:
         for attempt in list(self.running.values()):
             if not attempt.over:
                 attempt.over = True
-                self._settler.put(Release(attempt.job.id, attempt.job.token, started=True))
+                self._settler.put(Release(attempt.job.id, attempt.job.token, started=True), attempt.bill)
                 job_log(logging.WARNING, "job did not end in time", attempt.job, elapsed_ms=attempt.elapsed_ms())
 
     async def stop(self) -> None:
@@ -196,7 +196,7 @@ class Crew:
         if self.running:
             self._forget(attempt)
         if transition is not None and not attempt.over:
-            self._settler.put(transition)
+            self._settler.put(transition, attempt.bill)
             if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
                 log_end(attempt, transition)
         elif transition is None and self._roster is not None:
@@ -247,11 +247,8 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
     event = _EVENTS.get(type(transition), "job ended")
     if isinstance(transition, Hold) and transition.trips:
-        level, event, about["gate"] = (
-            logging.ERROR,
-            "no money or quota left: the job and all others wait",
-            transition.gate,
-        )
+        about["gate"] = transition.gate
+        level, event = logging.ERROR, "job shut its key: no money or quota is left there"
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
 
 

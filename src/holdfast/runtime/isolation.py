@@ -28,8 +28,10 @@ from holdfast.runtime.wire import (
     Run,
     Save,
     Saved,
+    Spent,
     Stop,
     ToCell,
+    ToWorker,
     Up,
     frame,
     read_frame,
@@ -102,6 +104,10 @@ class Cell:
                     return done
                 case Noted(note):
                     desk.note(attempt.job, note)
+                case Spent(token, spent):
+                    if token == attempt.job.token:
+                        attempt.spent = spent  # also when the process dies before it says how the job ended
+                        desk.spent(attempt.job, spent)
                 case Save(number, note):
                     self.send(Saved(number, await desk.save(attempt.job, note)))
                 case _:
@@ -124,7 +130,7 @@ class Cell:
             await self._writer.wait_closed()
         return await asyncio.to_thread(self._process.wait)
 
-    async def _next(self) -> Up | Broken | Noted | Save | Done | None:
+    async def _next(self) -> ToWorker | None:
         body = await read_frame(self._reader)
         return None if body is None else to_worker.decode(body)
 

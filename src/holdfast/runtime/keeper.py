@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import logging
 import random
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Final
 
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Beat, Claimed, Note, Pulse, Serves
+from holdfast.core.spending import KIND as SPENT
+from holdfast.core.spending import spent_note
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Fell
 from holdfast.runtime.patience import Patience, cut_off
@@ -29,16 +32,41 @@ class Notebook:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._notes: dict[tuple[bytes, int, str, str], Note] = {}
+        self._away: concurrent.futures.Future[None] | None = None  # done when the notes that a beat took are written
+        self._closed: set[tuple[bytes, int]] = set()  # jobs whose bill is being settled
 
     def add(self, id: bytes, token: int, note: Note) -> None:
         with self._lock:
             self._notes[id, token, note.kind, note.name] = note
 
+    async def close(self, jobs: Collection[tuple[bytes, int]]) -> None:
+        """Return when no beat can write what these jobs have spent: an older note must not replace the last."""
+        with self._lock:
+            self._closed.update(jobs)
+            for id, token in jobs:
+                self._notes.pop((id, token, SPENT, ""), None)
+            away = self._away
+        if away is not None:
+            await asyncio.shield(asyncio.wrap_future(away))
+
+    def forget(self, jobs: Collection[tuple[bytes, int]]) -> None:
+        """These jobs have ended: whatever else they note, the store refuses it."""
+        with self._lock:
+            self._closed.difference_update(jobs)
+
     def take(self) -> tuple[tuple[bytes, int, Note], ...]:
         """The oldest that wait; the caller puts them back when they could not be written."""
         with self._lock:
             keys = list(islice(self._notes, NOTES_PER_BEAT))
+            self._away = concurrent.futures.Future() if keys else None
             return tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
+
+    def landed(self) -> None:
+        """The beat that took notes is over, one way or the other."""
+        with self._lock:
+            away, self._away = self._away, None
+        if away is not None:
+            away.set_result(None)
 
     def __len__(self) -> int:
         return len(self._notes)
@@ -46,7 +74,8 @@ class Notebook:
     def put_back(self, notes: tuple[tuple[bytes, int, Note], ...]) -> None:
         with self._lock:
             for id, token, note in notes:
-                self._notes.setdefault((id, token, note.kind, note.name), note)
+                if note.kind != SPENT or (id, token) not in self._closed:
+                    self._notes.setdefault((id, token, note.kind, note.name), note)
 
 
 class StoreDesk:
@@ -59,6 +88,9 @@ class StoreDesk:
 
     def note(self, job: Claimed, note: Note) -> None:
         self._notebook.add(job.id, job.token, note)
+
+    def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
+        self._notebook.add(job.id, job.token, spent_note(job, spent))
 
     async def save(self, job: Claimed, note: Note) -> bool:
         # A step that has run must be recorded, however long the store is away: until its attempt runs out of time.
@@ -190,3 +222,5 @@ class Keeper:
         except StoreError:
             self._notebook.put_back(notes)
             raise
+        finally:
+            self._notebook.landed()

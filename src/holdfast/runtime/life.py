@@ -88,7 +88,7 @@ class Life:
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
         self._threads = Threads()
         self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)
-        self._settler = Settler(store, session, patience, plan.report, plan.roster)
+        self._settler = Settler(store, session, patience, plan.report, plan.roster, notebook)
         self._crew = Crew(
             tasks, self.rack, self._settler, self._pace, self._desk, plan.roster, settings.cleanup_ms / 1000
         )

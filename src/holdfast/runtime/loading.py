@@ -15,8 +15,7 @@ from holdfast.runtime.settings import App
 def load_app(ref: str) -> App:
     """The app behind a reference; `attr` defaults to `app`, and the working folder is searched too."""
     place, _, attr = ref.partition(":")
-    module = _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
-    found: object = module
+    found = load_module(place)
     for name in (attr or "app").split("."):
         if not hasattr(found, name):
             raise InvalidOption(f"{place!r} has no {name!r}", fix="name the app as module:attr, such as shop.tasks:app")
@@ -24,6 +23,11 @@ def load_app(ref: str) -> App:
     if not hasattr(found, "parts"):
         raise InvalidOption(f"{ref!r} is a {type(found).__name__}, not an app", fix="name a Holdfast object")
     return cast(App, found)
+
+
+def load_module(place: str) -> object:
+    """The module of that name, or the one in that file."""
+    return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
 
 
 def _from_module(name: str) -> object:

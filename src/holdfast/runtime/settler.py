@@ -6,11 +6,13 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from holdfast.core.decide import awaits_commit, unwritable
 from holdfast.core.errors import StoreError
 from holdfast.core.ids import id_text
+from holdfast.core.spending import Bill
 from holdfast.core.state import State
 from holdfast.core.transition import (
     Bury,
@@ -25,6 +27,7 @@ from holdfast.core.transition import (
     Suspend,
     Transition,
 )
+from holdfast.runtime.keeper import Notebook
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Part
 from holdfast.runtime.patience import Patience
@@ -53,7 +56,13 @@ class Settler(Part):
     name = "settler"
 
     def __init__(
-        self, store: Store, session: str, patience: Patience, report: WorkReport, roster: Roster | None = None
+        self,
+        store: Store,
+        session: str,
+        patience: Patience,
+        report: WorkReport,
+        roster: Roster | None = None,
+        notebook: Notebook | None = None,
     ) -> None:
         super().__init__()
         self._store = store
@@ -61,7 +70,9 @@ class Settler(Part):
         self._patience = patience
         self._report = report
         self._roster = roster
+        self._notebook = notebook or Notebook()
         self._waiting: list[Transition] = []
+        self._bills: dict[tuple[bytes, int], Bill] = {}  # of those among them that said what they cost
         self._writing = 0
         self._under_way: list[Transition] = []
         self._seq = 0
@@ -78,8 +89,10 @@ class Settler(Part):
         """Id and token of every job whose end is not written yet."""
         return {(each.id, each.token) for each in (*self._waiting, *self._under_way)}
 
-    def put(self, transition: Transition) -> None:
+    def put(self, transition: Transition, bill: Bill | None = None) -> None:
         """Settle this with the next write."""
+        if bill is not None:
+            self._bills[transition.id, transition.token] = bill
         waiting = self._waiting
         waiting.append(transition)
         if len(waiting) == 1:
@@ -124,7 +137,23 @@ class Settler(Part):
     async def _settle(self, batch: list[Transition]) -> Sequence[Settled]:
         self._seq += 1
         seq = self._seq
+        if self._bills:
+            return await self._settle_with_bills(seq, batch)
         return await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
+
+    async def _settle_with_bills(self, seq: int, batch: list[Transition]) -> Sequence[Settled]:
+        """What people read is written first, while the token holds; what gates are told goes with the transition."""
+        keys = [(each.id, each.token) for each in batch]
+        bills = {key: self._bills[key] for key in sorted(keys, key=lambda key: key[1]) if key in self._bills}
+        await self._notebook.close(bills)
+        for (id, token), bill in bills.items():
+            await self._patience.ask("save", partial(self._store.save, id, token, bill.note))
+        spent = {id: bill.costs for (id, _), bill in bills.items()}  # of two attempts of a job the later one counts
+        answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch, spent=spent))
+        self._notebook.forget(bills)
+        for key in bills:
+            del self._bills[key]
+        return answers
 
     async def _write_apart(self, batch: list[Transition]) -> None:
         """Write each alone; what cannot be written is buried in plain words, after all the others are safe."""

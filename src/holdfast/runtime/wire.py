@@ -59,6 +59,13 @@ class Noted(Struct, frozen=True, tag=True):
     note: Note
 
 
+class Spent(Struct, frozen=True, tag=True):
+    """cell → worker: what the attempt under this token has cost so far, by unit."""
+
+    token: int
+    spent: dict[str, int]
+
+
 class Save(Struct, frozen=True, tag=True):
     """cell → worker: write this note now and say whether it was kept."""
 
@@ -74,7 +81,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 ToCell = Hello | Run | Stop | Saved
-ToWorker = Up | Broken | Noted | Save | Done
+ToWorker = Up | Broken | Noted | Spent | Save | Done
 
 to_cell: Final = msgspec.msgpack.Decoder(ToCell)
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)

@@ -63,7 +63,7 @@ FAULTS: Final = {
           UNION ALL SELECT 'attempt', job FROM hf.attempt UNION ALL SELECT 'dep', child FROM hf.dep
           UNION ALL SELECT 'watch', job FROM hf.watch UNION ALL SELECT 'settled', id FROM hf.settled
           UNION ALL SELECT 'flow', id FROM hf.flow_job UNION ALL SELECT 'key', id FROM hf.key_job
-          UNION ALL SELECT 'far', child FROM hf.dep_far
+          UNION ALL SELECT 'far', child FROM hf.dep_far UNION ALL SELECT 'cost', id FROM hf.cost_job
         ) AS k LEFT JOIN hf.job AS j ON j.id = k.id WHERE j.id IS NULL""",
     "notes are there without the flag that says so": """
         SELECT p.id FROM place AS p WHERE p.flags & 8 = 0 AND EXISTS (SELECT FROM hf.note AS n WHERE n.job = p.id)""",

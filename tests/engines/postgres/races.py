@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -14,8 +14,8 @@ import psycopg
 from holdfast.core.job import Job, Lane, Policy
 from holdfast.core.lease import Signal
 from holdfast.core.transition import Settled, Transition
-from holdfast.stores.base import SignalAnswer
-from holdfast.stores.postgres.enqueue import ENQUEUE, Batch
+from holdfast.stores.base import NOTHING_SPENT, SignalAnswer
+from holdfast.stores.postgres.enqueue import ENQUEUE, ENQUEUE_BESIDE, Batch
 from holdfast.stores.postgres.operate import SIGNAL, SIGNAL_ANSWERS, signal_columns
 from holdfast.stores.postgres.settle import SETTLE, answers, columns
 from tests.engines.postgres.schemas import Schema
@@ -102,9 +102,10 @@ class Ground:
 
     def enqueue(self, *jobs: Job, line: Line | None = None) -> list[Any]:
         batch, line, row = Batch(jobs, (), guest=False), line or self.schema.line, None
+        sql = ENQUEUE if batch.beside is None else ENQUEUE_BESIDE
         while row is None:
             try:
-                row = line.execute(self.schema.sql(ENQUEUE), (*batch.columns, NOW)).fetchone()
+                row = line.execute(self.schema.sql(sql), _said(batch.values(NOW))).fetchone()
             except psycopg.errors.SerializationFailure:  # repeated, as the route does
                 line.rollback()
         return batch.answers(*row[:3])
@@ -156,9 +157,14 @@ class Ground:
     # -- calls
 
     def settle(
-        self, *transitions: Transition, line: Line | None = None, session: str | None = None, seq: int = 1
+        self,
+        *transitions: Transition,
+        line: Line | None = None,
+        session: str | None = None,
+        seq: int = 1,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
     ) -> list[Settled]:
-        values = (session or self.name(), seq, *_said(columns(transitions)), NOW)
+        values = (session or self.name(), seq, *_said(columns(transitions, spent)), NOW)
         row = (line or self.schema.line).execute(self.schema.sql(SETTLE), values).fetchone()
         assert row is not None
         return answers(len(transitions), row[0])
@@ -203,5 +209,5 @@ class Ground:
 
 
 def _said(values: Sequence[Any]) -> tuple[Any, ...]:
-    ids, tokens, results, rest = values
-    return ids, tokens, results, None if rest is None else rest.decode()
+    """JSON as text, which the driver does not take for bytes."""
+    return tuple(value.decode() if isinstance(value, bytes) else value for value in values)

@@ -39,6 +39,7 @@ class Place:
 
     def empty(self) -> Place:
         self.schema.run("DELETE FROM hf.gate; DELETE FROM hf.post; DELETE FROM hf.lane_now; DELETE FROM hf.receipt")
+        self.schema.run("DELETE FROM hf.log")
         return self
 
     def change(self, *changes: GateChange, now_ms: int = T0, on: psycopg.Connection[Any] | None = None) -> list[Gate]:
@@ -332,7 +333,7 @@ BEGIN
   FOR v_gate IN SELECT * FROM hf.gate_lock_1(p_keys) LOOP
     v_charge := hf.gate_taken_1(v_gate, 1);
     FOR i IN 1 .. 1 + 2 * p_odd LOOP
-      v_gate := hf.gate_give_back_1(v_gate, v_charge, 1, 'ok', false, 0, 0);
+      v_gate := hf.gate_give_back_2(v_gate, v_charge, 1, 'ok', NULL, 0, 0);
     END LOOP;
     PERFORM hf.put_gate_1(v_gate, 1, 0);
   END LOOP;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -21,25 +21,32 @@ from holdfast.core.gate import (
     admits,
     apply_change,
     charge,
+    falls_short,
     give_back,
     is_blank,
     opens_at_ms,
     room,
     tokens,
 )
+from holdfast.core.news import news
+from holdfast.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
+from holdfast.testing.budget_vectors import BUDGETS
 from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
 from tests.engines.postgres.schemas import Schema, fresh_schema
 
-# Runs steps on one gate, storing it after each as a claim would, and answers what it said and how it looks.
+# Runs steps on one gate, storing it after each as a claim would; answers what it said, how it looks, and what is news.
 STEPS = """
 CREATE FUNCTION hf.try_steps(p_gate jsonb, p_steps jsonb) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
   v_gate hf.gate := jsonb_populate_record(hf.gate_new_1(p_gate ->> 'key'), p_gate);
   v_step jsonb;
   v_now bigint;
-  v_costs integer[];
+  v_costs bigint[];
   v_tokens bigint;
+  v_money bigint;
   v_passed integer;
+  v_sum bigint;
+  v_wants bigint;
   v_before hf.gate;
   v_said json;
   v_answers json[] := '{}';
@@ -48,34 +55,44 @@ BEGIN
   FOR v_step IN SELECT s FROM jsonb_array_elements(p_steps) AS s LOOP
     SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
     v_now := (v_step ->> 1)::bigint;
+    v_before := v_gate;
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
-      v_costs := ARRAY(SELECT c::integer FROM jsonb_array_elements_text(v_step -> 2) AS c);
-      v_before := v_gate;
+      v_costs := ARRAY(SELECT c::bigint FROM jsonb_array_elements_text(v_step -> 2) AS c);
       v_tokens := CASE WHEN v_gate.interval_us IS NOT NULL THEN hf.gate_tokens_1(v_gate, v_now) END;
-      v_passed := hf.admitted_1(hf.gate_places_1(v_gate, v_now), v_tokens, v_costs);
+      v_money := CASE WHEN v_gate.cap IS NOT NULL THEN hf.gate_money_1(v_gate, v_now) END;
+      v_passed := hf.admitted_2(hf.gate_places_1(v_gate, v_now), v_tokens, v_money, v_costs);
+      v_sum := (SELECT coalesce(sum(c), 0) FROM unnest(v_costs[1 : v_passed]) AS c);
+      v_wants := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
+        hf.falls_short_1(hf.gate_left_1(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
+      END;
       v_costs := v_costs[1 : v_passed];
       PERFORM hf.charge_gates_1(
-        ARRAY[v_gate.key], ARRAY[v_passed], ARRAY(SELECT sum(c) FROM unnest(v_costs) AS c),
-        ARRAY[(v_step ->> 3)::bigint], v_now
+        ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[(v_step ->> 3)::bigint], v_now
       );
+      PERFORM hf.reserve_1(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_wants], v_now);
       SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
       v_said := json_build_array(
         hf.gate_room_1(v_before, v_now), hf.gate_tokens_1(v_before, v_now), v_passed,
         hf.gate_is_blank_1(v_before, v_now),
-        array_to_json(array_remove(ARRAY(SELECT hf.gate_taken_1(v_before, c) FROM unnest(v_costs) AS c), NULL)),
+        array_to_json(array_remove(ARRAY(SELECT hf.gate_taken_1(v_before, c::int) FROM unnest(v_costs) AS c), NULL)),
         hf.gate_opens_at_1(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN
-      v_gate := hf.gate_give_back_1(
-        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, (v_step ->> 5)::boolean, v_now,
-        (v_step ->> 6)::bigint
+      v_gate := hf.gate_give_back_2(
+        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4,
+        CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END, v_now, (v_step ->> 6)::bigint
       );
+      PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
     ELSE
       v_gate := hf.gate_apply_1(v_gate, v_step -> 2, v_now);
+      PERFORM hf.log_news_1(v_before, v_gate, false, v_now);
     END IF;
     PERFORM hf.put_gate_1(v_gate, 1, v_now);
-    v_answers := v_answers || json_build_array(v_said, hf.gate_json_1(v_gate));
+    v_answers := v_answers || json_build_array(v_said, hf.gate_json_1(v_gate), array_to_json(ARRAY(
+      SELECT json_build_array(e.at_ms, e.kind, convert_from(e.data, 'UTF8')::json) FROM hf.log AS e ORDER BY e.seq
+    )));
+    DELETE FROM hf.log;
   END LOOP;
   DELETE FROM hf.gate;
   RETURN array_to_json(v_answers);
@@ -107,10 +124,10 @@ def json_of(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def run_steps(schema: Schema, gate: Gate, steps: list[Any]) -> list[tuple[Any, Gate]]:
-    """What the server's gate answers to each step, and what it is after it."""
+def run_steps(schema: Schema, gate: Gate, steps: list[Any]) -> list[tuple[Any, Gate, Any]]:
+    """What the server's gate answers to each step, what it is after it, and what is news about that."""
     [(answer,)] = schema.ask("SELECT hf.try_steps(%s, %s)", json_of(columns(gate)), json_of(steps))
-    return msgspec.json.decode(answer, type=list[tuple[Any, Gate]])
+    return msgspec.json.decode(answer, type=list[tuple[Any, Gate, Any]])
 
 
 class Story:
@@ -120,20 +137,23 @@ class Story:
         self.first = self.gate = gate
         self.jobs: list[tuple[int, int | None, Charge | None]] = []  # (token, when, what it was charged)
         self.steps: list[Any] = []
-        self.expected: list[tuple[Any, Gate]] = []
+        self.expected: list[tuple[Any, Gate, Any]] = []
 
     def ask(self, at_ms: int, costs: tuple[int, ...]) -> None:
-        token, count = at_ms * 2048 + len(self.steps), admits(self.gate, list(costs), at_ms)
+        before, token, count = self.gate, at_ms * 2048 + len(self.steps), admits(self.gate, list(costs), at_ms)
         said: list[Any] = [room(self.gate, at_ms), tokens(self.gate, at_ms), count, is_blank(self.gate, at_ms)]
         self.gate, charges = charge(self.gate, list(costs[:count]), token, at_ms)
         self.jobs += [(token, at_ms, charges[n] if charges else None) for n in range(count)]
+        if count < len(costs):
+            self.gate = falls_short(self.gate, costs[count], at_ms)
         said += [[[c.gate, c.slot, c.cost, c.probe] for c in charges], opens_at_ms(self.gate, at_ms)]
-        self._note(["ask", at_ms, costs, token], said)
+        self._note(["ask", at_ms, costs, token], said, before)
 
     def end(self, step: End) -> None:
         token, charged_at_ms, taken = self.jobs[step.job]
         if taken is None:
             return
+        before = self.gate
         self.gate = give_back(
             self.gate,
             taken,
@@ -142,25 +162,30 @@ class Story:
             unstarted=step.unstarted,
             now_ms=step.at_ms,
             charged_at_ms=charged_at_ms,
+            real=step.real,
         )
-        self._note(["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms], [])
+        charged = [taken, token, step.verdict, step.unstarted, charged_at_ms, step.real]
+        self._note(["end", step.at_ms, *charged], [], before)
 
     def change(self, step: Change) -> None:
+        before = self.gate
         self.gate = apply_change(self.gate, step.change, step.at_ms)
-        self._note(["change", step.at_ms, step.change], [])
+        self._note(["change", step.at_ms, step.change], [], before)
 
-    def _note(self, step: list[Any], said: list[Any]) -> None:
+    def _note(self, step: list[Any], said: list[Any], before: Gate) -> None:
+        told = [[each.at_ms, each.kind, msgspec.json.decode(each.data)] for each in news(before, self.gate, step[1])]
         self.steps.append(step)
-        self.expected.append((said, self.gate))
+        self.expected.append((said, self.gate, told))
 
     def check(self, schema: Schema) -> None:
         found = run_steps(schema, self.first, self.steps)
-        for step, (said, gate), (expected, after) in zip(self.steps, found, self.expected, strict=True):
+        for step, (said, gate, told), (expected, after, events) in zip(self.steps, found, self.expected, strict=True):
             assert said == expected, step
             assert gate == after, step
+            assert told == events, step
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS], ids=lambda vector: vector.name)
 def test_the_vectors(schema: Schema, vector: Vector) -> None:
     story, admitted = Story(Gate(vector.rule)), []
     for step in vector.steps:
@@ -186,8 +211,9 @@ def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | strategy
 
 
+ALL_PERIODS: tuple[Period, ...] = get_args(Period)
 COSTS = st.lists(st.integers(0, 9), max_size=6).map(tuple) | st.integers(0, 6).map(lambda count: (1,) * count)
-WAITS = st.integers(0, 5) | st.integers(0, 3_000) | st.just(600_000)
+WAITS = st.integers(0, 5) | st.integers(0, 3_000) | st.sampled_from([600_000, HOUR_MS, DAY_MS, 31 * DAY_MS])
 RATES = st.sampled_from([0.0, 1.0, 0.5, 0.1, 0.07, 1 / 3, 2 / 3, 0.1 + 0.2]) | st.floats(0, 1)
 BREAKERS = st.builds(
     BreakerRule,
@@ -206,6 +232,9 @@ RULES = st.builds(
     burst=st.integers(1, 20) | st.just(100_000),
     breaker=some(BREAKERS),
     learns=st.booleans(),
+    unit=st.sampled_from(["", "usd"]),
+    cap=some(st.integers(0, 20) | st.just(1 << 53)),
+    period=some(st.sampled_from(PERIODS)),
 )
 INSTANTS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(FOREVER_MS)
 GATES = st.builds(
@@ -228,6 +257,9 @@ GATES = st.builds(
     open_until_ms=INSTANTS,
     probe_token=st.sampled_from([0, 0, T0 * 2048]),
     opened=st.integers(0, 1 << 33),
+    period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in ALL_PERIODS]),
+    spent=st.integers(0, 25) | st.just(1 << 53),
+    wants=st.integers(0, 12),
 )
 VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
 MILLISECONDS = st.sampled_from([0, 10, 5_000, FOREVER_MS])
@@ -258,7 +290,8 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
             story.change(Change(now_ms, data.draw(CHANGES)))
         elif story.jobs:
             job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
-            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans())))
+            real = data.draw(some(st.integers(0, 30)))
+            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
     story.check(schema)
 
 
@@ -339,11 +372,14 @@ WILD = [(1 << 62, 1 << 62), (6 * 10**18, 2), (1, 1 << 62), (1 << 62, 1)]  # inte
 @pytest.mark.parametrize("cost", [1, 2**31 - 1])
 @pytest.mark.parametrize(("interval_us", "burst"), WILD)
 def test_a_wild_rule_stops_nobody_who_claims(schema: Schema, interval_us: int, burst: int, cost: int) -> None:
-    gate = Gate(GateRule("limit:k", interval_us=interval_us, burst=burst))
+    gate = Gate(GateRule("limit:k", interval_us=interval_us, burst=burst, cap=(1 << 63) - 1, period="day"))
     ask: list[Any] = ["ask", T0, [cost], 1]
-    end = ["end", T0, ["limit:k", False, cost, False], 1, "neutral", True, T0]
+    end = ["end", T0, ["limit:k", False, cost, False], 1, "neutral", True, T0, 1 << 53]
     change = ["change", T0, GateChange("limit:k", rule=GateRule("limit:k", interval_us=1))]
-    first, *_, last = run_steps(schema, gate, [ask, ask, end, change, ask])  # no number is too large for the server
+    more = ["end", T0, ["limit:k", False, cost, False], 1, "neutral", False, T0, 1 << 53]
+    first, *_, last = run_steps(
+        schema, gate, [ask, ask, end, more, change, ask]
+    )  # no number is too large for the server
     assert first[0][2] == 1
     assert last[1].full_at_us < 1 << 63
 
@@ -352,3 +388,11 @@ def test_a_row_of_defaults_is_a_new_gate(schema: Schema) -> None:
     schema.run("INSERT INTO hf.gate (key) VALUES ('k')")
     found = schema.ask("DELETE FROM hf.gate AS g WHERE key = 'k' RETURNING g IS NOT DISTINCT FROM hf.gate_new_1('k')")
     assert found == [(True,)]
+
+
+@given(st.lists(st.integers(0, 1 << 46), min_size=1), st.sampled_from(ALL_PERIODS))
+def test_periods_begin_and_end_as_in_core(schema: Schema, instants: list[int], period: Period) -> None:
+    begins = "SELECT hf.period_began_1(%s, n), hf.period_ends_1(%s, n) FROM unnest(%s::bigint[]) AS n"
+    instants += [edge for at_ms in instants[:1] for edge in (began_ms(period, at_ms), ends_ms(period, at_ms) - 1)]
+    expected = [(began_ms(period, at_ms), ends_ms(period, at_ms)) for at_ms in instants]
+    assert schema.ask(begins, period, period, instants) == expected

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, room
+from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, falls_short, room
 from holdfast.core.job import Job, Lane, Policy
+from holdfast.core.period import began_ms
 from holdfast.testing.gate_vectors import T0
 from tests.engines.postgres.plans import overheard
 from tests.engines.postgres.races import Ground
@@ -24,7 +25,10 @@ from tests.engines.postgres.test_give_back import STORE
 
 EMPTY = "; ".join(
     f"DELETE FROM hf.{table}"
-    for table in ("job", "wait", "running", "lane", "lane_now", "lane_gate", "gate", "post", "seat", "turn", "receipt")
+    for table in (
+        *("job", "cost_job", "wait", "running", "lane", "lane_now", "lane_gate"),
+        *("gate", "post", "seat", "turn", "receipt"),
+    )
 )
 # Takes from these lanes as a claim with so many slots does; how many slots it has left.
 TAKE = """
@@ -95,24 +99,39 @@ class Model(Struct):
     running: dict[bytes, tuple[int, list[Charge]]]  # token and charges
     tokens: dict[int | None, int]  # by what ends together
 
-    def take(self, lane: Lane, jobs: list[Job], count: int) -> None:
-        gates = [self.gates[key] for key in (*lane.class_gates, *lane.lane_gates) if key in self.gates]
-        counting = any(gate.rule.concurrency is not None or gate.rule.interval_us is not None for gate in gates)
-        must = lane.limited or counting
-        rooms = [room(gate, T0) for gate in gates]
-        jobs = jobs[: max(0, min([count, *rooms, *([self.slots] if must else [])]))]
-        jobs = jobs[: min((admits(gate, [job.cost for job in jobs], T0) for gate in gates), default=len(jobs))]
-        if not jobs:
+    def gates_of(self, lane: Lane) -> list[Gate]:
+        return [self.gates[key] for key in (*lane.class_gates, *lane.lane_gates) if key in self.gates]
+
+    def must(self, lane: Lane) -> bool:
+        rules = [gate.rule for gate in self.gates_of(lane)]
+        return lane.limited or any(
+            rule.concurrency is not None or rule.interval_us is not None or rule.cap is not None for rule in rules
+        )
+
+    def room(self, lane: Lane) -> int:
+        return min([room(gate, T0) for gate in self.gates_of(lane)] + [self.slots] * self.must(lane), default=1 << 30)
+
+    def take(self, lane: Lane, jobs: list[Job]) -> None:
+        """Take what may start of the first jobs of a lane, as many as it was asked for."""
+        gates, must = self.gates_of(lane), self.must(lane)
+        if not jobs or self.room(lane) <= 0:
             return
-        for job in jobs:
+        costs = {gate.key: [job.cost_in(gate.rule.unit) for job in jobs] for gate in gates}
+        counts = {gate.key: admits(gate, costs[gate.key], T0) for gate in gates}
+        count = min([*counts.values(), len(jobs)] + [self.slots] * must)
+        for job in jobs[:count]:
             token = self.tokens.setdefault(job.policy.hard_timeout_ms, T0 * 2048 + len(self.tokens))
             self.running[job.id] = (token, [])
-        for gate in gates:
+        for gate in gates if count else ():
             first, _ = self.running[jobs[0].id]
-            self.gates[gate.key], charges = charge(gate, [job.cost for job in jobs], first, T0)
-            for job, charged in zip(jobs, charges, strict=bool(charges)):
+            self.gates[gate.key], charges = charge(gate, costs[gate.key][:count], first, T0)
+            for job, charged in zip(jobs[:count], charges, strict=bool(charges)):
                 self.running[job.id][1].append(charged)
-        self.slots -= len(jobs) if must else 0
+        self.slots -= count if must else 0
+        stopping = [self.gates[key] for key, passed in counts.items() if passed == count < len(jobs)]
+        shut = [falls_short(gate, costs[gate.key][count], T0) for gate in stopping]
+        if all(after is not before for before, after in zip(stopping, shut, strict=True)):
+            self.gates |= {gate.key: gate for gate in shut}
 
 
 KEYS = ("a", "b", "ö")
@@ -131,15 +150,34 @@ LIMITS = st.builds(
     st.sampled_from([1, 2, 4]),
     st.sampled_from([0, 0, 0, 1]),
 )
+BUDGETS = st.builds(
+    lambda limit, unit, cap, spent, wants: replace(
+        limit,
+        rule=replace(limit.rule, unit=unit, cap=cap, period="day"),
+        period_ms=began_ms("day", T0),
+        spent=spent,
+        wants=wants,
+    ),
+    st.just(Gate(GateRule(""))) | LIMITS,
+    st.sampled_from(["", "usd", "usd"]),
+    st.sampled_from([None, 5, 10, 10]),
+    st.sampled_from([0, 0, 3]),
+    st.sampled_from([0, 0, 0, 6, 9]),
+)
 BREAKERS = st.sampled_from([0, T0 - 1, T0 - 1, T0 + 1]).map(
     lambda until_ms: Gate(GateRule("", breaker=BreakerRule()), open_until_ms=until_ms)
 )
 HOLDS = st.sampled_from([0, 0, 0, T0 + 1]).map(lambda until_ms: Gate(GateRule(""), held_until_ms=until_ms))
 GATES = st.fixed_dictionaries(
-    {**{f"limit:{key}": st.none() | LIMITS for key in (*KEYS, "c")}, "breaker:d": st.none() | BREAKERS, "task:t": HOLDS}
+    {
+        **{f"limit:{key}": st.none() | LIMITS | BUDGETS for key in (*KEYS, "c")},
+        "breaker:d": st.none() | BREAKERS,
+        "task:t": HOLDS,
+    }
 )
 POLICIES = st.sampled_from([Policy(), Policy(hard_timeout_ms=60_000)])
 COSTS = st.sampled_from([1, 1, 1, 0, 2, 5])
+PRICES: st.SearchStrategy[dict[str, int]] = st.sampled_from([{}, {"usd": 1}, {"usd": 4}, {"usd": 7}, {"eur": 9}])
 
 
 @given(st.data())
@@ -149,9 +187,9 @@ def test_what_all_lanes_give_at_once_is_what_core_lets_them_give_in_order(floor:
     gates = {key: replace(gate, rule=replace(gate.rule, key=key)) for key, gate in drawn if gate is not None}
     lanes = [replace(lane, group=str(n)) for n, lane in enumerate(data.draw(st.lists(LANES, min_size=2, max_size=6)))]
     jobs = [
-        Job(floor.ground.id(), lane, policy, b"{}", cost=cost)
-        for lane, policy, cost in data.draw(
-            st.lists(st.tuples(st.sampled_from(lanes), POLICIES, COSTS), min_size=5, max_size=20)
+        Job(floor.ground.id(), lane, policy, b"{}", cost=cost, costs=costs)
+        for lane, policy, cost, costs in data.draw(
+            st.lists(st.tuples(st.sampled_from(lanes), POLICIES, COSTS, PRICES), min_size=5, max_size=20)
         )
     ]
     counts = {lane: data.draw(st.sampled_from([1, 3, 10])) for lane in dict.fromkeys(job.lane for job in jobs)}
@@ -187,8 +225,9 @@ def test_a_costly_job_leaves_a_debt_to_the_lanes_behind_it(floor: Floor) -> None
 def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[Lane, int], slots: int) -> None:
     """Take up to so many of each of these lanes, and compare what that leaves with what core says."""
     model = Model(dict(gates), slots, {}, {})
-    for lane, count in counts.items():
-        model.take(lane, [job for job in jobs if job.lane == lane], count)
+    asked = {lane: min(count, max(0, model.room(lane))) for lane, count in counts.items()}
+    for lane, count in asked.items():
+        model.take(lane, [job for job in jobs if job.lane == lane][:count])
     floor.store(*gates.values())
     floor.put(*jobs)
     left = floor.ground.one(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import permutations
+from operator import itemgetter
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, Verdict, give_back, hold, room
+from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, Verdict, give_back, hold, real_cost, room, trip
+from holdfast.core.news import news
 from holdfast.core.transition import Succeed
 from holdfast.testing.gate_vectors import T0
 from tests.engines.postgres.plans import nodes, overheard
@@ -24,8 +27,14 @@ STORE = """
 SELECT hf.put_gate_1(jsonb_populate_record(hf.gate_new_1(g ->> 'key'), g), NULL, %s) FROM jsonb_array_elements(%s) AS g
 """
 GIVE_BACK = """
-SELECT hf.give_back_1(ARRAY(SELECT jsonb_populate_record(NULL::hf.fate, f) FROM jsonb_array_elements(%s) AS f), %s)
+SELECT hf.give_back_2(
+  array_agg(jsonb_populate_record(NULL::hf.fate, f)), array_agg((f -> 'kind')::smallint), array_agg(f -> 'spent'),
+  true, %s
+) FROM jsonb_array_elements(%s) AS f
 """
+EVENTS = "DELETE FROM hf.log RETURNING kind, convert_from(data, 'UTF8')::json, seq"
+SUCCEED, HOLD, TRIP = 0, 6, 9  # kinds of hf.outcome
+UNFINISHED = (5, HOLD, 8, TRIP)
 KEYS = ("limit:a", "limit:b", "limit:ö", "breaker:c")
 PROBE = T0 * 2048
 
@@ -37,7 +46,7 @@ def schema() -> Iterator[Schema]:
 
 
 class Fate(Struct):
-    """The part of a job's fate that concerns gates."""
+    """The part of a job's fate that concerns gates, the kind of its outcome, and what it cost in truth."""
 
     token: int
     verdict: Verdict
@@ -46,6 +55,8 @@ class Fate(Struct):
     charged: list[Charge] | None
     hold_gate: str | None = None
     hold_until: int | None = None
+    kind: int = SUCCEED
+    spent: dict[str, int] | None = None
 
 
 CHARGES = st.builds(
@@ -58,7 +69,14 @@ FATES = st.builds(
     unstarted=st.sampled_from([False, False, True]),
     claimed_ms=st.just(T0),
     charged=st.none() | st.lists(CHARGES, min_size=1, max_size=3, unique_by=lambda charge: charge.gate),
-    hold_gate=st.sampled_from([None, None, None, *KEYS]),
+    kind=st.sampled_from([SUCCEED, 1, 5, 8]),
+    spent=st.sampled_from([None, None, {}, {"": 2}, {"usd": 5}, {"": 0, "usd": 0}]),
+)
+HELD = st.builds(
+    replace,
+    FATES,
+    kind=st.sampled_from([HOLD, TRIP]),
+    hold_gate=st.sampled_from(KEYS),
     hold_until=st.integers(T0, T0 + 5_000),
 )
 
@@ -67,26 +85,27 @@ def expected(gates: dict[str, Gate], fates: list[Fate], now_ms: int) -> dict[str
     """The gates after these ends, one after the other."""
     gates = dict(gates)
     for fate in fates:
+        if fate.hold_gate is not None and fate.hold_until is not None:
+            gate = gates.get(fate.hold_gate, Gate(GateRule(fate.hold_gate)))
+            gates[fate.hold_gate] = (trip if fate.kind == TRIP else hold)(gate, fate.hold_until)
         for taken in fate.charged or ():
-            if (gate := gates.get(taken.gate)) is not None:
+            if (found := gates.get(taken.gate)) is not None:
                 gates[taken.gate] = give_back(
-                    gate,
+                    found,
                     taken,
                     token=fate.token,
                     verdict=fate.verdict,
                     unstarted=fate.unstarted,
                     now_ms=now_ms,
                     charged_at_ms=fate.claimed_ms,
+                    real=real_cost(found.rule, fate.spent or {}, unfinished=fate.kind in UNFINISHED),
                 )
-        if fate.hold_gate is not None and fate.hold_until is not None:
-            gate = gates.get(fate.hold_gate, Gate(GateRule(fate.hold_gate)))
-            gates[fate.hold_gate] = hold(gate, fate.hold_until)
     return gates
 
 
 @given(
     st.dictionaries(st.sampled_from(KEYS), GATES),
-    st.lists(FATES, max_size=12),
+    st.lists(FATES | FATES | HELD, max_size=12),
     st.sets(st.sampled_from(KEYS)),
     st.sampled_from([0, 10, 3_000]),
 )
@@ -102,9 +121,15 @@ def test_any_ends_leave_the_gates_that_core_says(
     schema.run("DELETE FROM hf.post")
     place.waiting(*waiting)
 
-    schema.ask(GIVE_BACK, json_of(fates), now_ms)
+    schema.ask(GIVE_BACK, now_ms, json_of(fates))
     after = expected(gates, fates, now_ms)
     assert place.stored() == after
+    told = [
+        (event.kind, msgspec.json.decode(event.data))
+        for key in sorted(after, key=str.encode)
+        for event in news(gates.get(key), after[key], now_ms)
+    ]
+    assert [(kind, facts) for kind, facts, _ in sorted(schema.ask(EVENTS), key=itemgetter(2))] == told
 
     posted = place.posted()
     opened = {key for key in gates if room(gates[key], now_ms) <= 0 < room(after[key], now_ms)}
@@ -118,7 +143,7 @@ def test_a_breaker_learns_from_ends_in_their_order(schema: Schema, verdicts: tup
     place, gates = Place(schema).empty(), [Gate(GateRule(key, breaker=BreakerRule(failures=3))) for key in KEYS]
     fates = [Fate(1, verdict, False, T0, [Charge(key) for key in KEYS]) for verdict in verdicts]
     schema.ask(STORE, T0, json_of([columns(gate) for gate in gates]))
-    schema.ask(GIVE_BACK, json_of(fates), T0)
+    schema.ask(GIVE_BACK, T0, json_of(fates))
     assert place.stored() == expected({gate.key: gate for gate in gates}, fates, T0)
 
 

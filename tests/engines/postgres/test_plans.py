@@ -11,6 +11,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.lease import Note, Signal
 from holdfast.core.state import State
+from holdfast.core.transition import Succeed
 from holdfast.core.view import Query, Retention, Term
 from holdfast.stores.open import open_store
 from holdfast.testing.bench import Bench
@@ -50,6 +51,7 @@ CROWDS = {
     "flow_job": "id, decode(lpad(to_hex(n / 8), 32, '0'), 'hex')",
     "key_job": "decode(lpad(to_hex(n / 8), 8, '0'), 'hex'), id",
     "dep_far": "id, id",
+    "cost_job": "id, '{\"usd\": 1}'",
     "receipt": "'crowd' || n, 'c', 1, 9e15",
     "policy": "n, NULL, 1, '{}'",
     "lease": "n, 'crowd' || n / 50, NULL, 8",
@@ -85,6 +87,7 @@ async def a_day(bench: Bench) -> None:
     await bench.add_many(3, delay_ms=500, expires_ms=2_000)
     await bench.put(bench.job(unique=Unique("key", for_ms=1_000)), bench.job(unique=Unique("key")))
     await a_flow(bench, hand)
+    await a_budget(bench)
     for ending in ENDINGS:
         await bench.add(task=ending, priority=0)
         await hand.end(ending, *await hand.claim(1))
@@ -104,6 +107,21 @@ async def a_day(bench: Bench) -> None:
     await bench.change(GateChange("queue:c", resume=True))
     await hand.leave()
     await store.prune(Retention(0, 0, 0), now_ms=bench.clock.now_ms + 10)
+
+
+async def a_budget(bench: Bench) -> None:
+    """Jobs that cost money, some more than is left, and one that has cost less than it reserved."""
+    key = bench.id().hex()
+    wholly = [bench.job(queue=key, limits=(key,), costs={"usd": 4}) for _ in range(4)]
+    lane = [bench.job(queue=key, keys=(key,), costs={"usd": 9}) for _ in range(2)]
+    await bench.put(*wholly, *lane, rules=[GateRule(f"limit:{key}", unit="usd", cap=10, period="day")])
+    hand = bench.hand("w3", queues=(key,))
+    one, two = await hand.claim(5)
+    await hand.settle(Succeed(one.id, one.token), spent={one.id: {"usd": 1}})
+    await hand.trip(two, f"limit:{key}", 10)
+    assert await hand.claim(5) == []
+    assert {entry.kind for entry in await bench.store.read("event")} >= {"budget.short", "breaker.opened"}
+    await hand.leave()
 
 
 async def a_flow(bench: Bench, hand: Hand) -> None:

@@ -171,7 +171,8 @@ async def test_a_lane_goes_after_what_was_posted_about_it(place: Place) -> None:
 
 async def test_a_limit_forgotten_under_an_enqueue_in_flight_still_limits(place: Place) -> None:
     """The enqueue saw the limit as it should be and declared nothing."""
-    rule, other = GateRule("limit:x", concurrency=1), await place.another()
+    rule = GateRule("limit:x", concurrency=1, unit="usd", cap=5, period="minute")
+    other = await place.another()
     await place.put(place.job(limits=("x",)), rules=[rule])
     await place.hand().drain()
     place.clock.advance(2 * HOUR_MS)
@@ -185,7 +186,7 @@ async def test_a_limit_forgotten_under_an_enqueue_in_flight_still_limits(place: 
     assert len(await place.hand().claim(3)) == 1
     gate = await place.gate("limit:x")
     assert gate is not None
-    assert gate.used == 1
+    assert (gate.rule, gate.used) == (rule, 1)
 
 
 async def test_a_forgotten_limit_is_gone_for_good_when_nobody_can_have_seen_it(place: Place) -> None:

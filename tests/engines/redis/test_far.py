@@ -76,9 +76,10 @@ async def test_what_is_put_off_for_very_long_does_not_run_now(bench: Bench, far:
 
 @pytest.mark.parametrize("cost", [MOST_COST + 1, 1 << 62, 1 << 64])
 async def test_a_cost_that_no_script_can_count_is_refused_by_its_place(bench: Bench, cost: int) -> None:
-    jobs = [bench.job(), bench.job(), bench.job(cost=cost)][::-1]
-    with pytest.raises(InvalidOption, match="item 0 costs"):
-        await bench.store.enqueue(jobs)
+    for costly in (bench.job(cost=cost), bench.job(costs={"words": 1, "usd": cost})):
+        with pytest.raises(InvalidOption, match="item 0 costs"):
+            await bench.store.enqueue([costly, bench.job(), bench.job()])
     assert (await bench.store.count()).enqueued == 0
-    await bench.add(cost=MOST_COST)
-    assert (await bench.hand().take()).cost == MOST_COST
+    await bench.add(cost=MOST_COST, costs={"usd": MOST_COST})
+    job = await bench.hand().take()
+    assert (job.cost, job.costs) == (MOST_COST, {"usd": MOST_COST})

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from itertools import count
@@ -25,7 +23,7 @@ from holdfast.stores.redis.walk import Walk
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
 from tests.engines.redis.audit import faults
-from tests.releases import source_of
+from tests.engines.redis.earlier import let_work
 from tests.servers.redis import RedisServer, shared
 
 NOTHING = Retention(succeeded_ms=0, cancelled_ms=0, dead_ms=0)
@@ -189,46 +187,9 @@ async def test_a_key_is_found_without_a_look_at_all_jobs(place: Place) -> None:
 
 # -- workers of a release without them
 
-EARLIER = """
-import asyncio, sys
-from holdfast.core.view import Retention
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
-
-async def main():
-    url, namespace, now_ms, step = sys.argv[1:]
-    bench = Bench(open_store(url, namespace), Clock(int(now_ms)))
-    hand = bench.hand("earlier")
-    if step == "run":
-        while jobs := await hand.claim(100):
-            await hand.succeed(*jobs, result=b"1")
-        print(*(job.id.hex() for job in await bench.everything()))
-    elif step == "join":
-        parents = await bench.add_many(3)
-        print(*(id.hex() for id in (*parents, await bench.add(after=tuple(parents)))))
-    else:
-        await bench.store.prune(Retention(succeeded_ms=0), now_ms=bench.clock.now_ms)
-    await bench.check_books()
-    await bench.store.close()
-
-asyncio.run(main())
-"""
-
-
-@pytest.fixture(scope="module")
-def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return source_of("v0.1.0", tmp_path_factory.mktemp("earlier"))
-
 
 def by_earlier(earlier: Path, place: Place, step: str) -> Sequence[bytes]:
-    """Let a worker of the earlier release do something; the ids that it printed."""
-    words = (place.server.url, place.namespace, str(place.clock.now_ms), step)
-    command = [sys.executable, "-c", EARLIER, *words]
-    env = {"PYTHONPATH": str(earlier / "src")}
-    answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
-    assert answer.returncode == 0, answer.stderr
-    return [bytes.fromhex(word) for word in answer.stdout.split()]
+    return let_work(earlier, place.server, place.namespace, place.clock.now_ms, step)
 
 
 async def test_an_earlier_release_runs_and_erases_jobs_of_flows(place: Place, earlier: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
@@ -23,12 +23,18 @@ from holdfast.core.gate import (
     admits,
     apply_change,
     charge,
+    falls_short,
     give_back,
     is_blank,
+    left,
     opens_at_ms,
+    real_cost,
     room,
     tokens,
 )
+from holdfast.core.news import news
+from holdfast.core.period import DAY_MS, Period, began_ms, ends_ms
+from holdfast.testing.budget_vectors import BUDGETS
 from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
 from tests.servers.redis import RedisServer, shared
 
@@ -39,21 +45,27 @@ UNREADABLE = Pause("holdfast", "its record cannot be decoded", 0)
 STEPS = """
 local stored, answers = ARGV[1], {}
 for _, step in ipairs(cmsgpack.unpack(ARGV[2])) do
-  local g, what, now, said = gate.decode(stored, "limit:k"), step[1], step[2], {}
+  local g, what, now, said, told = gate.decode(stored, "limit:k"), step[1], step[2], {}, {}
   if what == "ask" then
     local costs, passed = step[3], gate.admits(gate.decode(stored, "limit:k"), step[3], now)
     said = {gate.room(g, now), gate.tokens(g, now), passed, gate.is_blank(g, now)}
     for n = #costs, passed + 1, -1 do costs[n] = nil end
     said[5] = (gate.charge(g, costs, step[4], now))
-    said[6] = gate.opens_at(g, now) or -1
+    said[6] = step[5] >= 0 and gate.falls_short(g, step[5], now)
+    said[7] = gate.opens_at(g, now) or -1
+    said[8] = gate.left(g, now)
   elseif what == "end" then
-    local changed = gate.give_back(g, step[3], step[4], step[5], step[6], now, step[7])
-    said = {changed}
+    said = {gate.give_back(g, step[3], step[4], step[5], step[6], now, step[7], step[8])}
   else
     g = gate.change(g, step[3], now)
   end
+  for _, event in ipairs(news.of(gate.decode(stored, "limit:k"), g, now)) do
+    told[#told + 1] = event[1]
+    told[#told + 1] = event[2]
+  end
   stored = gate.encode(g)
   answers[#answers + 1] = cmsgpack.pack(said)
+  answers[#answers + 1] = cmsgpack.pack(told)
   answers[#answers + 1] = stored
 end
 return answers
@@ -70,15 +82,26 @@ def server() -> RedisServer:
     return shared("redis-6.2")
 
 
-def lua(name: str) -> str:
-    return f"local {name}\n" + (LIB / f"{name}.lua").read_text()
+def run(server: RedisServer, text: str, *words: bytes | int) -> Any:
+    """What a script answers that has the rooms of gates and of sharing."""
+    rooms = [(LIB / f"{name}.lua").read_text() for name in ("base", "period", "gate", "news", "fair")]
+    return server.ask("EVAL", "\n".join([*rooms, text]), 1, "m", *words)
 
 
-def run_steps(server: RedisServer, stored: bytes, steps: list[Any]) -> list[tuple[Any, Gate]]:
-    """What the scripts' gate answers to each step, and what it is after it."""
-    answers: Any = server.ask("EVAL", lua("gate") + STEPS, 0, stored, msgspec.msgpack.encode(steps))
-    said = [msgspec.msgpack.decode(answer) for answer in answers[::2]]
-    return list(zip(said, (msgspec.msgpack.decode(body, type=Gate) for body in answers[1::2]), strict=True))
+class Answer(NamedTuple):
+    """What the scripts' gate says to one step, what of it is news, and what the gate is after it."""
+
+    said: list[Any]
+    events: list[tuple[str, dict[str, Any]]]
+    gate: Gate
+
+
+def run_steps(server: RedisServer, stored: bytes, steps: list[Any]) -> list[Answer]:
+    answers = run(server, STEPS, stored, msgspec.msgpack.encode(steps))
+    said, told = (list(map(msgspec.msgpack.decode, answers[at::3])) for at in (0, 1))
+    events = [list(zip(flat[::2], map(msgspec.json.decode, flat[1::2]), strict=True)) for flat in told]
+    gates = [msgspec.msgpack.decode(body, type=Gate) for body in answers[2::3]]
+    return list(map(Answer, said, events, gates))
 
 
 class Story:
@@ -88,53 +111,58 @@ class Story:
         self.first = self.gate = gate
         self.jobs: list[tuple[int, int, Charge | None]] = []  # (token, when, what it was charged)
         self.steps: list[Any] = []
-        self.expected: list[tuple[Any, Gate]] = []
+        self.expected: list[Answer] = []
 
     def ask(self, at_ms: int, costs: tuple[int, ...]) -> None:
         token, count = at_ms * 2048 + len(self.steps), admits(self.gate, list(costs), at_ms)
         said: list[Any] = [room(self.gate, at_ms), tokens(self.gate, at_ms), count, is_blank(self.gate, at_ms)]
-        self.gate, charges = charge(self.gate, list(costs[:count]), token, at_ms)
+        before, next_cost = self.gate, costs[count] if count < len(costs) else -1
+        gate, charges = charge(before, list(costs[:count]), token, at_ms)
         self.jobs += [(token, at_ms, charges[n] if charges else None) for n in range(count)]
-        opens = opens_at_ms(self.gate, at_ms)
-        said += [[[c.gate, c.slot, c.cost, c.probe] for c in charges], -1 if opens is None else opens]
-        self._note(["ask", at_ms, costs, token], said)
+        after = gate if next_cost < 0 else falls_short(gate, next_cost, at_ms)
+        opens = opens_at_ms(after, at_ms)
+        said += [[[c.gate, c.slot, c.cost, c.probe] for c in charges], after is not gate]
+        said += [-1 if opens is None else opens, left(after, at_ms)]
+        self._note(["ask", at_ms, costs, token, next_cost], said, after)
 
     def end(self, step: End) -> None:
         token, charged_at_ms, taken = self.jobs[step.job]
         if taken is None:
             return
-        before = self.gate
-        self.gate = give_back(
-            before,
+        after = give_back(
+            self.gate,
             taken,
             token=token,
             verdict=step.verdict,
             unstarted=step.unstarted,
             now_ms=step.at_ms,
             charged_at_ms=charged_at_ms,
+            real=step.real,
         )
-        again = ["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms]
-        self._note(again, [self.gate != before])
+        again = ["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms, step.real]
+        self._note(again, [after != self.gate], after)
 
     def change(self, step: Change) -> None:
-        self.gate = apply_change(self.gate, step.change, step.at_ms)
-        self._note(["change", step.at_ms, step.change], [])
+        self._note(["change", step.at_ms, step.change], [], apply_change(self.gate, step.change, step.at_ms))
 
-    def _note(self, step: list[Any], said: list[Any]) -> None:
+    def _note(self, step: list[Any], said: list[Any], after: Gate) -> None:
+        told = [(entry.kind, msgspec.json.decode(entry.data)) for entry in news(self.gate, after, step[1])]
         self.steps.append(step)
-        self.expected.append((said, self.gate))
+        self.expected.append(Answer(said, told, after))
+        self.gate = after
 
     def check(self, server: RedisServer) -> None:
         found = run_steps(server, msgspec.msgpack.encode(self.first), self.steps)
-        for step, (said, gate), (expected, after) in zip(self.steps, found, self.expected, strict=True):
+        for step, answer, expected in zip(self.steps, found, self.expected, strict=True):
             if step[0] == "end":  # a write that changes nothing is allowed, a change that is not written is not
-                assert said[0] >= expected[0], step
+                assert answer.said[0] >= expected.said[0], step
             else:
-                assert said == expected, step
-            assert gate == after, step
+                assert answer.said == expected.said, step
+            assert answer.gate == expected.gate, step
+            assert answer.events == expected.events, step
 
 
-@pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector.name)
+@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS], ids=lambda vector: vector.name)
 def test_the_vectors(server: RedisServer, vector: Vector) -> None:
     story, admitted = Story(Gate(vector.rule)), []
     for step in vector.steps:
@@ -148,7 +176,7 @@ def test_the_vectors(server: RedisServer, vector: Vector) -> None:
                 story.change(step)
     found = run_steps(server, msgspec.msgpack.encode(story.first), story.steps)
     for ask, number in admitted:
-        _, _, count, _, charges, opens = found[number][0]
+        _, _, count, _, charges, _, opens, _ = found[number].said
         assert count == ask.admitted, ask
         assert any(probe for _, _, _, probe in charges) == ask.probe, ask
         if count < len(ask.costs):
@@ -161,7 +189,9 @@ def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 COSTS = st.lists(st.integers(0, 9), max_size=6).map(tuple)
-WAITS = st.integers(0, 5) | st.integers(0, 3_000) | st.just(600_000)
+WAITS = (
+    st.integers(0, 5) | st.integers(0, 3_000) | st.sampled_from([600_000, -600_000]) | st.integers(-DAY_MS, 40 * DAY_MS)
+)
 BREAKERS = st.builds(
     BreakerRule,
     failures=st.integers(0, 5),
@@ -179,6 +209,9 @@ RULES = st.builds(
     burst=st.integers(1, 20),
     breaker=some(BREAKERS),
     learns=st.booleans(),
+    unit=st.sampled_from(["", "usd"]),
+    cap=some(st.integers(0, 30) | st.integers(0, (1 << 53) - 1)),
+    period=some(st.sampled_from(get_args(Period))),
 )
 INSTANTS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(FOREVER_MS)
 GATES = st.builds(
@@ -201,6 +234,9 @@ GATES = st.builds(
     open_until_ms=INSTANTS,
     probe_token=st.sampled_from([0, 0, T0 * 2048]),
     opened=st.integers(0, 1 << 33),
+    period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in get_args(Period)]),
+    spent=st.integers(0, 30) | st.integers(0, 1 << 52),
+    wants=st.integers(0, 20),
 )
 VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
 MILLISECONDS = st.sampled_from([0, 10, 5_000, FOREVER_MS])
@@ -231,14 +267,38 @@ def test_any_history_of_a_gate_is_that_of_core(server: RedisServer, data: st.Dat
             story.change(Change(now_ms, data.draw(CHANGES)))
         elif story.jobs:
             job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
-            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans())))
+            real = data.draw(some(st.integers(0, 20)))
+            story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
     story.check(server)
 
 
+@given(st.sampled_from(get_args(Period)), st.integers(0, T0 * 3))
+def test_periods_are_those_of_core(server: RedisServer, period: Period, now_ms: int) -> None:
+    script = "return base.text(period.%s(ARGV[1], tonumber(ARGV[2])))"
+    began, ends = (int(run(server, script % which, period.encode(), now_ms)) for which in ("began", "ends"))
+    assert (began, ends) == (began_ms(period, now_ms), ends_ms(period, now_ms))
+
+
+ACCOUNTS = st.dictionaries(st.sampled_from(["", "usd", "words"]), st.integers(0, 1 << 53))
+
+
+@given(RULES, ACCOUNTS, st.booleans())
+def test_what_a_job_cost_in_truth_is_what_core_says(
+    server: RedisServer, rule: GateRule, spent: dict[str, int], unfinished: bool
+) -> None:
+    script = (
+        "local given = cmsgpack.unpack(ARGV[1])\n"
+        "local real = gate.real_cost(given[1], given[2], given[3])\n"
+        "return real and base.text(real) or false"
+    )
+    answer = run(server, script, msgspec.msgpack.encode((rule, spent or None, unfinished)))
+    assert (None if answer is None else int(answer)) == real_cost(rule, spent, unfinished=unfinished)
+
+
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(server: RedisServer) -> None:
-    script = lua("gate") + "return gate.encode(gate.change(nil, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])))"
+    script = "return gate.encode(gate.change(nil, cmsgpack.unpack(ARGV[1]), tonumber(ARGV[2])))"
     change = GateChange("queue:q", drain=True)
-    stored: Any = server.ask("EVAL", script, 0, msgspec.msgpack.encode(change), T0)
+    stored = run(server, script, msgspec.msgpack.encode(change), T0)
     assert msgspec.msgpack.decode(stored, type=Gate) == apply_change(None, change, T0)
 
 
@@ -253,6 +313,9 @@ SPOILT = {
     "text for a number": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "used": "3"}),
     "text for a pause": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "paused": "yes"}),
     "text in a rule": msgspec.msgpack.encode({"rule": {"key": "limit:k", "concurrency": "3"}}),
+    "text for a cap": msgspec.msgpack.encode({"rule": {"key": "limit:k", "cap": "3"}}),
+    "an unknown period": msgspec.msgpack.encode({"rule": {"key": "limit:k", "cap": 3, "period": "aeon"}}),
+    "text for what was spent": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "spent": "3"}),
     "text in a breaker": msgspec.msgpack.encode({"rule": {"key": "limit:k", "breaker": {"failures": "3"}}}),
     "too few calls": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "calls": [1, 2]}),
     "text among failures": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "failed_at_ms": ["1"]}),
@@ -261,9 +324,9 @@ SPOILT = {
 
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_a_gate_that_cannot_be_read_is_shut_and_says_why(server: RedisServer, spoilt: str) -> None:
-    [(said, gate)] = run_steps(server, SPOILT[spoilt], [["ask", T0, [1], 1]])
-    assert said[2] == 0
-    assert gate == Gate(GateRule("limit:k"), declared=False, paused=UNREADABLE)
+    [answer] = run_steps(server, SPOILT[spoilt], [["ask", T0, [1], 1, -1]])
+    assert answer.said[2] == 0
+    assert answer.gate == Gate(GateRule("limit:k"), declared=False, paused=UNREADABLE)
 
 
 RINGS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=12).map(
@@ -275,8 +338,7 @@ RINGS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), max_size=12).m
 def test_sharing_is_that_of_core(server: RedisServer, ring: list[Turn], count: int, data: st.DataObject) -> None:
     given_to = share(count, ring)
     served = [data.draw(st.integers(0, n) | st.just(n)) for n in given_to]
-    packed: list[bytes | int] = [msgspec.msgpack.encode(ring), count, msgspec.msgpack.encode(served)]
-    answer: Any = server.ask("EVAL", lua("fair") + SHARES, 0, *packed)
+    answer = run(server, SHARES, msgspec.msgpack.encode(ring), count, msgspec.msgpack.encode(served))
     assert msgspec.msgpack.decode(answer[0]) == given_to
     found = msgspec.msgpack.decode(answer[1])
     expected = [{"member": p.member, "left": p.left, "moves": p.moves} for p in places(ring, served)]

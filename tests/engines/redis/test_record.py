@@ -45,8 +45,9 @@ end
 local plain, extra = record.close(r), record.extra(r)
 r.rare.e, r.rare.hs, r.rare.r, r.rare.c, r.rare.t = 1700000000001, 1700000000002, "it broke", "cause", "Oops"
 r.attempt, r.lost, r.held, r.claimed, r.finished, r.state = 2, 1, 3, 1700000000003, 1700000000004, 5
-local cost, key, states = extra[1] or 1, extra[5] or "", extra[8] or 0
-return {plain, record.close(r), r.flags, r.seq, r.due, r.enq, r.lane, r.policy, cost, key, states}
+local cost, key, states = record.cost(extra, ""), extra[5] or "", extra[8] or 0
+local usd = base.text(record.cost(extra, "usd"))
+return {plain, record.close(r), r.flags, r.seq, r.due, r.enq, r.lane, r.policy, cost, key, states, usd}
 """
 
 
@@ -86,6 +87,7 @@ JOBS = st.builds(
     tags=st.lists(TEXTS, max_size=3).map(tuple),
     meta=st.sampled_from([b"", b"{}", '{"trace":"ü"}'.encode()]),
     flow=st.none() | IDS,
+    costs=st.dictionaries(st.sampled_from(["usd", "words", "ü"]), st.integers(0, 1 << 53)),
 )
 
 
@@ -103,6 +105,7 @@ def test_what_is_packed_is_what_is_read(job: Job) -> None:
     for seen in (claimed, view):
         assert (seen.id, seen.lane, seen.policy, seen.args) == (job.id, LANE, POLICY, job.args)
         assert (seen.cost, seen.tags, seen.meta, seen.flow) == (job.cost, job.tags, job.meta, job.flow)
+        assert seen.costs == job.costs
         assert (seen.enqueued_at_ms, seen.due_at_ms, seen.lost, seen.held) == (T0, T0 + 5, 0, 0)
     assert (claimed.token, claimed.attempt, claimed.claimed_at_ms) == (TOKEN, 1, T0 + 9)
     assert (view.after, view.unique) == (job.after, None if job.unique is None else job.unique.key)
@@ -114,11 +117,11 @@ def test_what_is_packed_is_what_is_read(job: Job) -> None:
 @given(JOBS)
 def test_scripts_read_and_write_the_same_record(server: RedisServer, job: Job) -> None:
     raw = raw_of(job)
-    plain, rewritten, flags, seq, due, enqueued, lane, policy, cost, key, states = opened(server, raw)
+    plain, rewritten, flags, seq, due, enqueued, lane, policy, cost, key, states, usd = opened(server, raw)
     assert plain == raw
     assert (seq, due, enqueued, lane, policy) == (77, T0 + 5, T0, id8(LANE.id), id8(POLICY.id))
+    assert (cost, int(usd)) == (job.cost_in(""), job.cost_in("usd"))
     if flags & EXTRA:
-        assert cost == job.cost
         assert key.decode() == ("" if job.unique is None else job.unique.key)
         assert states == (0 if job.unique is None else sum(1 << state.code for state in job.unique.states))
     view = view_of(job.id, Parts(rewritten, args=job.args), LANES, POLICIES)
@@ -130,6 +133,18 @@ def test_scripts_read_and_write_the_same_record(server: RedisServer, job: Job) -
     claimed = claimed_of(job.id, rewritten, TOKEN, T0, LANES, POLICIES, Beside(job.args))
     assert claimed is not None
     assert (claimed.attempt, claimed.held_since_ms) == (3, T0 + 2)
+
+
+def test_a_record_of_an_earlier_release_costs_what_it_says(server: RedisServer) -> None:
+    flags, tail = tail_of(Job(b"j" * 16, LANE, POLICY, b"{}", cost=7, costs={"usd": 9}))
+    assert flags == EXTRA
+    packed = msgspec.msgpack.encode(msgspec.msgpack.decode(tail[4:-3])[:8])  # without what was added since
+    raw = RICH[:56] + struct.pack(">I", len(packed)) + packed + tail[-3:]
+    claimed = claimed_of(b"j" * 16, raw, TOKEN, T0, LANES, POLICIES)
+    assert claimed is not None
+    assert (claimed.cost, claimed.costs, claimed.args) == (7, {}, b"{}")
+    answer = opened(server, raw)
+    assert (answer[8], answer[-1]) == (7, b"0")
 
 
 def test_a_running_job_shows_its_holder() -> None:

@@ -32,7 +32,11 @@ LANES: list[JobOptions] = [
     {"args": b'{"x":"' + b"x" * 2_000 + b'"}'},
     {"delay_ms": 3_000},
     {"expires_ms": 4_000, "tags": ("tagged",)},
+    {"costs": {"usd": 3}},
+    {"limits": ("usd",), "costs": {"usd": 3}},
+    {"keys": ("usd",), "costs": {"usd": 2}},
 ]
+USD = GateRule("limit:usd", unit="usd", cap=40, period="minute")
 
 
 class Walk:
@@ -50,6 +54,7 @@ class Walk:
     async def go(self, steps: int) -> None:
         for hand in self.hands:
             await hand.beat()
+        await self.bench.declare(USD)
         for _ in range(steps):
             await self.rng.choice([self.put, self.put, self.take, self.take, self.take, self.rest])()
         await self.bench.check_books()
@@ -78,8 +83,10 @@ class Walk:
         part = jobs[: self.rng.randint(1, len(jobs))]
         self.seq += 1
         how = self.rng.random()
+        spent = {part[0].id: {"usd": self.rng.randint(0, 5)}} if self.rng.random() < 0.3 else {}
         if how < 0.7:
-            self.said.append(await hand.settle(*(Succeed(job.id, job.token, result) for job in part), seq=self.seq))
+            ends = [Succeed(job.id, job.token, result) for job in part]
+            self.said.append(await hand.settle(*ends, seq=self.seq, spent=spent))
         else:
             ending = ENDINGS["release" if how < 0.85 else "fail"]
             self.said.append(await hand.settle(*map(ending, part), seq=self.seq))

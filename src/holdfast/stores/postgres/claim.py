@@ -88,6 +88,7 @@ def _handed(
                 inputs.get(id, NO_INPUTS),
                 tuple(notes.get(id, ())),
                 extra.after,
+                extra.costs,
             )
         )
     return tuple(jobs), spoilt

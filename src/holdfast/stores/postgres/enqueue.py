@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -18,9 +18,9 @@ from holdfast.core.job import Enqueued, Job, Lane, Policy, Unique
 from holdfast.core.state import STATES
 from holdfast.stores.base import check_size
 from holdfast.stores.callers import Caller, caller_of
-from holdfast.stores.packed import Extra, encode_extra
+from holdfast.stores.packed import Extra, encode_extra, is_plain
 from holdfast.stores.postgres.gates import rules_json
-from holdfast.stores.postgres.wire import in_schema
+from holdfast.stores.postgres.wire import clean_json, in_schema
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.route import Route
@@ -39,15 +39,19 @@ ENQUEUE: Final = f"SELECT * FROM hf.enqueue_1({_BATCH})"
 _BATCH_ON: Final = _BATCH.replace("%b::jsonb", "%b::text::jsonb")
 ENQUEUE_ON: Final = f"SELECT * FROM hf.enqueue_on_1({_BATCH_ON})"
 RELAY: Final = f"SELECT * FROM hf.relay_1(%b::text, %b::bigint, {_BATCH})"
-# The same for jobs of which some belong to flows.
-ENQUEUE_FLOW: Final = f"SELECT * FROM hf.enqueue_flow_1({_BATCH}, %b::bytea[])"
-ENQUEUE_FLOW_ON: Final = f"SELECT * FROM hf.enqueue_flow_on_1({_BATCH_ON}, %b::bytea[])"
-RELAY_FLOW: Final = f"SELECT * FROM hf.relay_flow_1(%b::text, %b::bigint, {_BATCH}, %b::bytea[])"
+# The same for jobs of which some belong to flows, or cost something of other units than the plain one.
+ENQUEUE_BESIDE: Final = f"SELECT * FROM hf.enqueue_beside_1({_BATCH}, %b::bytea[], %b::jsonb)"
+ENQUEUE_BESIDE_ON: Final = f"SELECT * FROM hf.enqueue_beside_on_1({_BATCH_ON}, %b::bytea[], %b::text::jsonb)"
+RELAY_BESIDE: Final = f"SELECT * FROM hf.relay_beside_1(%b::text, %b::bigint, {_BATCH}, %b::bytea[], %b::jsonb)"
 
 MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
 ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
 MOST_COST: Final = 2**31 - 1
+MOST_OF_A_UNIT: Final = 2**53
 LAST_MS: Final = 1 << 52  # beyond it a time is "never"
+
+
+T = TypeVar("T")
 
 
 class NameOf(Protocol):
@@ -65,7 +69,7 @@ async def enqueue(route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], 
     if not jobs:
         return []
     batch = Batch(jobs, rules, guest=False)
-    sql = ENQUEUE if batch.flows is None else ENQUEUE_FLOW
+    sql = ENQUEUE if batch.beside is None else ENQUEUE_BESIDE
     ids, existing, states = await route.change(sql, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
     return batch.answers(ids, existing, states)
 
@@ -75,7 +79,7 @@ async def relay(
 ) -> list[Enqueued] | None:
     """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
     batch = Batch(jobs, rules, guest=False)
-    sql = RELAY if batch.flows is None else RELAY_FLOW
+    sql = RELAY if batch.beside is None else RELAY_BESIDE
     moved, ids, existing, states = await route.change(sql, (*mark, *batch.values(now_ms)), verb="relay", now_ms=now_ms)
     return batch.answers(ids, existing, states) if moved else None
 
@@ -108,12 +112,27 @@ class Batch:
             rules_json(rules) if rules else None,
             guest,
         )
-        flows = [job.flow for job in self.jobs]
-        self.flows = flows if any(flows) else None  # the flow of each job; None: no job has one
+        self.beside = self._beside()
 
     def values(self, now_ms: int | None) -> tuple[Any, ...]:
         """The batch, and what the verbs take behind it."""
-        return (*self.columns, now_ms) if self.flows is None else (*self.columns, now_ms, self.flows)
+        return (*self.columns, now_ms, *(self.beside or ()))
+
+    def _beside(self) -> tuple[list[bytes | None] | None, bytes | None] | None:
+        """The flow of each job and what it costs by unit; None: no job has either."""
+        flows = _if_any([job.flow for job in self.jobs])
+        costs = None
+        if any(job.costs for job in self.jobs):
+            costs = clean_json([self._costs(at, job) for at, job in zip(self.positions, self.jobs, strict=True)])
+        return None if flows is None and costs is None else (flows, costs)
+
+    def _costs(self, at: int, job: Job) -> dict[str, int] | None:
+        for unit, amount in job.costs.items():
+            if amount > MOST_OF_A_UNIT:
+                raise InvalidOption(
+                    f"item {at} costs {amount:,} of {unit!r}", fix=f"a cost is at most {MOST_OF_A_UNIT:,}"
+                )
+        return job.costs or None
 
     def _rest(self) -> tuple[Any, ...]:
         """Extras, costs, delays, dues and expiries; None where all jobs are as most are."""
@@ -168,27 +187,23 @@ def _body(lane: Lane) -> bytes:
     return body
 
 
-def _if_any(column: list[int | None]) -> list[int | None] | None:
+def _if_any(column: list[T | None]) -> list[T | None] | None:
     return None if all(value is None for value in column) else column
 
 
 def _is_plain(job: Job) -> bool:
     """True for the many that ask for nothing but to run."""
-    return (
-        job.cost == 1
-        and not job.delay_ms
-        and job.due_at_ms is None
-        and job.expires_ms is None
-        and not (job.tags or job.meta or job.flow or job.unique or job.after)
-    )
+    return not job.delay_ms and job.due_at_ms is None and job.expires_ms is None and is_plain(job)
 
 
 def _extra(job: Job) -> bytes | None:
     """The packed rest of a job; None for the many that have none."""
-    if job.cost == 1 and not job.tags and not job.meta and job.flow is None and job.unique is None and not job.after:
+    if is_plain(job):
         return None
     key, states = (None, 0) if job.unique is None else (job.unique.key, _mask(job.unique))
-    return encode_extra(Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails, states))
+    return encode_extra(
+        Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails, states, job.costs)
+    )
 
 
 def _mask(unique: Unique) -> int:
@@ -223,7 +238,7 @@ async def enqueue_on(
         return []
     batch = Batch(jobs, rules, guest=True)
     values = [value.decode() if isinstance(value, bytes) else value for value in batch.values(now_ms)]
-    sql = ENQUEUE_ON if batch.flows is None else ENQUEUE_FLOW_ON
+    sql = ENQUEUE_ON if batch.beside is None else ENQUEUE_BESIDE_ON
     ((ids, existing, states, refused, message, hint),) = await caller.run(in_schema(_dollars(sql), schema), values)
     if refused is not None:
         raise (UnknownParent if refused == "HF001" else QueueDraining)(message, fix=hint)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from holdfast.core.gate import Gate, GateChange, GateRule
-from holdfast.stores.postgres.wire import clean
+from holdfast.stores.postgres.wire import clean, clean_json
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.route import Route
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
 CHANGE: Final = "SELECT * FROM hf.change_gates_1(%b::jsonb, %b::text, %b::bigint)"
 GATES: Final = "SELECT hf.gates_1(%b::text)"
 
-_encode = msgspec.json.Encoder().encode
 _gates = msgspec.json.Decoder(list[Gate]).decode
 
 
 async def change_gates(route: Route, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
     """Apply operators' changes; the gate after each."""
     call = os.urandom(12).hex()  # made again when its answer is lost, and then it must not happen again
-    values = (_json(changes), call, now_ms)
+    values = (clean_json(changes), call, now_ms)
     (answer,) = await route.change(CHANGE, values, verb="change_gates", now_ms=now_ms)
     return _gates(answer)
 
@@ -37,20 +36,4 @@ async def gates(route: Route, prefix: str) -> list[Gate]:
 
 def rules_json(rules: Sequence[GateRule]) -> bytes:
     """Declared rules as hf.declare_1 reads them."""
-    return _json(rules)
-
-
-def _json(value: object) -> bytes:
-    """JSON that PostgreSQL takes: its texts have no NUL."""
-    body = _encode(value)
-    return _encode(_cleaned(msgspec.json.decode(body))) if b"\\u0000" in body else body
-
-
-def _cleaned(value: Any) -> Any:
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, list):
-        return [_cleaned(each) for each in value]
-    if isinstance(value, dict):
-        return {name: _cleaned(each) for name, each in value.items()}
-    return value
+    return clean_json(rules)

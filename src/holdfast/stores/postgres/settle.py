@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,15 +23,16 @@ from holdfast.core.transition import (
     Suspend,
     Transition,
 )
+from holdfast.stores.base import NOTHING_SPENT
 from holdfast.stores.callers import caller_of
 from holdfast.stores.postgres.enqueue import NameOf, check_caller
-from holdfast.stores.postgres.wire import clean, in_schema
+from holdfast.stores.postgres.wire import clean, clean_json, in_schema
 
 if TYPE_CHECKING:
     from holdfast.stores.postgres.route import Route
 
-SETTLE: Final = """SELECT * FROM hf.settle_1(
-  %b::text, %b::bigint, %b::bytea[], %b::bigint[], %b::bytea[], %b::jsonb, %b::bigint
+SETTLE: Final = """SELECT * FROM hf.settle_2(
+  %b::text, %b::bigint, %b::bytea[], %b::bigint[], %b::bytea[], %b::jsonb, %b::jsonb, %b::bigint
 )"""
 SAVE: Final = "SELECT hf.save_1(%b::bytea, %b::bigint, %b::text, %b::text, %b::bytea, %b::bigint)"
 SETTLE_ON: Final = "SELECT hf.settle_on_1($1::bytea, $2::bigint, $3::bytea, $4::bigint)"
@@ -39,6 +40,7 @@ SETTLE_ON: Final = "SELECT hf.settle_on_1($1::bytea, $2::bigint, $3::bytea, $4::
 NO_TOKEN: Final = -1  # no lease has it
 LAST_TOKEN: Final = (1 << 53) - 1
 LAST_MS: Final = 1 << 52  # beyond it a time is "never"
+MOST_SPENT: Final = 1 << 53  # of any unit, by one job
 
 # A code of the function's answer → what it means.
 ANSWERS: Final = {
@@ -87,7 +89,12 @@ def _suspend(t: Suspend) -> dict[str, object]:
 
 
 def _hold(t: Hold) -> dict[str, object]:
-    return {"kind": 6, "gate": clean(t.gate), "delay_ms": min(t.delay_ms, LAST_MS), "reason": clean(t.reason)}
+    return {
+        "kind": 9 if t.trips else 6,
+        "gate": clean(t.gate),
+        "delay_ms": min(t.delay_ms, LAST_MS),
+        "reason": clean(t.reason),
+    }
 
 
 def _lose(t: Lose) -> dict[str, object]:
@@ -108,17 +115,25 @@ _FIELDS: Final[dict[type, Callable[[Any], dict[str, object]]]] = {
 
 
 async def settle(
-    route: Route, session: str, seq: int, transitions: Sequence[Transition], now_ms: int | None
+    route: Route,
+    session: str,
+    seq: int,
+    transitions: Sequence[Transition],
+    now_ms: int | None,
+    spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
 ) -> list[Settled]:
-    """Apply each transition whose token still holds its job."""
+    """Apply each transition whose token still holds its job; `spent` is what jobs cost in truth."""
     if not transitions:
         return []
-    (codes,) = await route.change(SETTLE, (session, seq, *columns(transitions), now_ms), verb="settle", now_ms=now_ms)
+    values = (session, seq, *columns(transitions, spent), now_ms)
+    (codes,) = await route.change(SETTLE, values, verb="settle", now_ms=now_ms)
     return answers(len(transitions), codes)
 
 
-def columns(transitions: Sequence[Transition]) -> tuple[Any, ...]:
-    """Transitions as the function takes them: ids, tokens, results, and all but successes as JSON."""
+def columns(
+    transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT
+) -> tuple[Any, ...]:
+    """Transitions as the function takes them: ids, tokens, results, all but successes as JSON, and what each cost."""
     tokens = [transition.token for transition in transitions]
     if min(tokens) < 0 or max(tokens) > LAST_TOKEN:
         tokens = [token if 0 <= token <= LAST_TOKEN else NO_TOKEN for token in tokens]
@@ -135,7 +150,13 @@ def columns(transitions: Sequence[Transition]) -> tuple[Any, ...]:
         tokens,
         results if any(results) else None,
         _encode(rest) if rest else None,
+        clean_json([_bounded(spent.get(transition.id, {})) for transition in transitions]) if spent else None,
     )
+
+
+def _bounded(spent: Mapping[str, int]) -> dict[str, int]:
+    """Numbers that stay far from those with which the functions could not reckon."""
+    return {unit: min(max(amount, -MOST_SPENT), MOST_SPENT) for unit, amount in spent.items()}
 
 
 def answers(count: int, codes: Sequence[int] | None) -> list[Settled]:

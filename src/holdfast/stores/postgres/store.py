@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from holdfast.core.errors import ResultTimeout
@@ -29,7 +29,7 @@ from holdfast.core.view import (
     Retention,
     Standing,
 )
-from holdfast.stores.base import CancelAnswer, Features, Plan, RetryAnswer, RetryRequest, SignalAnswer
+from holdfast.stores.base import NOTHING_SPENT, CancelAnswer, Features, Plan, RetryAnswer, RetryRequest, SignalAnswer
 from holdfast.stores.loops import PerLoop
 from holdfast.stores.postgres import (
     check,
@@ -173,9 +173,15 @@ class PostgresStore:
         return answer
 
     async def settle(
-        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
     ) -> list[Settled]:
-        return await settle.settle(await self._route(), session, seq, transitions, now_ms)
+        return await settle.settle(await self._route(), session, seq, transitions, now_ms, spent)
 
     async def settle_on(
         self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None

@@ -60,6 +60,7 @@ def view_of(row: tuple[Any, ...], lanes: Mapping[int, Lane], policies: Mapping[i
         if_parent_fails=extra.if_parent_fails,  # type: ignore[arg-type]  # stored words are the literal's
         held=held,
         notes=() if kinds is None else tuple(map(Note, kinds, names, bodies)),
+        costs=extra.costs,
     )
 
 

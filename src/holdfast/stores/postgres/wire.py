@@ -38,6 +38,22 @@ def clean(text: str) -> str:
     return text
 
 
+def clean_json(value: object) -> bytes:
+    """JSON that PostgreSQL takes: its texts have no NUL."""
+    body = msgspec.json.encode(value)
+    return msgspec.json.encode(_cleaned(msgspec.json.decode(body))) if b"\\u0000" in body else body
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, list):
+        return [_cleaned(each) for each in value]
+    if isinstance(value, dict):
+        return {clean(name): _cleaned(each) for name, each in value.items()}
+    return value
+
+
 def _text(value: str) -> bytes:
     if "\x00" in value:
         value = value.replace("\x00", "\ufffd")

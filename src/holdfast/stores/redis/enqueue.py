@@ -86,8 +86,13 @@ def _refusal(answer: list[Any], positions: Sequence[int]) -> UnknownParent | Que
     )
 
 
+def _most(job: Job) -> int:
+    """The largest of its costs."""
+    return max(job.cost, *job.costs.values()) if job.costs else job.cost
+
+
 def _too_costly(jobs: Sequence[Job], positions: Sequence[int]) -> InvalidOption:
-    index, cost = min((at, job.cost) for at, job in zip(positions, jobs, strict=True) if job.cost > MOST_COST)
+    index, cost = min((at, _most(job)) for at, job in zip(positions, jobs, strict=True) if _most(job) > MOST_COST)
     return InvalidOption(f"item {index} costs {cost:,}", fix=f"a cost is at most {MOST_COST:,}")
 
 
@@ -98,7 +103,7 @@ def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule], positions: Sequen
     rest: list[bytes] = []
     last: tuple[object, ...] = ()
     for job in jobs:
-        if job.cost > MOST_COST:
+        if _most(job) > MOST_COST:
             raise _too_costly(jobs, positions)
         flags, tail = tail_of(job)
         lane, policy = job.lane, job.policy

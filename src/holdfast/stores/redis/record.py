@@ -14,7 +14,7 @@ from holdfast.core.gate import FOREVER_MS
 from holdfast.core.job import Job, Lane, Policy
 from holdfast.core.lease import Claimed, Input, Note
 from holdfast.core.state import STATES
-from holdfast.stores.packed import PLAIN, Extra
+from holdfast.stores.packed import PLAIN, Extra, is_plain
 
 # Bits of a record's flags.
 KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
@@ -47,6 +47,7 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     after: tuple[str, ...]  # only in records of release 0.1.0
     if_parent_fails: str
     unique_states: int
+    costs: dict[str, int] = {}
 
 
 _SHORT: Final = {"expires_ms": "e", "held_since_ms": "hs", "reason": "r", "cause": "c", "error_type": "t"}
@@ -131,7 +132,7 @@ def tail_of(job: Job) -> tuple[int, bytes]:
     last, and records that differ in none of those would be searched for one by one.
     """
     flags, tail = 0, b""
-    if job.cost != 1 or job.tags or job.meta or job.flow is not None or job.unique is not None or job.after:
+    if not is_plain(job):
         packed = _pack_extra(job)
         flags, tail = EXTRA, _LENGTH.pack(len(packed)) + packed
     if len(job.args) > SMALL:
@@ -145,7 +146,9 @@ def _pack_extra(job: Job) -> bytes:
         key, states = job.unique.key, sum(1 << state.code for state in job.unique.states)
     flow = None if job.flow is None else job.flow.hex()
     # Its parents lie beside it: a job of ten thousand would be read whole whenever one of them ends.
-    return _encode(_Stored(job.cost, job.tags, job.meta.decode(), flow, key, (), job.if_parent_fails, states))
+    return _encode(
+        _Stored(job.cost, job.tags, job.meta.decode(), flow, key, (), job.if_parent_fails, states, job.costs)
+    )
 
 
 # -- reading what follows the head
@@ -181,6 +184,7 @@ def _extra_of(stored: _Stored) -> Extra:
         tuple(map(bytes.fromhex, stored.after)),
         stored.if_parent_fails,
         stored.unique_states,
+        stored.costs,
     )
 
 
@@ -266,7 +270,7 @@ def claimed_of(
     return Claimed(
         id, token, attempt + 1, lost, lane, policy, args, enq_hi << 32 | enq_lo, due_hi << 32 | due_lo, now_ms, held,
         rare.held_since_ms, extra.cost, extra.tags, extra.meta, extra.flow, probe, beside.inputs, beside.notes,
-        extra.after or beside.after,
+        extra.after or beside.after, extra.costs,
     )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -23,7 +23,8 @@ from holdfast.core.transition import (
     Suspend,
     Transition,
 )
-from holdfast.stores.redis.record import at_most
+from holdfast.stores.base import NOTHING_SPENT
+from holdfast.stores.redis.record import MOST_COST, at_most
 from holdfast.stores.redis.scripts import script
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _suspend(t: Suspend) -> Encoded:
 
 
 def _hold(t: Hold) -> Encoded:
-    return b"h", _pack((t.gate, at_most(t.delay_ms), t.reason))
+    return b"h", _pack((t.gate, at_most(t.delay_ms), t.reason, t.trips))
 
 
 def _lose(t: Lose) -> Encoded:
@@ -99,11 +100,17 @@ _ENCODERS: Final[dict[type, Callable[[Any], Encoded]]] = {
 
 
 async def settle(
-    route: Route, key: bytes, session: str, seq: int, transitions: Sequence[Transition], keep: int, now_ms: int | None
+    route: Route,
+    key: bytes,
+    session: str,
+    seq: int,
+    transitions: Sequence[Transition],
+    keep: int,
+    now_ms: int | None,
+    spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
 ) -> list[Settled]:
     """Apply each transition whose token still holds its job; at most `keep` finished jobs stay in a queue."""
-    groups: list[bytes] = []
-    bodies: list[bytes] = []
+    groups, bodies = _accounts(transitions, spent) if spent else ([], [])
     last, count = b"", 0
     for transition in transitions:
         kind, body = _ENCODERS[type(transition)](transition)
@@ -121,6 +128,18 @@ async def settle(
     args = ("" if now_ms is None else now_ms, session, seq, keep, b"".join(groups), ids, *bodies)
     answer: bytes = await route.script("settle", script("settle"), key, args)
     return [ANSWERS[each] for each in answer]
+
+
+def _accounts(
+    transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]]
+) -> tuple[list[bytes], list[bytes]]:
+    """The group that says what jobs cost in truth, and its body: by the places of their transitions."""
+    places = [
+        (place, {unit: min(cost, MOST_COST) for unit, cost in spent[transition.id].items()})
+        for place, transition in enumerate(transitions, 1)
+        if spent.get(transition.id)
+    ]
+    return ([b"$" + bytes(9)], [_pack(places)]) if places else ([], [])
 
 
 async def save(route: Route, key: bytes, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from holdfast.core.errors import ResultTimeout, StoreFull, WrongContext
@@ -29,7 +29,7 @@ from holdfast.core.view import (
     Retention,
     Standing,
 )
-from holdfast.stores.base import CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from holdfast.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
 from holdfast.stores.loops import PerLoop
 from holdfast.stores.redis import check, claim, enqueue, find, flows, gates, operate, overview, sessions, settle, shelf
 from holdfast.stores.redis.ear import Ear
@@ -129,9 +129,15 @@ class RedisStore:
         return answer
 
     async def settle(
-        self, session: str, seq: int, transitions: Sequence[Transition], *, now_ms: int | None = None
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
     ) -> list[Settled]:
-        return await settle.settle(self._route, self._key, session, seq, transitions, self.url.keep, now_ms)
+        return await settle.settle(self._route, self._key, session, seq, transitions, self.url.keep, now_ms, spent)
 
     async def settle_on(
         self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None

@@ -85,6 +85,7 @@ def view_of(id: bytes, parts: Parts, lanes: Lanes, policies: Policies) -> JobVie
         tags=extra.tags,
         meta=extra.meta,
         cost=extra.cost,
+        costs=extra.costs,
         flow=extra.flow,
         unique=extra.unique,
         after=extra.after or parts.after,

@@ -4,7 +4,7 @@
 --       and the call's own name, then id token kind name body of each note
 -- Answer: fresh(1|0; a repeated call that opened the session did open it), then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar settling holding
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settling holding
 
 local refused = tx.begin()
 if refused then
@@ -32,7 +32,7 @@ end
 
 local answer = { fresh and 1 or 0 }
 if not fresh then
-  local ids, held = {}, holding.jobs(holding.tokens(session), LOTS)
+  local ids, held = {}, holding.jobs(holding.tokens(session), base.LOTS)
   for i, job in ipairs(held) do
     ids[i] = job.id
   end

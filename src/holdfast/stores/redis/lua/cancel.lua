@@ -5,7 +5,7 @@
 --   such job.
 -- Bounds: the ids given (500 per call), 1,000 dependents in all (the rest in fan), and of each queue's cancelled jobs
 --   at most two for each new one, and 1,000, erased.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling
 local refused = tx.begin()
 if refused then
   return refused

@@ -3,7 +3,7 @@
 -- Args: now, the call's own name, changes(msgpack array of core.gate.GateChange maps; a field left out or nil leaves the gate alone)
 -- Answer: the gate (msgpack map of core.gate.Gate) after each change.
 -- Bounds: the changes given; 256 lanes per class and gate are woken at once.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar change
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar change
 
 local refused = tx.begin()
 if refused then

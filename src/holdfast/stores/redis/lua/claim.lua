@@ -10,7 +10,7 @@
 --   256 classes of the best priority and as many members of each as there are jobs to give. Where more classes of it have
 --   work, each look begins where the last one of such a worker ended. Classes that it cannot run are passed in pages.
 -- Short way: short_claim
--- Uses: base record gate fair signature wake tx gating seats lanes waiting calendar unique ledger flows erasing ending graph front taking choosing sharing merging
+-- Uses: base record period gate fair signature wake tx gating news seats lanes waiting calendar unique ledger flows erasing ending graph front taking choosing sharing merging
 local refused = tx.begin()
 if refused then
   return refused

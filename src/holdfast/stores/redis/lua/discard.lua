@@ -3,7 +3,7 @@
 -- Args: now · the call's own name · ids (16 bytes each)
 -- Answer: how many there were.
 -- Bounds: the ids given (500 per call), and 1,000 dependents in all (the rest in fan).
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph flows erasing
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph flows erasing
 local refused = tx.begin()
 if refused then
   return refused

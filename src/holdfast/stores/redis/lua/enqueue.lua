@@ -9,7 +9,7 @@
 --   {"parent", index, id}: nothing was stored.
 -- Bounds: the 20,000 jobs of a call.
 -- Short way: short_enqueue
--- Uses: base record gate fair change signature wake tx gating seats lanes waiting calendar unique ledger flows erasing ending graph noting storing arrival
+-- Uses: base record period gate fair change signature wake tx gating news seats lanes waiting calendar unique ledger flows erasing ending graph noting storing arrival
 local refused = tx.begin()
 if refused then
   return refused

@@ -5,7 +5,7 @@
 -- Answer: how many jobs were taken back.
 -- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 1,000 dependents, 64 sessions, the gates that drain; while a
 --         place drains, the counts of every queue and task; 1,000 old cancelled jobs of each queue that got new ones.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling holding
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling holding
 
 local GAP = 5000 -- longer than this without a sweep, and live workers may not have been able to beat
 local CALM = 15000 -- one lease time

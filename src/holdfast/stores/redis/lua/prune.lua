@@ -5,7 +5,7 @@
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
 -- Bounds: `limit` rows of each sort, about 100 queues, 500 gates or 50 flows looked at, 2,000 sessions and all signatures,
 --   1,000 dependents.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph flows erasing
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph flows erasing
 local refused = tx.begin()
 if refused then
   return refused

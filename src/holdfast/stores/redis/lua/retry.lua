@@ -5,7 +5,7 @@
 --   arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
 -- Bounds: the ids given (500 per call), their notes, and 1,000 dependents in all (the rest in fan).
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ending graph noting
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ending graph noting
 local refused = tx.begin()
 if refused then
   return refused

@@ -3,7 +3,7 @@
 -- Args: now · id · token · kind · name · body
 -- Answer: 1, or 0 when the token is stale.
 -- Bounds: one job.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar settling
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settling
 local refused = tx.begin()
 if refused then
   return refused

@@ -2,16 +2,17 @@
 --   seq) again gets the same answers again and changes nothing.
 -- Keys: the namespace's m.
 -- Args: now · session · seq · finished jobs to keep per queue · groups of 10 bytes: kind(1) token(7) transitions(2) ·
---   the ids of all transitions, 16 bytes each · then, for each transition whose kind has one, its body:
+--   the ids of all transitions, 16 bytes each · if the first group is of kind $ (and of no transitions), what jobs cost
+--   in truth: msgpack [[place of the transition, {unit: cost}]] · then, for each whose kind has one, its body:
 --   s succeed, S succeed with its result · r retry: msgpack [delay, failure] · b bury: msgpack [failure] ·
 --   d drop: reason · u release unstarted, U release started · z snooze: msgpack [delay, reason] ·
---   p suspend: msgpack [delay or -1, event or nothing] · h hold: msgpack [gate, delay, reason] ·
+--   p suspend: msgpack [delay or -1, event or nothing] · h hold: msgpack [gate, delay, reason, trips] ·
 --   l lose: reason, L lose proven: reason
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
 -- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents in all (the rest in fan), and
 --   twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
 -- Short way: short_settle
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows erasing outcome settling
 local refused = tx.begin()
 if refused then
   return refused
@@ -46,7 +47,7 @@ local function read(kind, body)
   elseif kind == "p" then
     return { kind = "suspend", delay_ms = t[1] >= 0 and t[1] or nil, event = t[2] }
   end
-  return { kind = "hold", gate = t[1], delay_ms = t[2], reason = t[3] }
+  return { kind = "hold", gate = t[1], delay_ms = t[2], reason = t[3], trips = t[4] }
 end
 
 local ids = {}
@@ -56,8 +57,15 @@ end
 local runs, raws = base.mget(P .. "run", ids), base.mget(P .. "J", ids)
 local s, now_in, answers = settling.new(session), {}, {}
 local last, fits, i = nil, false, 0
+local spent, first = {}, 1 -- by place
+if sub(groups, 1, 1) == "$" then
+  next_body, first = 7, 11
+  for _, each in ipairs(unpack_(ARGV[7])) do
+    spent[each[1]] = each[2]
+  end
+end
 
-for at = 1, #groups, 10 do
+for at = first, #groups, 10 do
   local kind, token, count = struct.unpack(">c1c7H", groups, at)
   local bare, succeeds = BARE[kind], kind == "s" or kind == "S"
   last = nil
@@ -83,7 +91,9 @@ for at = 1, #groups, 10 do
       local r = record.open(id, raw)
       if r then
         r.running = running
-        now_in[id] = outcome.one(s, r, read(kind, body))
+        local t = read(kind, body)
+        t.spent = spent[i]
+        now_in[id] = outcome.one(s, r, t)
       end
       answers[i] = r and char(48 + now_in[id]) or "-"
     end

@@ -3,7 +3,7 @@
 -- Args: now · the call's own name · id, event, value of each signal
 -- Answer: one character per signal: w woken, k kept for when it waits, a there already, f finished, "-" no such job.
 -- Bounds: the signals given, and the notes of those jobs.
--- Uses: base record gate signature wake tx gating seats lanes waiting calendar noting
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar noting
 local refused = tx.begin()
 if refused then
   return refused

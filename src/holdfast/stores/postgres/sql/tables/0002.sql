@@ -1,8 +1,35 @@
--- Promise: the tables of layout 2 are those of layout 1 and these beside them; verbs have changed. Inputs: none. Answer:
--- none. Nobody who works waits for it: what few jobs have lies in tables of its own, and no table of jobs is touched.
+-- Promise: the tables of layout 2 are those of layout 1 and these beside them, and gates count more; verbs have changed.
+-- Inputs: none. Answer: none. What few jobs have lies in tables of its own, and no table of jobs is touched; who works
+-- waits for a moment, while `gate` gets its columns.
 -- Min client: 1
 
--- hf.outcome has one more kind: 8 Suspend, with delay_ms (NULL: never by itself) and, as `gate`, the event that it waits for.
+-- hf.outcome has more kinds: 8 Suspend, with delay_ms (NULL: never by itself) and, as `gate`, the event that it waits for;
+-- 9 Hold that trips: as 6, and the gate is opened as a breaker.
+-- hf.post has one more kind: 5 an event (its kind as `gate`, its data as `body`) that found the log in somebody's hands.
+
+-- Gates may count another unit than a job's plain cost, and budgets so much of it in each period (core/gate.py). Both tables
+-- have their columns in one order; who waits for a transaction to end (`seen`) does so anew. First the one that is seldom
+-- used: whoever has one of them and comes for the other makes this give up, not fail.
+LOCK TABLE hf.gate_old, hf.gate;
+ALTER TABLE hf.gate
+  ADD COLUMN unit text COLLATE "C" NOT NULL DEFAULT '',
+  ADD COLUMN cap bigint, -- NULL: no budget
+  ADD COLUMN period text COLLATE "C",
+  ADD COLUMN period_ms bigint NOT NULL DEFAULT 0,
+  ADD COLUMN spent bigint NOT NULL DEFAULT 0,
+  ADD COLUMN wants bigint NOT NULL DEFAULT 0;
+ALTER TABLE hf.gate_old
+  DROP COLUMN seen,
+  ADD COLUMN unit text COLLATE "C" NOT NULL DEFAULT '',
+  ADD COLUMN cap bigint,
+  ADD COLUMN period text COLLATE "C",
+  ADD COLUMN period_ms bigint NOT NULL DEFAULT 0,
+  ADD COLUMN spent bigint NOT NULL DEFAULT 0,
+  ADD COLUMN wants bigint NOT NULL DEFAULT 0,
+  ADD COLUMN seen xid8;
+
+-- What jobs cost of other units than the plain one: {unit: how much}. Only claims under a gate that counts one look here.
+CREATE TABLE hf.cost_job (id bytea NOT NULL PRIMARY KEY, costs jsonb NOT NULL);
 
 -- Jobs of a flow. Those of layout 1 are not here: no release that has it makes flows.
 CREATE TABLE hf.flow_job (id bytea NOT NULL PRIMARY KEY, flow bytea NOT NULL);

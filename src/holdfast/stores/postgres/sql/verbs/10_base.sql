@@ -3,7 +3,7 @@
 --
 -- Locks are taken in this order, and nobody waits for an earlier one while holding a later one:
 --   the floor (claim alone) < unique keys < rows of `running` by id < the graph < rows of `wait` and `done` by id
---   < leases < gates by key
+--   < leases < gates by key < the log
 -- A claim that holds the floor waits for nobody: it skips what is locked and says "again".
 
 -- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 7 pruning. One of each per schema.

@@ -41,8 +41,11 @@ $$;
 CREATE OR REPLACE FUNCTION hf.gate_room_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
-    WHEN (p_gate).interval_us IS NULL THEN hf.gate_places_1(p_gate, p_now)
-    ELSE least(hf.gate_places_1(p_gate, p_now), hf.gate_tokens_1(p_gate, p_now))
+    ELSE least(
+      hf.gate_places_1(p_gate, p_now),
+      CASE WHEN (p_gate).interval_us IS NOT NULL THEN hf.gate_tokens_1(p_gate, p_now) END,
+      CASE WHEN (p_gate).cap IS NOT NULL THEN hf.gate_money_1(p_gate, p_now) END
+    )
   END
 $$;
 
@@ -56,26 +59,30 @@ CREATE OR REPLACE FUNCTION hf.gate_opens_at_1(p_gate hf.gate, p_now bigint) RETU
       p_now, (p_gate).held_until_ms, (p_gate).open_until_ms,
       CASE WHEN (p_gate).interval_us IS NOT NULL THEN
         (greatest(0, (p_gate).full_at_us - hf.gate_times_1((p_gate).burst - 1, (p_gate).interval_us)) + 999) / 1000
+      END,
+      CASE WHEN (p_gate).cap IS NOT NULL AND hf.gate_money_1(p_gate, p_now) <= 0 THEN
+        hf.period_ends_1((p_gate).period, greatest(p_now, (p_gate).period_ms))
       END
     )
   END
 $$;
 
--- How many jobs from the front of the costs pass, with so many places and tokens (NULL: no matter) left at their gates:
--- each needs one whole token, and the last may leave a debt.
-CREATE OR REPLACE FUNCTION hf.admitted_1(p_places bigint, p_tokens bigint, p_costs integer[]) RETURNS integer
+-- How many jobs from the front of the costs pass, with so many places, tokens and so much money (NULL: no matter) left at
+-- a gate: each needs one whole token, where the last may leave a debt, and all that it costs of a budget.
+CREATE OR REPLACE FUNCTION hf.admitted_2(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  v_limit integer := greatest(0, least(p_places, p_tokens, cardinality(p_costs))); -- a debt may be long
+  v_limit integer := greatest(0, least(p_places, p_tokens, p_money, cardinality(p_costs))); -- a debt may be long
 BEGIN
-  IF p_tokens IS NULL OR 1 >= ALL (p_costs) THEN
+  IF (p_tokens IS NULL AND p_money IS NULL) OR 1 >= ALL (p_costs) THEN
     RETURN v_limit; -- no more than there are tokens, and none takes more than one
   END IF;
   FOR i IN 1 .. v_limit LOOP
-    IF p_tokens < 1 THEN
+    IF p_tokens < 1 OR p_money < greatest(1, p_costs[i]) THEN
       RETURN i - 1;
     END IF;
     p_tokens := p_tokens - p_costs[i];
+    p_money := p_money - p_costs[i];
   END LOOP;
   RETURN v_limit;
 END $$;
@@ -83,11 +90,11 @@ END $$;
 -- What a job of this cost is charged; NULL when nothing is counted.
 CREATE OR REPLACE FUNCTION hf.gate_taken_1(p_gate hf.gate, p_cost integer) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).breaker_failures IS NOT NULL
-      OR (p_gate).open_until_ms <> 0
+    WHEN (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
+      OR (p_gate).breaker_failures IS NOT NULL OR (p_gate).open_until_ms <> 0
     THEN jsonb_build_array(
-      (p_gate).key, (p_gate).concurrency IS NOT NULL, CASE WHEN (p_gate).interval_us IS NULL THEN 0 ELSE p_cost END,
-      (p_gate).open_until_ms <> 0
+      (p_gate).key, (p_gate).concurrency IS NOT NULL,
+      CASE WHEN (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL THEN 0 ELSE p_cost END, (p_gate).open_until_ms <> 0
     )
   END
 $$;
@@ -188,20 +195,35 @@ BEGIN
   RETURN p_gate;
 END $$;
 
--- The gate after a job that was charged p_taken has ended. Slots always return; rate tokens only when the job never
--- started, and only what time has not given back already. Only ok and failed teach a breaker.
-CREATE OR REPLACE FUNCTION hf.gate_give_back_1(
-  p_gate hf.gate, p_taken jsonb, p_token bigint, p_verdict text, p_unstarted boolean, p_now bigint, p_charged_at bigint
+-- The gate after a job that had reserved p_cost turned out to cost p_real. A rate gets back only what time has not given
+-- back already. A budget is corrected in the period that was charged, as long as it lasts.
+CREATE OR REPLACE FUNCTION hf.gate_correct_1(p_gate hf.gate, p_cost bigint, p_real bigint, p_now bigint, p_charged_at bigint)
+RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF p_gate.interval_us IS NOT NULL AND p_real > p_cost THEN
+    p_gate.full_at_us := hf.gate_full_at_1(p_gate, p_real - p_cost, p_now);
+  ELSIF p_gate.interval_us IS NOT NULL THEN
+    p_gate.full_at_us := p_gate.full_at_us - greatest(
+      0, hf.gate_times_1(p_cost - p_real, p_gate.interval_us) - greatest(0, (p_now - p_charged_at) * 1000)
+    );
+  END IF;
+  IF p_gate.period_ms = hf.period_began_1(p_gate.period, coalesce(p_charged_at, p_now)) THEN
+    p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), 4600000000000000000);
+  END IF;
+  RETURN p_gate;
+END $$;
+
+-- The gate after a job that was charged p_taken has ended. Slots always return; what was counted stays, unless its real
+-- cost is known (0: it never started). Only ok and failed teach a breaker.
+CREATE OR REPLACE FUNCTION hf.gate_give_back_2(
+  p_gate hf.gate, p_taken jsonb, p_token bigint, p_verdict text, p_real bigint, p_now bigint, p_charged_at bigint
 ) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF p_gate.used > 0 AND (p_taken -> 1)::boolean THEN
     p_gate.used := p_gate.used - 1;
   END IF;
-  IF p_unstarted AND p_gate.interval_us IS NOT NULL THEN
-    p_gate.full_at_us := p_gate.full_at_us - greatest(
-      0,
-      hf.gate_times_1((p_taken -> 2)::bigint, p_gate.interval_us) - greatest(0, (p_now - p_charged_at) * 1000)
-    );
+  IF p_real IS NOT NULL THEN
+    p_gate := hf.gate_correct_1(p_gate, (p_taken -> 2)::bigint, p_real, p_now, p_charged_at);
   END IF;
   IF p_gate.probe_token <> p_token OR NOT (p_taken -> 3)::boolean THEN
     IF p_gate.breaker_failures IS NULL OR p_verdict = 'neutral' THEN
@@ -224,6 +246,7 @@ CREATE OR REPLACE FUNCTION hf.gate_is_blank_1(p_gate hf.gate, p_now bigint) RETU
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).paused_at_ms IS NULL AND NOT (p_gate).draining AND (p_gate).declared AND (p_gate).used = 0
     AND (p_gate).open_until_ms = 0 AND (p_gate).held_until_ms <= p_now AND (p_gate).full_at_us <= p_now * 1000
+    AND ((p_gate).spent = 0 OR NOT hf.gate_is_current_1(p_gate, p_now))
     AND CASE -- what its breaker has counted can open it no more
       WHEN (p_gate).breaker_failures IS NULL THEN true
       WHEN (p_gate).breaker_rate IS NULL THEN p_now - (p_gate).breaker_within_ms >= ALL ((p_gate).failed_at_ms)

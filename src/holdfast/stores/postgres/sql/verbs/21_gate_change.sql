@@ -22,6 +22,10 @@ BEGIN
   v_gate.open_until_ms := 0;
   v_gate.probe_token := 0;
   v_gate.opened := 0;
+  v_gate.unit := '';
+  v_gate.period_ms := 0;
+  v_gate.spent := 0;
+  v_gate.wants := 0;
   RETURN v_gate;
 END $$;
 
@@ -35,7 +39,8 @@ CREATE OR REPLACE FUNCTION hf.gate_json_1(p_gate hf.gate) RETURNS json LANGUAGE 
         'failures', (p_gate).breaker_failures, 'within_ms', (p_gate).breaker_within_ms,
         'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
         'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
-      ) END
+      ) END,
+      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period
     ),
     'declared', (p_gate).declared,
     'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
@@ -43,7 +48,8 @@ CREATE OR REPLACE FUNCTION hf.gate_json_1(p_gate hf.gate) RETURNS json LANGUAGE 
     ) END,
     'draining', (p_gate).draining, 'used', (p_gate).used, 'full_at_us', (p_gate).full_at_us,
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
-    'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened
+    'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
+    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants
   )
 $$;
 
@@ -62,6 +68,9 @@ BEGIN
   p_gate.breaker_probe_after_ms := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'probe_after_ms')::bigint, 60000) END;
   p_gate.breaker_rate := (v_breaker ->> 'rate')::double precision;
   p_gate.breaker_min_calls := CASE WHEN v_breaker IS NOT NULL THEN coalesce((v_breaker ->> 'min_calls')::bigint, 20) END;
+  p_gate.unit := coalesce(p_rule ->> 'unit', '');
+  p_gate.cap := (p_rule ->> 'cap')::bigint;
+  p_gate.period := p_rule ->> 'period';
   RETURN p_gate;
 END $$;
 
@@ -80,6 +89,7 @@ BEGIN
   IF p_change ->> 'rule' IS NOT NULL AND (p_gate.declared OR NOT v_declared) THEN
     p_gate := hf.gate_rule_1(p_gate, p_change -> 'rule');
     p_gate.declared := v_declared;
+    p_gate.wants := 0;
   END IF;
   IF p_change ->> 'pause' IS NOT NULL THEN
     p_gate.paused_by := p_change #>> '{pause,by}';
@@ -104,6 +114,7 @@ BEGIN
   IF (p_change ->> 'reset')::boolean THEN
     p_gate := hf.gate_reset_1(p_gate);
     p_gate.held_until_ms := 0;
+    p_gate.wants := 0;
   END IF;
   RETURN p_gate;
 END $$;
@@ -151,7 +162,9 @@ BEGIN
     paused_at_ms = p_gate.paused_at_ms, paused_by = p_gate.paused_by, paused_reason = p_gate.paused_reason,
     draining = p_gate.draining, used = p_gate.used, full_at_us = p_gate.full_at_us,
     held_until_ms = p_gate.held_until_ms, failed_at_ms = p_gate.failed_at_ms, calls = p_gate.calls,
-    open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened
+    open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
+    unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
+    wants = p_gate.wants
   WHERE g.key = p_gate.key;
 END $$;
 
@@ -167,6 +180,26 @@ BEGIN
   FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
   WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0
     AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0);
+END $$;
+
+-- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).
+-- For claims, who wait for nobody.
+CREATE OR REPLACE FUNCTION hf.reserve_1(p_keys text[], p_ns integer[], p_costs bigint[], p_wants bigint[], p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_each record;
+  v_gate hf.gate;
+  v_after hf.gate;
+BEGIN
+  FOR v_each IN
+    SELECT c.* FROM unnest(p_keys, p_ns, p_costs, p_wants) AS c (key, n, cost, wants) WHERE c.n > 0 OR c.wants IS NOT NULL
+  LOOP
+    SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_each.key AND g.cap IS NOT NULL;
+    CONTINUE WHEN NOT FOUND;
+    v_after := hf.gate_reserve_1(v_gate, v_each.cost, coalesce(v_each.wants, 0), p_now);
+    UPDATE hf.gate AS g SET period_ms = v_after.period_ms, spent = v_after.spent, wants = v_after.wants WHERE g.key = v_each.key;
+    PERFORM hf.log_news_1(v_gate, v_after, false, p_now);
+  END LOOP;
 END $$;
 
 -- Write a gate and let those who wait there look again. p_room_before: its room before the change, by one who holds
@@ -190,11 +223,11 @@ DECLARE
   v_change jsonb;
   v_gate hf.gate;
   v_after hf.gate;
-  v_rooms jsonb; -- by key, before the first change
+  v_old hf.gate[] := ARRAY( -- before the first change
+    SELECT g FROM hf.gate_take_1(ARRAY(SELECT c ->> 'key' FROM jsonb_array_elements(p_changes) AS c)) AS g
+  );
   v_answers json[] := '{}';
 BEGIN
-  SELECT coalesce(jsonb_object_agg(g.key, hf.gate_room_1(g, p_now)), '{}') INTO v_rooms
-  FROM hf.gate_take_1(ARRAY(SELECT c ->> 'key' FROM jsonb_array_elements(p_changes) AS c)) AS g;
   FOR v_change IN SELECT c FROM jsonb_array_elements(p_changes) AS c LOOP
     SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_change ->> 'key';
     v_after := hf.gate_apply_1(v_gate, v_change, p_now);
@@ -203,8 +236,10 @@ BEGIN
     END IF;
     v_answers := v_answers || hf.gate_json_1(v_after);
   END LOOP;
-  PERFORM hf.gate_tell_1(g, (v_rooms ->> g.key)::bigint, p_now)
-  FROM hf.gate AS g WHERE g.key = ANY (ARRAY(SELECT jsonb_object_keys(v_rooms)));
+  FOREACH v_gate IN ARRAY v_old LOOP
+    SELECT g.* INTO v_after FROM hf.gate AS g WHERE g.key = v_gate.key;
+    PERFORM hf.gate_tell_1(v_after, hf.gate_room_1(v_gate, p_now), p_now), hf.log_news_1(v_gate, v_after, true, p_now);
+  END LOOP;
   RETURN v_answers;
 END $$;
 

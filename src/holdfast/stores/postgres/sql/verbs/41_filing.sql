@@ -1,5 +1,5 @@
 -- Promise: what others posted reaches the floor: new lanes, ready jobs, opened gates, children whose parents must be
--- looked at, declared rules. Inputs: as named; the caller holds lock 1. Answer: whether there is more. Relies on the primary key of post.
+-- looked at, declared rules, events. Inputs: as named; the caller holds lock 1. Answer: whether there is more. Relies on the primary key of post.
 
 -- Store a lane's definition, as it was posted.
 CREATE OR REPLACE FUNCTION hf.define_lane_1(p_post hf.post) RETURNS void LANGUAGE plpgsql AS $$
@@ -143,6 +143,9 @@ BEGIN
     IF NOT v_graph OR NOT hf.file_check_1(v_post.id, p_now) THEN
       INSERT INTO hf.post (kind, id, n) VALUES (2, v_post.id, 1); -- somebody is at it: with the next claim
     END IF;
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 5 LOOP
+    PERFORM hf.log_event_1(v_post.gate, v_post.body, false, v_post.due_ms);
   END LOOP;
   FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = 1 ORDER BY p.gate LOOP
     IF NOT hf.wake_lanes_1(v_key, p_now) THEN

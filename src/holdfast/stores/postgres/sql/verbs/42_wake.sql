@@ -154,7 +154,7 @@ BEGIN
 END $$;
 
 -- Whether anything waits to be filed: asked by a claimer that found nothing, after its commit. What it could only post
--- anew (2 with n = 1) it looks at again after a while.
+-- anew (n = 1 of 2 and 5) it looks at again after a while.
 CREATE OR REPLACE FUNCTION hf.posted_since_1() RETURNS boolean LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 BEGIN
@@ -162,9 +162,9 @@ BEGIN
     SELECT CASE
       WHEN f.pass IS NOT NULL THEN true
       WHEN pg_snapshot_xmin(f.filed) < pg_snapshot_xmax(f.filed) THEN EXISTS (
-        SELECT 1 FROM hf.unfiled_1(256) AS p WHERE NOT (p.kind = 2 AND p.n = 1)
+        SELECT 1 FROM hf.unfiled_1(256) AS p WHERE NOT (p.kind IN (2, 5) AND p.n = 1)
       )
-      ELSE EXISTS (SELECT 1 FROM hf.post AS p WHERE p.xid >= pg_snapshot_xmax(f.filed) AND NOT (p.kind = 2 AND p.n = 1))
+      ELSE EXISTS (SELECT 1 FROM hf.post AS p WHERE p.xid >= pg_snapshot_xmax(f.filed) AND NOT (p.kind IN (2, 5) AND p.n = 1))
     END FROM hf.floor AS f
   );
 END $$;

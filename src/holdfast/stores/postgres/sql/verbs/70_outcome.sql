@@ -199,12 +199,12 @@ BEGIN
     v_fate.state := 2;
   WHEN 5 THEN
     v_fate := hf.fate_held_1(v_fate, 'snoozed', p_outcome, true, p_now);
-  WHEN 6 THEN
+  WHEN 6, 9 THEN
     v_own := EXISTS (SELECT FROM hf.lane AS l WHERE l.id = p_head.lane AND p_outcome.gate = ANY (l.class_gates || l.lane_gates));
     -- A gate that holds others, not this job: without a wait of its own it would come back at once.
     v_fate := hf.fate_held_1(v_fate, 'held', p_outcome, NOT v_own, p_now);
     v_fate.hold_gate := p_outcome.gate;
-    v_fate.hold_until := p_now + p_outcome.delay_ms;
+    v_fate.hold_until := least(p_now + p_outcome.delay_ms, 1::bigint << 52);
   WHEN 7 THEN
     v_fate := hf.fate_lost_1(v_fate, p_outcome, p_now);
   WHEN 8 THEN

@@ -107,10 +107,11 @@ BEGIN
   END LOOP;
 END $$;
 
--- True when this end gives a gate its place back at most: it teaches no breaker, and returns neither a probe nor tokens.
-CREATE OR REPLACE FUNCTION hf.is_plain_end_1(p_gate hf.gate, p_taken jsonb, p_verdict text, p_unstarted boolean)
+-- True when this end gives a gate its place back at most: it teaches no breaker, and returns neither a probe nor what was
+-- counted. p_real: what the job cost there in truth (NULL: as it was charged).
+CREATE OR REPLACE FUNCTION hf.is_plain_end_2(p_gate hf.gate, p_taken jsonb, p_verdict text, p_real bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-  SELECT NOT (p_taken -> 3)::boolean AND NOT (p_unstarted AND (p_taken -> 2)::bigint <> 0)
+  SELECT NOT (p_taken -> 3)::boolean AND (p_real IS NULL OR p_real = (p_taken -> 2)::bigint)
     AND (
       (p_gate).breaker_failures IS NULL OR p_verdict = 'neutral'
       OR (p_verdict = 'ok' AND (p_gate).breaker_rate IS NULL AND (p_gate).failed_at_ms = '{}')
@@ -131,63 +132,75 @@ BEGIN
   WHERE f.opened OR EXISTS (SELECT 1 FROM hf.lane_now AS l WHERE l.gate = f.key AND l.state = 2 OFFSET 0);
 END $$;
 
--- What ends mean to gates that learn from them, one after the other, and gates that are to hold their jobs back do.
-CREATE OR REPLACE FUNCTION hf.learn_ends_1(p_keys text[], p_fates hf.fate[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- What ends mean to gates that learn from them, one after the other; gates that are to hold their jobs back do, or are
+-- opened as breakers (kind 9).
+CREATE OR REPLACE FUNCTION hf.learn_ends_2(
+  p_keys text[], p_fates hf.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint
+) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_end record;
   v_gate hf.gate;
-  v_room bigint;
+  v_before hf.gate;
 BEGIN
   FOR v_end IN
     SELECT t.taken ->> 0 AS key, f.ordinality AS at, t.taken, f.token, f.verdict, f.unstarted, f.claimed_ms, f.hold_until
     FROM unnest(p_fates) WITH ORDINALITY AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
     JOIN unnest(p_keys) AS k (key) ON k.key = t.taken ->> 0
     UNION ALL
-    SELECT f.hold_gate, NULL, NULL, NULL, NULL, NULL, NULL, max(f.hold_until) FROM unnest(p_fates) AS f
-    WHERE f.hold_gate IS NOT NULL GROUP BY f.hold_gate
-    ORDER BY key, at
+    SELECT f.hold_gate, f.ordinality, NULL, NULL, NULL, NULL, NULL, f.hold_until FROM unnest(p_fates) WITH ORDINALITY AS f
+    WHERE f.hold_gate IS NOT NULL
+    ORDER BY key, at, taken NULLS FIRST
   LOOP
     IF v_end.key IS DISTINCT FROM v_gate.key THEN
       IF v_gate.key IS NOT NULL THEN
-        PERFORM hf.put_gate_1(v_gate, v_room, p_now);
+        PERFORM hf.put_gate_1(v_gate, hf.gate_room_1(v_before, p_now), p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);
       END IF;
       SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_end.key;
-      v_room := hf.gate_room_1(v_gate, p_now);
+      v_before := v_gate;
     END IF;
-    IF v_end.at IS NULL THEN
-      v_gate := hf.gate_hold_1(v_gate, v_end.hold_until);
-    ELSE
-      v_gate := hf.gate_give_back_1(
-        v_gate, v_end.taken, v_end.token, v_end.verdict, v_end.unstarted, p_now, v_end.claimed_ms
-      );
-    END IF;
+    v_gate := CASE
+      WHEN v_end.taken IS NOT NULL THEN hf.gate_give_back_2(
+        v_gate, v_end.taken, v_end.token, v_end.verdict,
+        hf.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (5, 6, 8, 9)), p_now, v_end.claimed_ms
+      )
+      WHEN p_kinds[v_end.at] = 9 THEN hf.gate_trip_1(v_gate, v_end.hold_until)
+      ELSE hf.gate_hold_1(v_gate, v_end.hold_until)
+    END;
   END LOOP;
-  PERFORM hf.put_gate_1(v_gate, v_room, p_now);
+  PERFORM hf.put_gate_1(v_gate, hf.gate_room_1(v_before, p_now), p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);
 END $$;
 
--- What these jobs took is given back to their gates, and gates that are to hold their jobs back do.
-CREATE OR REPLACE FUNCTION hf.give_back_1(p_fates hf.fate[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- What these jobs took is given back to their gates, and gates that are to hold their jobs back do. By job: the kind of
+-- its outcome, and what it cost in truth (p_spent, NULL: nobody said). p_last: this step locks nothing any more.
+CREATE OR REPLACE FUNCTION hf.give_back_2(p_fates hf.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_holds text[] := ARRAY(SELECT f.hold_gate FROM unnest(p_fates) AS f WHERE f.hold_gate IS NOT NULL);
   v_keys text[]; -- the gates of what was taken, by how many alike, and how that ended
   v_taken jsonb[];
   v_verdicts text[];
   v_unstarted boolean[];
+  v_unfinished boolean[];
+  v_spent jsonb[];
   v_ns integer[];
   v_moved text[];
   v_free text[];
   v_places integer[];
   v_learning text[];
 BEGIN
-  SELECT array_agg(e.taken ->> 0), array_agg(e.taken), array_agg(e.verdict), array_agg(e.unstarted), array_agg(e.n)
-  INTO v_keys, v_taken, v_verdicts, v_unstarted, v_ns FROM (
-    SELECT t.taken, f.verdict, f.unstarted, count(*)::integer AS n
-    FROM unnest(p_fates) AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) GROUP BY 1, 2, 3
+  SELECT array_agg(e.taken ->> 0), array_agg(e.taken), array_agg(e.verdict), array_agg(e.unstarted), array_agg(e.unfinished),
+    array_agg(e.spent), array_agg(e.n)
+  INTO v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent, v_ns FROM (
+    SELECT t.taken, f.verdict, f.unstarted, p_kinds[f.ordinality] IN (5, 6, 8, 9) AS unfinished, p_spent[f.ordinality] AS spent,
+      count(*)::integer AS n
+    FROM unnest(p_fates) WITH ORDINALITY AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) GROUP BY 1, 2, 3, 4, 5
   ) AS e;
   v_moved := ARRAY(
-    SELECT e.key FROM unnest(v_keys, v_taken, v_verdicts, v_unstarted) AS e (key, taken, verdict, unstarted)
+    SELECT e.key FROM unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent)
+      AS e (key, taken, verdict, unstarted, unfinished, spent)
     WHERE (e.taken -> 1)::boolean OR EXISTS (
-      SELECT 1 FROM hf.gate AS g WHERE g.key = e.key AND NOT hf.is_plain_end_1(g, e.taken, e.verdict, e.unstarted) OFFSET 0
+      SELECT 1 FROM hf.gate AS g WHERE g.key = e.key
+        AND NOT hf.is_plain_end_2(g, e.taken, e.verdict, hf.gate_real_1(g, e.spent, e.unstarted, e.unfinished)) OFFSET 0
     )
   );
   IF v_holds <> '{}' THEN
@@ -199,23 +212,26 @@ BEGIN
   SELECT array_agg(l.key) FILTER (WHERE l.plain), array_agg(l.n) FILTER (WHERE l.plain), array_agg(l.key) FILTER (WHERE NOT l.plain)
   INTO v_free, v_places, v_learning FROM (
     SELECT g.key, sum(CASE WHEN (e.taken -> 1)::boolean THEN e.n ELSE 0 END)::integer AS n,
-      bool_and(hf.is_plain_end_1(g, e.taken, e.verdict, e.unstarted)) AND NOT g.key = ANY (v_holds) AS plain
-    FROM hf.gate_lock_1(v_moved) AS g JOIN unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_ns)
-      AS e (key, taken, verdict, unstarted, n) ON e.key = g.key
+      bool_and(hf.is_plain_end_2(g, e.taken, e.verdict, hf.gate_real_1(g, e.spent, e.unstarted, e.unfinished)))
+        AND NOT g.key = ANY (v_holds) AS plain
+    FROM hf.gate_lock_1(v_moved) AS g JOIN unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent, v_ns)
+      AS e (key, taken, verdict, unstarted, unfinished, spent, n) ON e.key = g.key
     GROUP BY g.key
   ) AS l;
   IF v_free IS NOT NULL THEN
     PERFORM hf.free_places_1(v_free, v_places, p_now);
   END IF;
   IF v_learning IS NOT NULL OR v_holds <> '{}' THEN
-    PERFORM hf.learn_ends_1(v_learning, p_fates, p_now);
+    PERFORM hf.learn_ends_2(v_learning, p_fates, p_kinds, p_spent, p_last, p_now);
   END IF;
 END $$;
 
--- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order. p_ended and
--- p_tokens: others that left it in the same step, as successes that are written already.
-CREATE OR REPLACE FUNCTION hf.meet_1(
-  p_heads hf.running[], p_outcomes hf.outcome[], p_ended bytea[], p_tokens bigint[], p_session text, p_now bigint
+-- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order. p_spent: what each
+-- cost in truth (NULL: nobody said). p_ended and p_tokens: others that left it in the same step, as successes that are
+-- written already. p_last: the step locks nothing after that.
+CREATE OR REPLACE FUNCTION hf.meet_2(
+  p_heads hf.running[], p_outcomes hf.outcome[], p_spent jsonb[], p_ended bytea[], p_tokens bigint[], p_session text,
+  p_last boolean, p_now bigint
 ) RETURNS smallint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_ids bytea[] := ARRAY(SELECT h.id FROM unnest(p_heads) AS h);
@@ -223,6 +239,7 @@ DECLARE
   v_outcome hf.outcome;
   v_fate hf.fate;
   v_fates hf.fate[] := '{}';
+  v_kinds smallint[] := '{}';
   v_states smallint[] := '{}';
   v_ended bytea[] := p_ended;
   v_ended_as smallint[] := array_fill(4::smallint, ARRAY[cardinality(p_ended)]);
@@ -243,6 +260,7 @@ BEGIN
     END IF;
     v_fate := hf.fate_1(p_heads[v_at], v_outcome, p_now);
     v_fates := v_fates || v_fate;
+    v_kinds := v_kinds || v_outcome.kind;
     v_states := v_states || v_fate.state;
     IF v_fate.state > 3 THEN
       v_ended := v_ended || v_fate.id;
@@ -266,7 +284,7 @@ BEGIN
   END IF;
   PERFORM hf.lease_less_1(p_tokens || ARRAY(SELECT h.token FROM unnest(p_heads) AS h));
   IF v_charged THEN
-    PERFORM hf.give_back_1(v_fates, p_now);
+    PERFORM hf.give_back_2(v_fates, v_kinds, p_spent, p_last, p_now);
   END IF;
   RETURN v_states;
 END $$;
@@ -276,7 +294,7 @@ CREATE OR REPLACE FUNCTION hf.outcomes_1(p_heads hf.running[], p_outcomes hf.out
 RETURNS smallint[] LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM hf.running AS r WHERE r.id = ANY (ARRAY(SELECT h.id FROM unnest(p_heads) AS h));
-  RETURN hf.meet_1(p_heads, p_outcomes, '{}', '{}', p_session, p_now);
+  RETURN hf.meet_2(p_heads, p_outcomes, NULL, '{}', '{}', p_session, false, p_now);
 END $$;
 
 -- One running job leaves its lease; where it is now. Its row is locked.

@@ -24,6 +24,7 @@ BEGIN
   DELETE FROM hf.dep WHERE child = ANY (v_ids);
   DELETE FROM hf.dep_far WHERE child = ANY (v_ids);
   DELETE FROM hf.flow_job WHERE id = ANY (v_ids);
+  DELETE FROM hf.cost_job WHERE id = ANY (v_ids);
   DELETE FROM hf.watch WHERE job = ANY (v_ids);
   INSERT INTO hf.gone (id, state, until_ms)
   SELECT d.id, p_state, coalesce(p_since, d.finished_ms) + 600000 FROM unnest(v_gone) AS d

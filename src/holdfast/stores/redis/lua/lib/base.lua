@@ -7,8 +7,6 @@ local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag;
 
 local BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = 0, 1, 2, 3, 4, 5, 6
 local ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
-local URGENT = 3 -- critical and high
-local LOTS = 1073741824
 local MANY = 4000 -- values that one variadic call takes
 local NEVER = 253402300799000 -- the last second of the year 9999: what is due then waits for something else
 
@@ -20,7 +18,7 @@ local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 -- few of them, and making all their functions anew for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
 local change, holding, unique, ledger, flows, erasing, ending, graph, noting, outcome, settling, front, taking, choosing, sharing
-local merging, storing, arrival
+local merging, storing, arrival, period, news
 
 local unfurnished = {
   __index = function(room, name)
@@ -31,6 +29,10 @@ local unfurnished = {
 local function later(furnish)
   return setmetatable({ furnish }, unfurnished)
 end
+
+-- Here and not as locals: of those a function can reach 60, and the largest scripts do.
+base.URGENT = 3 -- critical and high
+base.LOTS = 1073741824
 
 -- A number below 2^48 as six bytes whose order is the order of the numbers.
 function base.b6(n)

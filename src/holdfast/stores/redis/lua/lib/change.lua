@@ -2,7 +2,9 @@
 
 change = {}
 
-local RULE = { concurrency = false, interval_us = false, burst = 1, learns = false }
+local RULE = {
+  concurrency = false, interval_us = false, burst = 1, learns = false, unit = "", cap = false, period = false,
+}
 local BREAKER = {
   failures = 5, within_ms = 60000, cooldown_ms = 60000, probe_after_ms = 60000, rate = false, min_calls = 20,
 }

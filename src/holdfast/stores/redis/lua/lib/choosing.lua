@@ -25,21 +25,10 @@ local function learn(entries)
 end
 
 local function class_is_open(class)
-  local shut, at = false, 0
-  for _, each in ipairs(taking.class_gates(class)) do
-    if gate.room(each, tx.now) <= 0 then
-      shut = true
-      local opens = gate.opens_at(each, tx.now)
-      at = opens and at and max(at, opens) or nil
-    end
-  end
-  if not shut and (t.slots > 0 or not taking.must_start(class)) then
+  if taking.room(taking.class_gates(class)) > 0 and (t.slots > 0 or not taking.must_start(class)) then
     return true
   end
-  t.skipped[class.kind] = true
-  if shut and at then
-    t.reopening = min(t.reopening or at, at)
-  end
+  taking.skip_class(class)
   return false
 end
 

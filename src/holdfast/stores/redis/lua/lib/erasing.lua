@@ -306,7 +306,7 @@ function erasing.trim(queue, state, keep, most)
     end
     members[#members + 1] = member
   end
-  return erasing.members(queue, state, members, LOTS)
+  return erasing.members(queue, state, members, base.LOTS)
 end
 
 -- The same for the jobs that this script has cancelled: two go for each that came.

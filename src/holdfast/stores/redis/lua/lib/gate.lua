@@ -7,12 +7,32 @@ do
   local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
   local TWENTY_BITS = 2 ^ 20
 
+  -- Whether the period that is counted is the one that it is now, or a later one: no clock that goes back refills.
+  local function is_current(g, now)
+    local name = g.rule.period
+    return name ~= nil and (g.period_ms or 0) >= period.began(name, now)
+  end
+
+  -- What is left of the budget in the current period; below zero when jobs cost more than they had reserved.
+  function gate.left(g, now)
+    local cap = g.rule.cap
+    if not cap then return gate.LOTS end
+    return cap - (is_current(g, now) and g.spent or 0)
+  end
+
+  -- What is left, unless somebody waits for more than that: a large job is not starved by smaller ones.
+  local function room_in_budget(g, now)
+    local free, wanted = gate.left(g, now), is_current(g, now) and g.wants or 0
+    return free >= wanted and free or 0
+  end
+
   -- How many jobs of cost 1 the gate admits now; LOTS when it has no say. May be below zero under a debt.
   function gate.room(g, now)
     if g.paused or (g.held_until_ms or 0) > now then return 0 end
     local rule, free = g.rule, gate.LOTS
     if rule.concurrency then free = max(0, rule.concurrency - (g.used or 0)) end
     if rule.interval_us then free = min(free, gate.tokens(g, now)) end
+    if rule.cap then free = min(free, room_in_budget(g, now)) end
     local open_until = g.open_until_ms or 0
     if open_until ~= 0 then
       local shut = open_until > now or (g.probe_token or 0) ~= 0
@@ -43,35 +63,62 @@ do
       local one_token = (g.full_at_us or 0) - ((rule.burst or 1) - 1) * rule.interval_us
       at = max(at, ceil(one_token / 1000))
     end
+    if rule.period and room_in_budget(g, now) <= 0 then
+      at = max(at, period.ends(rule.period, max(now, g.period_ms or 0)))
+    end
     return at
   end
 
-  -- How many jobs from the front of `costs` pass: each needs one whole token, and the last may leave a debt.
+  -- How many jobs from the front of `costs` pass: each needs one whole token of a rate, where the last may leave a
+  -- debt, and all that it costs of a budget.
   function gate.admits(g, costs, now)
-    local limit = min(gate.room(g, now), #costs)
-    if not g.rule.interval_us or limit <= 0 then return max(0, limit) end
-    local left = gate.tokens(g, now)
+    local limit, rule = min(gate.room(g, now), #costs), g.rule
+    local rated, capped = rule.interval_us ~= nil, rule.cap ~= nil
+    if limit <= 0 or not (rated or capped) then return max(0, limit) end
+    local tokens, money = gate.tokens(g, now), gate.left(g, now)
     for n = 1, limit do
-      if left < 1 then return n - 1 end
-      left = left - costs[n]
+      if (rated and tokens < 1) or (capped and money < max(1, costs[n])) then return n - 1 end
+      tokens, money = tokens - costs[n], money - costs[n]
     end
     return limit
+  end
+
+  -- So much of the budget is spent now, and the first job that did not fit wants so much; true when there is a budget.
+  local function reserve(g, cost, wants, now)
+    local rule = g.rule
+    if not (rule.cap and rule.period) then return false end
+    g.spent = (is_current(g, now) and g.spent or 0) + cost
+    g.period_ms, g.wants = max(g.period_ms or 0, period.began(rule.period, now)), wants
+    return true
   end
 
   -- Take what `costs` need. Answers one charge per job (none when nothing is counted), and whether the gate changed.
   function gate.charge(g, costs, token, now)
     local rule, count = g.rule, #costs
-    local slot, probe, counted = rule.concurrency ~= nil, (g.open_until_ms or 0) ~= 0, rule.interval_us ~= nil
+    local slot, probe = rule.concurrency ~= nil, (g.open_until_ms or 0) ~= 0
+    local counted = rule.interval_us ~= nil or rule.cap ~= nil
     if count == 0 or not (slot or probe or counted or rule.breaker) then return {}, false end
     local charges, sum = {}, 0
     for n = 1, count do
       sum = sum + costs[n]
       charges[n] = {rule.key, slot, counted and costs[n] or 0, probe}
     end
-    if counted then g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * rule.interval_us end
+    if rule.interval_us then g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * rule.interval_us end
     if slot then g.used = (g.used or 0) + count end
     if probe then g.probe_token = token end
+    reserve(g, sum, 0, now)
     return charges, slot or probe or counted
+  end
+
+  -- True when a job of this cost does not fit the budget.
+  function gate.is_short(g, cost, now)
+    local rule = g.rule
+    return rule.cap ~= nil and rule.period ~= nil and gate.left(g, now) < max(1, cost)
+  end
+
+  -- A job of this cost, which nothing else stops, did not fit the budget: nobody passes it. True when the gate changed.
+  function gate.falls_short(g, cost, now)
+    return gate.is_short(g, cost, now) and reserve(g, 0, max(1, cost), now)
   end
 
   -- What was counted is forgotten.
@@ -79,21 +126,40 @@ do
     g.failed_at_ms, g.calls = nil, nil
   end
 
+  -- What a job cost at a gate by its own account (unit -> cost, or nil); nil: what it had reserved stands. One that was
+  -- put off (`unfinished`) will reserve again, so a budget gets back what it does not own up to.
+  function gate.real_cost(rule, spent, unfinished)
+    local said = spent and spent[rule.unit or ""]
+    if said == nil and unfinished and rule.cap then return 0 end
+    return said
+  end
+
+  -- A job that reserved `cost` turned out to cost `real`. A rate gets back only what time has not given back already; a
+  -- budget is corrected in the period that was charged, as long as it lasts. True when the gate changed.
+  local function correct(g, cost, real, now, charged_at)
+    local rule, more, changed = g.rule, real - cost, false
+    if rule.interval_us and more > 0 then
+      g.full_at_us, changed = max(g.full_at_us or 0, now * 1000) + more * rule.interval_us, true
+    elseif rule.interval_us then
+      local back = max(0, -more * rule.interval_us - max(0, now - charged_at) * 1000)
+      g.full_at_us, changed = (g.full_at_us or 0) - back, back > 0
+    end
+    if more ~= 0 and rule.period and (g.period_ms or 0) == period.began(rule.period, charged_at) then
+      g.spent, changed = max(0, (g.spent or 0) + more), true
+    end
+    return changed
+  end
+
   -- A job that was charged `taken` has ended; `charged_at` may be nil. Answers whether the gate changed.
-  -- Slots always return; rate tokens only when the job never started, and only what time has not given back already.
-  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at)
-    local slot, cost, probe, interval = taken[2], taken[3] or 0, taken[4], g.rule.interval_us
+  -- Slots always return; what was counted stays, unless the job never started or its `real` cost is known.
+  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at, real)
+    local slot, cost, probe = taken[2], taken[3] or 0, taken[4]
     local changed = false
     if slot and (g.used or 0) > 0 then
       g.used, changed = g.used - 1, true
     end
-    if unstarted and cost ~= 0 and interval then
-      local refilled = charged_at and max(0, (now - charged_at) * 1000) or 0
-      local back = max(0, cost * interval - refilled)
-      if back > 0 then
-        g.full_at_us, changed = (g.full_at_us or 0) - back, true
-      end
-    end
+    if unstarted then real = 0 end
+    if real then changed = correct(g, cost, real, now, charged_at or now) or changed end
     if not (probe and (g.probe_token or 0) == token) then
       return gate.learn(g, verdict, now) or changed
     end
@@ -190,7 +256,8 @@ do
   function gate.is_blank(g, now)
     return not g.paused and not g.draining and g.declared ~= false and (g.used or 0) == 0
       and (g.open_until_ms or 0) == 0 and (g.held_until_ms or 0) <= now
-      and (g.full_at_us or 0) <= now * 1000 and not remembers(g, now)
+      and (g.full_at_us or 0) <= now * 1000 and not ((g.spent or 0) ~= 0 and is_current(g, now))
+      and not remembers(g, now)
   end
 
   -- The gate after an operator's word: `change` is the map of core.gate.GateChange, `g` nil for a gate not there yet.
@@ -198,7 +265,7 @@ do
     g = g or {rule = {key = change.key}}
     if change.clear then g.declared = nil end
     if change.rule and (g.declared ~= false or not change.declared) then
-      g.rule, g.declared = change.rule, change.declared or false
+      g.rule, g.declared, g.wants = change.rule, change.declared or false, nil
     end
     if change.pause then g.paused = change.pause end
     if change.resume then g.paused, g.draining = nil, nil end
@@ -207,7 +274,7 @@ do
     if change.trip_ms then gate.trip(g, min(gate.FOREVER_MS, now + change.trip_ms)) end
     if change.reset then
       gate.reset(g)
-      g.held_until_ms = nil
+      g.held_until_ms, g.wants = nil, nil
     end
     return g
   end
@@ -215,11 +282,12 @@ do
   local TYPES = {
     rule = "table", declared = "boolean", paused = "table", draining = "boolean", used = "number",
     full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
-    open_until_ms = "number", probe_token = "number", opened = "number"
+    open_until_ms = "number", probe_token = "number", opened = "number", period_ms = "number", spent = "number",
+    wants = "number"
   }
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
-    learns = "boolean"
+    learns = "boolean", unit = "string", cap = "number", period = "string"
   }
   local BREAKER_TYPES = {
     failures = "number", within_ms = "number", cooldown_ms = "number", probe_after_ms = "number", rate = "number",
@@ -246,6 +314,7 @@ do
     local rule = g.rule
     if not rule or not fits(rule, RULE_TYPES) or not rule.key then return false end
     if rule.breaker and not fits(rule.breaker, BREAKER_TYPES) then return false end
+    if rule.period and not period.is_known(rule.period) then return false end
     if g.failed_at_ms and not numbers(g.failed_at_ms) then return false end
     return not g.calls or (#g.calls == 4 and numbers(g.calls))
   end
@@ -265,8 +334,10 @@ do
 
   local function rule_map(rule)
     local map = {key = rule.key, concurrency = rule.concurrency, interval_us = rule.interval_us}
+    map.cap, map.period = rule.cap, rule.period
     keep(map, rule, "burst", 1)
     keep(map, rule, "learns", false)
+    keep(map, rule, "unit", "")
     if rule.breaker then
       -- cmsgpack writes an empty table as an array, which is no rule in Python: `failures` is always said.
       map.breaker = {failures = rule.breaker.failures or 5, rate = rule.breaker.rate}
@@ -289,6 +360,9 @@ do
     keep(map, g, "open_until_ms", 0)
     keep(map, g, "probe_token", 0)
     keep(map, g, "opened", 0)
+    keep(map, g, "period_ms", 0)
+    keep(map, g, "spent", 0)
+    keep(map, g, "wants", 0)
     if g.failed_at_ms and #g.failed_at_ms > 0 then map.failed_at_ms = g.failed_at_ms end
     local calls = g.calls
     if calls and not (calls[1] == 0 and calls[2] == 0 and calls[3] == 0 and calls[4] == 0) then map.calls = calls end

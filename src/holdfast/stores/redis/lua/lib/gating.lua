@@ -3,6 +3,7 @@
 gating = {}
 tx.gated = true -- tx.finish settles the gates
 local gates, changed, touched, shut = {}, {}, {}, {}
+local before = {} -- those that changed as they were at first, as far as it can be news
 
 -- Read several gates at once.
 function gating.load(keys)
@@ -28,13 +29,26 @@ function gating.get(key)
   return gates[key] or nil
 end
 
+-- What of a gate can be news.
+local function facts(g)
+  return {
+    opened = g.opened, open_until_ms = g.open_until_ms, held_until_ms = g.held_until_ms,
+    period_ms = g.period_ms, spent = g.spent, wants = g.wants,
+  }
+end
+
+-- True when a change need not be looked at more closely: most take or give back a slot or a token.
+local function is_quiet(was, g)
+  return was and not g.rule.cap and was.opened == g.opened and was.open_until_ms == g.open_until_ms
+    and was.held_until_ms == g.held_until_ms
+end
+
 -- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.
 function gating.edit(key)
   local found = gating.get(key)
-  if found and not changed[key] and gate.room(found, tx.now) <= 0 then
-    shut[key] = true
-  end
-  if not found then
+  if found and not changed[key] then
+    before[key], shut[key] = facts(found), gate.room(found, tx.now) <= 0 or nil
+  elseif not found then
     found = { rule = { key = key } }
     gates[key] = found
   end
@@ -80,6 +94,7 @@ function gating.settle()
     keys[#keys + 1] = key
   end
   table.sort(keys)
+  local events = {}
   for _, key in ipairs(keys) do
     if sub(key, 1, 6) == "limit:" then
       gating.arm(key, waiting.wake(key))
@@ -88,6 +103,12 @@ function gating.settle()
       local body = gates[key]
       call("HSET", P .. "g", key, gate.encode(body))
       call(body.draining and "SADD" or "SREM", P .. "dr", key)
+      for _, event in ipairs(is_quiet(before[key], body) and {} or news.of(before[key], body, tx.now)) do
+        events[#events + 1] = event
+      end
     end
+  end
+  if #events > 0 then
+    news.log(events)
   end
 end

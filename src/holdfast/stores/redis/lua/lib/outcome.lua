@@ -1,5 +1,6 @@
 -- What becomes of a running job: each way in which a hold can end, applied to its record.
--- A transition t has a `kind`, the name of its core record in small letters, and that record's fields.
+-- A transition t has a `kind`, the name of its core record in small letters, and that record's fields; and `spent`, what
+-- the job cost in truth (unit -> cost), if that was said.
 
 outcome = {}
 
@@ -142,7 +143,8 @@ function apply.suspend(s, r, t)
 end
 
 function apply.hold(s, r, t)
-  gate.hold(gating.edit(t.gate), tx.now + t.delay_ms)
+  local shut = t.trips and gate.trip or gate.hold
+  shut(gating.edit(t.gate), tx.now + t.delay_ms)
   local lane = lanes.get(r.lane)
   for _, keys in ipairs({ tx.class(lane.kind).gates, lanes.gates(lane) }) do
     for _, key in ipairs(keys) do
@@ -170,23 +172,26 @@ local function verdict_of(t)
 end
 
 -- True when a gate looks the same after this end, so that it need not be written: most ends under a breaker alone.
-local function is_unmoved(found, taken, verdict, unstarted)
-  if taken[2] or taken[4] or (unstarted and (taken[3] or 0) ~= 0) then
+local function is_unmoved(found, taken, verdict, real)
+  if taken[2] or taken[4] or (real and real ~= (taken[3] or 0)) then
     return false
   end
   local rule = found.rule.breaker
   return not rule or verdict == "neutral" or (verdict == "ok" and not rule.rate and not found.failed_at_ms)
 end
 
+local PUTS_OFF = { hold = true, snooze = true, suspend = true }
+
 local function give_back(charges, token, claimed, t)
   local verdict, unstarted = verdict_of(t), t.kind == "release" and not t.started
   for _, taken in ipairs(charges) do
     local key = taken[1]
     local found = gating.get(key)
-    if found and is_unmoved(found, taken, verdict, unstarted) then
+    local real = found and (unstarted and 0 or gate.real_cost(found.rule, t.spent, PUTS_OFF[t.kind]))
+    if found and is_unmoved(found, taken, verdict, real) then
       gating.touch(key)
     elseif found then
-      gate.give_back(gating.edit(key), taken, token, verdict, unstarted, tx.now, claimed)
+      gate.give_back(gating.edit(key), taken, token, verdict, unstarted, tx.now, claimed, real)
     end
   end
 end

@@ -31,7 +31,8 @@ function record.open(id, raw)
   return r
 end
 
--- The part of the tail that Python owns, for its cost and unique key: [cost, tags, meta, flow, unique, after, mode, states].
+-- The part of the tail that Python owns, for its costs and unique key: [cost, tags, meta, flow, unique, after, mode,
+-- states, costs].
 function record.extra(r)
   if not record.has(r.flags, EXTRA) then
     return {}
@@ -39,6 +40,14 @@ function record.extra(r)
   local n = struct.unpack(">I4", r.tail)
   local ok, extra = pcall(unpack_, sub(r.tail, 5, 4 + n))
   return ok and type(extra) == "table" and extra or {}
+end
+
+-- What a job with this extra costs in a unit; "" is the plain one.
+function record.cost(extra, unit)
+  if unit == "" then
+    return tonumber(extra[1]) or 1
+  end
+  return type(extra[9]) == "table" and tonumber(extra[9][unit]) or 0
 end
 
 -- The stored form of a record table.

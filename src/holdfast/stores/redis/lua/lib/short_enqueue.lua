@@ -32,7 +32,7 @@ local function wake_for(kind, class, prio, limited, count, now)
       count = rouse(sigs, 1, count, woken)
     end
   end
-  if count <= 0 or prio > URGENT then
+  if count <= 0 or prio > base.URGENT then
     return
   end
   for _, name in ipairs(call("ZRANGEBYSCORE", P .. "S!", "(" .. base.text(now), "+inf", "LIMIT", 0, 256)) do

@@ -57,7 +57,7 @@ local function gates_of(lane)
 end
 
 function taking.room(gates)
-  local free = LOTS
+  local free = base.LOTS
   for _, each in ipairs(gates) do
     free = min(free, gate.room(each, tx.now))
   end
@@ -69,7 +69,8 @@ function taking.must_start(class)
   if class.starts == nil then
     class.starts = class.limited or class.keyed
     for _, each in ipairs(taking.class_gates(class)) do
-      class.starts = class.starts or each.rule.concurrency ~= nil or each.rule.interval_us ~= nil
+      local rule = each.rule
+      class.starts = class.starts or rule.concurrency ~= nil or rule.interval_us ~= nil or rule.cap ~= nil
     end
   end
   return class.starts
@@ -88,6 +89,21 @@ local function skip_lane(lane)
   end
 end
 
+-- A class gives nothing to this claim. When its gates are shut, time may open them.
+function taking.skip_class(class)
+  local at = 0
+  for _, each in ipairs(taking.class_gates(class)) do
+    if gate.room(each, tx.now) <= 0 then
+      local opens = gate.opens_at(each, tx.now)
+      at = opens and at and max(at, opens) or nil
+    end
+  end
+  if at and at > 0 then
+    t.reopening = min(t.reopening or at, at)
+  end
+  t.skipped[class.kind] = true
+end
+
 -- A lane stopped by a gate of its own waits there; the others it passed are looked at again.
 local function park(lane)
   skip_lane(lane)
@@ -99,7 +115,7 @@ local function park(lane)
       return
     end
   end
-  t.skipped[lane.kind] = true
+  taking.skip_class(tx.class(lane.kind))
 end
 
 -- How many jobs of a lane may be looked at; 0 when a gate or the want of a slot stops it.
@@ -151,21 +167,66 @@ local function cover(row)
   row.lease = lease
 end
 
+local NOTHING = {}
+local UNCOUNTED = false -- the unit of a gate that looks at the number of jobs alone
+
+local function unit_of(rule)
+  return (rule.interval_us or rule.cap) and (rule.unit or "") or UNCOUNTED
+end
+
+-- What the jobs cost in each unit that the gates count: {unit -> costs}.
 local function costs_of(rows, gates)
-  local rated, costs = false, {}
+  local costs, counted = {}, false
   if #gates == 0 then
     return costs
   end
   for _, each in ipairs(gates) do
-    rated = rated or each.rule.interval_us ~= nil
+    local unit = unit_of(each.rule)
+    costs[unit], counted = costs[unit] or {}, counted or unit ~= UNCOUNTED
   end
-  for i, row in ipairs(rows) do
-    costs[i] = 1
-    if rated and record.has(row.flags, EXTRA) then
-      costs[i] = record.extra(record.open(row.id, row.raw))[1] or 1
+  local extras = counted and {} or NOTHING
+  for i, row in ipairs(counted and rows or NOTHING) do
+    extras[i] = record.has(row.flags, EXTRA) and record.extra(record.open(row.id, row.raw)) or NOTHING
+  end
+  for unit, list in pairs(costs) do
+    for i = 1, #rows do
+      list[i] = unit and record.cost(extras[i], unit) or 1
     end
   end
   return costs
+end
+
+-- How many of `count` jobs, at most `most`, pass all gates.
+local function admit(gates, costs, count, most)
+  local admitted = max(0, min(count, most))
+  for _, each in ipairs(gates) do
+    admitted = min(admitted, gate.admits(each, costs[unit_of(each.rule)], tx.now))
+  end
+  return admitted
+end
+
+-- The gates that let so many jobs pass and no more: {gate, what the next one costs there} each.
+local function stop(gates, costs, admitted)
+  local stopping = {}
+  for _, each in ipairs(gates) do
+    local of_unit = costs[unit_of(each.rule)]
+    if gate.admits(each, of_unit, tx.now) == admitted then
+      stopping[#stopping + 1] = { each, of_unit[admitted + 1] }
+    end
+  end
+  return stopping
+end
+
+-- When nothing but budgets stopped a job, nobody passes it there.
+local function fall_short(stopping)
+  for _, each in ipairs(stopping) do
+    if not gate.is_short(each[1], each[2], tx.now) then
+      return
+    end
+  end
+  for _, each in ipairs(stopping) do
+    gate.falls_short(gating.edit(each[1].rule.key), each[2], tx.now)
+  end
 end
 
 -- Take what the jobs need from each gate; their charges by job, and whether they are a breaker's probe.
@@ -173,8 +234,8 @@ local function charge(rows, gates, costs)
   local probe = false
   for _, each in ipairs(gates) do
     local rule = each.rule
-    if rule.concurrency or rule.interval_us or rule.breaker or (each.open_until_ms or 0) > 0 then
-      local taken = gate.charge(gating.edit(rule.key), costs, rows[1].lease.token, tx.now)
+    if rule.concurrency or rule.interval_us or rule.cap or rule.breaker or (each.open_until_ms or 0) > 0 then
+      local taken = gate.charge(gating.edit(rule.key), costs[unit_of(rule)], rows[1].lease.token, tx.now)
       for i, one in ipairs(taken) do
         local heap = t.charges[rows[i].id] or {}
         heap[#heap + 1], t.charges[rows[i].id] = one, heap
@@ -201,23 +262,23 @@ function taking.start(lane, rows)
     end
   end
   local gates = gates_of(lane)
-  local costs, admitted = costs_of(usable, gates), #usable
-  for _, each in ipairs(gates) do
-    admitted = min(admitted, gate.admits(each, costs, tx.now))
-  end
-  if taking.must_start(class) then
-    admitted = min(admitted, t.slots)
-  end
-  if admitted < #usable then
-    if admitted <= 0 then
-      skip_lane(lane)
-    end
-    for i = admitted + 1, #usable do
-      usable[i].stays, costs[i], usable[i] = true, nil, nil
+  local costs, stopped = costs_of(usable, gates), #usable > 0
+  local admitted = admit(gates, costs, #usable, taking.must_start(class) and t.slots or base.LOTS)
+  local stopping = admitted < #usable and stop(gates, costs, admitted) or NOTHING
+  for i = #usable, admitted + 1, -1 do
+    usable[i].stays, usable[i] = true, nil
+    for _, list in pairs(costs) do
+      list[i] = nil
     end
   end
   front.remove(lane, rows)
   if admitted <= 0 then
+    fall_short(stopping)
+    if stopped and taking.room(gates) <= 0 then
+      park(lane)
+    elseif stopped then
+      skip_lane(lane)
+    end
     return 0
   end
   local suspects = 0
@@ -228,6 +289,7 @@ function taking.start(lane, rows)
   if charge(usable, gates, costs) then
     usable[1].probe = true -- a half-open breaker lets one job through
   end
+  fall_short(stopping)
   for _, row in ipairs(usable) do
     t.rows[#t.rows + 1] = row
   end

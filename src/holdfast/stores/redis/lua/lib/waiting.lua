@@ -23,7 +23,7 @@ function waiting.wake(key)
     return nil
   end
   local found = gating.get(key)
-  local free = found and gate.room(found, tx.now) or LOTS
+  local free = found and gate.room(found, tx.now) or base.LOTS
   if free <= 0 then
     return gate.opens_at(found, tx.now)
   end

@@ -23,7 +23,7 @@ local function needs_slot(kind, limited)
   local starts = limited
   for _, key in ipairs(starts and {} or tx.class(kind).gates) do
     local found = gating.get(key)
-    starts = starts or (found and (found.rule.concurrency or found.rule.interval_us)) ~= nil
+    starts = starts or (found and (found.rule.concurrency or found.rule.interval_us or found.rule.cap)) ~= nil
   end
   return starts
 end
@@ -120,7 +120,7 @@ function wake.workers()
     if left > 0 and #of.full > 0 and not needs_slot(each.kind, each.limited) then
       left = rouse(of.full, left)
     end
-    if left > 0 and each.prio <= URGENT then
+    if left > 0 and each.prio <= base.URGENT then
       rouse_busy(each.kind, left)
     end
   end

@@ -1,0 +1,24 @@
+"""Decides what may be the name of a task, a queue, a tag or a capability."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.core.errors import InvalidOption
+
+MAX_NAME_CHARS: Final = 200
+
+
+def checked_name(value: str, *, what: str) -> str:
+    """A task, queue, tag or capability: short printable text without spaces."""
+    if isinstance(value, str) and 0 < len(value) <= MAX_NAME_CHARS and value.isprintable() and " " not in value:
+        return value
+    raise InvalidOption(f"{what}={value!r:.80} is not a name", fix=f"use 1 to {MAX_NAME_CHARS} letters without spaces")
+
+
+def checked_names(values: Iterable[str], *, what: str) -> tuple[str, ...]:
+    """Several names, each once, in order."""
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise InvalidOption(f"{what}={values!r} is not a list", fix=f"pass {what}=[...]")
+    return tuple(dict.fromkeys(checked_name(value, what=what) for value in values))

@@ -1,0 +1,50 @@
+-- Promise: the verbs of 50_enqueue for jobs of which some have what few jobs have: a flow by which they are found, or costs
+-- of other units than the plain one. Inputs: the same; the flow of each job, and what it costs by unit ({unit: how much} or
+-- null, by position), both NULL where no job has such. Answer: the same. It only inserts, too.
+
+CREATE OR REPLACE FUNCTION hf.enqueue_beside_1(
+  p_batch hf.batch, p_now bigint, p_flows bytea[], p_costs jsonb,
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  SELECT * INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM hf.enqueue_1(p_batch, p_now);
+  IF p_flows IS NOT NULL THEN
+    INSERT INTO hf.flow_job (id, flow)
+    SELECT j.id, j.flow FROM unnest(p_batch.ids, p_flows, existing) AS j (id, flow, existing)
+    WHERE j.flow IS NOT NULL AND j.existing IS NOT TRUE;
+  END IF;
+  IF p_costs IS NOT NULL THEN
+    INSERT INTO hf.cost_job (id, costs)
+    SELECT j.id, p_costs -> (j.at - 1)::integer FROM unnest(p_batch.ids, existing) WITH ORDINALITY AS j (id, existing, at)
+    WHERE jsonb_typeof(p_costs -> (j.at - 1)::integer) = 'object' AND j.existing IS NOT TRUE;
+  END IF;
+END $$;
+
+-- The same inside a transaction of the caller's own, as enqueue_on_1.
+CREATE OR REPLACE FUNCTION hf.enqueue_beside_on_1(
+  p_batch hf.batch, p_now bigint, p_flows bytea[], p_costs jsonb,
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT refused text, OUT message text, OUT hint text
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM hf.enqueue_beside_1(p_batch, p_now, p_flows, p_costs) AS s;
+  PERFORM pg_notify(hf.channel_1(), CASE WHEN 3 >= ANY (p_batch.priorities) THEN 'pu' ELSE 'p' END);
+EXCEPTION WHEN SQLSTATE 'HF001' OR SQLSTATE 'HF002' THEN
+  GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+END $$;
+
+-- The same for outboxes, as relay_1.
+CREATE OR REPLACE FUNCTION hf.relay_beside_1(
+  p_source text, p_number bigint, p_batch hf.batch, p_now bigint, p_flows bytea[], p_costs jsonb,
+  OUT moved boolean, OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  moved := hf.move_mark_1(p_source, p_number);
+  IF moved THEN
+    SELECT * INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM hf.enqueue_beside_1(p_batch, p_now, p_flows, p_costs);
+  END IF;
+END $$;

@@ -1,0 +1,59 @@
+-- Promise: the events of core/news.py: a breaker that opened or closed, a hold, a budget that runs out.
+-- Inputs: the gate before a script changed it (nil when it is new) and after it, the instant.
+-- Answer: events as {kind, facts}; facts are the text of a JSON object.
+news = {}
+
+local function event(kind, g, names, ...)
+  local facts = { '{"gate":' .. cjson.encode(g.rule.key) }
+  for i, name in ipairs(names) do
+    facts[i + 1] = '"' .. name .. '":' .. base.text(select(i, ...))
+  end
+  return { kind, table.concat(facts, ",") .. "}" }
+end
+
+-- What has been spent when a budget is at so many percent, rounded up: exact for whatever can be counted.
+local function marks(cap)
+  return { { 50, cap - floor(cap / 2) }, { 80, cap - floor(cap / 5) }, { 100, cap } }
+end
+
+local function of_budget(before, g, now, found)
+  local cap, same = g.rule.cap, (before.period_ms or 0) == (g.period_ms or 0)
+  local was, spent = same and before.spent or 0, cap - gate.left(g, now)
+  for _, mark in ipairs(spent > was and marks(cap) or {}) do
+    if was < mark[2] and mark[2] <= spent then
+      found[#found + 1] = event("budget.reached", g, { "percent", "spent", "cap" }, mark[1], spent, cap)
+    end
+  end
+  if (g.wants or 0) ~= 0 and not (same and (before.wants or 0) ~= 0) then
+    found[#found + 1] = event("budget.short", g, { "wants", "spent", "cap" }, g.wants, spent, cap)
+  end
+end
+
+-- The events of one script that changed a gate.
+function news.of(before, g, now)
+  local found, open_until, held = {}, g.open_until_ms or 0, g.held_until_ms or 0
+  before = before or {}
+  if (g.opened or 0) > (before.opened or 0) then
+    found[1] = event("breaker.opened", g, { "until_ms" }, open_until)
+  elseif (before.open_until_ms or 0) ~= 0 and open_until == 0 then
+    found[1] = event("breaker.closed", g, {})
+  end
+  if held > now and now >= (before.held_until_ms or 0) then
+    found[#found + 1] = event("limit.held", g, { "until_ms" }, held)
+  end
+  if g.rule.cap then
+    of_budget(before, g, now, found)
+  end
+  return found
+end
+
+-- Add events to their log, as append.lua does with what it is given.
+function news.log(events)
+  local last = call("HINCRBY", P .. "m", "log", #events)
+  for i, each in ipairs(events) do
+    local kind, facts = each[1], each[2]
+    -- A line is an array of six whose last value is bytes, which cmsgpack does not know: 0xc6, their number, they.
+    local line = "\150" .. pack(tx.now, kind, "", nil, "") .. "\198" .. struct.pack(">I4", #facts) .. facts
+    call("XADD", P .. "lg:event", base.text(last - #events + i) .. "-0", "t", base.text(tx.now), "v", line)
+  end
+end

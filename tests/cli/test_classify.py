@@ -1,0 +1,134 @@
+"""`holdfast classify` says what an error means, why, and what becomes of the job."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+import pytest
+
+from holdfast.core.decide import SPENT_PROBE_MS
+from holdfast.core.transition import Hold
+from holdfast.ops.verdicts import known_rules, sample_of, tell
+from tests.cli.conftest import Cli
+
+BILLED = "tests.cli.billed:app"
+
+
+def asked(cli: Cli, *words: str) -> Any:
+    return cli("classify", *words, "--json").json
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "by", "what", "then"),
+    [
+        (["ValueError"], "transient", "default", None, "RetryAfter"),
+        (["builtins:KeyError"], "permanent", "mistake", "KeyError", "Bury"),
+        (["redis.exceptions:BusyLoadingError"], "transient", "name", "redis.BusyLoadingError", "RetryAfter"),
+        (["urllib.error:HTTPError", "--status", "404"], "permanent", "status", "404", "Bury"),
+        (["--status", "402"], "spent", "status", "402", "Hold"),
+        (["--status", "429", "--code", "insufficient_quota"], "spent", "code", "insufficient_quota", "Hold"),
+        (["--body", '{"error": {"type": "billing_error"}}'], "spent", "code", "billing_error", "Hold"),
+        (["holdfast:Cancel"], None, "signal", "Cancel", "Drop"),
+        (["holdfast:Snooze"], None, "signal", "Snooze", "Snooze"),
+        (["ExceptionGroup"], "transient", "default", None, "RetryAfter"),
+        # what an app and its tasks say
+        (["ValueError", "--app", BILLED], "permanent", "app", "ValueError", "Bury"),
+        (["ValueError", "--app", BILLED, "--task", "ask"], "timeout", "task", "builtins.ValueError", "RetryAfter"),
+        (["tests.cli.billed:Odd", "--app", BILLED], "transient", "app", "judge", "RetryAfter"),
+        (["TypeError", "--app", BILLED, "--task", "once"], "permanent", "mistake", "TypeError", "Bury"),
+    ],
+)
+def test_an_error_is_judged(cli: Cli, words: list[str], kind: str | None, by: str, what: str | None, then: str) -> None:
+    found = asked(cli, *words)
+    assert (found["kind"], found["rule"]["by"], found["rule"]["what"]) == (kind, by, what)
+    assert found["then"]["transition"] == then
+    assert found["then"]["attempt_spent"] is (then in ("RetryAfter", "Bury"))
+
+
+def test_headers_name_the_time_and_the_task_names_the_limit(cli: Cli) -> None:
+    words = ["--status", "429", "--header", "Retry-After: 12", "--app", BILLED, "--task", "ask"]
+    found = asked(cli, *words)
+    assert (found["retry_after_s"], found["then"]["gate"], found["then"]["trips"]) == (12.0, "limit:llm:{team}", False)
+    said = cli("classify", *words).out
+    assert said.splitlines()[0] == "an answer with status 429, in a job of ask"
+    assert "rate_limited: the other side asks us to slow down" in said
+    assert "limit 'llm:{team}' admits nobody for 12s, as the other side asks" in said
+
+
+def test_no_money_is_told_with_the_way_out(cli: Cli) -> None:
+    said = cli("classify", "--code", "insufficient_quota", "--app", BILLED, "--task", "ask").out
+    for words in (
+        "spent: the account has no money or quota left",
+        "its code is 'insufficient_quota'",
+        "its attempt unspent; limit 'llm:{team}' is shut like an open breaker",
+        "after 10m one of them probes",
+        "holdfast breakers reset",
+    ):
+        assert words in said
+    told = tell(sample_of(Exception, status=402))
+    assert isinstance(told.transition, Hold)
+    assert (told.transition.trips, told.transition.delay_ms) == (True, SPENT_PROBE_MS)
+
+
+def test_a_task_with_one_attempt_says_so(cli: Cli) -> None:
+    said = cli("classify", "OSError", "--app", BILLED, "--task", "once").out
+    assert "dead: the task allows no other attempt" in said
+    said = cli("classify", "OSError", "--app", BILLED, "--task", "ask").out
+    assert "tried again when its retry function says; 100 attempts in all, then dead; counts for its breaker" in said
+
+
+def test_classifiers_that_are_passed_over_are_told(cli: Cli) -> None:
+    ran = cli("classify", "KeyError", "--app", BILLED, "--task", "once")
+    assert "note: nonsense() answered 'sometimes', which is no kind, and is passed over" in ran.err
+    notes = asked(cli, "KeyError", "--app", BILLED, "--task", "once")["notes"]
+    assert notes == [
+        "nonsense() answered 'sometimes', which is no kind, and is passed over",
+        "broken() raised ZeroDivisionError and is passed over",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says", "fix"),
+    [
+        ([], 2, "which error?", "--list"),
+        (["nowhere.at.all:Error"], 2, "no module named 'nowhere.at.all'", "--status, --code"),
+        (["redis:Connectionerror"], 2, "'redis' has no 'Connectionerror'", "did you mean 'ConnectionError'?"),
+        (["redis.ConnectionError"], 2, "no exception", "write redis:ConnectionError"),
+        (["NoSuchError"], 2, "no exception", "did you mean"),
+        (["json:dumps"], 2, "is a function, not an exception class", "module:Error"),
+        (["tests.cli.billed:ODD"], 2, "is an instance, not an exception class", "module:Error"),
+        (["tests.cli.unimportable:Error"], 2, "raised RuntimeError: not today", "import it in Python"),
+        (["ValueError", "--task", "ask"], 2, "a task of an app", "--app"),
+        (["ValueError", "--app", BILLED, "--task", "aks"], 3, "no task 'aks'", "did you mean 'ask'?"),
+        (["ValueError", "--list"], 2, "lists all rules", "ask about ValueError"),
+        (["--status", "200"], 2, "200", ""),
+        (["--header", "retry-after"], 2, "is no header", ""),
+        (["--body", "{"], 2, "not JSON", ""),
+        (["tests.cli.billed:Fixed", "--status", "500"], 2, "a status of its own: 418", "leave --status out"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_with_the_fix(
+    cli: Cli, words: list[str], code: int, says: str, fix: str
+) -> None:
+    said = cli("classify", *words, code=code).err
+    assert says in said
+    assert fix in said
+
+
+def test_all_rules_are_listed_in_the_order_of_asking(cli: Cli) -> None:
+    rules = cli("classify", "--list", "--json", "--app", BILLED).json["rules"]
+    assert rules[:2] == [
+        {"kind": "timeout", "by": "task ask", "what": "builtins.ValueError"},
+        {"kind": None, "by": "task once", "what": "nonsense()"},
+    ]
+    assert {"kind": "permanent", "by": "app", "what": "builtins.ValueError"} in rules
+    assert {"kind": "spent", "by": "status", "what": "402"} in rules
+    assert rules[-1] == {"kind": "transient", "by": "default", "what": "anything else"}
+    lines = cli("classify", "--list").out.splitlines()
+    assert len(lines) == len(known_rules()) + 1
+
+
+def test_every_builtin_error_has_a_meaning() -> None:
+    kinds = [kind for kind in vars(builtins).values() if isinstance(kind, type) and issubclass(kind, BaseException)]
+    assert {tell(sample_of(kind)).kind for kind in kinds} == {"transient", "permanent", "timeout"}

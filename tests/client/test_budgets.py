@@ -1,0 +1,118 @@
+"""Budgets as callers meet them: what can never fit, or does not fit now, is refused before it is stored."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holdfast import Budget, BudgetExceeded, Holdfast, InvalidArguments, Limit, current_job
+from holdfast.core.ids import id_bytes
+from holdfast.core.state import State
+from holdfast.stores.sqlite.library import library
+
+
+async def gate_left(app: Holdfast, key: str) -> int:
+    (gate,) = await app.store.gates(f"limit:{key}")
+    assert gate.rule.cap is not None
+    return gate.rule.cap - gate.spent
+
+
+async def test_a_job_waits_until_its_budget_has_room(app: Holdfast) -> None:
+    @app.task(limits=[Budget("llm:{team}", usd=1, per="month")], cost=lambda usd, **_: {"usd": usd})
+    async def ask(team: str, usd: float, really: float | None = None) -> None:
+        if really is not None:
+            current_job().spent(usd=really)
+
+    async with app:
+        first = await ask.enqueue("acme", 0.7, 0.2)
+        second = await ask.enqueue("acme", 0.8)
+        third = await ask.enqueue("acme", 0.1)
+        other = await ask.enqueue("umbrella", 1.0)
+        await app.work(until_empty=True)
+        states = [(await job.status()).state for job in (first, second, third, other)]
+        assert states == [State.succeeded, State.succeeded, State.ready, State.succeeded]
+        assert await gate_left(app, "usd/month:llm:acme") == 0
+        assert (await first.status()).spent == {"usd": 0.2}
+        assert (await second.status()).spent == {}
+
+
+async def test_a_cost_above_the_whole_budget_is_refused_by_every_way_in(app: Holdfast) -> None:
+    @app.task(name="ask", limits=[Budget("llm", usd=1)], cost=lambda usd: {"usd": usd})
+    async def ask(usd: float) -> None: ...
+
+    says = r"needs \$1.50, and Budget\('llm'\) is \$1 a day: it would wait for ever \(split the work"
+    async with app:
+        with pytest.raises(InvalidArguments, match=says):
+            await ask.enqueue(1.5)
+        with pytest.raises(InvalidArguments, match=rf"jobs\[1\]: .*{says}"):
+            await app.enqueue_many([ask.job(0.5), ask.job(1.5)])
+        flow = app.flow("f")
+        flow.add(ask.job(1.5), name="dear")
+        with pytest.raises(InvalidArguments, match=rf"node 'dear': .*{says}"):
+            await flow.enqueue()
+        with pytest.raises(InvalidArguments, match=r"needs \$2"):
+            await ask.options(cost={"usd": 2}).enqueue(0.1)
+        assert (await app.store.count()).enqueued == 0
+
+
+async def test_a_budget_that_refuses_says_what_is_left_and_until_when(app: Holdfast) -> None:
+    @app.task(name="ask", limits=[Budget("llm:{team}", usd=1, per="month", over="refuse")], cost={"usd": 0.4})
+    async def ask(team: str) -> None: ...
+
+    async with app:
+        await ask.enqueue("acme")
+        await app.work(until_empty=True)
+        with pytest.raises(BudgetExceeded, match=r"budget 'llm:acme' has \$0.60 of \$1 left this month") as refused:
+            await ask.options(cost={"usd": 0.7}).enqueue("acme")
+        error = refused.value
+        assert (error.key, error.unit, error.left, error.needs) == ("llm:acme", "usd", 0.6, 0.7)
+        assert error.until is not None
+        assert timedelta() < error.until - datetime.now(UTC) <= timedelta(days=31)
+        assert "holdfast limits set llm:acme --budget usd=1.1/month" in error.fix
+        with pytest.raises(BudgetExceeded, match=r"jobs\[1\]: .*this needs \$0.80"):
+            await app.enqueue_many([ask.job("acme"), ask.job("acme"), ask.job("umbrella")])
+        flow = app.flow("f")
+        flow.add(ask.job("acme"))
+        flow.add(ask.job("acme"), name="second")
+        with pytest.raises(BudgetExceeded, match=r"node 'second': "):
+            await flow.enqueue()
+        with pytest.raises(BudgetExceeded):
+            await app.enqueue("ask", {"team": "acme"}, cost={"usd": 0.7})
+        await ask.enqueue("acme")
+        assert (await app.store.count()).enqueued == 2
+
+
+async def test_a_job_in_the_callers_transaction_waits_instead_of_being_refused(tmp_path: Path) -> None:
+    """Asking the store would wait for the caller's own transaction."""
+    path = tmp_path / "jobs.db"
+    app = Holdfast(f"sqlite:///{path}")
+
+    @app.task(limits=[Budget("llm", usd=1, over="refuse")], cost={"usd": 1})
+    async def ask() -> None: ...
+
+    async with app:
+        await ask.enqueue()
+        await app.work(until_empty=True)
+        conn = library.connect(str(path))
+        conn.execute("BEGIN IMMEDIATE")
+        job = await ask.options(conn=conn).enqueue()
+        conn.commit()
+        conn.close()
+        assert (await job.status()).state is State.ready
+
+
+async def test_buckets_and_the_rate_of_one_key_hold_together(app: Holdfast) -> None:
+    @app.task(limits=[Limit("m:{model}", rate="10/h", buckets={"tokens": "60/m"})], cost={"tokens": 40})
+    async def ask(model: str) -> None:
+        current_job().spent(tokens=35, cost=1)
+
+    async with app:
+        jobs = await app.enqueue_many([ask.job("gpt") for _ in range(4)])
+        await app.work(until_empty=True)
+        states = [(await job.status()).state for job in jobs]
+        assert states.count(State.succeeded) == 2  # the second leaves the bucket of 60 in debt
+        (view,) = await app.store.get([id_bytes(jobs[0].id)])
+        assert view is not None
+        assert (view.costs, view.lane.keys) == ({"tokens": 40}, ("m:gpt", "tokens:m:gpt"))

@@ -1,0 +1,290 @@
+"""What a job says it has spent: told to the gates with whatever ends the attempt, and kept with the job for people."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.core.budget import Budget
+from holdfast.core.errors import InvalidOption
+from holdfast.core.job import Lane, Policy
+from holdfast.core.lease import Claimed, Note
+from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from holdfast.core.spending import Bill, spent_of
+from holdfast.core.state import State
+from holdfast.core.transition import Succeed
+from holdfast.runtime import current_job
+from holdfast.runtime.keeper import Notebook
+from holdfast.runtime.patience import Patience
+from holdfast.runtime.settings import WorkReport
+from holdfast.runtime.settler import Settler
+from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.library import library
+from tests.runtime import isolated_jobs
+from tests.runtime.running import Bench
+
+BUDGET = Budget("llm", usd=10, tokens=1_000, per="month")
+COST = {"usd": 1, "tokens": 100}
+
+
+async def level(bench: Bench, unit: str) -> int:
+    """What the budget counts as spent."""
+    (gate,) = await bench.store.gates(f"limit:{unit}/month:llm")
+    return gate.spent
+
+
+async def kept(bench: Bench, id: bytes) -> dict[str, int]:
+    return spent_of((await bench.view(id)).notes)
+
+
+@pytest.mark.parametrize("kind", ["async", "thread", "step"])
+async def test_what_was_spent_adds_up_and_takes_the_place_of_the_estimate(bench: Bench, kind: str) -> None:
+    def pays() -> None:
+        current_job().spent(usd=0.1, tokens=7)
+        current_job().spent(usd=0.1)
+
+    async def pays_in_the_loop() -> None:
+        pays()
+
+    async def pays_in_steps() -> None:
+        job = current_job()
+        await asyncio.gather(*(job.step(f"s{n}", lambda: current_job().spent(usd=0.02, tokens=1)) for n in range(10)))
+        job.spent(tokens=0)
+
+    fn: Callable[[], Any] = {"async": pays_in_the_loop, "thread": pays, "step": pays_in_steps}[kind]
+    id = await bench.put(bench.task(fn, limits=[BUDGET], cost=COST))
+    await bench.drain()
+    tokens = 10 if kind == "step" else 7
+    assert (await bench.view(id)).state is State.succeeded
+    assert (await level(bench, "usd"), await level(bench, "tokens")) == (200_000, tokens)
+    assert await kept(bench, id) == {"tokens": tokens, "usd": 200_000}
+
+
+async def test_of_a_unit_that_is_not_named_the_estimate_stands(bench: Bench) -> None:
+    async def pays() -> None:
+        current_job().spent(tokens=0)
+
+    await bench.put(bench.task(pays, limits=[BUDGET], cost=COST))
+    await bench.drain()
+    assert (await level(bench, "usd"), await level(bench, "tokens")) == (1_000_000, 0)
+
+
+ENDINGS: dict[str, BaseException | None] = {
+    "failure": ConnectionError(),
+    "asks for later": RetryLater(3600),
+    "dead": Dead("no"),
+    "cancelled": Cancel("no"),
+    "snoozed": Snooze(3600),
+    "held": RateLimited(3600),
+    "suspended": None,
+}
+
+
+@pytest.mark.parametrize("how", ENDINGS)
+async def test_it_counts_however_the_attempt_ends(bench: Bench, how: str) -> None:
+    async def pays() -> None:
+        current_job().spent(usd=0.25)
+        error = ENDINGS[how]
+        if error is not None:
+            raise error
+        await current_job().sleep(3600)
+
+    id = await bench.put(bench.task(pays, limits=[BUDGET], cost=COST, retry=[3600]))
+    await bench.drain()
+    assert await level(bench, "usd") == 250_000
+    assert await kept(bench, id) == {"usd": 250_000}
+
+
+async def test_it_counts_for_a_job_that_is_handed_back_and_every_attempt_adds_to_the_sum(bench: Bench) -> None:
+    started, stop = asyncio.Event(), asyncio.Event()
+    stubborn = True
+
+    async def pays() -> None:
+        current_job().spent(usd=0.25)
+        started.set()
+        while stubborn:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                continue
+
+    id = await bench.put(bench.task(pays, limits=[BUDGET], cost=COST))
+    work = asyncio.create_task(bench.worker({"grace_ms": 1, "cleanup_ms": 1}).run(stop))
+    await started.wait()
+    stop.set()
+    await work
+    assert await level(bench, "usd") == 250_000
+    stubborn = False
+    await bench.drain()
+    assert await level(bench, "usd") == 500_000
+    assert await kept(bench, id) == {"usd": 500_000}
+
+
+async def test_it_counts_for_a_job_completed_in_its_own_transaction(tmp_path: Path) -> None:
+    path = str(tmp_path / "jobs.db")
+    bench = Bench(SqliteStore(path, sync="normal"))
+    await bench.store.open()
+
+    async def pays() -> None:
+        conn = library.connect(path)
+        conn.execute("BEGIN IMMEDIATE")
+        await current_job().complete(conn, 1)
+        conn.commit()
+        conn.close()
+        current_job().spent(usd=0.25)
+
+    id = await bench.put(bench.task(pays, limits=[BUDGET], cost=COST))
+    await bench.drain()
+    assert (await bench.view(id)).state is State.succeeded
+    assert (await level(bench, "usd"), await kept(bench, id)) == (250_000, {"usd": 250_000})
+    await bench.store.close()
+
+
+async def test_it_is_seen_with_the_beat_while_the_job_runs(bench: Bench) -> None:
+    said, go_on = asyncio.Event(), asyncio.Event()
+
+    async def pays() -> None:
+        current_job().spent(usd=0.25)
+        said.set()
+        await go_on.wait()
+
+    id = await bench.put(bench.task(pays))
+    stop, beaten = asyncio.Event(), asyncio.Event()
+    worker = bench.worker({"beat_ms": 10})
+    worker.on_beat = beaten.set
+    work = asyncio.create_task(worker.run(stop))
+    await said.wait()
+    while not await kept(bench, id):
+        beaten.clear()
+        await beaten.wait()
+    go_on.set()
+    stop.set()
+    await work
+
+
+@pytest.mark.parametrize(
+    ("amounts", "says"),
+    [
+        ({}, r"spent\(\) names no unit"),
+        ({"token": 1}, r"spent\(\) counts 'token' \(units are"),
+        ({"usd": -1}, r"spent\(usd=-1 is no amount of usd"),
+        ({"tokens": 1.5}, r"spent\(tokens=1.5"),
+        ({"tokens": True}, r"spent\(tokens=True"),
+    ],
+)
+async def test_what_is_no_amount_is_refused_by_name(bench: Bench, amounts: dict[str, Any], says: str) -> None:
+    async def pays() -> None:
+        with pytest.raises(InvalidOption, match=says):
+            current_job().spent(**amounts)
+
+    id = await bench.put(bench.task(pays))
+    await bench.drain()
+    view = await bench.view(id)
+    assert (view.state, view.notes) == (State.succeeded, ())
+
+
+async def test_it_crosses_the_pipe_from_a_process_and_outlives_its_death() -> None:
+    bench = Bench(SqliteStore(None))
+    bench.tasks = dict(isolated_jobs.app.tasks)
+    paid = await bench.put(bench.tasks["spends"])
+    died = await bench.put(bench.tasks["spends_and_dies"])
+    await bench.drain({"job_processes": 1}, app_ref="tests.runtime.isolated_jobs:app", resources=[isolated_jobs.number])
+    assert await kept(bench, paid) == {"tokens": 12, "usd": 20_000}
+    assert await kept(bench, died) == {"usd": 30_000}
+    (gate,) = await bench.store.gates("limit:usd/month:llm")
+    assert gate.spent == 50_000
+    await bench.store.close()
+
+
+class Recorded(SqliteStore):
+    """Remembers what was asked about costs."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.asked: list[str] = []
+
+    async def settle(self, *args: Any, **options: Any) -> Any:
+        self.asked.append(f"settle {sorted(options)}")
+        return await super().settle(*args, **options)
+
+    async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
+        self.asked.append(f"save {note.body.decode()}")
+        return await super().save(id, token, note, now_ms=now_ms)
+
+
+async def test_jobs_that_say_nothing_are_settled_as_ever() -> None:
+    store = Recorded()
+    bench = Bench(store)
+
+    async def quiet() -> None: ...
+
+    await bench.put(bench.task(quiet))
+    await bench.drain()
+    assert store.asked == ["settle []"]
+    await store.close()
+
+
+async def test_a_beat_under_way_does_not_replace_the_last_word_with_an_older_one() -> None:
+    """The notes that a beat took are written first, and those that wait for the next are not written at all."""
+    store = Recorded()
+    bench = Bench(store)
+
+    async def pays() -> None: ...
+
+    await bench.put(bench.task(pays))
+    (job,) = await bench.claim_as("w")
+    notebook = Notebook()
+    notebook.add(job.id, job.token, Note("spent", "", b'{"usd":1}'))
+    taken = notebook.take()  # a beat is under way
+    notebook.add(job.id, job.token, Note("spent", "", b'{"usd":2}'))
+    settler = Settler(store, "w", Patience(random.Random()), WorkReport(), notebook=notebook)
+    settler.put(Succeed(job.id, job.token), Bill.of(job, {"usd": 3_000_000}))
+    await settler.start(lambda name, error: None)
+    finishing = asyncio.create_task(settler.finish(5))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert store.asked == []  # it waits for the beat
+    notebook.put_back(taken)  # which failed
+    notebook.landed()
+    assert await finishing == 0
+    assert len(notebook) == 0
+    assert store.asked == ['save {"usd":3.0}', "settle ['spent']"]
+    await store.close()
+
+
+async def test_of_two_attempts_that_end_together_the_later_ones_word_counts(bench: Bench) -> None:
+    async def pays() -> None: ...
+
+    await bench.put(bench.task(pays, limits=[BUDGET], cost=COST))
+    (first,) = await bench.claim_as("w")
+    await bench.store.leave("w")
+    (second,) = await bench.claim_as("w")
+    settler = Settler(bench.store, "w", Patience(random.Random()), WorkReport())
+    for job, usd in ((second, 250_000), (first, 900_000)):
+        settler.put(Succeed(job.id, job.token), Bill.of(job, {"usd": usd}))
+    await settler.start(lambda name, error: None)
+    await settler.finish(5)
+    assert await level(bench, "usd") == 1_000_000 + 250_000  # what the first reserved was lost with its lease
+
+
+def test_a_note_that_cannot_be_read_counts_for_nothing() -> None:
+    for body in (b"x", b"[]", b'{"usd":-1}', b'{"usd":"y"}'):
+        assert spent_of([Note("spent", "", body)]) == {}
+    assert spent_of([Note("log", "", b"1"), Note("spent", "", b'{"usd":0.5,"eur":1}')]) == {"usd": 500_000}
+
+
+def test_the_sum_of_a_job_is_in_dollars_and_its_bill_in_millionths() -> None:
+    job = msgspec.structs.replace(_claimed(), notes=(Note("spent", "", b'{"usd":0.5,"cost":1}'),))
+    bill = Bill.of(job, {"usd": 250_000, "cost": 2})
+    assert bill.costs == {"usd": 250_000, "": 2}
+    assert bill.note == Note("spent", "", b'{"cost":3,"usd":0.75}')
+
+
+def _claimed() -> Claimed:
+    return Claimed(b"i" * 16, 1, 1, 0, Lane("q", "t"), Policy(), b"{}", 0, 0, 0)
