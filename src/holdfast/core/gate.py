@@ -350,6 +350,16 @@ def trip(gate: Gate, until_ms: int) -> Gate:
     )
 
 
+def cut_off(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
+    """The gate after the job under `token` was told that there is no money left: open, until one job probes it.
+
+    Jobs that were under way with it say nothing new, and prolong nothing.
+    """
+    if token == gate.probe_token or not (gate.probe_token or gate.open_until_ms > now_ms):
+        return trip(gate, until_ms)
+    return gate
+
+
 def reset(gate: Gate) -> Gate:
     """Close the breaker and forget its failures."""
     return replace(gate, open_until_ms=0, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0))

@@ -357,6 +357,23 @@ class TestSpentForGood:
         await hand.succeed(probe)
         assert len(await hand.claim(4)) == 3
 
+    async def test_jobs_that_were_under_way_prolong_nothing(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:openai", concurrency=5))
+        await bench.add_many(4, limits=("openai",))
+        hand = bench.hand()
+        one, two, three = await hand.claim(3)
+        await hand.trip(one, "limit:openai", 60_000)
+        bench.clock.advance(30_000)
+        await hand.trip(two, "limit:openai", 60_000)
+        gate = await bench.gate("limit:openai")
+        assert gate is not None
+        assert gate.opened == 1
+        bench.clock.advance(30_000)
+        (probe,) = await hand.claim(4)
+        await hand.trip(three, "limit:openai", 60_000)
+        await hand.succeed(probe)
+        assert len(await hand.claim(4)) == 3
+
     async def test_a_person_resets_it_sooner(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:openai", concurrency=5))
         await bench.add_many(4, limits=("openai",))
