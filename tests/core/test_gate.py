@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.gate import (
+    FOREVER_MS,
     FULL,
     LOTS,
     BreakerRule,
@@ -135,14 +136,18 @@ def test_a_gate_opens_when_it_says_and_not_a_millisecond_before(rule: GateRule, 
     st.integers(0, 999),
     st.integers(0, 11),
     st.integers(-20_000, 20_000),
+    st.integers(1, 1_000),
 )
 def test_a_ceiling_that_climbs_opens_when_it_says(
-    ceiling: int, floor: int | None, climb_ms: int, slow: int, used: int, since_ms: int
+    ceiling: int, floor: int | None, climb_ms: int, slow: int, used: int, since_ms: int, allowed: int
 ) -> None:
     rule = GateRule("limit:k", concurrency=ceiling, floor=floor, climb_ms=climb_ms)
-    gate = Gate(rule, used=used % ceiling, pace=slow, paced_at_ms=T0 - since_ms)
+    gate = Gate(rule, used=used % ceiling, pace=slow, paced_at_ms=T0 - since_ms, ceiling=allowed)
     at_ms = opens_at_ms(gate, T0)
-    assert at_ms is not None
+    if at_ms is None:
+        assert floor is not None
+        assert room(gate, FOREVER_MS) == 0
+        return
     assert room(gate, at_ms) >= 1
     if at_ms > T0:
         assert room(gate, at_ms - 1) == 0

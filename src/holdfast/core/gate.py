@@ -74,6 +74,7 @@ class Gate(Struct, frozen=True):
     opened: int = 0  # times it opened, ever
     pace: int = FULL  # how fast it went when it was last slowed down
     paced_at_ms: int = 0  # since when it has been climbing from there
+    ceiling: int = FULL  # how fast an adaptive gate goes at most: what the other side has said that it allows
     cut_token: int = 0  # jobs claimed up to this token have had their say about the pace
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
@@ -125,10 +126,10 @@ def tokens(gate: Gate, now_ms: int) -> int:
 
 def pace(gate: Gate, now_ms: int) -> int:
     """How fast the gate goes now, in thousandths: it climbs evenly from where it was when somebody pushed back."""
-    if gate.pace >= FULL:
-        return FULL
-    climb_ms = RAMP_MS if gate.rule.floor is None else gate.rule.climb_ms
-    return min(FULL, gate.pace + max(0, now_ms - gate.paced_at_ms) * FULL // climb_ms)
+    if gate.rule.floor is None:
+        return min(FULL, gate.pace + max(0, now_ms - gate.paced_at_ms) * FULL // RAMP_MS)
+    climbed = gate.pace + max(0, now_ms - gate.paced_at_ms) * FULL // gate.rule.climb_ms
+    return min(FULL, max(gate.rule.floor, min(gate.ceiling, climbed)))
 
 
 def slots(gate: Gate, now_ms: int) -> int:
@@ -174,9 +175,10 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
     at = max(now_ms, gate.held_until_ms)
     rule = gate.rule
     if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
-        if gate.used >= rule.concurrency:
+        wanted = -(-(gate.used + 1) * FULL // rule.concurrency)
+        if wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
             return None
-        at = max(at, _climbed_at_ms(gate, -(-(gate.used + 1) * FULL // rule.concurrency)))
+        at = max(at, _climbed_at_ms(gate, wanted))
     if gate.open_until_ms:
         if gate.probe_token or gate.open_until_ms >= FOREVER_MS:
             return None
@@ -398,7 +400,7 @@ def is_blank(gate: Gate, now_ms: int) -> bool:
         and gate.held_until_ms <= now_ms
         and gate.full_at_us <= now_ms * 1000
         and not (gate.spent and _is_current(gate, now_ms))
-        and pace(gate, now_ms) == FULL
+        and pace(gate, now_ms) == gate.ceiling == FULL
         and not _remembers(gate, now_ms)
     )
 
@@ -424,6 +426,7 @@ class GateChange(Struct, frozen=True):
     resume: bool = False
     drain: bool | None = None
     hold_ms: int | None = None
+    ceiling: int | None = None  # how fast the other side says an adaptive gate may go, in thousandths
     trip_ms: int | None = None  # open for so long; FOREVER_MS = until reset by hand
     reset: bool = False
 
@@ -443,8 +446,10 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
         gate = replace(gate, draining=change.drain)
     if change.hold_ms is not None:
         gate = hold(gate, now_ms + change.hold_ms)
+    if change.ceiling is not None:
+        gate = replace(gate, ceiling=max(1, min(FULL, change.ceiling)))
     if change.trip_ms is not None:
         gate = trip(gate, min(FOREVER_MS, now_ms + change.trip_ms))
     if change.reset:
-        gate = replace(reset(gate), held_until_ms=0, wants=0, pace=FULL, paced_at_ms=0, cut_token=0)
+        gate = replace(reset(gate), held_until_ms=0, wants=0, pace=FULL, ceiling=FULL, paced_at_ms=0, cut_token=0)
     return gate

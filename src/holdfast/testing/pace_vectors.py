@@ -93,6 +93,24 @@ PACES: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "an adaptive gate goes no faster than the other side allows",
+        _ADAPTIVE_EIGHT,
+        (
+            Change(T0, GateChange(KEY, ceiling=500)),
+            Ask(T0 + 86_400_000, _one(9), 4, None),
+            Change(T0 + 86_400_000, GateChange(KEY, ceiling=1_000)),
+            Ask(T0 + 86_400_000, _one(9), 4, None),
+            Change(T0 + 86_400_000, GateChange(KEY, ceiling=1)),
+            *(End(T0 + 86_400_000, job) for job in range(8)),
+            Ask(T0 + 86_400_000, _one(9), 2, None),
+        ),
+    ),
+    Vector(
+        "a gate that does not adapt goes as fast as it is declared",
+        _EIGHT,
+        (Change(T0, GateChange(KEY, ceiling=500)), Ask(T0, _one(9), 8, None)),
+    ),
+    Vector(
         "a costly job takes more of a slower rate",
         _ADAPTIVE,
         (

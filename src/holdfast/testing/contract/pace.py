@@ -90,6 +90,15 @@ class TestPushBack:
         bench.clock.advance(1_000)
         assert len(await hand.claim(9)) == 2
 
+    async def test_what_the_other_side_allows_is_a_ceiling_for_an_adaptive_limit(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:k", concurrency=8, floor=125))
+        await bench.add_many(9, limits=("k",))
+        await bench.change(GateChange("limit:k", ceiling=250))
+        hand = bench.hand()
+        assert await start(hand) == 2
+        await bench.change(GateChange("limit:k", ceiling=500))
+        assert await start(hand) == 2
+
     async def test_a_person_resets_the_pace(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:k", concurrency=8, floor=125, climb_ms=1_000_000))
         await bench.add_many(9, limits=("k",))
