@@ -168,14 +168,12 @@ class TestBudget:
         assert await left_in(bench) == (0 if started else 10)
         assert len(await hand.claim(2)) == (0 if started else 1)
 
-    @pytest.mark.parametrize("end", ["success", "fail", "bury", "drop", "lose"])
+    @pytest.mark.parametrize("end", ["succeed", "fail", "bury", "drop", "lose"])
     async def test_what_is_not_told_stays_spent_as_it_was_reserved(self, bench: Bench, end: str) -> None:
         await bench.declare(USD)
         await bench.add(limits=("usd",), costs=usd(7))
         hand = bench.hand()
-        job = await hand.take()
-        ends = {"success": hand.succeed, "fail": hand.fail, "bury": hand.bury, "drop": hand.drop, "lose": hand.lose}
-        await ends[end](job)
+        await hand.end(end, await hand.take())
         assert await left_in(bench) == 3
 
     async def test_a_lease_that_runs_out_leaves_its_reservation_spent(self, bench: Bench) -> None:
@@ -305,8 +303,7 @@ class TestBudget:
                     real, end = 0, Release(job.id, job.token)
                 await hand.settle(end, spent={job.id: usd(real)})
                 for place in charged[job.id, job.token]:
-                    period = "minute" if place[0] == "usd" else "hour"
-                    if place[1] == began_ms(period, bench.clock.now_ms):
+                    if place[1] == began_ms("minute" if place[0] == "usd" else "hour", bench.clock.now_ms):
                         books[place] -= job.costs["usd"] - real
         assert started > 20
 
