@@ -199,6 +199,8 @@ LIMITED = Lane("q", "email", limits=("smtp",), keys=("customer:acme",))
         (LIMITED, None, None, "limit:smtp"),
         (Lane("q", "email", keys=("customer:acme",)), None, None, "limit:customer:acme"),
         (Lane("q", "email"), None, None, "task:email"),
+        (Lane("q", "ask", limits=("usd/day:llm", "openai", "tokens:openai")), None, None, "limit:openai"),
+        (Lane("q", "ask", limits=("usd/day:llm",)), None, None, "task:ask"),
     ],
 )
 def test_pushback_holds_the_right_gate(lane: Lane, key: str | None, learns: str | None, gate: str) -> None:

@@ -43,6 +43,21 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     ]
 
 
+def test_a_budget_admits_what_it_can_pay_and_lets_the_rest_wait(tmp_path: Path) -> None:
+    assert run("budget.py", tmp_path) == [
+        "succeeded, spent 0.20",
+        "succeeded, spent 0.35",
+        "succeeded, spent 0.05",
+        "succeeded, spent 0.20",
+        "ready, spent 0.00",
+        "succeeded, spent 0.05",
+        "the budget 'llm:acme' has $0.20 of $1 left today; this job needs $0.30",
+        "refused: no job of 'ask' can start with this cost: it needs $3, and Budget('llm:{team}') is $1 a day: "
+        "it would wait for ever",
+        "an answer to the usual question",
+    ]
+
+
 def test_a_flow_is_finished_after_what_died_in_it_was_retried(tmp_path: Path) -> None:
     assert run("flow.py", tmp_path) == [
         "sales: succeeded",

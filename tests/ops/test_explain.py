@@ -49,6 +49,45 @@ def gated(gate: Gate) -> Explanation:
     return ask(replace(STANDING, gates=(gate,), lane_state="waiting"))
 
 
+# -- budgets
+
+
+def budget(cost: int, spent: int = 0, wants: int = 0) -> Explanation:
+    rule = GateRule("limit:usd/day:llm:acme", unit="usd", cap=50_000_000, period="day")
+    gate = Gate(rule, period_ms=1_699_920_000_000, spent=spent, wants=wants)
+    view = replace(VIEW, costs={"usd": cost})
+    return ask(replace(STANDING, view=view, gates=(gate,), lane_state="waiting"))
+
+
+def test_a_job_that_waits_for_money_says_how_much_is_left_and_when_it_goes_on() -> None:
+    found = budget(500_000, spent=49_600_000)
+    assert codes(found) == ["budget", "position"]
+    says = "the budget 'llm:acme' has $0.40 of $50 left today; this job needs $0.50; it goes on in"
+    assert found.reasons[0].text.startswith(says)
+    assert found.reasons[0].until is not None
+    assert found.reasons[0].until.isoformat() == "2023-11-15T00:00:00+00:00"
+    assert found.reasons[0].data["left"] == 0.4
+    assert codes(budget(400_000, spent=49_600_000)) == ["next"]
+
+
+def test_a_job_behind_a_dearer_one_says_so() -> None:
+    found = budget(100_000, spent=49_600_000, wants=500_000)
+    assert "$0.40 of $50 left today; a job that came first needs $0.50, and nobody passes it" in str(found)
+
+
+def test_a_job_that_can_never_fit_says_so_even_before_it_is_due() -> None:
+    found = budget(50_000_001)
+    assert codes(found) == ["never_fits", "position"]
+    assert "it needs $50.000001, and the budget 'llm:acme' is $50 a day: it never fits" in str(found)
+    assert "holdfast limits set llm:acme --budget usd=AMOUNT/day" in str(found)
+
+
+def test_a_bucket_is_named_after_its_limit() -> None:
+    rule = GateRule("limit:input_tokens:openai", interval_us=1_000_000, burst=10, unit="input_tokens")
+    found = gated(Gate(rule, full_at_us=(NOW + 20_000) * 1000))
+    assert "limit openai (input tokens) has no room; it frees in" in str(found)
+
+
 def test_a_free_job_at_the_front_only_waits_for_a_slot() -> None:
     found = ask(STANDING)
     assert codes(found) == ["next"]

@@ -276,12 +276,13 @@ async def test_clearing_a_limit_brings_the_published_declaration_back_at_once(op
     await store.put_control(Declaration("send", limits=(rule,)).control())
     await put(store, job(limits=("smtp",)), rules=(rule,))
     await operator.set_limit("smtp", LimitChange(concurrency=50))
-    assert (await operator.clear_limit("smtp")).rule == rule
+    (gate,) = await operator.clear_limit("smtp")
+    assert gate.rule == rule
 
 
 async def test_a_queue_may_have_a_ceiling_and_a_rate(operator: Operator, store: Store) -> None:
     await put(store, *(job() for _ in range(5)))
-    gate = await operator.set_limit("queue:mail", LimitChange(concurrency=2, rate="10/m", burst=3))
+    (gate,) = await operator.set_limit("queue:mail", LimitChange(concurrency=2, rate="10/m", burst=3))
     assert (gate.key, gate.rule.concurrency, gate.rule.burst, gate.rule.interval_us) == ("queue:mail", 2, 3, 6_000_000)
     assert len(await claim(store)) == 2
     with pytest.raises(InvalidOption, match="rate or a concurrency"):

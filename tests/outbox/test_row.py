@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.core.errors import SchemaOutdated
 from holdfast.core.gate import BreakerRule, GateRule
@@ -66,6 +67,16 @@ def test_what_the_first_release_wrote_is_read_today() -> None:
 
 def test_a_release_of_the_same_form_writes_no_field_that_the_first_one_would_leave_out() -> None:
     assert len(pack(JOB, RULES)) == len(WRITTEN)
+
+
+def test_what_only_this_release_can_say_is_written_in_a_form_that_older_relays_refuse() -> None:
+    budget = GateRule("limit:smtp", unit="usd", cap=5, period="day")
+    dear = replace(JOB, costs={"usd": 3})
+    for job, rules in ((dear, RULES), (JOB, (budget,)), (dear, (budget,))):
+        body = pack(job, rules)
+        assert body[2] == VERSION > WRITTEN[2]
+        letter = unpack(row(body))
+        assert (letter.job.costs, letter.rules) == (job.costs, rules)
 
 
 def test_rules_of_other_jobs_are_left_out() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 from holdfast.cli.terminal import Terminal
-from holdfast.cli.words import command, duration, json_value
+from holdfast.cli.words import amounts, command, duration, json_value
 from holdfast.ops.codes import CONFLICT, NOT_FOUND, NOTHING, OK
 
 if TYPE_CHECKING:
@@ -64,6 +64,12 @@ def _names(text: str | None) -> tuple[str, ...] | None:
     return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _spent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What the agent has really spent on the job."""
+    words = "What it really cost; repeatable. Units: tokens, input_tokens, output_tokens, usd, cost."
+    return click.option("--spent", multiple=True, metavar="UNIT=AMOUNT", help=words)(function)
+
+
 def _lease(function: Callable[..., Any]) -> Callable[..., Any]:
     """The job and the token that claim answered."""
     token = click.option("--token", required=True, type=int, help="The token that claim answered.")
@@ -82,12 +88,14 @@ async def heartbeat_body(terminal: Terminal, id: str, token: int, lease: int) ->
 
 @_lease
 @click.option("--result", type=json_value, help="JSON, @FILE or - for stdin.")
-async def complete_body(terminal: Terminal, id: str, token: int, result: bytes | None) -> int:
+@_spent
+async def complete_body(terminal: Terminal, id: str, token: int, result: bytes | None, spent: tuple[str, ...]) -> int:
     """Finish job ID."""
     from holdfast.ops import Agents
 
     async with terminal.store() as store:
-        return _answer(terminal, await Agents(store).complete(id, token, result))
+        answer = await Agents(store).complete(id, token, result, spent=amounts(spent, "--spent"))
+    return _answer(terminal, answer)
 
 
 @_lease
@@ -101,24 +109,42 @@ async def complete_body(terminal: Terminal, id: str, token: int, result: bytes |
     help="Retried; dead at once; the limit is held back; no money or quota is left, so the limit is shut.",
 )
 @click.option("--retry-after", type=duration, help="No sooner than this.")
-async def fail_body(terminal: Terminal, id: str, token: int, message: str, kind: str, retry_after: int | None) -> int:
+@_spent
+async def fail_body(
+    terminal: Terminal,
+    id: str,
+    token: int,
+    message: str,
+    kind: str,
+    retry_after: int | None,
+    spent: tuple[str, ...],
+) -> int:
     """Say that this attempt of job ID failed."""
     from holdfast.ops import Agents
     from holdfast.ops.agents import FailKind
 
     async with terminal.store() as store:
-        answer = await Agents(store).fail(id, token, message, kind=cast(FailKind, kind), retry_after_ms=retry_after)
+        answer = await Agents(store).fail(
+            id,
+            token,
+            message,
+            kind=cast(FailKind, kind),
+            retry_after_ms=retry_after,
+            spent=amounts(spent, "--spent"),
+        )
     return _answer(terminal, answer)
 
 
 @_lease
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
-async def release_body(terminal: Terminal, id: str, token: int, reason: str) -> int:
+@_spent
+async def release_body(terminal: Terminal, id: str, token: int, reason: str, spent: tuple[str, ...]) -> int:
     """Give job ID back for someone else; the attempt is not spent."""
     from holdfast.ops import Agents
 
     async with terminal.store() as store:
-        return _answer(terminal, await Agents(store).release(id, token, reason=reason))
+        answer = await Agents(store).release(id, token, reason=reason, spent=amounts(spent, "--spent"))
+    return _answer(terminal, answer)
 
 
 def _answer(terminal: Terminal, answer: LeaseAnswer) -> int:

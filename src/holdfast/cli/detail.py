@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.cli.terminal import Terminal
+from holdfast.core.unit import amount_of, amount_text
 
 FACTS: Final = (
     ("state", "state"),
@@ -28,11 +29,14 @@ FACTS: Final = (
     ("unique", "unique"),
     ("after", "after"),
     ("flow", "flow"),
+    ("costs", "costs"),
+    ("spent", "spent"),
     ("lost leases", "lost"),
     ("put off", "held"),
     ("cause", "cause"),
 )
 MOST_LISTED: Final = 10
+MOST: Final = 1 << 40  # of any unit: what is stored is shown
 FRAMES: Final = 8  # the last lines of a traceback say where; the rest is behind --full
 
 
@@ -41,8 +45,8 @@ def show_job(terminal: Terminal, shape: dict[str, Any], *, full: bool) -> None:
     terminal.text(f"job {shape['id']}")
     for label, key in FACTS:
         value = shape[key]
-        if value not in (None, [], "", 0) or key == "priority":
-            terminal.text(f"  {label:<12} {_listed(value) if isinstance(value, list) else value}")
+        if value not in (None, [], {}, "", 0) or key == "priority":
+            terminal.text(f"  {label:<12} {_words(value)}")
     terminal.text(f"  {'attempt':<12} {shape['attempt']} of {shape['attempts']}")
     if shape["error"] or shape["reason"]:
         terminal.text(f"  {'reason':<12} {': '.join(text for text in (shape['error'], shape['reason']) if text)}")
@@ -52,8 +56,8 @@ def show_job(terminal: Terminal, shape: dict[str, Any], *, full: bool) -> None:
     for step in shape["steps"]:
         _step(terminal, step)
     for note in shape["notes"]:
-        if note["kind"] == "step":
-            continue  # shown above, in the order in which they are made
+        if note["kind"] in ("step", "spent"):
+            continue  # shown above
         _json(terminal, f"{note['kind']} {note['name']}".strip(), note["body"])
     for attempt in shape["history"]:
         _attempt(terminal, attempt, full=full)
@@ -72,6 +76,16 @@ def _step(terminal: Terminal, step: dict[str, Any]) -> None:
             "over" if step["over"] else None,
         ]
         terminal.text(f"  {label:<12} {', '.join(word for word in words if word)}".rstrip())
+
+
+def _words(value: object) -> object:
+    if isinstance(value, list):
+        return _listed(value)
+    if isinstance(value, dict):
+        return ", ".join(
+            amount_text(unit, amount_of(unit, amount, what=unit, most=MOST)) for unit, amount in value.items()
+        )
+    return value
 
 
 def _listed(values: list[str]) -> str:

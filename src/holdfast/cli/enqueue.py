@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.cli.apps import app_reference, load, nameless, refuse_memory
 from holdfast.cli.terminal import Terminal
-from holdfast.cli.words import command, complete_queue, complete_task, duration, json_object
+from holdfast.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
 from holdfast.core.errors import HoldfastError, InvalidOption, ResultTimeout
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.limit import did_you_mean
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable.")
 @click.option("--group", metavar="NAME", help="Who takes turns: a customer, a tenant.")
-@click.option("--cost", type=click.IntRange(0), help="Rate tokens it takes.")
+@click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="What it takes of limits; repeatable (usd=0.02).")
 @click.option("--timeout", type=duration, help="Soft timeout of an attempt.")
 @click.option("--attempts", type=click.IntRange(1), help="Runs in all.")
 @click.option("--id", "id", metavar="UUID", help="The job's id; the same id again is the same job.")
@@ -130,6 +130,8 @@ def _options(asked: dict[str, Any]) -> CallOptions:
         if "unique" in given:
             raise InvalidOption("--unique and --unique-content contradict each other", fix="give one of them")
         given["unique"] = True
+    if "cost" in given:
+        given["cost"] = amounts(given["cost"], "--cost")
     if (attempts := given.pop("attempts", None)) is not None:
         given["retry"] = attempts
     if "priority" in given and given["priority"].isdigit():

@@ -1,17 +1,28 @@
-"""Commands about limits and breakers: list, set, clear; list, trip, reset."""
+"""Commands about limits and breakers: list, set, clear, history; list, trip, reset, history."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from holdfast.cli.terminal import Terminal
-from holdfast.cli.words import Listing, command, duration
+from holdfast.cli.words import Listing, command, duration, pairs
 from holdfast.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from holdfast.core.gate import Gate
+    from holdfast.core.view import Entry
+
+
+# Microseconds of what a rate is shown for: the first that has a round number of jobs in it.
+_PER: Final = (("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000))
 
 
 @click.group(cls=Listing)
 def limits() -> None:
-    """Rates and ceilings, declared by code or set here."""
+    """Rates, ceilings and budgets, declared by code or set here."""
 
 
 @click.group(cls=Listing)
@@ -19,57 +30,132 @@ def breakers() -> None:
     """Circuit breakers: what failed too often and is cut off."""
 
 
-@click.option("--waiting", is_flag=True, help="Only those that admit nobody now.")
+@click.option("--waiting", is_flag=True, help="Only those that stop somebody, or admit nobody now.")
 async def limits_list_body(terminal: Terminal, waiting: bool) -> None:
-    """List limits with their levels."""
+    """List limits, buckets and budgets with their levels, and how many jobs wait behind each."""
     from holdfast.core.gate import room
     from holdfast.ops.explain import opens_text
     from holdfast.ops.shape import gate_shape
 
     async with terminal.operator() as operator:
         gates, now_ms = await operator.limits(), operator.now_ms()
+        behind = await operator.waiters(gates)
     if waiting:
-        gates = [gate for gate in gates if not room(gate, now_ms)]
-    shapes = [gate_shape(gate, now_ms) for gate in gates]
+        gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
+    shapes = [
+        {**gate_shape(gate, now_ms, behind.counts.get(gate.key, 0)), "all_counted": behind.complete} for gate in gates
+    ]
     rows = []
     for gate, shape in zip(gates, shapes, strict=True):
         slots = "" if shape["concurrency"] is None else f"{shape['used']}/{shape['concurrency']}"
-        rate = "" if shape["per_second"] is None else f"{shape['per_second']:g}/s burst {shape['burst']}"
-        opens = "" if room(gate, now_ms) else opens_text(gate, now_ms)
-        rows.append((gate.key, slots, rate, opens, shape["set_by"]))
-    terminal.table("limits", ("limit", "slots", "rate", "opens", "set by"), rows, shapes)
+        opens = "" if room(gate, now_ms) > 0 else opens_text(gate, now_ms)
+        count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] else ""
+        rows.append((gate.key, slots, _level(gate, now_ms), opens, count, shape["set_by"]))
+    terminal.table("limits", ("limit", "slots", "level", "opens", "waiting", "set by"), rows, shapes)
+
+
+def _level(gate: Gate, now_ms: int) -> str:
+    """What is left of a rate's bucket and of a budget."""
+    from holdfast.core.gate import left, tokens
+    from holdfast.core.unit import MONEY, amount_text
+
+    rule, money = gate.rule, gate.rule.unit == MONEY
+
+    def words(stored: int) -> str:
+        return amount_text(MONEY, stored) if money else f"{stored:,}"
+
+    unit = "" if money or not rule.unit else f" {rule.unit.replace('_', ' ')}"
+    level = []
+    if rule.interval_us is not None:
+        level.append(f"{words(tokens(gate, now_ms))} of {words(rule.burst)}{unit} left")
+        level += [
+            f"{words(round(us / rule.interval_us))}/{name}" for name, us in _PER if _is_round(us, rule.interval_us)
+        ][:1]
+    if rule.cap is not None:
+        level.append(f"{words(rule.cap - left(gate, now_ms))} of {words(rule.cap)}{unit} spent this {rule.period}")
+    return ", ".join(level)
+
+
+def _is_round(us: int, interval_us: int) -> bool:
+    count = us / interval_us
+    return count >= 1 and (count > 100 or abs(count - round(count)) < 0.01)
 
 
 @click.argument("key")
 @click.option("--rate", metavar="N/UNIT", help="Such as 10/m, 5/s or 100/30s.")
 @click.option("--burst", type=click.IntRange(1), help="Jobs at once after a pause; the rate's number by default.")
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
+@click.option(
+    "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
+)
+@click.option("--budget", "budgets", multiple=True, metavar="UNIT=CAP/PERIOD", help="Such as usd=50/day; repeatable.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_set_body(
-    terminal: Terminal, key: str, rate: str | None, burst: int | None, concurrency: int | None, reason: str
+    terminal: Terminal,
+    key: str,
+    rate: str | None,
+    burst: int | None,
+    concurrency: int | None,
+    buckets: tuple[str, ...],
+    budgets: tuple[str, ...],
+    reason: str,
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from holdfast.ops import LimitChange
     from holdfast.ops.known import strange
-    from holdfast.ops.limits import limit_gate_key
 
-    if rate is None and (concurrency is None or burst is not None):
+    if rate is None and (burst is not None or (concurrency is None and not buckets and not budgets)):
         what = "a limit" if burst is None else "a burst"
-        raise UsageError(f"{what} needs a number to hold to", fix="--rate 10/m, --concurrency 20 or both")
-    change = LimitChange(rate=rate, burst=burst, concurrency=concurrency)
+        fix = "--rate 10/m, --concurrency 20, --bucket tokens=200000/m or --budget usd=50/day"
+        raise UsageError(f"{what} needs a number to hold to", fix=fix)
+    change = LimitChange(
+        rate=rate,
+        burst=burst,
+        concurrency=concurrency,
+        buckets=pairs(buckets, "--bucket", "--bucket input_tokens=200000/m"),
+        budgets=pairs(budgets, "--budget", "--budget usd=50/day"),
+    )
     async with terminal.operator() as operator:
-        note = await strange(operator.store, limit_gate_key(key))
-        gate = await operator.set_limit(key, change, reason=reason)
-    _told(terminal, gate.key, "set", note)
+        known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}
+        gates = await operator.set_limit(key, change, reason=reason)
+    _told_all(terminal, [gate.key for gate in gates], "set", [note for note in known.values() if note])
 
 
 @click.argument("key")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_clear_body(terminal: Terminal, key: str, reason: str) -> None:
-    """Forget a limit that was set here; what the code declares rules again."""
+    """Forget what was set here for KEY, its buckets and its budgets; what the code declares rules again."""
     async with terminal.operator() as operator:
-        gate = await operator.clear_limit(key, reason=reason)
-    _told(terminal, gate.key, "cleared")
+        gates = await operator.clear_limit(key, reason=reason)
+    _told_all(terminal, [gate.key for gate in gates], "cleared")
+
+
+@click.argument("key", required=False)
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
+async def limits_history_body(terminal: Terminal, key: str | None, limit: int) -> None:
+    """Show when KEY (or any limit) was held back, and how its budgets ran out; the newest last."""
+    async with terminal.operator() as operator:
+        show_events(terminal, await operator.limit_history(key, limit))
+
+
+@click.argument("name", required=False)
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
+async def breakers_history_body(terminal: Terminal, name: str | None, limit: int) -> None:
+    """Show when breaker NAME (or any) opened and closed; the newest last."""
+    async with terminal.operator() as operator:
+        show_events(terminal, await operator.breaker_history(name, limit))
+
+
+def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
+    """A list of events."""
+    from holdfast.ops.shape import event_shape
+
+    shapes = [event_shape(entry) for entry in entries]
+    if terminal.machine or not shapes:
+        terminal.table("events", (), (), shapes)
+        return
+    for shape in shapes:  # whole sentences: a table would cut them
+        terminal.text(f"{shape['at']}  {shape['text']}")
 
 
 @click.option("--open", "only_open", is_flag=True, help="Only those that are not closed.")
@@ -115,18 +201,28 @@ async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
     _told(terminal, gate.key, "closed")
 
 
-def _told(terminal: Terminal, key: str, word: str, note: str = "") -> None:
+def _told(terminal: Terminal, key: str, word: str) -> None:
     if terminal.machine:
-        terminal.answer({"gate": key, "state": word, "notes": [note] if note else []})
+        terminal.answer({"gate": key, "state": word, "notes": []})
+    else:
+        terminal.text(f"{key}: {word}")
+
+
+def _told_all(terminal: Terminal, keys: Sequence[str], word: str, notes: Sequence[str] = ()) -> None:
+    if terminal.machine:
+        terminal.answer({"gate": keys[0], "gates": list(keys), "state": word, "notes": list(notes)})
         return
-    terminal.text(f"{key}: {word}")
-    if note:
+    for key in keys:
+        terminal.text(f"{key}: {word}")
+    for note in notes:
         terminal.say(f"note: {note}")
 
 
 limits.add_command(command("list", lists=True)(limits_list_body))
 limits.add_command(command("set")(limits_set_body))
 limits.add_command(command("clear")(limits_clear_body))
+limits.add_command(command("history", lists=True)(limits_history_body))
 breakers.add_command(command("list", lists=True)(breakers_list_body))
+breakers.add_command(command("history", lists=True)(breakers_history_body))
 breakers.add_command(command("trip")(trip_body))
 breakers.add_command(command("reset")(reset_body))

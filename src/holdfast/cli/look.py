@@ -1,4 +1,4 @@
-"""Commands that look at the whole: workers, stats, audit, doctor."""
+"""Commands that look at the whole: workers, stats, events, audit, doctor."""
 
 from __future__ import annotations
 
@@ -64,9 +64,18 @@ async def audit_body(terminal: Terminal, after: int, limit: int) -> None:
     terminal.table("entries", ("seq", "at", "who", "what", "on", "why"), rows, shapes)
 
 
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
+async def events_body(terminal: Terminal, limit: int) -> None:
+    """Show the newest events, the newest last: breakers that opened, limits that were held, budgets that ran out."""
+    from holdfast.cli.gates import show_events
+
+    async with terminal.operator() as operator:
+        show_events(terminal, await operator.events(limit))
+
+
 def _thing(data: dict[str, str]) -> str:
     """What an entry is about when it is not about one job."""
-    return data.get("gate") or data.get("flow") or data.get("schedule") or ""
+    return data.get("gate") or data.get("flow") or data.get("schedule") or data.get("name") or ""
 
 
 @click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")
@@ -100,4 +109,5 @@ async def doctor_body(terminal: Terminal, quiet: bool) -> int:
 workers = command("workers", lists=True)(workers_body)
 stats = command("stats")(stats_body)
 audit = command("audit", lists=True)(audit_body)
+events = command("events", lists=True)(events_body)
 doctor = command("doctor", lists=True)(doctor_body)

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from holdfast.cli.words import complete_queue, duration
+from holdfast.cli.words import amounts, complete_queue, duration
 from holdfast.core.duration import to_ms
 from holdfast.core.errors import InvalidOption, UsageError
 
@@ -38,7 +38,7 @@ def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     for option in (
         click.option("--attempts", type=click.IntRange(1), help="Runs of each job in all."),
         click.option("--timeout", type=duration, help="Soft timeout of an attempt."),
-        click.option("--cost", type=click.IntRange(0), help="Rate tokens a job takes."),
+        click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="What a job takes of limits; repeatable."),
         click.option("--group", metavar="NAME", help="Who takes turns: a customer, a tenant."),
         click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable."),
         click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable."),
@@ -90,6 +90,8 @@ def options_of(given: dict[str, Any]) -> dict[str, Any]:
         found["priority"] = int(found["priority"])
     if "timeout" in found:
         found["timeout"] = found["timeout"] / 1000
+    if "cost" in found:
+        found["cost"] = amounts(found["cost"], "--cost")
     return found if given["attempts"] is None else {**found, "retry": given["attempts"]}
 
 

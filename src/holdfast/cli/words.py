@@ -7,7 +7,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 import click
@@ -106,6 +106,35 @@ def read_json(word: str) -> Any:
         raise click.BadParameter(f"{word[1:]!r} cannot be read: {error.strerror}") from error
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise click.BadParameter(f"not JSON: {error}; quote it for the shell, or give @FILE") from error
+
+
+def amounts(words: Sequence[str], flag: str) -> dict[str, int | float]:
+    """Amounts by unit, given as UNIT=AMOUNT again and again; a bare number is of the plain unit."""
+    found: dict[str, int | float] = {}
+    for word in words:
+        unit, equals, number = word.rpartition("=")
+        unit = unit if equals else "cost"
+        try:
+            amount: int | float = int(number) if number.isdecimal() else float(number)
+        except ValueError:
+            raise click.BadParameter(f"{flag} {word!r} is no amount: write tokens=1834 or usd=0.02") from None
+        if unit in found:
+            raise click.BadParameter(f"{flag} {unit}= is given twice: add it up")
+        found[unit] = amount
+    return found
+
+
+def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
+    """What is given as UNIT=TEXT again and again."""
+    found: dict[str, str] = {}
+    for word in words:
+        unit, equals, text = word.partition("=")
+        if not equals or unit in found:
+            raise click.BadParameter(
+                f"{flag} {word!r} {'is given twice' if equals else 'names no unit'}: write {example}"
+            )
+        found[unit] = text
+    return found
 
 
 def command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal, get_args
 
 from holdfast.core.errors import InvalidOption
@@ -31,6 +31,7 @@ class Budget:
     """
 
     key: str
+    _: KW_ONLY
     usd: Amount | None = None
     tokens: int | None = None
     input_tokens: int | None = None

@@ -46,6 +46,10 @@ class JobView(Struct, frozen=True):
     notes: tuple[Note, ...] = ()
     costs: dict[str, int] = {}
 
+    def cost_in(self, unit: str) -> int:
+        """What it costs at a gate that counts this unit."""
+        return self.costs.get(unit, 0) if unit else self.cost
+
 
 class AttemptView(Struct, frozen=True):
     """One run of a job that did not simply succeed the first time."""

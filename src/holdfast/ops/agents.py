@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -19,17 +19,20 @@ from holdfast.core.ids import id_text
 from holdfast.core.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
 from holdfast.core.outcome import HandedBack, Limited, Outcome, Raised, Returned
 from holdfast.core.refs import MAX_INPUT_BYTES, stand_ins_of
+from holdfast.core.spending import Bill, spending_from
 from holdfast.core.state import State
 from holdfast.core.text import storable
 from holdfast.core.transition import Failure
 from holdfast.core.view import JobView
 from holdfast.ops.bulk import Decision
 from holdfast.ops.select import PAGE, resolve, view_of
-from holdfast.stores.base import Store
+from holdfast.stores.base import NOTHING_SPENT, Store
 
 LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
 WAITING_TTL_MS: Final = 15_000  # while it only waits: a killed caller must not swallow wake-ups for long
 BEAT_MS: Final = 4_000  # also the pace of sweeps, which a gap of 5 s would put off
+
+Spent = Mapping[str, object]  # amounts by unit
 
 FailKind = Literal["transient", "permanent", "rate-limited", "spent"]
 FAIL_KINDS: Final = get_args(FailKind)
@@ -105,8 +108,10 @@ class Agents:
         text = "someone wants this job cancelled: stop and release it" if cancel else "lease kept"
         return LeaseAnswer("done", State.running, text, cancel, self._now_ms() + lease_ms)
 
-    async def complete(self, id: str, token: int, result: bytes | None = None) -> LeaseAnswer:
-        """The job is done; `result` is JSON."""
+    async def complete(
+        self, id: str, token: int, result: bytes | None = None, *, spent: Spent | None = None
+    ) -> LeaseAnswer:
+        """The job is done; `result` is JSON, `spent` what it has really cost, such as {"tokens": 1834, "usd": 0.02}."""
         view = await self._held(id, token)
         if isinstance(view, LeaseAnswer):
             return view
@@ -115,10 +120,17 @@ class Agents:
                 f"the result is {len(result):,} bytes, over the limit of {view.policy.max_result_bytes:,}",
                 fix="store it elsewhere and return where it is",
             )
-        return await self._settle(view, token, Returned(result), "agent.complete")
+        return await self._settle(view, token, Returned(result), "agent.complete", spent=spent)
 
     async def fail(
-        self, id: str, token: int, message: str, *, kind: FailKind = "transient", retry_after_ms: int | None = None
+        self,
+        id: str,
+        token: int,
+        message: str,
+        *,
+        kind: FailKind = "transient",
+        retry_after_ms: int | None = None,
+        spent: Spent | None = None,
     ) -> LeaseAnswer:
         """The attempt failed: transient is retried, permanent dies, rate-limited and spent hold the key for all."""
         view = await self._held(id, token)
@@ -130,14 +142,14 @@ class Agents:
         else:
             cause = cause_of("agent", view.lane.task, kind, message=message)
             outcome = Raised(Failure(kind, "agent", message, cause=cause), retry_after_ms)
-        return await self._settle(view, token, outcome, "agent.fail", message)
+        return await self._settle(view, token, outcome, "agent.fail", message, spent)
 
-    async def release(self, id: str, token: int, *, reason: str = "") -> LeaseAnswer:
+    async def release(self, id: str, token: int, *, reason: str = "", spent: Spent | None = None) -> LeaseAnswer:
         """Give the job back, unspent, for someone else."""
         view = await self._held(id, token)
         if isinstance(view, LeaseAnswer):
             return view
-        return await self._settle(view, token, HandedBack(started=True), "agent.release", storable(reason))
+        return await self._settle(view, token, HandedBack(started=True), "agent.release", storable(reason), spent)
 
     # -- inside
 
@@ -178,11 +190,19 @@ class Agents:
         view = await view_of(self.store, await resolve(self.store, id))
         return view if view.state is State.running and view.token == token else _stale(view)
 
-    async def _settle(self, view: JobView, token: int, outcome: Outcome, kind: str, reason: str = "") -> LeaseAnswer:
-        session = view.session or ""
-        transition = decide(await self._claimed(view), outcome, rng=random.Random())
+    async def _settle(
+        self, view: JobView, token: int, outcome: Outcome, kind: str, reason: str = "", spent: Spent | None = None
+    ) -> LeaseAnswer:
+        session, claimed = view.session or "", await self._claimed(view)
+        bill = Bill.of(claimed, spending_from(spent)) if spent else None
+        transition = decide(claimed, outcome, rng=random.Random())
+        if bill is not None:
+            await self.store.save(view.id, token, bill.note, now_ms=self._asked_ms)
+        costs = NOTHING_SPENT if bill is None else {view.id: bill.costs}
         # A number of its own for each call: the answer to another call must not be given again.
-        (settled,) = await self.store.settle(session, time.time_ns() // 1_000, [transition], now_ms=self._asked_ms)
+        (settled,) = await self.store.settle(
+            session, time.time_ns() // 1_000, [transition], spent=costs, now_ms=self._asked_ms
+        )
         if settled.answer == "stale":
             return _stale(await view_of(self.store, view.id))
         if settled.answer == "gone":

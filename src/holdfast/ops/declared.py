@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.core.budget import base_of
 from holdfast.core.declaration import KIND, Declaration, read_declaration
 from holdfast.core.gate import GateRule
 from holdfast.stores.base import Store
@@ -14,9 +15,20 @@ async def declared_tasks(store: Store) -> list[Declaration]:
 
 
 async def declared_rule(store: Store, gate: str) -> GateRule | None:
-    """What code says about a gate, when it says so whatever a job's arguments are."""
-    for task in await declared_tasks(store):
+    """What code says about a gate: whatever a job's arguments are, or when they make this key of a template."""
+    tasks = await declared_tasks(store)
+    for task in tasks:
         for rule in (*task.limits, task.breaker, task.ceiling):
             if rule is not None and rule.key == gate:
                 return rule
-    return None
+    key = gate.removeprefix("limit:")
+    keys = {key, base_of(key)[2]} if gate.startswith("limit:") else set[str]()
+    made = (
+        rule
+        for task in tasks
+        for ceiling in task.spec().ceilings
+        for key in keys
+        if ceiling.template.made(key)
+        for rule in ceiling.rules(key)
+    )
+    return next((rule for rule in made if rule.key == gate), None)

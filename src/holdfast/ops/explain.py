@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
+from holdfast.core.budget import base_of
 from holdfast.core.duration import iso, text_of_ms
-from holdfast.core.gate import FOREVER_MS, Gate, opens_at_ms, tokens
+from holdfast.core.gate import FOREVER_MS, Gate, left, opens_at_ms, tokens
 from holdfast.core.ids import id_text
 from holdfast.core.lease import SessionView
+from holdfast.core.period import Period, ends_ms
 from holdfast.core.state import State
 from holdfast.core.steps import APPROVAL, SLEEP, asking_of, waiting_of
+from holdfast.core.unit import amount_text, public_amount, public_unit
 from holdfast.core.view import AttemptView, JobView, Standing
 
+_THIS: Final = {"day": "today", **{name: f"this {name}" for name in ("minute", "hour", "week", "month")}}
 MOST_PARENTS: Final = 10  # that are named one by one; a join may wait for thousands
 
 
@@ -125,7 +129,7 @@ def _waiting(
     yield from _parents(standing)
     if view.due_at_ms > now_ms:
         yield _suspended(view, now_ms) or _due(view, attempts, now_ms)
-    shut = [reason for gate in standing.gates for reason in _gate(gate, now_ms)]
+    shut = [reason for gate in standing.gates for reason in _gate(gate, view, now_ms)]
     if view.state is State.ready:
         yield from shut
     else:
@@ -154,7 +158,7 @@ def _outlasts(reason: Reason, due_at_ms: int) -> bool:
     due = instant(due_at_ms)
     if reason.until is not None:
         return due is None or reason.until > due
-    return reason.code.endswith("paused") or reason.code == "breaker_open"
+    return reason.code.endswith("paused") or reason.code in ("breaker_open", "never_fits")
 
 
 def _parents(standing: Standing) -> Iterator[Reason]:
@@ -207,9 +211,9 @@ def _due(view: JobView, attempts: Sequence[AttemptView], now_ms: int) -> Reason:
     return Reason("scheduled", f"it is scheduled to start {when}", until)
 
 
-def _gate(gate: Gate, now_ms: int) -> Iterator[Reason]:
+def _gate(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
     """Every way in which this gate stops the job now."""
-    what = gate_words(gate.key)
+    what = gate_name(gate)
     rule, facts = gate.rule, {"gate": gate.key}
     if gate.paused is not None:
         why = f" because: {gate.paused.reason}" if gate.paused.reason else ""
@@ -227,8 +231,39 @@ def _gate(gate: Gate, now_ms: int) -> Iterator[Reason]:
         # The rate alone decides when the next token comes; the other levels have reasons of their own.
         at_ms = -(-(gate.full_at_us - (rule.burst - 1) * rule.interval_us) // 1000)
         yield Reason("rate", f"{what} has no room; it frees {_when(at_ms, now_ms)}", instant(at_ms), facts)
+    if rule.cap is not None and rule.period is not None:
+        yield from _budget(gate, what, view.cost_in(rule.unit), rule.cap, rule.period, now_ms)
     if gate.open_until_ms:
         yield _breaker(gate, what, now_ms)
+
+
+def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: int) -> Iterator[Reason]:
+    """Whether the job has to wait for money, and till when; one that is too dear waits for ever."""
+    unit, needs, free = public_unit(gate.rule.unit), max(1, cost), left(gate, now_ms)
+    data: dict[str, object] = {
+        "gate": gate.key,
+        "unit": unit,
+        "cap": public_amount(unit, cap),
+        "left": public_amount(unit, free),
+        "needs": public_amount(unit, cost),
+        "per": period,
+    }
+    wants, whole = amount_text(unit, needs), amount_text(unit, cap)
+    if needs > cap:
+        fix = f"holdfast limits set {base_of(gate.key.removeprefix('limit:'))[2]} --budget {unit}=AMOUNT/{period}"
+        text = (
+            f"it needs {wants}, and {what} is {whole} a {period}: it never fits; cancel it, or raise the budget: {fix}"
+        )
+        yield Reason("never_fits", text, None, data)
+        return
+    ends_at_ms = ends_ms(period, now_ms)
+    has = f"{what} has {amount_text(unit, max(0, free))} of {whole} left {_THIS[period]}"
+    again = f"it goes on {_when(ends_at_ms, now_ms)}, or when running jobs cost less than they reserved"
+    if free < needs:
+        yield Reason("budget", f"{has}; this job needs {wants}; {again}", instant(ends_at_ms), data)
+    elif free < gate.wants:
+        first = f"a job that came first needs {amount_text(unit, gate.wants)}, and nobody passes it"
+        yield Reason("budget", f"{has}; {first}; {again}", instant(ends_at_ms), data)
 
 
 def _breaker(gate: Gate, what: str, now_ms: int) -> Reason:
@@ -244,6 +279,17 @@ def _breaker(gate: Gate, what: str, now_ms: int) -> Reason:
     if gate.probe_token:
         return Reason("breaker_probe", f"{what} is half-open and its probe is under way", None, data)
     return Reason("breaker_half_open", f"{what} is half-open: the next job claimed is its probe", None, data)
+
+
+def gate_name(gate: Gate) -> str:
+    """The same for a gate whose rule is known: a budget, or the bucket of a limit."""
+    rule = gate.rule
+    unit, period, base = base_of(rule.key.removeprefix("limit:"))
+    if rule.cap is not None and period:
+        return f"the budget {base!r}"
+    if rule.unit and rule.unit == unit:
+        return f"limit {base} ({unit.replace('_', ' ')})"
+    return gate_words(rule.key)
 
 
 def gate_words(key: str) -> str:

@@ -2,28 +2,100 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.core.budget import base_of, budget_key, checked_cap
 from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import Gate, GateChange, GateRule
-from holdfast.core.limit import parse_rate
+from holdfast.core.gate import Gate, GateChange, GateRule, admits, room
+from holdfast.core.limit import parse_bucket, parse_rate
+from holdfast.core.period import PERIODS, Period
+from holdfast.core.state import State
+from holdfast.core.unit import UNITS, checked_unit, stored_unit
+from holdfast.core.view import Query
 from holdfast.ops.declared import declared_rule
+from holdfast.ops.select import PAGE
 from holdfast.stores.base import Store
+
+LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may be millions
 
 
 class LimitChange:
-    """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once."""
+    """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once.
 
-    def __init__(self, *, rate: str | None = None, burst: int | None = None, concurrency: int | None = None) -> None:
-        if rate is None and concurrency is None:
-            raise InvalidOption("a limit needs a rate or a concurrency", fix='such as rate="10/m" or concurrency=20')
+    `buckets` are rates of other units ("tokens": "200000/m"), `budgets` are caps per period ("usd": "50/day").
+    """
+
+    def __init__(
+        self,
+        *,
+        rate: str | None = None,
+        burst: int | None = None,
+        concurrency: int | None = None,
+        buckets: Mapping[str, str] | None = None,
+        budgets: Mapping[str, str] | None = None,
+    ) -> None:
+        if rate is None and concurrency is None and not buckets and not budgets:
+            raise InvalidOption(
+                "a limit needs a rate or a concurrency, a bucket or a budget",
+                fix='such as rate="10/m", concurrency=20, buckets={"tokens": "200000/m"} or budgets={"usd": "50/day"}',
+            )
         if burst is not None and rate is None:
             raise InvalidOption("a burst needs a rate", fix='such as rate="10/m"')
         self.rate, self.burst, self.concurrency = rate, burst, concurrency
+        self.buckets = {
+            unit: (rate, *parse_bucket(checked_unit(unit, what="the bucket"), rate))
+            for unit, rate in (buckets or {}).items()
+        }
+        self.budgets = {unit: (text, *parse_budget(unit, text)) for unit, text in (budgets or {}).items()}
 
-    def facts(self) -> dict[str, object]:
-        """What the audit log keeps."""
-        return {"rate": self.rate, "burst": self.burst, "concurrency": self.concurrency}
+    async def rules(self, store: Store, gate_key: str) -> list[tuple[GateRule, dict[str, object]]]:
+        """The rules with the operator's numbers in place of their own, each with what the audit log keeps."""
+        found: list[tuple[GateRule, dict[str, object]]] = []
+        if self.rate is not None or self.concurrency is not None:
+            facts: dict[str, object] = {"rate": self.rate, "burst": self.burst, "concurrency": self.concurrency}
+            found.append((await self._own(store, gate_key), facts))
+        if (self.buckets or self.budgets) and not gate_key.startswith("limit:"):
+            raise InvalidOption(f"{gate_key} has no buckets and no budgets", fix="name the key of a limit or a budget")
+        key = gate_key.removeprefix("limit:")
+        for unit, (text, count, interval_us) in self.buckets.items():
+            name = f"limit:{unit}:{_base(key, unit, '')}"
+            rule = GateRule(name, interval_us=interval_us, burst=count, unit=stored_unit(unit))
+            found.append((rule, {"bucket": f"{unit}={text}"}))
+        for unit, (text, cap, period) in self.budgets.items():
+            name = budget_key(unit, period, _base(key, unit, period))
+            found.append((GateRule(name, unit=stored_unit(unit), cap=cap, period=period), {"budget": f"{unit}={text}"}))
+        return found
+
+    async def _own(self, store: Store, gate_key: str) -> GateRule:
+        gate = await gate_of(store, gate_key)
+        rule = gate.rule if gate is not None else GateRule(gate_key)
+        if self.rate is not None:
+            count, interval_us = parse_rate(self.rate)
+            rule = replace(rule, interval_us=interval_us, burst=self.burst or count)
+        return rule if self.concurrency is None else replace(rule, concurrency=self.concurrency)
+
+
+def _base(key: str, unit: str, period: str) -> str:
+    """The limit's own key, also when somebody names the bucket or the budget as it is listed."""
+    said = base_of(key)
+    return said[2] if said[:2] == (unit, period) else key
+
+
+def parse_budget(unit: str, text: str) -> tuple[int, Period]:
+    """("usd", "50/day") → the cap as it is stored, and its period."""
+    checked_unit(unit, what="the budget")
+    amount, _, period = str(text).partition("/")
+    known = [name for name in PERIODS if name == period.strip()]
+    if not known:
+        raise InvalidOption(
+            f"the budget {unit}={text!r} has no period", fix=f"write {unit}=50/day; periods are {', '.join(PERIODS)}"
+        )
+    return checked_cap(unit, amount.strip(), what=f"the budget {unit}"), cast(Period, known[0])
 
 
 def limit_gate_key(key: str) -> str:
@@ -43,18 +115,53 @@ async def gate_of(store: Store, key: str) -> Gate | None:
     return next((gate for gate in await store.gates(key) if gate.key == key), None)
 
 
-async def limit_rule(store: Store, gate_key: str, change: LimitChange) -> GateRule:
-    """The gate's rule with the operator's numbers in place of its own."""
-    found = await gate_of(store, gate_key)
-    rule = found.rule if found is not None else GateRule(gate_key)
-    if change.rate is not None:
-        count, interval_us = parse_rate(change.rate)
-        rule = replace(rule, interval_us=interval_us, burst=change.burst or count)
-    return rule if change.concurrency is None else replace(rule, concurrency=change.concurrency)
-
-
 async def cleared(store: Store, gate_key: str) -> GateChange:
     """The change that gives a gate back to the code's declaration, or to no limit when none is published."""
     found = await gate_of(store, gate_key)
     blank = GateRule(gate_key, breaker=found.rule.breaker if found is not None else None)
     return GateChange(gate_key, rule=await declared_rule(store, gate_key) or blank, declared=True, clear=True)
+
+
+def keys_of_limit(gate_key: str) -> frozenset[str]:
+    """The gates that an operator may mean by a limit's key: its own, and those of buckets and budgets."""
+    if not gate_key.startswith("limit:"):
+        return frozenset({gate_key})
+    key = gate_key.removeprefix("limit:")
+    budgets = (budget_key(unit, period, key) for unit in UNITS for period in PERIODS)
+    return frozenset({gate_key, *(f"limit:{unit}:{key}" for unit in UNITS), *budgets})
+
+
+async def gates_of_limit(store: Store, gate_key: str) -> list[Gate]:
+    """Those of them that are there."""
+    found = [await gate_of(store, key) for key in sorted(keys_of_limit(gate_key))]
+    return [gate for gate in found if gate is not None]
+
+
+class Waiters(Struct, frozen=True):
+    """How many ready jobs wait behind each gate; without `complete`, at least so many."""
+
+    counts: dict[str, int]
+    complete: bool
+
+
+async def waiters(store: Store, gates: Sequence[Gate], now_ms: int) -> Waiters:
+    """Count the ready jobs that each of these gates stops now, looking at the oldest few thousand only."""
+    # A budget may have room, and not enough for a dear job.
+    shut = {gate.key: gate for gate in gates if room(gate, now_ms) <= 0 or gate.rule.cap is not None}
+    counts: Counter[str] = Counter()
+    query = Query(frozenset({State.ready}), limit=PAGE, newest_first=False)
+    seen = 0
+    while shut:
+        page = await store.find(query, now_ms=now_ms)
+        for view in page.jobs:
+            for key in (*view.lane.class_gates, *view.lane.lane_gates):
+                gate = shut.get(key)
+                if gate is not None and not admits(gate, [view.cost_in(gate.rule.unit)], now_ms):
+                    counts[key] += 1
+        seen += len(page.jobs)
+        if page.cursor is None:
+            break
+        if seen >= LOOKED_AT:
+            return Waiters(dict(counts), complete=False)
+        query = replace(query, cursor=page.cursor)
+    return Waiters(dict(counts), complete=True)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import FOREVER_MS, Gate, GateChange, Pause
+from holdfast.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause
 from holdfast.core.lease import SessionView, Signal
 from holdfast.core.state import LIVE, State
 from holdfast.core.steps import SLEEP, waiting_of
@@ -28,11 +28,23 @@ from holdfast.core.view import (
 )
 from holdfast.ops.bulk import Act, BulkReport, Decision, Progress, run_bulk
 from holdfast.ops.doctor import doctor
+from holdfast.ops.events import is_about, latest
 from holdfast.ops.explain import Explanation, explain
 from holdfast.ops.known import Kind, require
-from holdfast.ops.limits import LimitChange, breaker_gate_key, cleared, gate_of, limit_gate_key, limit_rule
+from holdfast.ops.limits import (
+    LimitChange,
+    Waiters,
+    breaker_gate_key,
+    cleared,
+    gate_of,
+    gates_of_limit,
+    keys_of_limit,
+    limit_gate_key,
+    waiters,
+)
 from holdfast.ops.query import parse_query, query_text
 from holdfast.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
+from holdfast.ops.weights import Weight, set_weight, weights
 from holdfast.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
@@ -118,9 +130,28 @@ class Operator:
             if gate.key.startswith("limit:") or gate.rule.concurrency is not None or gate.rule.interval_us is not None
         ]
 
+    async def waiters(self, gates: Sequence[Gate]) -> Waiters:
+        """How many ready jobs each of these gates stops now; a bounded look."""
+        return await waiters(self.store, gates, self.now_ms())
+
     async def breakers(self) -> list[Gate]:
         """Every breaker that has been declared, tripped or counted, and every other gate that is open as one."""
         return [gate for gate in await self.store.gates() if gate.key.startswith("breaker:") or gate.breaker_open]
+
+    async def events(self, limit: int = 100) -> list[Entry]:
+        """The newest events: what became of breakers, limits and budgets; oldest first."""
+        return await latest(self.store, limit)
+
+    async def breaker_history(self, breaker: str | None = None, limit: int = 100) -> list[Entry]:
+        """When a breaker opened and closed, or all of them did; the event log's retention bounds it."""
+        gates = None if breaker is None else frozenset({breaker_gate_key(breaker)})
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, ("breaker.",)))
+
+    async def limit_history(self, key: str | None = None, limit: int = 100) -> list[Entry]:
+        """When a limit was held back or shut and its budgets ran out, or those of all limits."""
+        gates = None if key is None else keys_of_limit(limit_gate_key(key))
+        kinds = ("limit.", "budget.") if key is None else ()
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds))
 
     async def audit(self, after: int = 0, limit: int = 100) -> list[Entry]:
         """Lines of the audit log, oldest first."""
@@ -262,6 +293,19 @@ class Operator:
             facts["query"] = which if isinstance(which, str) else query_text(which)
         return Decision(kind, self.actor, reason, facts)
 
+    # -- shares
+
+    async def weights(self) -> list[Weight]:
+        """Queues and groups whose turns serve more than one job."""
+        return await weights(self.store)
+
+    async def set_weight(self, name: str, weight: int, *, reason: str = "") -> Weight:
+        """Let one turn of `queue:NAME` or `group:NAME` serve so many jobs; 1 is what all others have."""
+        found = await set_weight(self.store, name, weight)
+        decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
+        await self.store.append([decision.entry(self._asked_ms)])
+        return found
+
     # -- correcting gates
 
     async def pause(self, gate: str, *, reason: str = "", new: bool = False) -> Gate:
@@ -287,18 +331,29 @@ class Operator:
         await self._met(gate, new=False)
         return await self._change(GateChange(gate, drain=True), "drain", reason)
 
-    async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> Gate:
-        """Set a rate or a ceiling by hand; it wins over what the code declares until it is cleared."""
+    async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> tuple[Gate, ...]:
+        """Set a rate, a ceiling, buckets or budgets by hand; they win over what the code declares until cleared.
+
+        Answers the gates that changed: the limit's own, one for each bucket, one for each budget.
+        """
         gate = limit_gate_key(key)
         await self._met(gate, new=new)
-        rule = await limit_rule(self.store, gate, change)
-        return await self._change(GateChange(gate, rule=rule), "limit", reason, **change.facts())
+        asked = await change.rules(self.store, gate)
+        changes = [(GateChange(rule.key, rule=rule), facts) for rule, facts in asked]
+        return await self._change_all(changes, "limit", reason)
 
-    async def clear_limit(self, key: str, *, reason: str = "") -> Gate:
-        """Forget an operator's limit: the code's declaration rules again."""
+    async def limit_rules(self, key: str, change: LimitChange) -> list[GateRule]:
+        """What `set_limit` would set."""
+        return [rule for rule, _ in await change.rules(self.store, limit_gate_key(key))]
+
+    async def clear_limit(self, key: str, *, reason: str = "") -> tuple[Gate, ...]:
+        """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again."""
         gate = limit_gate_key(key)
-        await self._met(gate, new=False)
-        return await self._change(await cleared(self.store, gate), "unlimit", reason)
+        found = await gates_of_limit(self.store, gate)
+        if not found:
+            await self._met(gate, new=False)
+        by_hand = [one.key for one in found if not one.declared] or [gate]
+        return await self._change_all([(await cleared(self.store, one), {}) for one in by_hand], "unlimit", reason)
 
     async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
@@ -314,11 +369,18 @@ class Operator:
         return await self._change(GateChange(gate, reset=True), "reset", reason)
 
     async def _change(self, change: GateChange, verb: str, reason: str, **data: object) -> Gate:
-        (gate,) = await self.store.change_gates([change], now_ms=self._asked_ms)
-        facts = {"gate": change.key, **{name: value for name, value in data.items() if value is not None}}
-        decision = Decision(f"gate.{verb}", self.actor, reason, facts)
-        await self.store.append([decision.entry(self._asked_ms)])
-        return gate
+        return (await self._change_all([(change, data)], verb, reason))[0]
+
+    async def _change_all(
+        self, changes: Sequence[tuple[GateChange, Mapping[str, object]]], verb: str, reason: str
+    ) -> tuple[Gate, ...]:
+        gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
+        entries = []
+        for change, data in changes:
+            facts = {"gate": change.key, **{name: value for name, value in data.items() if value is not None}}
+            entries.append(Decision(f"gate.{verb}", self.actor, reason, facts).entry(self._asked_ms))
+        await self.store.append(entries)
+        return tuple(gates)
 
     async def _met(self, gate: str, *, new: bool) -> None:
         """Refuse a gate that nothing uses, which is most likely a typing error."""

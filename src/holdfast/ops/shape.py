@@ -10,12 +10,16 @@ from msgspec import UNSET
 
 from holdfast.core.duration import iso
 from holdfast.core.errors import UsageError
-from holdfast.core.gate import FOREVER_MS, Gate, room
+from holdfast.core.gate import FOREVER_MS, LOTS, Gate, left, room, tokens
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note, SessionView
+from holdfast.core.period import ends_ms
 from holdfast.core.refs import Given, filled
+from holdfast.core.spending import public_spent, spent_of
 from holdfast.core.state import STATES, State
 from holdfast.core.steps import KIND, read_record
+from holdfast.core.telling import event_text, facts_of
+from holdfast.core.unit import MICRO, MONEY, public_amount, public_unit
 from holdfast.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from holdfast.ops.bulk import BulkReport
 from holdfast.ops.explain import Explanation
@@ -87,6 +91,8 @@ def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
         "if_parent_fails": view.if_parent_fails,
         "flow": None if view.flow is None else id_text(view.flow),
         "cost": view.cost,
+        "costs": public_spent(view.costs),
+        "spent": public_spent(spent_of(view.notes)),
         "timeout_s": _seconds(view.policy.timeout_ms),
         "meta": content(view.meta),
         "steps": steps_shape(view.notes),
@@ -204,23 +210,49 @@ def explanation_shape(found: Explanation) -> Shape:
     }
 
 
-def gate_shape(gate: Gate, now_ms: int) -> Shape:
-    """A gate's rule and level."""
+def budget_shape(gate: Gate, now_ms: int) -> Shape | None:
+    """The cap of a gate and how much of it is left; dollars of money."""
+    rule, unit = gate.rule, public_unit(gate.rule.unit)
+    if rule.cap is None or rule.period is None:
+        return None
+    free = left(gate, now_ms)
+    return {
+        "unit": unit,
+        "cap": public_amount(unit, rule.cap),
+        "spent": public_amount(unit, rule.cap - free),
+        "left": public_amount(unit, free),
+        "wanted": public_amount(unit, gate.wants) if gate.wants and room(gate, now_ms) <= 0 else None,
+        "per": rule.period,
+        "ends_at": when(ends_ms(rule.period, now_ms)),
+    }
+
+
+def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
+    """A gate's rule and level, and how many jobs it stops."""
     rule = gate.rule
     return {
         "gate": gate.key,
         "set_by": "code" if gate.declared else "operator",
-        "free": None if (free := room(gate, now_ms)) >= 1 << 30 else free,
+        "free": None if (free := room(gate, now_ms)) >= LOTS else _amount(rule.unit, free),
         "concurrency": rule.concurrency,
         "used": gate.used,
-        "per_second": None if rule.interval_us is None else round(1_000_000 / rule.interval_us, 6),
-        "burst": rule.burst if rule.interval_us is not None else None,
+        "unit": public_unit(rule.unit),
+        "per_second": None if rule.interval_us is None else _amount(rule.unit, 1_000_000 / rule.interval_us),
+        "burst": _amount(rule.unit, rule.burst) if rule.interval_us is not None else None,
+        "tokens": None if rule.interval_us is None else _amount(rule.unit, tokens(gate, now_ms)),
+        "budget": budget_shape(gate, now_ms),
+        "waiting": waiting,
         "held_until": when(gate.held_until_ms) if gate.held_until_ms > now_ms else None,
         "paused": None
         if gate.paused is None
         else {"by": gate.paused.by, "reason": gate.paused.reason, "at": when(gate.paused.at_ms)},
         "draining": gate.draining,
     }
+
+
+def _amount(unit: str, stored: float) -> float:
+    """A rate or a level as people read it."""
+    return round(stored / MICRO if unit == MONEY else stored, 6)
 
 
 def breaker_state(gate: Gate, now_ms: int) -> str:
@@ -321,6 +353,17 @@ def report_shape(report: BulkReport) -> Shape:
 def finding_shape(finding: Finding) -> Shape:
     """One thing doctor says."""
     return {"level": finding.level, "code": finding.code, "text": finding.text, "fix": finding.fix or None}
+
+
+def event_shape(entry: Entry) -> Shape:
+    """One event: what became of a gate, in words and as facts."""
+    return {
+        "seq": entry.seq,
+        "at": when(entry.at_ms),
+        "kind": entry.kind,
+        "text": event_text(entry),
+        **facts_of(entry),
+    }
 
 
 def entry_shape(entry: Entry) -> Shape:

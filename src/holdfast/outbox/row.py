@@ -14,7 +14,9 @@ from holdfast.core.gate import GateRule
 from holdfast.core.job import Job
 
 MAGIC: Final = b"HF"  # what does not begin with it is no job of ours
-VERSION: Final = 1  # the byte after it; it changes when an older relay would misread what follows
+VERSION: Final = 2  # the byte after it; it changes when an older relay would misread what follows
+_FIRST: Final = 1  # without costs by unit and budgets, which a relay of 0.1.0 would leave out
+_NEW_IN_RULES: Final = ("unit", "cap", "period")
 
 
 class Row(Struct, frozen=True):
@@ -46,9 +48,17 @@ _decode = msgspec.msgpack.Decoder(Letter).decode
 
 
 def pack(job: Job, rules: Sequence[GateRule]) -> bytes:
-    """The bytes of a job and of those rules that rule it."""
+    """The bytes of a job and of those rules that rule it, in the oldest form that says all of it."""
     gates = {*job.lane.class_gates, *job.lane.lane_gates}
-    return MAGIC + bytes([VERSION]) + _encode(Letter(job, tuple(rule for rule in rules if rule.key in gates)))
+    letter = Letter(job, tuple(rule for rule in rules if rule.key in gates))
+    if job.costs or any(rule.unit or rule.cap is not None for rule in letter.rules):
+        return MAGIC + bytes([VERSION]) + _encode(letter)
+    first = msgspec.to_builtins(letter, builtin_types=(bytes,))
+    del first["job"]["costs"]
+    for rule in first["rules"]:
+        for name in _NEW_IN_RULES:
+            del rule[name]
+    return MAGIC + bytes([_FIRST]) + _encode(first)
 
 
 def unpack(row: Row) -> Letter:

@@ -16,6 +16,7 @@ from holdfast.core.lease import Claim, Pulse, Serves, Wake
 from holdfast.core.transition import Release
 from holdfast.runtime.audit import Audit
 from holdfast.runtime.crew import Crew
+from holdfast.runtime.crier import Crier
 from holdfast.runtime.fetcher import Bypass, Claiming, Fetcher
 from holdfast.runtime.isolation import Isolation
 from holdfast.runtime.janitor import Janitor
@@ -110,6 +111,8 @@ class Life:
         self._bypass = Bypass(shared)
         self._listener = Listener(store, session, settings.beat_ms, patience, self._woken)
         self._janitor = Janitor(store, settings, patience, rng)
+        # A supervisor tells the events once for all its children.
+        self._crier = Crier(store, patience, settings.beat_ms) if plan.roster is None else None
         self._ticker = Ticker(store, plan.parts.schedules, tasks, patience, rng, look_ms=settings.look_ms)
         self._keeper.on_pulse = self.pulse
         self._keeper.newest_token = lambda: self.rack.newest_token
@@ -139,6 +142,8 @@ class Life:
                 stack.push_async_callback(self._wind_down)
                 await self._settler.start(self._fell)
                 await self._crew.start(self._fell, pipe, self._isolation)
+                if self._crier is not None:
+                    await self._crier.start(self._fell)
                 for part in (self._janitor, self._ticker, self._bypass, self._listener, self._fetcher):
                     await part.start(self._fell)
                 worker_log(
@@ -272,6 +277,8 @@ class Life:
         await self._audit.stop()
         await self._crew.stop()
         await self._janitor.stop()
+        if self._crier is not None:
+            await self._crier.stop()
         left = await self._settler.finish(FLUSH_S)
         if left:
             worker_log(logging.ERROR, "settlements left unwritten", count=left)

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Beat, Held
 from holdfast.core.transition import Lose, Release, Transition
+from holdfast.runtime.crier import Crier
 from holdfast.runtime.life import FLUSH_S
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.offspring import Offspring
@@ -66,6 +67,7 @@ class Supervisor:
         self._rng = random.Random()
         self._children: dict[int, Offspring] = {}
         self._store: Store | None = None
+        self._crier: Crier | None = None
         self._stopping = asyncio.Event()
         self._forced = False
         self._code = STOPPED
@@ -83,6 +85,8 @@ class Supervisor:
         finally:
             beating.cancel()
             await asyncio.wait({beating})
+            if self._crier is not None:
+                await self._crier.stop()
             if self._store is not None:
                 await self._store.close()
         return self._code
@@ -183,6 +187,9 @@ class Supervisor:
             self._code = NOT_SHARED
             self.stop()
             return
+        if self._crier is None:
+            self._crier = Crier(self._store, self._patience, self._settings.worker.beat_ms)
+            await self._crier.start(self._part_fell)
         worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
         self.on_ready(child)
         await child.follow()
@@ -217,11 +224,14 @@ class Supervisor:
                     child.send(SessionLost())
 
     def _fell(self, task: asyncio.Task[None]) -> None:
-        """A part of the supervisor died: say so, and end rather than live on half deaf."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            worker_log(logging.CRITICAL, "a part of the supervisor died", part=task.get_name(), error=repr(error))
-            self._code = FAILED
-            self.stop()
+            self._part_fell(task.get_name(), error)
+
+    def _part_fell(self, name: str, error: BaseException) -> None:
+        """A part of the supervisor died: say so, and end rather than live on half deaf."""
+        worker_log(logging.CRITICAL, "a part of the supervisor died", part=name, error=repr(error))
+        self._code = FAILED
+        self.stop()
 
     async def _recover_or_leave(self, child: Offspring, code: int) -> None:
         """Recover; but a supervisor that is stopping does not wait for a store that is away."""

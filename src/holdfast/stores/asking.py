@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
@@ -19,6 +19,18 @@ async def engine_now_ms(store: Store) -> int:
     A claim of a session that does not live gets nothing, changes nothing, and is told the time.
     """
     return (await store.claim(_NOBODY)).now_ms
+
+
+async def last_seq(store: Store, log: Literal["audit", "event"]) -> int:
+    """The seq of the newest line of a log, 0 when it is empty; found by halving, as a log may be long."""
+    low, high = 0, 1
+    while found := await store.read(log, high, 1):
+        low, high = found[0].seq, 4 * found[0].seq
+    while low < high:  # the newest is none after `high`, and none before `low`
+        middle = (low + high) // 2
+        found = await store.read(log, middle, 1)
+        low, high = (found[0].seq, high) if found else (low, middle)
+    return low
 
 
 async def find_all(store: Store, query: Query, *, now_ms: int | None = None) -> list[JobView]:

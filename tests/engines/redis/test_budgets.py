@@ -72,6 +72,31 @@ async def test_a_claim_that_a_budget_stops_at_its_first_look_says_when_the_perio
     assert not faults(place.server, place.namespace)
 
 
+async def test_nobody_passes_within_one_claim_either(place: Place) -> None:
+    await place.declare(USD)
+    first = await place.add(limits=("usd",), costs={"usd": 7}, group="a")
+    await place.add(limits=("usd",), costs={"usd": 4}, group="a")
+    await place.add_many(2, limits=("usd",), costs={"usd": 1}, group="b")
+    assert await place.hand().ids(4) == [first]
+
+
+async def test_a_job_that_a_rate_stops_too_does_not_shut_a_budget(place: Place) -> None:
+    await place.declare(USD, GateRule("limit:calls", interval_us=1_000_000, burst=2))
+    first, _ = await place.add_many(2, limits=("calls", "usd"), cost=5, costs={"usd": 6}, priority=0)
+    small = await place.add(limits=("usd",), costs={"usd": 2}, task="other")
+    assert await place.hand().ids(5) == [first, small]
+
+
+async def test_jobs_of_a_task_with_a_budget_are_given_only_for_free_slots(place: Place) -> None:
+    await place.change(GateChange("task:work", rule=GateRule("task:work", cap=10, period="day")))
+    full = place.hand("full")
+    assert await full.claim(3, slots=0) == []
+    await place.put(place.job(), place.job(priority=3))
+    assert not (await full.wait(1)).work
+    assert await full.claim(3, slots=0) == []
+    assert len(await full.claim(3, slots=1)) == 1
+
+
 async def test_an_event_names_whatever_key_there_is(place: Place) -> None:
     key = 'limit:a "b"/ü\\' + "\u4e16" * 200
     await place.change(GateChange(key, hold_ms=1_000))

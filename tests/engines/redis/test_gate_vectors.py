@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.core.fair import Turn, places, share
@@ -272,7 +272,19 @@ def test_any_history_of_a_gate_is_that_of_core(server: RedisServer, data: st.Dat
     story.check(server)
 
 
+def test_a_budget_gets_back_no_more_than_was_spent_of_it(server: RedisServer) -> None:
+    story = Story(Gate(GateRule("limit:k", interval_us=1_000, burst=9, cap=20, period="day")))
+    story.ask(T0, (5,))
+    story.change(Change(T0, GateChange("limit:k", rule=GateRule("limit:k", cap=20, period="week"))))
+    story.change(Change(T0, GateChange("limit:k", rule=GateRule("limit:k", cap=20, period="hour"))))
+    story.ask(T0, (2,))
+    story.end(End(T0, 0, real=0))
+    assert (story.gate.spent, left(story.gate, T0)) == (0, 20)
+    story.check(server)
+
+
 @given(st.sampled_from(get_args(Period)), st.integers(0, T0 * 3))
+@example("month", 951_782_400_000)  # 29 February 2000, the last day of 400 years that begin in March
 def test_periods_are_those_of_core(server: RedisServer, period: Period, now_ms: int) -> None:
     script = "return base.text(period.%s(ARGV[1], tonumber(ARGV[2])))"
     began, ends = (int(run(server, script % which, period.encode(), now_ms)) for which in ("began", "ends"))

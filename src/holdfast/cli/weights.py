@@ -1,0 +1,50 @@
+"""Commands about shares: how many jobs one turn of a queue or a group serves."""
+
+from __future__ import annotations
+
+import click
+
+from holdfast.cli.terminal import Terminal
+from holdfast.cli.words import Listing, command
+
+
+@click.group(cls=Listing)
+def weights() -> None:
+    """Shares of queues and groups: who gets how many jobs per turn."""
+
+
+async def list_body(terminal: Terminal) -> None:
+    """List queues and groups with another share than 1."""
+    async with terminal.operator() as operator:
+        found = await operator.weights()
+    shapes = [{"name": one.name, "weight": one.weight} for one in found]
+    terminal.table("weights", ("queue or group", "jobs per turn"), [(one.name, one.weight) for one in found], shapes)
+
+
+@click.argument("name")
+@click.argument("weight", type=click.IntRange(1, 1_000))
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def set_body(terminal: Terminal, name: str, weight: int, reason: str) -> None:
+    """Let one turn of NAME (queue:mail, group:acme) serve WEIGHT jobs."""
+    await _set(terminal, name, weight, reason)
+
+
+@click.argument("name")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def clear_body(terminal: Terminal, name: str, reason: str) -> None:
+    """Give NAME the share that all others have: one job per turn."""
+    await _set(terminal, name, 1, reason)
+
+
+async def _set(terminal: Terminal, name: str, weight: int, reason: str) -> None:
+    async with terminal.operator() as operator:
+        found = await operator.set_weight(name, weight, reason=reason)
+    if terminal.machine:
+        terminal.answer({"name": found.name, "weight": found.weight})
+    else:
+        terminal.text(f"{found.name}: {found.weight} per turn")
+
+
+weights.add_command(command("list", lists=True)(list_body))
+weights.add_command(command("set")(set_body))
+weights.add_command(command("clear")(clear_body))

@@ -1,0 +1,39 @@
+"""Decides how large the share of a queue or a group is: how many jobs one turn of it serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from holdfast.core.errors import InvalidOption
+from holdfast.core.view import Control
+from holdfast.stores.base import Store
+
+KIND: Final = "weight"
+MOST: Final = 1_000  # a turn longer than this is a queue that starves the others
+
+
+class Weight(Struct, frozen=True):
+    """One queue ("queue:mail") or group ("group:acme") and its share; all others have 1."""
+
+    name: str
+    weight: int
+
+
+async def weights(store: Store) -> list[Weight]:
+    """Every queue and group that has another share than 1, by name."""
+    found = [Weight(one.name, msgspec.json.decode(one.value, type=int)) for one in await store.controls(KIND)]
+    return [one for one in found if one.weight != 1]
+
+
+async def set_weight(store: Store, name: str, weight: int) -> Weight:
+    """Give a queue or a group this share, from the next claim on."""
+    kind, _, rest = name.partition(":")
+    if kind not in ("queue", "group") or not rest:
+        raise InvalidOption(f"{name!r:.80} has no share", fix="name queue:NAME or group:NAME")
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MOST:
+        raise InvalidOption(f"a weight of {weight!r} is no share", fix=f"use 1 (the usual one) to {MOST:,}")
+    await store.put_control(Control(KIND, name, msgspec.json.encode(weight)))
+    return Weight(name, weight)

@@ -1,0 +1,133 @@
+"""Commands about limits, budgets, what was spent, events and shares."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.ids import id_text
+from holdfast.core.job import Job
+from holdfast.stores.base import Store
+from tests.cli.conftest import Cli
+from tests.ops.making import claim, job, put
+
+RULES = (
+    GateRule("limit:usd/day:llm:acme", unit="usd", cap=50_000_000, period="day"),
+    GateRule("limit:openai", interval_us=120_000, burst=500),
+    GateRule("limit:input_tokens:openai", interval_us=300, burst=200_000, unit="input_tokens"),
+    GateRule("breaker:smtp", breaker=BreakerRule()),
+)
+
+
+def ask(usd: float) -> Job:
+    costs = {"usd": round(usd * 1_000_000), "input_tokens": 900}
+    asked = job("ask", limits=("openai", "input_tokens:openai"), keys=("usd/day:llm:acme",))
+    return replace(asked, costs=costs)
+
+
+async def busy(store: Store) -> str:
+    """One job has taken most of the budget, and two wait for the rest."""
+    jobs = [ask(49.6), ask(0.5), ask(0.1)]
+    await put(store, *jobs, rules=RULES)
+    await claim(store)
+    return id_text(jobs[1].id)
+
+
+def test_limits_show_levels_and_who_waits(cli: Cli) -> None:
+    id = cli.seed(busy)
+    out = cli("limits").out
+    assert "$49.60 of $50 spent this day" in out
+    assert "of 200,000 input tokens left, 200,000/m" in out
+    assert "of 500 left, 500/m" in out
+    shapes = {shape["gate"]: shape for shape in cli("limits", "--json").json["limits"]}
+    budget = shapes["limit:usd/day:llm:acme"]
+    assert (budget["waiting"], budget["all_counted"], budget["unit"]) == (2, True, "usd")
+    assert (budget["budget"]["left"], budget["budget"]["wanted"], budget["budget"]["per"]) == (0.4, 0.5, "day")
+    assert 199_100 <= shapes["limit:input_tokens:openai"]["tokens"] <= 200_000
+    assert [line["gate"] for line in cli("limits", "--waiting", "--json").json["limits"]] == ["limit:usd/day:llm:acme"]
+    said = cli("explain", id).out
+    assert "the budget 'llm:acme' has $0.40 of $50 left today; this job needs $0.50; it goes on in" in said
+
+
+def test_a_budget_is_raised_and_cleared_while_jobs_wait(cli: Cli) -> None:
+    cli.seed(busy)
+    told = cli("limits", "set", "llm:acme", "--budget", "usd=60/day", "--reason", "a big day", "--json").json
+    assert told == {
+        "gate": "limit:usd/day:llm:acme",
+        "gates": ["limit:usd/day:llm:acme"],
+        "state": "set",
+        "notes": [],
+    }
+    assert "$49.60 of $60 spent" in cli("limits").out
+    assert len(cli.seed(claim)) == 2
+    cli("limits", "set", "openai", "--bucket", "input_tokens=60000/m", "--rate", "100/m", "--concurrency", "3")
+    assert "0/3" in cli("limits").out
+    assert "limit:input_tokens:openai: cleared" in cli("limits", "clear", "openai").out
+    assert cli("audit", "--json").json["entries"][0]["reason"] == "a big day"
+
+
+def test_a_budget_that_no_job_names_is_set_with_a_note(cli: Cli) -> None:
+    cli.seed(busy)
+    ran = cli("limits", "set", "llm:acme", "--budget", "usd=300/week")
+    assert "no task or job uses limit 'usd/week:llm:acme' yet; did you mean 'usd/day:llm:acme'?" in ran.err
+
+
+def test_what_cannot_be_a_limit_is_refused(cli: Cli) -> None:
+    cli.seed(busy)
+    assert "--budget usd=50/day" in cli("limits", "set", "openai", code=2).err
+    assert "names no unit" in cli("limits", "set", "openai", "--budget", "50/day", code=2).err
+    assert "given twice" in cli("limits", "set", "x", "--budget", "usd=1/day", "--budget", "usd=2/day", code=2).err
+    assert "periods are minute" in cli("limits", "set", "openai", "--budget", "usd=50/year", code=2).err
+    assert "units are cost, tokens" in cli("limits", "set", "openai", "--bucket", "words=5/m", code=2).err
+    assert "no buckets and no budgets" in cli("limits", "set", "queue:mail", "--budget", "usd=5/day", code=2).err
+
+
+def test_the_history_of_limits_and_breakers_and_all_events(cli: Cli) -> None:
+    cli.seed(busy)
+    cli("breakers", "trip", "smtp", "--for", "60")
+    cli("breakers", "reset", "smtp")
+    assert "breaker smtp closed" in cli("breakers", "history", "smtp").out
+    history = cli("breakers", "history", "--json").json["events"]
+    assert [event["kind"] for event in history] == ["breaker.opened", "breaker.closed"]
+    kinds = ["budget.reached", "budget.reached", "budget.short"]
+    limits = cli("limits", "history", "llm:acme", "--json").json["events"]
+    assert [event["kind"] for event in limits] == kinds
+    assert [event["percent"] for event in limits[:2]] == [50, 80]
+    assert "a job waits for $0.50" in cli("limits", "history").out
+    assert len(cli("events", "--json").json["events"]) == 5
+    assert len(cli("events", "-n", "2", "--jsonl").out.splitlines()) == 2
+
+
+def test_costs_and_what_was_spent_are_given_and_shown(cli: Cli) -> None:
+    cli.seed(busy)
+    id = cli("enqueue", "think", "--cost", "2", "--cost", "usd=0.25", "--json").json["id"]
+    shown = cli("job", id, "--json").json
+    assert (shown["cost"], shown["costs"], shown["spent"]) == (2, {"usd": 0.25}, {})
+    held = cli("claim", "--agent", "a1", "--tasks", "think", "--json").json
+    token = str(held["token"])
+    assert "no amount" in cli("complete", id, "--token", token, "--spent", "usd=lots", code=2).err
+    assert "units are" in cli("complete", id, "--token", token, "--spent", "token=5", code=2).err
+    cli("release", id, "--token", token, "--spent", "usd=0.01")
+    token = str(cli("claim", "--agent", "a1", "--tasks", "think", "--json").json["token"])
+    cli("complete", id, "--token", token, "--spent", "tokens=1834", "--spent", "usd=0.02")
+    assert cli("job", id, "--json").json["spent"] == {"tokens": 1834, "usd": 0.03}
+    out = cli("job", id).out
+    assert "costs        $0.25" in out
+    assert "spent        1,834 tokens, $0.03" in out
+    failing = cli("enqueue", "think", "--json").json["id"]
+    token = str(cli("claim", "--agent", "a1", "--tasks", "think", "--json").json["token"])
+    cli("fail", failing, "--token", token, "--error", "no", "--spent", "usd=0.5")
+    assert cli("job", failing, "--json").json["spent"] == {"usd": 0.5}
+    assert "cost= is given twice" in cli("enqueue", "think", "--cost", "1", "--cost", "2", code=2).err
+    assert "cost counts 'eur'" in cli("enqueue", "think", "--cost", "eur=1", code=2).err
+    cli("schedules", "add", "think", "--name", "nightly", "--every", "1h", "--cost", "usd=0.25")
+    assert cli("schedules", "show", "nightly", "--json").json["options"] == {"cost": {"usd": 0.25}}
+
+
+def test_shares_are_set_listed_and_cleared(cli: Cli) -> None:
+    cli.seed(busy)
+    assert cli("weights", "set", "group:acme", "3", "--json").json == {"name": "group:acme", "weight": 3}
+    assert cli("weights", "--json").json == {"weights": [{"name": "group:acme", "weight": 3}]}
+    assert "group:acme: 1 per turn" in cli("weights", "clear", "group:acme").out
+    assert cli("weights", "--json").json == {"weights": []}
+    assert "queue:NAME or group:NAME" in cli("weights", "set", "acme", "3", code=2).err

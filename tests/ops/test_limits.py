@@ -1,0 +1,218 @@
+"""Limits as operators see and change them: levels, waiters, buckets and budgets, events and shares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.budget import Budget
+from holdfast.core.declaration import Declaration
+from holdfast.core.errors import InvalidOption
+from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.limit import Limit
+from holdfast.core.task import TaskSpec
+from holdfast.core.view import Entry
+from holdfast.ops import Agents, LimitChange, Operator
+from holdfast.ops import limits as limits_room
+from holdfast.ops.shape import event_shape, gate_shape
+from holdfast.stores.asking import last_seq
+from holdfast.stores.base import Store
+from tests.ops.making import claim, job, put
+
+USD = GateRule("limit:usd/day:llm:acme", unit="usd", cap=1_000_000, period="day")
+
+
+def paid(usd: int, **options: Any) -> Any:
+    return replace(job(keys=("usd/day:llm:acme",), **options), costs={"usd": usd})
+
+
+async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator: Operator, store: Store) -> None:
+    gates = await operator.set_limit(
+        "llm:acme",
+        LimitChange(rate="10/m", buckets={"input_tokens": "60000/m"}, budgets={"usd": "0.5/day", "cost": "7/week"}),
+        reason="cheaper",
+    )
+    assert [gate.rule for gate in gates] == [
+        GateRule("limit:llm:acme", interval_us=6_000_000, burst=10),
+        GateRule("limit:input_tokens:llm:acme", interval_us=1_000, burst=60_000, unit="input_tokens"),
+        GateRule("limit:usd/day:llm:acme", unit="usd", cap=500_000, period="day"),
+        GateRule("limit:cost/week:llm:acme", unit="", cap=7, period="week"),
+    ]
+    entries = await operator.audit()
+    assert [msgspec.json.decode(entry.data) for entry in entries] == [
+        {"gate": "limit:llm:acme", "rate": "10/m"},
+        {"gate": "limit:input_tokens:llm:acme", "bucket": "input_tokens=60000/m"},
+        {"gate": "limit:usd/day:llm:acme", "budget": "usd=0.5/day"},
+        {"gate": "limit:cost/week:llm:acme", "budget": "cost=7/week"},
+    ]
+    await put(store, paid(1), rules=(USD,))
+    assert {gate.declared for gate in await operator.limits()} == {False}
+    cleared = await operator.clear_limit("llm:acme")
+    assert {gate.key for gate in cleared} == {gate.key for gate in gates}
+    assert all(gate.declared for gate in cleared)
+
+
+async def test_a_budget_raised_by_hand_lets_those_who_wait_go_on(operator: Operator, store: Store) -> None:
+    await put(store, paid(900_000), paid(900_000), rules=(USD,))
+    assert len(await claim(store)) == 1
+    await operator.set_limit("usd/day:llm:acme", LimitChange(budgets={"usd": "2/day"}))
+    assert len(await claim(store)) == 1
+
+
+async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(operator: Operator, store: Store) -> None:
+    def ask(team: str) -> None: ...
+
+    spec = TaskSpec.declare(
+        ask, name="ask", limits=[Budget("llm:{team}", usd=1), Limit("m:{team}", buckets={"tokens": "60/s"})]
+    )
+    await store.put_control(Declaration.of(spec).control())
+    await put(store, paid(1), rules=(USD,))
+    await operator.set_limit("llm:acme", LimitChange(budgets={"usd": "9/day"}))
+    (gate,) = await operator.clear_limit("llm:acme")
+    assert gate.rule == USD
+    await operator.set_limit("m:acme", LimitChange(buckets={"tokens": "1/s"}))
+    (gate,) = await operator.clear_limit("m:acme")
+    assert gate.rule.interval_us == 16_667
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({}, r"needs a rate or a concurrency, a bucket or a budget"),
+        ({"budgets": {"usd": "50"}}, r"the budget usd='50' has no period \(write usd=50/day; periods are minute"),
+        ({"budgets": {"usd": "50/fortnight"}}, r"has no period"),
+        ({"budgets": {"eur": "50/day"}}, r"the budget counts 'eur'"),
+        ({"budgets": {"usd": "x/day"}}, r"the budget usd='x' is no amount"),
+        ({"budgets": {"usd": "0/day"}}, r"admits nobody"),
+        ({"buckets": {"tokens": "x"}}, r"tokens='x' cannot be read"),
+        ({"buckets": {"requests": "1/s"}}, r"each job is one request"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidOption, match=says):
+        LimitChange(**change)
+
+
+async def test_a_queue_has_no_budget(operator: Operator) -> None:
+    with pytest.raises(InvalidOption, match="queue:mail has no buckets and no budgets"):
+        await operator.set_limit("queue:mail", LimitChange(budgets={"usd": "1/day"}))
+
+
+async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operator, store: Store) -> None:
+    rules = (USD, GateRule("limit:smtp", concurrency=1))
+    mails = [job(limits=("smtp",)) for _ in range(3)]
+    await put(store, paid(600_000), paid(600_000), paid(100_000), *mails, rules=rules)
+    await claim(store)
+    gates = await operator.limits()
+    found = await operator.waiters(gates)
+    assert found.complete
+    assert found.counts == {"limit:usd/day:llm:acme": 2, "limit:smtp": 2}
+    shapes = {shape["gate"]: shape for shape in (gate_shape(gate, operator.now_ms(), 2) for gate in gates)}
+    money = shapes["limit:usd/day:llm:acme"]["budget"]
+    assert {name: money[name] for name in ("unit", "cap", "spent", "left", "wanted", "per")} == {
+        "unit": "usd",
+        "cap": 1.0,
+        "spent": 0.6,
+        "left": 0.4,
+        "wanted": 0.6,
+        "per": "day",
+    }
+    assert shapes["limit:smtp"]["waiting"] == 2
+
+
+async def test_the_look_at_waiters_is_bounded(
+    operator: Operator, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits_room, "LOOKED_AT", 3)
+    monkeypatch.setattr(limits_room, "PAGE", 3)
+    await put(store, *(job(limits=("smtp",)) for _ in range(9)), rules=(GateRule("limit:smtp", concurrency=1),))
+    assert await claim(store, limit=1)
+    found = await operator.waiters(await operator.limits())
+    assert (found.counts, found.complete) == ({"limit:smtp": 3}, False)
+
+
+async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store: Store) -> None:
+    rules = (USD, GateRule("breaker:api", breaker=BreakerRule()), GateRule("breaker:smtp", breaker=BreakerRule()))
+    await put(store, paid(600_000), paid(600_000), job(breaker="api"), job(breaker="smtp"), rules=rules)
+    await operator.trip("api", for_ms=1_000)
+    await operator.trip("smtp")
+    await operator.reset("api")
+    await claim(store)
+    assert [entry.kind for entry in await operator.breaker_history("api")] == ["breaker.opened", "breaker.closed"]
+    assert len(await operator.breaker_history()) == 3
+    assert len(await operator.breaker_history(limit=2)) == 2
+    history = await operator.limit_history("llm:acme")
+    assert [entry.kind for entry in history] == ["budget.reached", "budget.short"]
+    assert await operator.limit_history() == history
+    assert await operator.limit_history("nobody") == []
+    assert len(await operator.events()) == 5
+    reached, short = map(event_shape, history)
+    assert reached["text"] == "the budget 'llm:acme' has spent $0.60 of $1 a day: 50 %"
+    assert (reached["gate"], reached["spent"], reached["cap"], reached["unit"]) == (USD.key, 0.6, 1.0, "usd")
+    assert short["text"] == "the budget 'llm:acme' has spent $0.60 of $1 a day, and a job waits for $0.60"
+    opened, by_hand, closed = map(event_shape, await operator.breaker_history())
+    assert opened["text"].startswith("breaker api opened until 20")
+    assert (by_hand["text"], by_hand["until"]) == ("breaker smtp opened until someone resets it", None)
+    assert closed["text"] == "breaker api closed"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 64, 65])
+async def test_the_end_of_a_log_is_found_without_reading_it(store: Store, count: int) -> None:
+    await store.append([Entry("event", n, "x") for n in range(count)])
+    found = await store.read("event", 0, 1_000)
+    assert await last_seq(store, "event") == (found[-1].seq if found else 0)
+
+
+def test_an_event_that_cannot_be_read_is_told_by_its_kind() -> None:
+    assert event_shape(Entry("event", 0, "new.kind", data=b"x")) == {
+        "seq": 0,
+        "at": "1970-01-01T00:00:00.000Z",
+        "kind": "new.kind",
+        "text": "new.kind",
+    }
+
+
+async def test_a_share_is_set_listed_and_taken_back(operator: Operator, store: Store) -> None:
+    for group in ("whale", "carp"):
+        await put(store, *(job(group=group) for _ in range(9)))
+    await operator.set_weight("group:whale", 3, reason="they pay more")
+    got = [one.lane.group for one in await claim(store, limit=8)]
+    assert (got.count("whale"), got.count("carp")) == (6, 2)
+    assert [(one.name, one.weight) for one in await operator.weights()] == [("group:whale", 3)]
+    await operator.set_weight("group:whale", 1)
+    assert await operator.weights() == []
+    assert [entry.kind for entry in await operator.audit()] == ["weight.set", "weight.set"]
+    with pytest.raises(InvalidOption, match=r"'whale' has no share \(name queue:NAME or group:NAME"):
+        await operator.set_weight("whale", 2)
+    for wrong in (0, 1_001, True):
+        with pytest.raises(InvalidOption, match="is no share"):
+            await operator.set_weight("group:whale", wrong)
+
+
+async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> None:
+    from holdfast.core.lease import Serves
+
+    await put(store, paid(500_000, task="a"), paid(300_000, task="b"), paid(100_000, task="c"), rules=(USD,))
+    agents = Agents(store)
+    for n, task in enumerate(("a", "b", "c")):
+        held = await agents.claim(f"x{n}", Serves(None, (task,)))
+        assert held is not None
+        id = (await operator.job(held.id)).view.id.hex()
+        spent = {"usd": 0.05, "tokens": 12}
+        if task == "a":
+            await agents.complete(id, held.token, spent=spent)
+        elif task == "b":
+            await agents.fail(id, held.token, "no", spent=spent)
+        else:
+            await agents.release(id, held.token, spent=spent)
+        (note,) = (await operator.job(held.id)).view.notes
+        assert msgspec.json.decode(note.body) == {"tokens": 12, "usd": 0.05}
+    (gate,) = await store.gates(USD.key)
+    assert gate.spent == 150_000
+    held = await agents.claim("y", Serves(None, ("c",)))
+    assert held is not None
+    with pytest.raises(InvalidOption, match="spent\\(\\) counts 'token'"):
+        await agents.complete(held.id.hex(), held.token, spent={"token": 1})

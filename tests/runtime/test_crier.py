@@ -1,0 +1,110 @@
+"""Workers tell the log what became of breakers, limits and budgets, once, and nothing from before their time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.core.budget import Budget
+from holdfast.core.gate import GateChange
+from holdfast.core.view import Entry
+from holdfast.runtime.settings import WorkerSettings
+from holdfast.runtime.supervisor import Supervisor, SupervisorSettings
+from holdfast.stores.sqlite import SqliteStore
+from tests.runtime.running import Bench
+
+
+class Heard(logging.Handler):
+    """What was told about events, and when it was so much."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[int, str]] = []
+        self._news = asyncio.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = getattr(record, "holdfast", {})
+        if "kind" in fields:
+            self.told.append((record.levelno, str(fields["event"])))
+            self._news.set()
+
+    async def until(self, count: int) -> None:
+        while len(self.told) < count:
+            self._news.clear()
+            await self._news.wait()
+
+
+@pytest.fixture
+async def heard() -> AsyncIterator[Heard]:
+    log, handler = logging.getLogger("holdfast.worker"), Heard()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    yield handler
+    log.removeHandler(handler)
+    log.setLevel(level)
+
+
+async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: Heard) -> None:
+    async def pays() -> None: ...
+
+    spec = bench.task(pays, limits=[Budget("llm", usd=1, per="month")], cost={"usd": 0.4})
+    await bench.store.append([Entry("event", 0, "breaker.opened", data=b'{"gate":"breaker:old"}')])
+    stop = asyncio.Event()
+    worker = bench.worker({"beat_ms": 10})
+    ready = asyncio.Event()
+    worker.on_ready = ready.set
+    work = asyncio.create_task(worker.run(stop))
+    await ready.wait()
+    for _ in range(3):
+        await bench.put(spec)
+    await heard.until(3)
+    await bench.store.change_gates([GateChange("breaker:x", trip_ms=1_000)])
+    await bench.store.change_gates([GateChange("breaker:x", reset=True)])
+    await heard.until(5)
+    stop.set()
+    await work
+    assert heard.told[:3] == [
+        (logging.WARNING, "the budget 'llm' has spent $0.80 of $1 a month: 50 %"),
+        (logging.WARNING, "the budget 'llm' has spent $0.80 of $1 a month: 80 %"),
+        (logging.WARNING, "the budget 'llm' has spent $0.80 of $1 a month, and a job waits for $0.40"),
+    ]
+    assert [(level, text.split(" until")[0]) for level, text in heard.told[3:]] == [
+        (logging.WARNING, "breaker x opened"),
+        (logging.INFO, "breaker x closed"),
+    ]
+
+
+async def test_a_supervisor_tells_it_once_for_all_its_children(tmp_path: Path, heard: Heard) -> None:
+    url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    supervisor = Supervisor(
+        SupervisorSettings(
+            app_ref="tests.cli.shop:app",
+            path=(str(Path.cwd()),),
+            processes=2,
+            url=url,
+            worker=WorkerSettings(beat_ms=50),
+        )
+    )
+    ready: list[object] = []
+    both = asyncio.Event()
+
+    def on_ready(child: object) -> None:
+        ready.append(child)
+        if len(ready) == 2:
+            both.set()
+
+    supervisor.on_ready = on_ready
+    running = asyncio.create_task(supervisor.run())
+    await both.wait()
+    store = SqliteStore(str(tmp_path / "jobs.db"))
+    await store.change_gates([GateChange("breaker:x", trip_ms=1_000)])
+    await heard.until(1)
+    supervisor.stop()
+    assert await running == 0
+    await store.close()
+    assert [text.split(" until")[0] for _, text in heard.told] == ["breaker x opened"]
