@@ -209,12 +209,11 @@ def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
     token, money = _thousandths(gate, now_ms), left(gate, now_ms)
     rated = tokens(gate, now_ms) * token
     for count, cost in enumerate(costs[:limit]):
-        if rated < token or money < max(1, cost):
+        if rule.interval_us is not None and rated < token:
             return count
-        if rule.interval_us is not None:
-            rated -= cost * FULL
-        if rule.cap is not None:
-            money -= cost
+        if rule.cap is not None and money < max(1, cost):
+            return count
+        rated, money = rated - cost * FULL, money - cost
     return limit
 
 

@@ -15,6 +15,7 @@ from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 from holdfast.testing.hand import Hand
+from holdfast.testing.making import JobOptions, make_job
 
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 
@@ -261,6 +262,44 @@ class TestBudget:
         while await bench.store.prune(Retention(succeeded_ms=0), now_ms=bench.clock.now_ms):
             pass
         assert await left_in(bench) == 3
+
+    @pytest.mark.parametrize("where", ["limits", "keys"])
+    async def test_a_claim_that_a_budget_stops_at_its_first_look_says_when_the_period_ends(
+        self, bench: Bench, where: str
+    ) -> None:
+        await bench.declare(USD)
+        job: JobOptions = {"limits": ("usd",)} if where == "limits" else {"keys": ("usd",)}
+        await bench.put(make_job(bench.id(), {**job, "costs": usd(11)}))
+        hand = bench.hand()
+        await hand.beat()
+        answer = await hand.ask(4)
+        tomorrow = began_ms("day", bench.clock.now_ms) + DAY_MS
+        assert (answer.jobs, answer.next_at_ms) == ((), tomorrow)
+
+    async def test_nobody_passes_within_one_claim_either(self, bench: Bench) -> None:
+        await bench.declare(USD)
+        first = await bench.add(limits=("usd",), costs=usd(7), group="a")
+        await bench.add(limits=("usd",), costs=usd(4), group="a")
+        await bench.add_many(2, limits=("usd",), costs=usd(1), group="b")
+        assert await bench.hand().ids(4) == [first]
+
+    async def test_a_job_that_a_rate_stops_too_does_not_shut_a_budget(self, bench: Bench) -> None:
+        await bench.declare(USD, GateRule("limit:calls", interval_us=1_000_000, burst=2))
+        first, _ = await bench.add_many(2, limits=("calls", "usd"), cost=5, costs=usd(6), priority=0)
+        small = await bench.add(limits=("usd",), costs=usd(2), task="other")
+        assert await bench.hand().ids(5) == [first, small]
+
+    async def test_jobs_of_a_task_with_a_budget_are_given_only_for_free_slots(self, bench: Bench) -> None:
+        await bench.change(GateChange("task:work", rule=GateRule("task:work", cap=10, period="day")))
+        full = bench.hand("full")
+        await bench.put(bench.job(), bench.job(priority=3))
+        assert await full.claim(3, slots=0) == []
+        assert len(await full.claim(3, slots=1)) == 1
+
+    async def test_a_rate_takes_costs_that_no_count_of_jobs_reaches(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:words", unit="words", interval_us=1_000, burst=100))
+        await bench.add(limits=("words",), costs={"words": 1 << 40})
+        assert len(await bench.hand().claim(1)) == 1
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_estimates_admitted_in_a_period_never_exceed_the_cap(self, bench: Bench, seed: int) -> None:
