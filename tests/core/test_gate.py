@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.core.gate import (
+    FOREVER_MS,
+    FULL,
     LOTS,
     BreakerRule,
     Charge,
@@ -20,11 +22,13 @@ from holdfast.core.gate import (
     give_back,
     is_blank,
     opens_at_ms,
+    push_back,
     room,
     tokens,
 )
 from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
+from holdfast.testing.pace_vectors import PACES
 
 
 class Story:
@@ -37,7 +41,7 @@ class Story:
 
     def ask(self, costs: tuple[int, ...], at_ms: int) -> list[Charge]:
         count = admits(self.gate, list(costs), at_ms)
-        self._token += 1
+        self._token = max(self._token + 1, at_ms * 2048)
         self.gate, charges = charge(self.gate, list(costs[:count]), self._token, at_ms)
         self.jobs += [(self._token, at_ms, charges[n] if charges else None) for n in range(count)]
         if count < len(costs):
@@ -59,7 +63,7 @@ class Story:
             )
 
 
-@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS], ids=lambda vector: vector.name)
+@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS, *PACES], ids=lambda vector: vector.name)
 def test_the_vectors(vector: Vector) -> None:
     story = Story(vector.rule)
     for number, step in enumerate(vector.steps):
@@ -73,12 +77,16 @@ def test_the_vectors(vector: Vector) -> None:
                     assert opens_at_ms(story.gate, step.at_ms) == step.opens_at_ms, (number, step)
             case End():
                 story.end(step)
+            case PushBack():
+                token, _, _ = story.jobs[step.job]
+                story.gate = push_back(story.gate, step.until_ms, token, step.at_ms)
+                story.end(End(step.at_ms, step.job))
             case Change():
                 story.gate = apply_change(story.gate, step.change, step.at_ms)
 
 
 def test_vector_names_are_sentences_of_their_own() -> None:
-    assert len({vector.name for vector in (*VECTORS, *BUDGETS)}) == len(VECTORS) + len(BUDGETS)
+    assert len({vector.name for vector in (*VECTORS, *BUDGETS, *PACES)}) == len(VECTORS) + len(BUDGETS) + len(PACES)
 
 
 RATES = st.builds(
@@ -119,6 +127,56 @@ def test_a_gate_opens_when_it_says_and_not_a_millisecond_before(rule: GateRule, 
     if at_ms > T0:
         assert room(gate, at_ms - 1) <= 0
     assert tokens(gate, at_ms + wait_ms) >= tokens(gate, at_ms)
+
+
+@given(
+    st.integers(1, 12),
+    st.one_of(st.none(), st.integers(1, 1_000)),
+    st.integers(1, 100_000),
+    st.integers(0, 999),
+    st.integers(0, 11),
+    st.integers(-20_000, 20_000),
+    st.integers(1, 1_000),
+)
+def test_a_ceiling_that_climbs_opens_when_it_says(
+    ceiling: int, floor: int | None, climb_ms: int, slow: int, used: int, since_ms: int, allowed: int
+) -> None:
+    rule = GateRule("limit:k", concurrency=ceiling, floor=floor, climb_ms=climb_ms)
+    gate = Gate(rule, used=used % ceiling, pace=slow, paced_at_ms=T0 - since_ms, ceiling=allowed)
+    at_ms = opens_at_ms(gate, T0)
+    if at_ms is None:
+        assert floor is not None
+        assert room(gate, FOREVER_MS) == 0
+        return
+    assert room(gate, at_ms) >= 1
+    if at_ms > T0:
+        assert room(gate, at_ms - 1) == 0
+
+
+@given(
+    st.integers(1_000, 2_000_000),
+    st.integers(1, 12),
+    st.integers(1, 1_000),
+    st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 15), st.booleans()), max_size=30),
+)
+def test_an_adaptive_rate_never_goes_faster_than_declared(
+    interval_us: int, burst: int, floor: int, visits: list[tuple[int, int, bool]]
+) -> None:
+    rule = GateRule("limit:k", interval_us=interval_us, burst=burst, floor=floor, climb_ms=20_000)
+    story, now_ms, starts = Story(rule), T0, []
+    for wait_ms, wanted, refused in visits:
+        now_ms += wait_ms
+        free = room(story.gate, now_ms)
+        first = len(story.jobs)
+        story.ask((1,) * wanted, now_ms)
+        assert len(story.jobs) - first == max(0, min(free, wanted)), "room says how many of cost 1 pass"
+        starts += [now_ms] * (len(story.jobs) - first)
+        if refused and len(story.jobs) > first:
+            story.gate = push_back(story.gate, now_ms + 500, story.jobs[-1][0], now_ms)
+        assert floor <= story.gate.pace <= FULL
+    for first, since_ms in enumerate(starts):
+        for last in range(first, len(starts)):
+            assert last - first + 1 <= burst + (starts[last] - since_ms) * 1000 / interval_us
 
 
 @given(st.integers(1, 8), st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))

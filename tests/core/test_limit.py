@@ -208,3 +208,41 @@ def test_suggestions_name_the_nearest_or_all() -> None:
 def test_numbers_that_no_engine_can_count_in_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidOption, match=says):
         Limit("key", **options)
+
+
+@pytest.mark.parametrize(
+    ("limit", "floor"),
+    [
+        (Limit("k", rate="500/m"), None),
+        (Limit("k", rate="500/m", adaptive=True), 100),
+        (Limit("k", rate="500/m", adaptive="50/m"), 100),
+        (Limit("k", rate="500/m", adaptive="500/m"), 1_000),
+        (Limit("k", rate="10/s", adaptive="6/m"), 10),
+        (Limit("k", concurrency=8, adaptive=True), 125),
+        (Limit("k", concurrency=3, adaptive=True), 334),
+    ],
+    ids=str,
+)
+def test_how_slow_an_adaptive_limit_may_go(limit: Limit, floor: int | None) -> None:
+    assert limit.rule("k").floor == floor
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"adaptive": True}, "no rate"),
+        ({"concurrency": 5, "adaptive": "5/m"}, "no rate"),
+        ({"rate": "10/m", "adaptive": "11/m"}, "11/m"),
+        ({"rate": "10/s", "adaptive": "5/m"}, "a hundred times"),
+        ({"rate": "10/s", "adaptive": "soon"}, "soon"),
+        ({"rate": "10/s", "adaptive": 5}, "5"),
+        ({"rate": "10/s", "adaptive": True, "climb": 0}, "climb"),
+    ],
+)
+def test_a_limit_that_cannot_adapt_is_refused(options: dict[str, Any], word: str) -> None:
+    with pytest.raises(InvalidOption, match=word):
+        Limit("k", **{"learns": True, **options})
+
+
+def test_an_adaptive_limit_climbs_in_the_time_that_it_is_given() -> None:
+    assert Limit("k", rate="1/s", adaptive=True, climb="5m").rule("k").climb_ms == 300_000

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from holdfast.core.budget import Budget, Over
 from holdfast.core.codec import MAX_BYTES
+from holdfast.core.duration import to_ms
 from holdfast.core.gate import GateRule
 from holdfast.core.job import PRIORITIES, OnDuplicate, Policy
 from holdfast.core.limit import Breaker, Limit
@@ -33,13 +34,33 @@ class DeclaredLimit(Struct, frozen=True, omit_defaults=True):
     concurrency: int | None = None
     learns: bool = False
     buckets: dict[str, str] = {}
+    adaptive: bool | str = False
+    climb_ms: int = 60_000
 
     @classmethod
     def of(cls, limit: Limit) -> DeclaredLimit:
-        return cls(limit.key, limit.rate, limit.burst, limit.concurrency, limit.learns, dict(limit.buckets))
+        return cls(
+            limit.key,
+            limit.rate,
+            limit.burst,
+            limit.concurrency,
+            limit.learns,
+            dict(limit.buckets),
+            limit.adaptive,
+            to_ms(limit.climb, what="climb"),
+        )
 
     def limit(self) -> Limit:
-        return Limit(self.key, self.rate, self.burst, self.concurrency, self.learns, self.buckets)
+        return Limit(
+            self.key,
+            self.rate,
+            self.burst,
+            self.concurrency,
+            self.learns,
+            self.buckets,
+            self.adaptive,
+            self.climb_ms / 1000,
+        )
 
     @property
     def bare(self) -> bool:

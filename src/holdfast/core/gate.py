@@ -16,6 +16,8 @@ from holdfast.core.period import Period, began_ms, ends_ms
 
 LOTS: Final = 1 << 30  # the room of a gate that stops nobody
 FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSON integer
+FULL: Final = 1_000  # the pace of a gate that nobody has slowed down; paces are thousandths of it
+RAMP_MS: Final = 10_000  # how long a ceiling takes to come back after somebody pushed back
 
 Verdict = Literal["ok", "failed", "neutral"]
 
@@ -49,6 +51,8 @@ class GateRule(Struct, frozen=True):
     breaker: BreakerRule | None = None
     learns: bool = False  # a 429 without a key holds this limit
     unit: str = ""  # which of a job's costs counts here; "" is the plain one
+    floor: int | None = None  # adapts to pushback: the slowest pace, of which FULL is what is declared
+    climb_ms: int = 60_000  # how long an adaptive gate would take from a standstill to its full pace
     cap: int | None = None  # a budget: so much of the unit in each period
     period: Period | None = None  # of the cap
 
@@ -68,6 +72,10 @@ class Gate(Struct, frozen=True):
     open_until_ms: int = 0  # 0 = closed; in the past = half-open
     probe_token: int = 0  # the job a half-open breaker let through
     opened: int = 0  # times it opened, ever
+    pace: int = FULL  # how fast it went when it was last slowed down
+    paced_at_ms: int = 0  # since when it has been climbing from there
+    ceiling: int = FULL  # how fast an adaptive gate goes at most: what the other side has said that it allows
+    cut_token: int = 0  # jobs claimed up to this token have had their say about the pace
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
     wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
@@ -97,9 +105,9 @@ def room(gate: Gate, now_ms: int) -> int:
     free = LOTS
     rule = gate.rule
     if rule.concurrency is not None:
-        free = max(0, rule.concurrency - gate.used)
+        free = max(0, slots(gate, now_ms) - gate.used)
     if rule.interval_us is not None:
-        free = min(free, tokens(gate, now_ms))
+        free = min(free, _starts(gate, now_ms))
     if rule.cap is not None:
         free = min(free, _room_in_budget(gate, now_ms))
     if gate.open_until_ms:
@@ -114,6 +122,30 @@ def tokens(gate: Gate, now_ms: int) -> int:
         return LOTS
     debt_us = max(0, gate.full_at_us - now_ms * 1000)
     return gate.rule.burst - -(-debt_us // interval)
+
+
+def pace(gate: Gate, now_ms: int) -> int:
+    """How fast the gate goes now, in thousandths: it climbs evenly from where it was when somebody pushed back."""
+    if gate.rule.floor is None:
+        return min(FULL, gate.pace + max(0, now_ms - gate.paced_at_ms) * FULL // RAMP_MS)
+    climbed = gate.pace + max(0, now_ms - gate.paced_at_ms) * FULL // gate.rule.climb_ms
+    return min(FULL, max(gate.rule.floor, min(gate.ceiling, climbed)))
+
+
+def slots(gate: Gate, now_ms: int) -> int:
+    """How many jobs may run at once, at the pace that the gate goes now; one always may."""
+    return max(1, (gate.rule.concurrency or 0) * pace(gate, now_ms) // FULL)
+
+
+def _starts(gate: Gate, now_ms: int) -> int:
+    """How many jobs of cost 1 the rate admits now: each of an adaptive gate that goes slower takes more of a token."""
+    whole = tokens(gate, now_ms)
+    return whole if whole < 1 else (whole - 1) * _thousandths(gate, now_ms) // FULL + 1
+
+
+def _thousandths(gate: Gate, now_ms: int) -> int:
+    """What a token is worth at a rate: less while an adaptive gate goes slower."""
+    return FULL if gate.rule.floor is None else max(1, pace(gate, now_ms))
 
 
 def left(gate: Gate, now_ms: int) -> int:
@@ -142,8 +174,11 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
         return None
     at = max(now_ms, gate.held_until_ms)
     rule = gate.rule
-    if rule.concurrency is not None and gate.used >= rule.concurrency:
-        return None
+    if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
+        wanted = -(-(gate.used + 1) * FULL // rule.concurrency)
+        if wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
+            return None
+        at = max(at, _climbed_at_ms(gate, wanted))
     if gate.open_until_ms:
         if gate.probe_token or gate.open_until_ms >= FOREVER_MS:
             return None
@@ -156,6 +191,12 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
     return at
 
 
+def _climbed_at_ms(gate: Gate, to: int) -> int:
+    """When the gate goes that fast, if nobody pushes back again."""
+    climb_ms = RAMP_MS if gate.rule.floor is None else gate.rule.climb_ms
+    return gate.paced_at_ms + -(-(to - gate.pace) * climb_ms // FULL)
+
+
 def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
     """How many jobs from the front of `costs` pass.
 
@@ -165,14 +206,14 @@ def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
     rule = gate.rule
     if limit <= 0 or (rule.interval_us is None and rule.cap is None):
         return max(0, limit)
-    rated, money = tokens(gate, now_ms), left(gate, now_ms)
+    token, money = _thousandths(gate, now_ms), left(gate, now_ms)
+    rated = tokens(gate, now_ms) * token
     for count, cost in enumerate(costs[:limit]):
-        if rated < 1 or money < max(1, cost):
+        if rule.interval_us is not None and rated < token:
             return count
-        if rule.interval_us is not None:
-            rated -= cost
-        if rule.cap is not None:
-            money -= cost
+        if rule.cap is not None and money < max(1, cost):
+            return count
+        rated, money = rated - cost * FULL, money - cost
     return limit
 
 
@@ -185,7 +226,8 @@ def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate,
         return gate, []
     full_at_us, used = gate.full_at_us, gate.used
     if rule.interval_us is not None:
-        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * rule.interval_us
+        interval_us = -(-rule.interval_us * FULL // _thousandths(gate, now_ms))
+        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * interval_us
     if slot:
         used += len(costs)
     charged = [Charge(rule.key, slot, cost if counted else 0, probe) for cost in costs]
@@ -309,6 +351,16 @@ def trip(gate: Gate, until_ms: int) -> Gate:
     )
 
 
+def cut_off(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
+    """The gate after the job under `token` was told that there is no money left: open, until one job probes it.
+
+    Jobs that were under way with it say nothing new, and prolong nothing.
+    """
+    if token == gate.probe_token or not (gate.probe_token or gate.open_until_ms > now_ms):
+        return trip(gate, until_ms)
+    return gate
+
+
 def reset(gate: Gate) -> Gate:
     """Close the breaker and forget its failures."""
     return replace(gate, open_until_ms=0, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0))
@@ -317,6 +369,23 @@ def reset(gate: Gate) -> Gate:
 def hold(gate: Gate, until_ms: int) -> Gate:
     """Admit nobody before `until_ms`; a longer hold stays."""
     return replace(gate, held_until_ms=max(gate.held_until_ms, until_ms))
+
+
+def push_back(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
+    """The gate after somebody told the job under `token` to come back later: it is held, and goes slower after that.
+
+    A rate begins again with one token, a ceiling with one job, and both climb; an adaptive gate goes half as fast as
+    it did, once for all the jobs that were claimed before.
+    """
+    rule = gate.rule
+    gate = hold(gate, until_ms)
+    if rule.interval_us is not None:
+        one_token_us = gate.held_until_ms * 1000 + (rule.burst - 1) * rule.interval_us
+        gate = replace(gate, full_at_us=max(gate.full_at_us, one_token_us))
+    if token <= gate.cut_token:
+        return replace(gate, paced_at_ms=max(gate.paced_at_ms, gate.held_until_ms)) if gate.pace < FULL else gate
+    slower = 0 if rule.floor is None else max(rule.floor, pace(gate, now_ms) // 2)
+    return replace(gate, pace=slower, paced_at_ms=gate.held_until_ms, cut_token=(now_ms + 1) * 2048 - 1)
 
 
 def is_blank(gate: Gate, now_ms: int) -> bool:
@@ -330,6 +399,7 @@ def is_blank(gate: Gate, now_ms: int) -> bool:
         and gate.held_until_ms <= now_ms
         and gate.full_at_us <= now_ms * 1000
         and not (gate.spent and _is_current(gate, now_ms))
+        and pace(gate, now_ms) == gate.ceiling == FULL
         and not _remembers(gate, now_ms)
     )
 
@@ -355,6 +425,7 @@ class GateChange(Struct, frozen=True):
     resume: bool = False
     drain: bool | None = None
     hold_ms: int | None = None
+    ceiling: int | None = None  # how fast the other side says an adaptive gate may go, in thousandths
     trip_ms: int | None = None  # open for so long; FOREVER_MS = until reset by hand
     reset: bool = False
 
@@ -374,8 +445,10 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
         gate = replace(gate, draining=change.drain)
     if change.hold_ms is not None:
         gate = hold(gate, now_ms + change.hold_ms)
+    if change.ceiling is not None:
+        gate = replace(gate, ceiling=max(1, min(FULL, change.ceiling)))
     if change.trip_ms is not None:
         gate = trip(gate, min(FOREVER_MS, now_ms + change.trip_ms))
     if change.reset:
-        gate = replace(reset(gate), held_until_ms=0, wants=0)
+        gate = replace(reset(gate), held_until_ms=0, wants=0, pace=FULL, ceiling=FULL, paced_at_ms=0, cut_token=0)
     return gate

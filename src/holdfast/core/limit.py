@@ -15,7 +15,7 @@ from uuid import UUID
 
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask
-from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.gate import FULL, BreakerRule, GateRule
 from holdfast.core.refs import Refers
 from holdfast.core.text import is_storable
 from holdfast.core.unit import (
@@ -35,6 +35,9 @@ _RATE: Final = re.compile(r"\s*(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
 _BUCKET: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
 _FIELD: Final = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*|\[[^\[\]]+\])*)")
 _STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[([^\[\]]+)\]")
+_TENTH: Final = FULL // 10
+_HUNDREDFOLD: Final = 100
+_SLOWEST_CLIMB_MS: Final = 86_400_000
 _MOST: Final = 1_000_000
 _SLOWEST_US: Final = 366 * 86_400 * 1_000_000
 _MOST_BUCKET: Final = 1 << 40
@@ -207,6 +210,10 @@ class Limit:
     `rate` counts jobs (or their plain cost). `buckets` are rates of other units under the same key, by unit; a job
     takes from them what its `cost=` says, and what `current_job().spent(...)` says corrects that.
 
+    With `adaptive` the limit learns how fast it may go: half as fast after each pushback (a 429), and evenly faster
+    again, so that it would take `climb` from a standstill to all that is declared. It never goes slower than a tenth
+    of that, or than the rate that is given: `adaptive="50/m"`.
+
     >>> Limit("customer:{customer}", rate="10/m").rule("customer:acme").interval_us
     6000000
     >>> [rule.key for rule in Limit("openai", rate="500/m", buckets={"tokens": "200000/m"}).rules("openai")]
@@ -219,10 +226,14 @@ class Limit:
     concurrency: int | None = None
     learns: bool = False
     buckets: Mapping[str, str] = field(default_factory=dict)
+    adaptive: bool | str = False
+    climb: Duration = 60
     template: Template = field(init=False, repr=False, compare=False)
     _interval_us: int | None = field(init=False, repr=False, compare=False)
     _burst: int = field(init=False, repr=False, compare=False)
     _buckets: tuple[tuple[str, int, int], ...] = field(init=False, repr=False, compare=False)
+    _floor: int | None = field(init=False, repr=False, compare=False)
+    _climb_ms: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "template", Template(self.key))
@@ -242,9 +253,37 @@ class Limit:
             raise InvalidOption(f"Limit({self.key!r}) would fill up for millennia", fix="use a smaller burst")
         object.__setattr__(self, "_burst", burst)
         object.__setattr__(self, "_buckets", tuple(self._read_buckets()))
+        object.__setattr__(self, "_floor", self._read_floor())
+        object.__setattr__(self, "_climb_ms", self._read_climb())
 
     def __hash__(self) -> int:
-        return hash((self.key, self.rate, self.burst, self.concurrency, self.learns, tuple(self.buckets.items())))
+        numbers = (self.rate, self.burst, self.concurrency, self.learns, self.adaptive)
+        return hash((self.key, *numbers, tuple(self.buckets.items())))
+
+    def _read_floor(self) -> int | None:
+        """The slowest pace in thousandths; None when it does not adapt."""
+        what = f"Limit({self.key!r}, adaptive={self.adaptive!r})"
+        if self.adaptive is False:
+            return None
+        if self.rate is None and (self.concurrency is None or self.adaptive is not True):
+            raise InvalidOption(f"{what} has no rate to adapt", fix='add rate="500/m", the fastest that it may go')
+        if self.adaptive is True:
+            return _TENTH if self.rate is not None else max(1, -(-FULL // (self.concurrency or 1)))
+        slowest_us, declared_us = parse_rate(self.adaptive)[1], self._interval_us or 0
+        if not declared_us <= slowest_us <= declared_us * _HUNDREDFOLD:
+            raise InvalidOption(
+                f"{what} is no slower rate than {self.rate!r}, or a hundred times slower and more",
+                fix="name the slowest rate that it may fall to, such as a tenth of rate=; or adaptive=True",
+            )
+        return max(1, FULL * declared_us // slowest_us)
+
+    def _read_climb(self) -> int:
+        climb_ms = to_ms(self.climb, what=f"Limit({self.key!r}, climb)")
+        if not 1_000 <= climb_ms <= _SLOWEST_CLIMB_MS:
+            raise InvalidOption(
+                f"Limit({self.key!r}, climb={self.climb!r}) is no time to recover in", fix="from a second to a day"
+            )
+        return climb_ms
 
     def _read_buckets(self) -> Iterator[tuple[str, int, int]]:
         if not isinstance(self.buckets, Mapping):
@@ -268,6 +307,8 @@ class Limit:
             interval_us=self._interval_us,
             burst=self._burst,
             learns=self.learns,
+            floor=self._floor,
+            climb_ms=self._climb_ms,
         )
 
     def rules(self, key: str) -> tuple[GateRule, ...]:

@@ -22,6 +22,8 @@ def news(before: Gate | None, after: Gate, now_ms: int) -> Iterator[Entry]:
         yield _event("breaker.closed", now_ms, after)
     if after.held_until_ms > now_ms >= before.held_until_ms:
         yield _event("limit.held", now_ms, after, until_ms=after.held_until_ms)
+    if after.rule.floor is not None and after.cut_token > before.cut_token:
+        yield _event("limit.slowed", now_ms, after, pace=after.pace)
     cap = after.rule.cap
     if cap is not None:
         was, spent = _spent(before, after), cap - left(after, now_ms)

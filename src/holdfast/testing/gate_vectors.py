@@ -34,6 +34,14 @@ class End(Struct, frozen=True):
     real: int | None = None  # what it cost in truth, when that is known
 
 
+class PushBack(Struct, frozen=True):
+    """The n-th admitted job (from 0) was told to come back later; it ends, too."""
+
+    at_ms: int
+    job: int
+    until_ms: int
+
+
 class Change(Struct, frozen=True):
     """An operator changes the gate."""
 
@@ -46,7 +54,7 @@ class Vector(Struct, frozen=True):
 
     name: str
     rule: GateRule
-    steps: tuple[Ask | End | Change, ...]
+    steps: tuple[Ask | End | PushBack | Change, ...]
 
 
 KEY: Final = "limit:k"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.core.gate import (
     FOREVER_MS,
+    FULL,
     BreakerRule,
     Charge,
     Gate,
@@ -21,17 +22,20 @@ from holdfast.core.gate import (
     admits,
     apply_change,
     charge,
+    cut_off,
     falls_short,
     give_back,
     is_blank,
     opens_at_ms,
+    push_back,
     room,
     tokens,
 )
 from holdfast.core.news import news
 from holdfast.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
 from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
+from holdfast.testing.pace_vectors import PACES
 from tests.engines.postgres.schemas import Schema, fresh_schema
 
 # Runs steps on one gate, storing it after each as a claim would; answers what it said, how it looks, and what is news.
@@ -42,7 +46,7 @@ DECLARE
   v_step jsonb;
   v_now bigint;
   v_costs bigint[];
-  v_tokens bigint;
+  v_starts bigint;
   v_money bigint;
   v_passed integer;
   v_sum bigint;
@@ -59,9 +63,9 @@ BEGIN
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
       v_costs := ARRAY(SELECT c::bigint FROM jsonb_array_elements_text(v_step -> 2) AS c);
-      v_tokens := CASE WHEN v_gate.interval_us IS NOT NULL THEN hf.gate_tokens_1(v_gate, v_now) END;
+      v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN hf.gate_starts_1(v_gate, v_now) END;
       v_money := CASE WHEN v_gate.cap IS NOT NULL THEN hf.gate_money_1(v_gate, v_now) END;
-      v_passed := hf.admitted_2(hf.gate_places_1(v_gate, v_now), v_tokens, v_money, v_costs);
+      v_passed := hf.admitted_2(hf.gate_places_1(v_gate, v_now), v_starts, v_money, v_costs);
       v_sum := (SELECT coalesce(sum(c), 0) FROM unnest(v_costs[1 : v_passed]) AS c);
       v_wants := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
         hf.falls_short_1(hf.gate_left_1(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
@@ -83,6 +87,12 @@ BEGIN
         v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4,
         CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END, v_now, (v_step ->> 6)::bigint
       );
+      PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
+    ELSIF v_step ->> 0 = 'push_back' THEN
+      v_gate := hf.gate_push_back_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
+      PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
+    ELSIF v_step ->> 0 = 'cut_off' THEN
+      v_gate := hf.gate_cut_off_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
       PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
     ELSE
       v_gate := hf.gate_apply_1(v_gate, v_step -> 2, v_now);
@@ -130,6 +140,9 @@ def run_steps(schema: Schema, gate: Gate, steps: list[Any]) -> list[tuple[Any, G
     return msgspec.json.decode(answer, type=list[tuple[Any, Gate, Any]])
 
 
+REFUSALS = {"push_back": push_back, "cut_off": cut_off}
+
+
 class Story:
     """One gate of core, and the steps that are to be taken again on the server."""
 
@@ -167,6 +180,12 @@ class Story:
         charged = [taken, token, step.verdict, step.unstarted, charged_at_ms, step.real]
         self._note(["end", step.at_ms, *charged], [], before)
 
+    def refuse(self, step: PushBack, how: str = "push_back") -> None:
+        token, _, _ = self.jobs[step.job]
+        before = self.gate
+        self.gate = REFUSALS[how](before, step.until_ms, token, step.at_ms)
+        self._note([how, step.at_ms, step.until_ms, token], [], before)
+
     def change(self, step: Change) -> None:
         before = self.gate
         self.gate = apply_change(self.gate, step.change, step.at_ms)
@@ -185,7 +204,7 @@ class Story:
             assert told == events, step
 
 
-@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS], ids=lambda vector: vector.name)
+@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS, *PACES], ids=lambda vector: vector.name)
 def test_the_vectors(schema: Schema, vector: Vector) -> None:
     story, admitted = Story(Gate(vector.rule)), []
     for step in vector.steps:
@@ -195,6 +214,9 @@ def test_the_vectors(schema: Schema, vector: Vector) -> None:
                 admitted.append((step, len(story.steps) - 1))
             case End():
                 story.end(step)
+            case PushBack():
+                story.refuse(step)
+                story.end(End(step.at_ms, step.job))
             case Change():
                 story.change(step)
     found = run_steps(schema, story.first, story.steps)
@@ -227,12 +249,14 @@ BREAKERS = st.builds(
 RULES = st.builds(
     GateRule,
     st.just("limit:k"),
-    concurrency=some(st.integers(0, 5) | st.just(1 << 40)),
+    concurrency=some(st.integers(1, 12) | st.just(1 << 40)),
     interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000) | st.just(366 * 86_400 * 1_000_000)),
     burst=st.integers(1, 20) | st.just(100_000),
     breaker=some(BREAKERS),
     learns=st.booleans(),
     unit=st.sampled_from(["", "usd"]),
+    floor=some(st.integers(1, 1_000)),
+    climb_ms=st.sampled_from([1, 1_000, 60_000, DAY_MS]) | st.integers(1, 100_000),
     cap=some(st.integers(0, 20) | st.just(1 << 53)),
     period=some(st.sampled_from(PERIODS)),
 )
@@ -257,6 +281,10 @@ GATES = st.builds(
     open_until_ms=INSTANTS,
     probe_token=st.sampled_from([0, 0, T0 * 2048]),
     opened=st.integers(0, 1 << 33),
+    pace=st.sampled_from([0, 1, 999, FULL, FULL]) | st.integers(0, FULL),
+    paced_at_ms=INSTANTS,
+    ceiling=st.just(FULL) | st.integers(1, FULL),
+    cut_token=st.sampled_from([0, 0, (T0 + 1) * 2048 - 1]),
     period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in ALL_PERIODS]),
     spent=st.integers(0, 25) | st.just(1 << 53),
     wants=st.integers(0, 12),
@@ -273,6 +301,7 @@ CHANGES = st.builds(
     resume=st.booleans(),
     drain=some(st.booleans()),
     hold_ms=some(st.sampled_from([0, 10, 5_000])),
+    ceiling=some(st.sampled_from([0, 500, FULL, 2_000])),
     trip_ms=some(MILLISECONDS),
     reset=st.booleans(),
 )
@@ -283,13 +312,15 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
     story, now_ms = Story(data.draw(GATES)), T0
     for _ in range(data.draw(st.integers(1, 20))):
         now_ms += data.draw(WAITS)
-        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", "change"]))
+        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", *REFUSALS, "change"]))
         if what == "ask":
             story.ask(now_ms, data.draw(COSTS))
         elif what == "change":
             story.change(Change(now_ms, data.draw(CHANGES)))
         elif story.jobs:
             job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
+            if what in REFUSALS:
+                story.refuse(PushBack(now_ms, job, now_ms + data.draw(WAITS)), what)
             real = data.draw(some(st.integers(0, 30)))
             story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
     story.check(schema)

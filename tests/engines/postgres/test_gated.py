@@ -145,11 +145,15 @@ LANES = st.builds(
     breaker=st.sampled_from([None, "d"]),
 )
 LIMITS = st.builds(
-    lambda concurrency, interval_us, burst, used: Gate(GateRule("", concurrency, interval_us, burst), used=used),
+    lambda concurrency, interval_us, burst, used, floor, pace: Gate(
+        GateRule("", concurrency, interval_us, burst, floor=floor), used=used, pace=pace, paced_at_ms=T0
+    ),
     st.sampled_from([None, 1, 2, 3, 5]),
     st.sampled_from([None, None, 1_000_000]),
-    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4, 9]),
     st.sampled_from([0, 0, 0, 1]),
+    st.sampled_from([None, None, 1]),
+    st.sampled_from([1_000, 1_000, 700, 333]),
 )
 BUDGETS = st.builds(
     lambda limit, unit, cap, spent, wants: replace(
@@ -264,6 +268,15 @@ def test_budgets_among_others(
     ]
     agree(floor, {gate.key: gate for gate in gates}, jobs, Counter(lanes), slots)
     assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
+
+
+def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(floor: Floor) -> None:
+    floor.empty()
+    gates = {"limit:a": Gate(GateRule("limit:a", interval_us=1_000_000, burst=4, floor=1), pace=700, paced_at_ms=T0)}
+    first, second = Lane("q", "t", keys=("a",)), Lane("q", "t", keys=("a", "b"))
+    jobs = [Job(floor.ground.id(), lane, Policy(), b"{}") for lane in (first, second, second)]
+    agree(floor, gates, jobs, {first: 1, second: 2}, 9)
+    assert floor.ground.one("SELECT count(*) FROM hf.running") == 2
 
 
 def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[Lane, int], slots: int) -> None:

@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, Verdict, give_back, hold, real_cost, room, trip
+from holdfast.core.gate import (
+    BreakerRule,
+    Charge,
+    Gate,
+    GateRule,
+    Verdict,
+    cut_off,
+    give_back,
+    push_back,
+    real_cost,
+    room,
+)
 from holdfast.core.news import news
 from holdfast.core.transition import Succeed
 from holdfast.testing.gate_vectors import T0
@@ -87,7 +98,8 @@ def expected(gates: dict[str, Gate], fates: list[Fate], now_ms: int) -> dict[str
     for fate in fates:
         if fate.hold_gate is not None and fate.hold_until is not None:
             gate = gates.get(fate.hold_gate, Gate(GateRule(fate.hold_gate)))
-            gates[fate.hold_gate] = (trip if fate.kind == TRIP else hold)(gate, fate.hold_until)
+            shut = cut_off if fate.kind == TRIP else push_back
+            gates[fate.hold_gate] = shut(gate, fate.hold_until, fate.token, now_ms)
         for taken in fate.charged or ():
             if (found := gates.get(taken.gate)) is not None:
                 gates[taken.gate] = give_back(

@@ -73,11 +73,13 @@ def rules(key: str) -> st.SearchStrategy[GateRule]:
     return st.builds(
         GateRule,
         st.just(key),
-        concurrency=st.sampled_from([None, 0, 3]),
+        concurrency=st.sampled_from([None, 1, 3]),
         interval_us=st.sampled_from([None, 1, 250_000]),
         burst=st.sampled_from([1, 7]),
         breaker=st.none() | BREAKERS,
         learns=st.booleans(),
+        floor=st.sampled_from([None, 1, 500]),
+        climb_ms=st.sampled_from([60_000, 1_000]),
     )
 
 
@@ -92,6 +94,7 @@ def changes(key: str) -> st.SearchStrategy[GateChange]:
         resume=st.booleans(),
         drain=st.sampled_from([None, None, True, False]),
         hold_ms=st.sampled_from([None, 0, 10, 5_000]),
+        ceiling=st.sampled_from([None, 0, 500, 1_000, 2_000]),
         trip_ms=st.sampled_from([None, None, 0, 5_000, FOREVER_MS]),
         reset=st.booleans(),
     )

@@ -23,19 +23,24 @@ from holdfast.core.gate import (
     admits,
     apply_change,
     charge,
+    cut_off,
     falls_short,
     give_back,
     is_blank,
     left,
     opens_at_ms,
+    pace,
+    push_back,
     real_cost,
     room,
+    slots,
     tokens,
 )
 from holdfast.core.news import news
 from holdfast.core.period import DAY_MS, Period, began_ms, ends_ms
 from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, Vector
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
+from holdfast.testing.pace_vectors import PACES
 from tests.servers.redis import RedisServer, shared
 
 LIB = Path(__file__).parents[3] / "src/holdfast/stores/redis/lua/lib"
@@ -53,9 +58,11 @@ for _, step in ipairs(cmsgpack.unpack(ARGV[2])) do
     said[5] = (gate.charge(g, costs, step[4], now))
     said[6] = step[5] >= 0 and gate.falls_short(g, step[5], now)
     said[7] = gate.opens_at(g, now) or -1
-    said[8] = gate.left(g, now)
+    said[8], said[9], said[10] = gate.left(g, now), gate.pace(g, now), gate.slots(g, now)
   elseif what == "end" then
     said = {gate.give_back(g, step[3], step[4], step[5], step[6], now, step[7], step[8])}
+  elseif what == "push_back" or what == "cut_off" then
+    gate[what](g, step[3], step[4], now)
   else
     g = gate.change(g, step[3], now)
   end
@@ -122,7 +129,7 @@ class Story:
         after = gate if next_cost < 0 else falls_short(gate, next_cost, at_ms)
         opens = opens_at_ms(after, at_ms)
         said += [[[c.gate, c.slot, c.cost, c.probe] for c in charges], after is not gate]
-        said += [-1 if opens is None else opens, left(after, at_ms)]
+        said += [-1 if opens is None else opens, left(after, at_ms), pace(after, at_ms), slots(after, at_ms)]
         self._note(["ask", at_ms, costs, token, next_cost], said, after)
 
     def end(self, step: End) -> None:
@@ -141,6 +148,16 @@ class Story:
         )
         again = ["end", step.at_ms, taken, token, step.verdict, step.unstarted, charged_at_ms, step.real]
         self._note(again, [after != self.gate], after)
+
+    def push_back(self, step: PushBack) -> None:
+        token, _, _ = self.jobs[step.job]
+        after = push_back(self.gate, step.until_ms, token, step.at_ms)
+        self._note(["push_back", step.at_ms, step.until_ms, token], [], after)
+
+    def cut_off(self, step: PushBack) -> None:
+        token, _, _ = self.jobs[step.job]
+        after = cut_off(self.gate, step.until_ms, token, step.at_ms)
+        self._note(["cut_off", step.at_ms, step.until_ms, token], [], after)
 
     def change(self, step: Change) -> None:
         self._note(["change", step.at_ms, step.change], [], apply_change(self.gate, step.change, step.at_ms))
@@ -162,7 +179,7 @@ class Story:
             assert answer.events == expected.events, step
 
 
-@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS], ids=lambda vector: vector.name)
+@pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS, *PACES], ids=lambda vector: vector.name)
 def test_the_vectors(server: RedisServer, vector: Vector) -> None:
     story, admitted = Story(Gate(vector.rule)), []
     for step in vector.steps:
@@ -172,11 +189,14 @@ def test_the_vectors(server: RedisServer, vector: Vector) -> None:
                 admitted.append((step, len(story.steps) - 1))
             case End():
                 story.end(step)
+            case PushBack():
+                story.push_back(step)
+                story.end(End(step.at_ms, step.job))
             case Change():
                 story.change(step)
     found = run_steps(server, msgspec.msgpack.encode(story.first), story.steps)
     for ask, number in admitted:
-        _, _, count, _, charges, _, opens, _ = found[number].said
+        _, _, count, _, charges, _, opens, *_ = found[number].said
         assert count == ask.admitted, ask
         assert any(probe for _, _, _, probe in charges) == ask.probe, ask
         if count < len(ask.costs):
@@ -204,25 +224,28 @@ BREAKERS = st.builds(
 RULES = st.builds(
     GateRule,
     st.just("limit:k"),
-    concurrency=some(st.integers(0, 5)),
+    concurrency=some(st.integers(1, 12)),
     interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000)),
     burst=st.integers(1, 20),
     breaker=some(BREAKERS),
     learns=st.booleans(),
     unit=st.sampled_from(["", "usd"]),
+    floor=some(st.integers(1, 1_000)),
+    climb_ms=st.sampled_from([60_000, 60_000, 1, 1_000, 86_400_000]) | st.integers(1, 100_000),
     cap=some(st.integers(0, 30) | st.integers(0, (1 << 53) - 1)),
     period=some(st.sampled_from(get_args(Period))),
 )
 INSTANTS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(FOREVER_MS)
+HOLDS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(1 << 42)  # far, and still exact in microseconds
 GATES = st.builds(
     Gate,
     RULES,
     declared=st.booleans(),
     paused=st.sampled_from([None, None, None, PAUSE]),
     draining=st.booleans(),
-    used=st.integers(0, 6),
+    used=st.integers(0, 13),
     full_at_us=st.just(0) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000),
-    held_until_ms=INSTANTS,
+    held_until_ms=HOLDS,
     failed_at_ms=st.lists(st.integers(T0 - 3_000, T0), max_size=4).map(lambda at: tuple(sorted(at))),
     calls=st.just((0, 0, 0, 0))
     | st.tuples(
@@ -234,6 +257,10 @@ GATES = st.builds(
     open_until_ms=INSTANTS,
     probe_token=st.sampled_from([0, 0, T0 * 2048]),
     opened=st.integers(0, 1 << 33),
+    pace=st.integers(0, 1_000),
+    paced_at_ms=st.just(0) | st.integers(T0 - 20_000, T0 + 3_000),
+    ceiling=st.just(1_000) | st.integers(1, 1_000),
+    cut_token=st.sampled_from([0, 0, T0 * 2048 - 1, (T0 + 1_000) * 2048]),
     period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in get_args(Period)]),
     spent=st.integers(0, 30) | st.integers(0, 1 << 52),
     wants=st.integers(0, 20),
@@ -250,6 +277,7 @@ CHANGES = st.builds(
     resume=st.booleans(),
     drain=some(st.booleans()),
     hold_ms=some(st.sampled_from([0, 10, 5_000])),
+    ceiling=some(st.integers(0, 1_001)),
     trip_ms=some(MILLISECONDS),
     reset=st.booleans(),
 )
@@ -260,13 +288,17 @@ def test_any_history_of_a_gate_is_that_of_core(server: RedisServer, data: st.Dat
     story, now_ms = Story(data.draw(GATES)), T0
     for _ in range(data.draw(st.integers(1, 20))):
         now_ms += data.draw(WAITS)
-        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", "change"]))
+        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", "push_back", "cut_off", "change"]))
         if what == "ask":
             story.ask(now_ms, data.draw(COSTS))
         elif what == "change":
             story.change(Change(now_ms, data.draw(CHANGES)))
         elif story.jobs:
-            job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
+            job = data.draw(st.integers(0, len(story.jobs) - 1))
+            if what != "end":
+                step = PushBack(now_ms, job, now_ms + data.draw(st.integers(0, 30_000)))
+                (story.push_back if what == "push_back" else story.cut_off)(step)
+            verdict = data.draw(VERDICTS)
             real = data.draw(some(st.integers(0, 20)))
             story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
     story.check(server)
@@ -327,6 +359,10 @@ SPOILT = {
     "text in a rule": msgspec.msgpack.encode({"rule": {"key": "limit:k", "concurrency": "3"}}),
     "text for a cap": msgspec.msgpack.encode({"rule": {"key": "limit:k", "cap": "3"}}),
     "an unknown period": msgspec.msgpack.encode({"rule": {"key": "limit:k", "cap": 3, "period": "aeon"}}),
+    "text for a floor": msgspec.msgpack.encode({"rule": {"key": "limit:k", "floor": "3"}}),
+    "text for a climb": msgspec.msgpack.encode({"rule": {"key": "limit:k", "climb_ms": "3"}}),
+    "text for a pace": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "pace": "3"}),
+    "text for a ceiling": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "ceiling": "3"}),
     "text for what was spent": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "spent": "3"}),
     "text in a breaker": msgspec.msgpack.encode({"rule": {"key": "limit:k", "breaker": {"failures": "3"}}}),
     "too few calls": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "calls": [1, 2]}),

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.core.gate import GateChange, GateRule
 from holdfast.core.job import Job
-from holdfast.core.transition import Succeed
+from holdfast.core.transition import Hold, Succeed
 from holdfast.stores.open import open_store
 from holdfast.stores.redis import claim, enqueue, settle
 from holdfast.stores.redis.scripts import script, source
@@ -37,6 +37,8 @@ LANES: list[JobOptions] = [
     {"keys": ("usd",), "costs": {"usd": 2}},
 ]
 USD = GateRule("limit:usd", unit="usd", cap=40, period="minute")
+SMTP = GateRule("limit:smtp", concurrency=8, interval_us=20_000, burst=50, floor=125, climb_ms=5_000)
+HELD = ["limit:smtp", "limit:usd", "task:other"]
 
 
 class Walk:
@@ -54,7 +56,7 @@ class Walk:
     async def go(self, steps: int) -> None:
         for hand in self.hands:
             await hand.beat()
-        await self.bench.declare(USD)
+        await self.bench.declare(USD, SMTP)
         for _ in range(steps):
             await self.rng.choice([self.put, self.put, self.take, self.take, self.take, self.rest])()
         await self.bench.check_books()
@@ -87,8 +89,12 @@ class Walk:
         if how < 0.7:
             ends = [Succeed(job.id, job.token, result) for job in part]
             self.said.append(await hand.settle(*ends, seq=self.seq, spent=spent))
+        elif how < 0.8:
+            gate, trips = self.rng.choice(HELD), self.rng.random() < 0.2
+            held = [Hold(job.id, job.token, gate, self.rng.choice([0, 500]), "429", trips) for job in part]
+            self.said.append(await hand.settle(*held, seq=self.seq))
         else:
-            ending = ENDINGS["release" if how < 0.85 else "fail"]
+            ending = ENDINGS["release" if how < 0.9 else "fail"]
             self.said.append(await hand.settle(*map(ending, part), seq=self.seq))
 
     async def rest(self) -> None:
@@ -96,8 +102,8 @@ class Walk:
         for hand in self.hands:
             await hand.beat()
         if self.rng.random() < 0.3:
-            paused = GateChange("task:other", rule=GateRule("task:other", concurrency=self.rng.choice([None, 1])))
-            await self.bench.change(paused)
+            ruled = GateChange("task:other", rule=GateRule("task:other", concurrency=self.rng.choice([None, 1, 6])))
+            await self.bench.change(ruled, GateChange("limit:smtp", ceiling=self.rng.choice([250, 1_000])))
 
 
 class Numbers:

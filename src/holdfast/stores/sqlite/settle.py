@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core.gate import FOREVER_MS, Charge, Verdict, give_back, hold, real_cost, trip
+from holdfast.core.gate import FOREVER_MS, Charge, Verdict, cut_off, give_back, push_back, real_cost
 from holdfast.core.lease import Note
 from holdfast.core.state import STATES
 from holdfast.core.transition import (
@@ -200,7 +200,8 @@ class Settling:
             case Hold():
                 gate = tx.gate_or_new(transition.gate)
                 until_ms = min(FOREVER_MS, tx.now_ms + transition.delay_ms)
-                tx.put_gate(trip(gate, until_ms) if transition.trips else hold(gate, until_ms))
+                shut = cut_off if transition.trips else push_back
+                tx.put_gate(shut(gate, until_ms, transition.token, tx.now_ms))
                 lane = tx.lane(head.lane)
                 if transition.gate not in (*lane.class_gates, *lane.lane_gates):
                     # The gate holds others, not this job: without a wait of its own it would come back at once.

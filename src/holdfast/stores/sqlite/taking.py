@@ -133,15 +133,18 @@ class Taking:
         return [id for (id,) in self.tx.rows("seat_lanes", (kind, member, asked))]
 
     def _class_is_open(self, kind: int, lane: Lane) -> bool:
-        gates = self._gates(lane.class_gates)
-        shut = [gate for gate in gates if room(gate, self.tx.now_ms) <= 0]
+        shut = self._shut(lane.class_gates)
         if not shut and (self.slots > 0 or not self._must_start(lane)):
             return True
+        self._skip_class(kind, shut)
+        return False
+
+    def _skip_class(self, kind: int, shut: list[Gate]) -> None:
+        """It gives nothing to this claim; time alone may open the gates that stop it."""
         self.skipped.add(kind)
         at = [opens_at_ms(gate, self.tx.now_ms) for gate in shut]
         if at and None not in at:
             self.reopening.append(max(each for each in at if each is not None))
-        return False
 
     def _must_start(self, lane: Lane) -> bool:
         """Jobs under a limit are never held ahead of time."""
@@ -265,6 +268,9 @@ class Taking:
     def _gates(self, keys: Sequence[str]) -> list[Gate]:
         return [gate for key in keys if (gate := self.tx.gate(key)) is not None]
 
+    def _shut(self, keys: Sequence[str]) -> list[Gate]:
+        return [gate for gate in self._gates(keys) if room(gate, self.tx.now_ms) <= 0]
+
     def _room(self, lane: Lane) -> int:
         gates = self._gates((*lane.class_gates, *lane.lane_gates))
         return min((room(gate, self.tx.now_ms) for gate in gates), default=LOTS)
@@ -272,11 +278,11 @@ class Taking:
     def _park(self, candidate: Candidate, lane: Lane) -> None:
         """A lane stopped by a gate of its own waits there; the others it passed are looked at again."""
         self.skipped_lanes.add(candidate.id)
-        shut = [gate.key for gate in self._gates(lane.lane_gates) if room(gate, self.tx.now_ms) <= 0]
+        shut = self._shut(lane.lane_gates)
         if not shut:
-            self.skipped.add(candidate.kind)
+            self._skip_class(candidate.kind, self._shut(lane.class_gates))
             return
-        lanes.park(self.tx, lane, shut[0])
+        lanes.park(self.tx, lane, shut[0].key)
         self.tx.wake_lanes_now(lane.lane_gates)
 
     def _start(self, candidate: Candidate, rows: list[Row]) -> int:

@@ -33,6 +33,7 @@ from holdfast.testing.contract.limits import TestConcurrency
 from holdfast.testing.contract.losses import TestLosses
 from holdfast.testing.contract.news import TestNews
 from holdfast.testing.contract.order import TestOrder
+from holdfast.testing.contract.pace import TestPushBack
 from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
 from holdfast.testing.contract.rates import TestRate
 from holdfast.testing.contract.reasons import TestReasons
@@ -81,6 +82,7 @@ __all__ = [
     "TestPause",
     "TestProbe",
     "TestPrune",
+    "TestPushBack",
     "TestRate",
     "TestRateBreaker",
     "TestReasons",

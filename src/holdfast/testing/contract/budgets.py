@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
 
 import pytest
 
 from holdfast.core.gate import GateChange, GateRule, left
 from holdfast.core.lease import Claimed
-from holdfast.core.period import DAY_MS, Period, began_ms
+from holdfast.core.period import DAY_MS, began_ms
 from holdfast.core.state import State
 from holdfast.core.transition import Hold, Release, Snooze, Succeed, Suspend, Transition
 from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 from holdfast.testing.hand import Hand
+from holdfast.testing.making import JobOptions, make_job
 
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 
@@ -169,20 +169,12 @@ class TestBudget:
         assert await left_in(bench) == (0 if started else 10)
         assert len(await hand.claim(2)) == (0 if started else 1)
 
-    @pytest.mark.parametrize("end", ["success", "fail", "bury", "drop", "lose"])
+    @pytest.mark.parametrize("end", ["succeed", "fail", "bury", "drop", "lose"])
     async def test_what_is_not_told_stays_spent_as_it_was_reserved(self, bench: Bench, end: str) -> None:
         await bench.declare(USD)
         await bench.add(limits=("usd",), costs=usd(7))
         hand = bench.hand()
-        job = await hand.take()
-        ends: dict[str, Callable[[Claimed], Awaitable[object]]] = {
-            "success": hand.succeed,
-            "fail": hand.fail,
-            "bury": hand.bury,
-            "drop": hand.drop,
-            "lose": hand.lose,
-        }
-        await ends[end](job)
+        await hand.end(end, await hand.take())
         assert await left_in(bench) == 3
 
     async def test_a_lease_that_runs_out_leaves_its_reservation_spent(self, bench: Bench) -> None:
@@ -271,6 +263,44 @@ class TestBudget:
             pass
         assert await left_in(bench) == 3
 
+    @pytest.mark.parametrize("where", ["limits", "keys"])
+    async def test_a_claim_that_a_budget_stops_at_its_first_look_says_when_the_period_ends(
+        self, bench: Bench, where: str
+    ) -> None:
+        await bench.declare(USD)
+        job: JobOptions = {"limits": ("usd",)} if where == "limits" else {"keys": ("usd",)}
+        await bench.put(make_job(bench.id(), {**job, "costs": usd(11)}))
+        hand = bench.hand()
+        await hand.beat()
+        answer = await hand.ask(4)
+        tomorrow = began_ms("day", bench.clock.now_ms) + DAY_MS
+        assert (answer.jobs, answer.next_at_ms) == ((), tomorrow)
+
+    async def test_nobody_passes_within_one_claim_either(self, bench: Bench) -> None:
+        await bench.declare(USD)
+        first = await bench.add(limits=("usd",), costs=usd(7), group="a")
+        await bench.add(limits=("usd",), costs=usd(4), group="a")
+        await bench.add_many(2, limits=("usd",), costs=usd(1), group="b")
+        assert await bench.hand().ids(4) == [first]
+
+    async def test_a_job_that_a_rate_stops_too_does_not_shut_a_budget(self, bench: Bench) -> None:
+        await bench.declare(USD, GateRule("limit:calls", interval_us=1_000_000, burst=2))
+        first, _ = await bench.add_many(2, limits=("calls", "usd"), cost=5, costs=usd(6), priority=0)
+        small = await bench.add(limits=("usd",), costs=usd(2), task="other")
+        assert await bench.hand().ids(5) == [first, small]
+
+    async def test_jobs_of_a_task_with_a_budget_are_given_only_for_free_slots(self, bench: Bench) -> None:
+        await bench.change(GateChange("task:work", rule=GateRule("task:work", cap=10, period="day")))
+        full = bench.hand("full")
+        await bench.put(bench.job(), bench.job(priority=3))
+        assert await full.claim(3, slots=0) == []
+        assert len(await full.claim(3, slots=1)) == 1
+
+    async def test_a_rate_takes_costs_that_no_count_of_jobs_reaches(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:words", unit="words", interval_us=1_000, burst=100))
+        await bench.add(limits=("words",), costs={"words": 1 << 40})
+        assert len(await bench.hand().claim(1)) == 1
+
     @pytest.mark.parametrize("seed", range(3))
     async def test_estimates_admitted_in_a_period_never_exceed_the_cap(self, bench: Bench, seed: int) -> None:
         rng = random.Random(seed)
@@ -312,8 +342,7 @@ class TestBudget:
                     real, end = 0, Release(job.id, job.token)
                 await hand.settle(end, spent={job.id: usd(real)})
                 for place in charged[job.id, job.token]:
-                    period: Period = "minute" if place[0] == "usd" else "hour"
-                    if place[1] == began_ms(period, bench.clock.now_ms):
+                    if place[1] == began_ms("minute" if place[0] == "usd" else "hour", bench.clock.now_ms):
                         books[place] -= job.costs["usd"] - real
         assert started > 20
 
@@ -361,6 +390,23 @@ class TestSpentForGood:
         assert await hand.claim(4) == []
         bench.clock.advance(1)
         (probe,) = await hand.claim(4)
+        await hand.succeed(probe)
+        assert len(await hand.claim(4)) == 3
+
+    async def test_jobs_that_were_under_way_prolong_nothing(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:openai", concurrency=5))
+        await bench.add_many(4, limits=("openai",))
+        hand = bench.hand()
+        one, two, three = await hand.claim(3)
+        await hand.trip(one, "limit:openai", 60_000)
+        bench.clock.advance(30_000)
+        await hand.trip(two, "limit:openai", 60_000)
+        gate = await bench.gate("limit:openai")
+        assert gate is not None
+        assert gate.opened == 1
+        bench.clock.advance(30_000)
+        (probe,) = await hand.claim(4)
+        await hand.trip(three, "limit:openai", 60_000)
         await hand.succeed(probe)
         assert len(await hand.claim(4)) == 3
 

@@ -7,9 +7,10 @@
 -- 9 Hold that trips: as 6, and the gate is opened as a breaker.
 -- hf.post has one more kind: 5 an event (its kind as `gate`, its data as `body`) that found the log in somebody's hands.
 
--- Gates may count another unit than a job's plain cost, and budgets so much of it in each period (core/gate.py). Both tables
--- have their columns in one order; who waits for a transaction to end (`seen`) does so anew. First the one that is seldom
--- used: whoever has one of them and comes for the other makes this give up, not fail.
+-- Gates may count another unit than a job's plain cost, and budgets so much of it in each period; those that were pushed
+-- back go slower for a while, and adaptive ones learn how fast they may go (core/gate.py). Both tables have
+-- their columns in one order; who waits for a transaction to end (`seen`) does so anew. First the one that is seldom used:
+-- whoever has one of them and comes for the other makes this give up, not fail.
 LOCK TABLE hf.gate_old, hf.gate;
 ALTER TABLE hf.gate
   ADD COLUMN unit text COLLATE "C" NOT NULL DEFAULT '',
@@ -17,7 +18,13 @@ ALTER TABLE hf.gate
   ADD COLUMN period text COLLATE "C",
   ADD COLUMN period_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN spent bigint NOT NULL DEFAULT 0,
-  ADD COLUMN wants bigint NOT NULL DEFAULT 0;
+  ADD COLUMN wants bigint NOT NULL DEFAULT 0,
+  ADD COLUMN floor bigint, -- NULL: does not adapt
+  ADD COLUMN climb_ms bigint NOT NULL DEFAULT 60000,
+  ADD COLUMN pace bigint NOT NULL DEFAULT 1000,
+  ADD COLUMN paced_at_ms bigint NOT NULL DEFAULT 0,
+  ADD COLUMN ceiling bigint NOT NULL DEFAULT 1000,
+  ADD COLUMN cut_token bigint NOT NULL DEFAULT 0;
 ALTER TABLE hf.gate_old
   DROP COLUMN seen,
   ADD COLUMN unit text COLLATE "C" NOT NULL DEFAULT '',
@@ -26,6 +33,12 @@ ALTER TABLE hf.gate_old
   ADD COLUMN period_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN spent bigint NOT NULL DEFAULT 0,
   ADD COLUMN wants bigint NOT NULL DEFAULT 0,
+  ADD COLUMN floor bigint,
+  ADD COLUMN climb_ms bigint NOT NULL DEFAULT 60000,
+  ADD COLUMN pace bigint NOT NULL DEFAULT 1000,
+  ADD COLUMN paced_at_ms bigint NOT NULL DEFAULT 0,
+  ADD COLUMN ceiling bigint NOT NULL DEFAULT 1000,
+  ADD COLUMN cut_token bigint NOT NULL DEFAULT 0,
   ADD COLUMN seen xid8;
 
 -- What jobs cost of other units than the plain one: {unit: how much}. Only claims under a gate that counts one look here.

@@ -22,12 +22,17 @@ CREATE OR REPLACE FUNCTION hf.gate_tokens_1(p_gate hf.gate, p_now bigint) RETURN
   END
 $$;
 
+-- How many jobs of cost 1 the rate admits now. One that costs more takes the place of as many as it costs.
+CREATE OR REPLACE FUNCTION hf.gate_starts_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE WHEN hf.gate_is_slow_1(p_gate) THEN hf.gate_slow_starts_1(p_gate, p_now) ELSE hf.gate_tokens_1(p_gate, p_now) END
+$$;
+
 -- How many jobs the gate admits now, whatever they cost; LOTS when it has no say. (least passes over what is NULL.)
 CREATE OR REPLACE FUNCTION hf.gate_places_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
-      CASE WHEN (p_gate).concurrency IS NULL THEN 1073741824 ELSE greatest(0, (p_gate).concurrency - (p_gate).used) END,
+      CASE WHEN (p_gate).concurrency IS NULL THEN 1073741824 ELSE greatest(0, hf.gate_slots_1(p_gate, p_now) - (p_gate).used) END,
       CASE
         WHEN (p_gate).open_until_ms = 0 THEN NULL
         WHEN (p_gate).open_until_ms > p_now OR (p_gate).probe_token <> 0 THEN 0
@@ -43,7 +48,7 @@ CREATE OR REPLACE FUNCTION hf.gate_room_1(p_gate hf.gate, p_now bigint) RETURNS 
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
       hf.gate_places_1(p_gate, p_now),
-      CASE WHEN (p_gate).interval_us IS NOT NULL THEN hf.gate_tokens_1(p_gate, p_now) END,
+      CASE WHEN (p_gate).interval_us IS NOT NULL THEN hf.gate_starts_1(p_gate, p_now) END,
       CASE WHEN (p_gate).cap IS NOT NULL THEN hf.gate_money_1(p_gate, p_now) END
     )
   END
@@ -52,11 +57,13 @@ $$;
 -- When a shut gate may admit again by the passing of time alone; NULL when only an event can open it.
 CREATE OR REPLACE FUNCTION hf.gate_opens_at_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).used >= (p_gate).concurrency THEN NULL
+    WHEN (p_gate).paused_at_ms IS NOT NULL THEN NULL
+    WHEN (p_gate).used >= hf.gate_slots_1(p_gate, p_now) AND hf.gate_climbed_at_1(p_gate) IS NULL THEN NULL
     WHEN (p_gate).open_until_ms >= 4503599627370496 THEN NULL
     WHEN (p_gate).open_until_ms <> 0 AND (p_gate).probe_token <> 0 THEN NULL
     ELSE greatest(
       p_now, (p_gate).held_until_ms, (p_gate).open_until_ms,
+      CASE WHEN (p_gate).used >= hf.gate_slots_1(p_gate, p_now) THEN hf.gate_climbed_at_1(p_gate) END,
       CASE WHEN (p_gate).interval_us IS NOT NULL THEN
         (greatest(0, (p_gate).full_at_us - hf.gate_times_1((p_gate).burst - 1, (p_gate).interval_us)) + 999) / 1000
       END,
@@ -67,8 +74,8 @@ CREATE OR REPLACE FUNCTION hf.gate_opens_at_1(p_gate hf.gate, p_now bigint) RETU
   END
 $$;
 
--- How many jobs from the front of the costs pass, with so many places, tokens and so much money (NULL: no matter) left at
--- a gate: each needs one whole token, where the last may leave a debt, and all that it costs of a budget.
+-- How many jobs from the front of the costs pass, with so many places, starts (gate_starts_1) and so much money (NULL: no
+-- matter) left at a gate: each needs one whole start, where the last may leave a debt, and all that it costs of a budget.
 CREATE OR REPLACE FUNCTION hf.admitted_2(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
@@ -99,11 +106,19 @@ CREATE OR REPLACE FUNCTION hf.gate_taken_1(p_gate hf.gate, p_cost integer) RETUR
   END
 $$;
 
--- When the bucket is full again after so many tokens more were taken.
-CREATE OR REPLACE FUNCTION hf.gate_full_at_1(p_gate hf.gate, p_tokens bigint, p_now bigint) RETURNS bigint
+-- When the bucket is full again after so many tokens more were taken, each of which takes so long (us).
+CREATE OR REPLACE FUNCTION hf.gate_full_at_1(p_gate hf.gate, p_tokens bigint, p_interval bigint, p_now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT least(greatest((p_gate).full_at_us, p_now * 1000), 4600000000000000000)
-    + hf.gate_times_1(p_tokens, (p_gate).interval_us)
+  SELECT least(greatest((p_gate).full_at_us, p_now * 1000), 4600000000000000000) + hf.gate_times_1(p_tokens, p_interval)
+$$;
+
+-- The same after jobs that cost so much have passed, at the pace that the gate goes now.
+CREATE OR REPLACE FUNCTION hf.gate_passed_1(p_gate hf.gate, p_cost bigint, p_now bigint) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT CASE
+    WHEN hf.gate_is_slow_1(p_gate) THEN hf.gate_full_at_1(p_gate, p_cost, hf.gate_slow_interval_1(p_gate, p_now), p_now)
+    ELSE hf.gate_full_at_1(p_gate, p_cost, (p_gate).interval_us, p_now)
+  END
 $$;
 
 -- Open the breaker until p_until, when one probe is let through.
@@ -201,7 +216,7 @@ CREATE OR REPLACE FUNCTION hf.gate_correct_1(p_gate hf.gate, p_cost bigint, p_re
 RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF p_gate.interval_us IS NOT NULL AND p_real > p_cost THEN
-    p_gate.full_at_us := hf.gate_full_at_1(p_gate, p_real - p_cost, p_now);
+    p_gate.full_at_us := hf.gate_full_at_1(p_gate, p_real - p_cost, p_gate.interval_us, p_now);
   ELSIF p_gate.interval_us IS NOT NULL THEN
     p_gate.full_at_us := p_gate.full_at_us - greatest(
       0, hf.gate_times_1(p_cost - p_real, p_gate.interval_us) - greatest(0, (p_now - p_charged_at) * 1000)
@@ -247,6 +262,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).paused_at_ms IS NULL AND NOT (p_gate).draining AND (p_gate).declared AND (p_gate).used = 0
     AND (p_gate).open_until_ms = 0 AND (p_gate).held_until_ms <= p_now AND (p_gate).full_at_us <= p_now * 1000
     AND ((p_gate).spent = 0 OR NOT hf.gate_is_current_1(p_gate, p_now))
+    AND (p_gate).ceiling = 1000 AND ((p_gate).pace = 1000 OR hf.gate_pace_1(p_gate, p_now) = 1000)
     AND CASE -- what its breaker has counted can open it no more
       WHEN (p_gate).breaker_failures IS NULL THEN true
       WHEN (p_gate).breaker_rate IS NULL THEN p_now - (p_gate).breaker_within_ms >= ALL ((p_gate).failed_at_ms)

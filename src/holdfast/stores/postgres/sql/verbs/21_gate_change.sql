@@ -26,6 +26,11 @@ BEGIN
   v_gate.period_ms := 0;
   v_gate.spent := 0;
   v_gate.wants := 0;
+  v_gate.climb_ms := 60000;
+  v_gate.pace := 1000;
+  v_gate.paced_at_ms := 0;
+  v_gate.ceiling := 1000;
+  v_gate.cut_token := 0;
   RETURN v_gate;
 END $$;
 
@@ -40,7 +45,7 @@ CREATE OR REPLACE FUNCTION hf.gate_json_1(p_gate hf.gate) RETURNS json LANGUAGE 
         'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
         'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
       ) END,
-      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period
+      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms
     ),
     'declared', (p_gate).declared,
     'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
@@ -49,7 +54,8 @@ CREATE OR REPLACE FUNCTION hf.gate_json_1(p_gate hf.gate) RETURNS json LANGUAGE 
     'draining', (p_gate).draining, 'used', (p_gate).used, 'full_at_us', (p_gate).full_at_us,
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
     'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
-    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants
+    'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants,
+    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token
   )
 $$;
 
@@ -71,6 +77,8 @@ BEGIN
   p_gate.unit := coalesce(p_rule ->> 'unit', '');
   p_gate.cap := (p_rule ->> 'cap')::bigint;
   p_gate.period := p_rule ->> 'period';
+  p_gate.floor := (p_rule ->> 'floor')::bigint;
+  p_gate.climb_ms := coalesce((p_rule ->> 'climb_ms')::bigint, 60000);
   RETURN p_gate;
 END $$;
 
@@ -108,6 +116,9 @@ BEGIN
   IF p_change ->> 'hold_ms' IS NOT NULL THEN
     p_gate := hf.gate_hold_1(p_gate, p_now + (p_change ->> 'hold_ms')::bigint);
   END IF;
+  IF p_change ->> 'ceiling' IS NOT NULL THEN
+    p_gate.ceiling := greatest(1, least(1000, (p_change ->> 'ceiling')::bigint));
+  END IF;
   IF p_change ->> 'trip_ms' IS NOT NULL THEN
     p_gate := hf.gate_trip_1(p_gate, least(4503599627370496, p_now + (p_change ->> 'trip_ms')::bigint));
   END IF;
@@ -115,6 +126,10 @@ BEGIN
     p_gate := hf.gate_reset_1(p_gate);
     p_gate.held_until_ms := 0;
     p_gate.wants := 0;
+    p_gate.pace := 1000;
+    p_gate.paced_at_ms := 0;
+    p_gate.ceiling := 1000;
+    p_gate.cut_token := 0;
   END IF;
   RETURN p_gate;
 END $$;
@@ -164,7 +179,8 @@ BEGIN
     held_until_ms = p_gate.held_until_ms, failed_at_ms = p_gate.failed_at_ms, calls = p_gate.calls,
     open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
     unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
-    wants = p_gate.wants
+    wants = p_gate.wants, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
+    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token
   WHERE g.key = p_gate.key;
 END $$;
 
@@ -175,7 +191,7 @@ RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE hf.gate AS g SET
     used = CASE WHEN g.concurrency IS NULL THEN g.used ELSE g.used + c.n END,
-    full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE hf.gate_full_at_1(g, c.cost, p_now) END,
+    full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE hf.gate_passed_1(g, c.cost, p_now) END,
     probe_token = CASE WHEN g.open_until_ms = 0 THEN g.probe_token ELSE c.token END
   FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
   WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0

@@ -31,6 +31,9 @@ BEGIN
   IF p_after.held_until_ms > p_now AND p_before.held_until_ms <= p_now THEN
     RETURN QUERY SELECT 'limit.held', json_build_object('gate', p_after.key, 'until_ms', p_after.held_until_ms);
   END IF;
+  IF p_after.floor IS NOT NULL AND p_after.cut_token > p_before.cut_token THEN
+    RETURN QUERY SELECT 'limit.slowed', json_build_object('gate', p_after.key, 'pace', p_after.pace);
+  END IF;
   IF p_after.cap IS NULL THEN
     RETURN;
   END IF;
@@ -50,7 +53,7 @@ END $$;
 CREATE OR REPLACE FUNCTION hf.log_news_1(p_before hf.gate, p_after hf.gate, p_last boolean, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_after.cap IS NULL AND p_after.opened = p_before.opened AND p_after.open_until_ms = p_before.open_until_ms
-    AND p_after.held_until_ms = p_before.held_until_ms
+    AND p_after.held_until_ms = p_before.held_until_ms AND p_after.cut_token = p_before.cut_token
   THEN
     RETURN; -- as most changes are
   END IF;

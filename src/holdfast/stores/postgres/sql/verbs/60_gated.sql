@@ -3,14 +3,14 @@
 -- same, and the jobs in order. The caller holds lock 1 and so waits for nobody: lanes whose gates are locked by somebody
 -- else are left for the next claim ("again"). Relies on the primary keys of lane and gate, lane_now_waiting.
 
--- The stored gates of these lanes: how many places, tokens and how much money each has (NULL: no matter), what a job of
+-- The stored gates of these lanes: how many places, starts and how much money each has (NULL: no matter), what a job of
 -- cost 1 is charged there, whether jobs that pass it must start at once, and which unit it counts. Those that count, or
 -- at which a lane would have to wait, are locked; `held`: somebody else has done that. `priced`: one at least is a budget,
--- or counts another unit than the plain cost.
+-- or counts another unit than the plain cost. `slow`: the rows of those whose rate goes slower than declared.
 CREATE OR REPLACE FUNCTION hf.gates_of_2(
   p_lanes hf.lane[], p_now bigint,
   OUT keys text[], OUT places bigint[], OUT tokens bigint[], OUT moneys bigint[], OUT charges jsonb[], OUT musts boolean[],
-  OUT units text[], OUT held boolean[], OUT priced boolean
+  OUT units text[], OUT held boolean[], OUT priced boolean, OUT slow hf.gate[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_keys text[];
@@ -22,11 +22,12 @@ BEGIN
     CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) WITH ORDINALITY AS k (key, n) GROUP BY k.key
   ) AS k;
   SELECT coalesce(array_agg(g.key), '{}'), array_agg(g.places), array_agg(g.tokens), array_agg(g.money), array_agg(g.charge),
-    array_agg(g.must), array_agg(g.unit), coalesce(bool_or(g.money IS NOT NULL OR g.unit <> ''), false)
-  INTO keys, places, tokens, moneys, charges, musts, units, priced
+    array_agg(g.must), array_agg(g.unit), coalesce(bool_or(g.money IS NOT NULL OR g.unit <> ''), false), array_agg(g.slow)
+  INTO keys, places, tokens, moneys, charges, musts, units, priced, slow
   FROM unnest(v_keys, v_own) AS k (key, own) CROSS JOIN LATERAL (
     SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge, x.unit,
-      CASE WHEN x.interval_us IS NOT NULL THEN hf.gate_tokens_1(x, p_now) END AS tokens,
+      CASE WHEN x.interval_us IS NOT NULL THEN hf.gate_starts_1(x, p_now) END AS tokens,
+      CASE WHEN x.interval_us IS NOT NULL AND hf.gate_is_slow_1(x) THEN x END AS slow,
       CASE WHEN x.cap IS NOT NULL THEN hf.gate_money_1(x, p_now) END AS money,
       x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.cap IS NOT NULL AS must
     FROM hf.gate AS x
@@ -178,6 +179,7 @@ DECLARE
   v_spent bigint[];
   v_firsts integer[];
   v_wants bigint[]; -- and what one that did not fit its budget needs
+  v_slow hf.gate[]; -- of each that goes slower than its rate: its row, as it is after that
   v_priced boolean; -- some gate is a budget or counts another unit than the plain cost:
   v_costs jsonb[]; -- what those that were seen cost of other units
   v_sums bigint[]; -- and, of one lane at each of its gates, what those that pass cost, and what the next one needs
@@ -216,7 +218,7 @@ BEGIN
     SELECT l.row FROM unnest(p_lanes) WITH ORDINALITY AS a (id, at)
     CROSS JOIN LATERAL (SELECT x AS row FROM hf.lane AS x WHERE x.id = a.id OFFSET 0) AS l ORDER BY a.at
   );
-  SELECT g.* INTO v_keys, v_places, v_tokens, v_moneys, v_charges, v_musts, v_units, v_held, v_priced
+  SELECT g.* INTO v_keys, v_places, v_tokens, v_moneys, v_charges, v_musts, v_units, v_held, v_priced, v_slow
   FROM hf.gates_of_2(v_rows, t.now) AS g;
 
   -- Whom to ask for how many.
@@ -350,6 +352,10 @@ BEGIN
       END IF;
       v_places[v_gate] := v_places[v_gate] - v_n;
       v_tokens[v_gate] := v_tokens[v_gate] - v_sum;
+      IF (v_slow[v_gate]).key IS NOT NULL THEN -- those take parts of tokens
+        v_slow[v_gate].full_at_us := hf.gate_passed_1(v_slow[v_gate], v_sum, t.now);
+        v_tokens[v_gate] := hf.gate_starts_1(v_slow[v_gate], t.now);
+      END IF;
       v_ns[v_gate] := v_ns[v_gate] + v_n;
       v_spent[v_gate] := least(v_spent[v_gate] + v_sum, 4600000000000000000);
       IF v_n > 0 THEN

@@ -125,15 +125,15 @@ BEGIN
   WITH freed AS (
     UPDATE hf.gate AS g SET used = greatest(0, g.used - f.n) FROM unnest(p_keys, p_ns) AS f (key, n)
     WHERE g.key = ANY (ARRAY[f.key])
-    RETURNING g.key, hf.gate_room_1(g, p_now) > 0 AND g.used + f.n >= g.concurrency AS opened
+    RETURNING g.key, hf.gate_room_1(g, p_now) > 0 AND g.used + f.n >= hf.gate_slots_1(g, p_now) AS opened
   )
   INSERT INTO hf.post (kind, gate)
   SELECT 1, f.key FROM freed AS f
   WHERE f.opened OR EXISTS (SELECT 1 FROM hf.lane_now AS l WHERE l.gate = f.key AND l.state = 2 OFFSET 0);
 END $$;
 
--- What ends mean to gates that learn from them, one after the other; gates that are to hold their jobs back do, or are
--- opened as breakers (kind 9).
+-- What ends mean to gates that learn from them, one after the other; gates that are to hold their jobs back do, and go
+-- slower after that, or are opened as breakers (kind 9).
 CREATE OR REPLACE FUNCTION hf.learn_ends_2(
   p_keys text[], p_fates hf.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
@@ -147,7 +147,7 @@ BEGIN
     FROM unnest(p_fates) WITH ORDINALITY AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
     JOIN unnest(p_keys) AS k (key) ON k.key = t.taken ->> 0
     UNION ALL
-    SELECT f.hold_gate, f.ordinality, NULL, NULL, NULL, NULL, NULL, f.hold_until FROM unnest(p_fates) WITH ORDINALITY AS f
+    SELECT f.hold_gate, f.ordinality, NULL, f.token, NULL, NULL, NULL, f.hold_until FROM unnest(p_fates) WITH ORDINALITY AS f
     WHERE f.hold_gate IS NOT NULL
     ORDER BY key, at, taken NULLS FIRST
   LOOP
@@ -163,8 +163,8 @@ BEGIN
         v_gate, v_end.taken, v_end.token, v_end.verdict,
         hf.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (5, 6, 8, 9)), p_now, v_end.claimed_ms
       )
-      WHEN p_kinds[v_end.at] = 9 THEN hf.gate_trip_1(v_gate, v_end.hold_until)
-      ELSE hf.gate_hold_1(v_gate, v_end.hold_until)
+      WHEN p_kinds[v_end.at] = 9 THEN hf.gate_cut_off_1(v_gate, v_end.hold_until, v_end.token, p_now)
+      ELSE hf.gate_push_back_1(v_gate, v_end.hold_until, v_end.token, p_now)
     END;
   END LOOP;
   PERFORM hf.put_gate_1(v_gate, hf.gate_room_1(v_before, p_now), p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);

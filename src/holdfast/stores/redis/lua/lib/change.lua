@@ -3,7 +3,8 @@
 change = {}
 
 local RULE = {
-  concurrency = false, interval_us = false, burst = 1, learns = false, unit = "", cap = false, period = false,
+  concurrency = false, interval_us = false, burst = 1, learns = false, unit = "", floor = false, climb_ms = 60000,
+  cap = false, period = false,
 }
 local BREAKER = {
   failures = 5, within_ms = 60000, cooldown_ms = 60000, probe_after_ms = 60000, rate = false, min_calls = 20,

@@ -6,6 +6,42 @@ gate = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52}
 do
   local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
   local TWENTY_BITS = 2 ^ 20
+  local FULL = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
+  local RAMP_MS = 10000 -- how long a ceiling takes to come back after somebody pushed back
+
+  -- How long the gate would take from a standstill to its full pace.
+  local function climb_ms(rule)
+    return rule.floor and (rule.climb_ms or 60000) or RAMP_MS
+  end
+
+  -- How fast the gate goes now, in thousandths: it climbs evenly from where it was when somebody pushed back.
+  function gate.pace(g, now)
+    local rule = g.rule
+    local climbed = (g.pace or FULL) + floor(max(0, now - (g.paced_at_ms or 0)) * FULL / climb_ms(rule))
+    if rule.floor then climbed = max(rule.floor, min(g.ceiling or FULL, climbed)) end
+    return min(FULL, climbed)
+  end
+
+  -- How many jobs may run at once, at the pace that the gate goes now; one always may.
+  function gate.slots(g, now)
+    return max(1, floor((g.rule.concurrency or 0) * gate.pace(g, now) / FULL))
+  end
+
+  -- What a token is worth at a rate, in thousandths: less while an adaptive gate goes slower.
+  local function thousandths(g, now)
+    return g.rule.floor and max(1, gate.pace(g, now)) or FULL
+  end
+
+  -- How many jobs of cost 1 the rate admits now: each of an adaptive gate that goes slower takes more of a token.
+  local function starts(g, now)
+    local whole = gate.tokens(g, now)
+    return whole < 1 and whole or floor((whole - 1) * thousandths(g, now) / FULL) + 1
+  end
+
+  -- When the gate goes that fast, if nobody pushes back again.
+  local function climbed_at(g, to)
+    return (g.paced_at_ms or 0) + ceil((to - (g.pace or FULL)) * climb_ms(g.rule) / FULL)
+  end
 
   -- Whether the period that is counted is the one that it is now, or a later one: no clock that goes back refills.
   local function is_current(g, now)
@@ -30,8 +66,8 @@ do
   function gate.room(g, now)
     if g.paused or (g.held_until_ms or 0) > now then return 0 end
     local rule, free = g.rule, gate.LOTS
-    if rule.concurrency then free = max(0, rule.concurrency - (g.used or 0)) end
-    if rule.interval_us then free = min(free, gate.tokens(g, now)) end
+    if rule.concurrency then free = max(0, gate.slots(g, now) - (g.used or 0)) end
+    if rule.interval_us then free = min(free, starts(g, now)) end
     if rule.cap then free = min(free, room_in_budget(g, now)) end
     local open_until = g.open_until_ms or 0
     if open_until ~= 0 then
@@ -53,7 +89,11 @@ do
   function gate.opens_at(g, now)
     if g.paused then return nil end
     local rule, at = g.rule, max(now, g.held_until_ms or 0)
-    if rule.concurrency and (g.used or 0) >= rule.concurrency then return nil end
+    if rule.concurrency and (g.used or 0) >= gate.slots(g, now) then
+      local wanted = ceil((g.used + 1) * FULL / rule.concurrency)
+      if wanted > FULL or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL)) then return nil end
+      at = max(at, climbed_at(g, wanted))
+    end
     local open_until = g.open_until_ms or 0
     if open_until ~= 0 then
       if (g.probe_token or 0) ~= 0 or open_until >= gate.FOREVER_MS then return nil end
@@ -75,10 +115,11 @@ do
     local limit, rule = min(gate.room(g, now), #costs), g.rule
     local rated, capped = rule.interval_us ~= nil, rule.cap ~= nil
     if limit <= 0 or not (rated or capped) then return max(0, limit) end
-    local tokens, money = gate.tokens(g, now), gate.left(g, now)
+    local token, money = thousandths(g, now), gate.left(g, now)
+    local worth = gate.tokens(g, now) * token
     for n = 1, limit do
-      if (rated and tokens < 1) or (capped and money < max(1, costs[n])) then return n - 1 end
-      tokens, money = tokens - costs[n], money - costs[n]
+      if (rated and worth < token) or (capped and money < max(1, costs[n])) then return n - 1 end
+      worth, money = worth - costs[n] * FULL, money - costs[n]
     end
     return limit
   end
@@ -103,7 +144,10 @@ do
       sum = sum + costs[n]
       charges[n] = {rule.key, slot, counted and costs[n] or 0, probe}
     end
-    if rule.interval_us then g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * rule.interval_us end
+    if rule.interval_us then
+      local interval = ceil(rule.interval_us * FULL / thousandths(g, now))
+      g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * interval
+    end
     if slot then g.used = (g.used or 0) + count end
     if probe then g.probe_token = token end
     reserve(g, sum, 0, now)
@@ -226,6 +270,13 @@ do
     g.open_until_ms, g.probe_token, g.opened = until_ms, 0, (g.opened or 0) + 1
   end
 
+  -- The job under `token` was told that there is no money left: open, until one job probes it. Jobs that were under way
+  -- with it say nothing new, and prolong nothing.
+  function gate.cut_off(g, until_ms, token, now)
+    local probe = g.probe_token or 0
+    if token == probe or (probe == 0 and (g.open_until_ms or 0) <= now) then gate.trip(g, until_ms) end
+  end
+
   -- Close the breaker and forget its failures.
   function gate.reset(g)
     forget(g)
@@ -235,6 +286,24 @@ do
   -- Admit nobody before `until_ms`; a longer hold stays.
   function gate.hold(g, until_ms)
     g.held_until_ms = max(g.held_until_ms or 0, until_ms)
+  end
+
+  -- Somebody told the job under `token` to come back later: the gate is held, and goes slower after that.
+  -- A rate begins again with one token, a ceiling with one job, and both climb; an adaptive gate goes half as fast as
+  -- it did, once for all the jobs that were claimed before.
+  function gate.push_back(g, until_ms, token, now)
+    local rule = g.rule
+    gate.hold(g, until_ms)
+    local held = g.held_until_ms
+    if rule.interval_us then
+      g.full_at_us = max(g.full_at_us or 0, held * 1000 + ((rule.burst or 1) - 1) * rule.interval_us)
+    end
+    if token > (g.cut_token or 0) then
+      g.pace = rule.floor and max(rule.floor, floor(gate.pace(g, now) / 2)) or 0
+      g.paced_at_ms, g.cut_token = held, (now + 1) * 2048 - 1
+    elseif (g.pace or FULL) < FULL then
+      g.paced_at_ms = max(g.paced_at_ms or 0, held)
+    end
   end
 
   -- True while what a breaker has counted can still open it.
@@ -257,7 +326,7 @@ do
     return not g.paused and not g.draining and g.declared ~= false and (g.used or 0) == 0
       and (g.open_until_ms or 0) == 0 and (g.held_until_ms or 0) <= now
       and (g.full_at_us or 0) <= now * 1000 and not ((g.spent or 0) ~= 0 and is_current(g, now))
-      and not remembers(g, now)
+      and (g.ceiling or FULL) == FULL and gate.pace(g, now) == FULL and not remembers(g, now)
   end
 
   -- The gate after an operator's word: `change` is the map of core.gate.GateChange, `g` nil for a gate not there yet.
@@ -271,10 +340,11 @@ do
     if change.resume then g.paused, g.draining = nil, nil end
     if change.drain ~= nil then g.draining = change.drain end
     if change.hold_ms then gate.hold(g, now + change.hold_ms) end
+    if change.ceiling then g.ceiling = max(1, min(FULL, change.ceiling)) end
     if change.trip_ms then gate.trip(g, min(gate.FOREVER_MS, now + change.trip_ms)) end
     if change.reset then
       gate.reset(g)
-      g.held_until_ms, g.wants = nil, nil
+      g.held_until_ms, g.wants, g.pace, g.paced_at_ms, g.ceiling, g.cut_token = nil, nil, nil, nil, nil, nil
     end
     return g
   end
@@ -282,12 +352,12 @@ do
   local TYPES = {
     rule = "table", declared = "boolean", paused = "table", draining = "boolean", used = "number",
     full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
-    open_until_ms = "number", probe_token = "number", opened = "number", period_ms = "number", spent = "number",
-    wants = "number"
+    open_until_ms = "number", probe_token = "number", opened = "number", pace = "number", paced_at_ms = "number",
+    ceiling = "number", cut_token = "number", period_ms = "number", spent = "number", wants = "number"
   }
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
-    learns = "boolean", unit = "string", cap = "number", period = "string"
+    learns = "boolean", unit = "string", floor = "number", climb_ms = "number", cap = "number", period = "string"
   }
   local BREAKER_TYPES = {
     failures = "number", within_ms = "number", cooldown_ms = "number", probe_after_ms = "number", rate = "number",
@@ -334,10 +404,11 @@ do
 
   local function rule_map(rule)
     local map = {key = rule.key, concurrency = rule.concurrency, interval_us = rule.interval_us}
-    map.cap, map.period = rule.cap, rule.period
+    map.floor, map.cap, map.period = rule.floor, rule.cap, rule.period
     keep(map, rule, "burst", 1)
     keep(map, rule, "learns", false)
     keep(map, rule, "unit", "")
+    keep(map, rule, "climb_ms", 60000)
     if rule.breaker then
       -- cmsgpack writes an empty table as an array, which is no rule in Python: `failures` is always said.
       map.breaker = {failures = rule.breaker.failures or 5, rate = rule.breaker.rate}
@@ -360,6 +431,10 @@ do
     keep(map, g, "open_until_ms", 0)
     keep(map, g, "probe_token", 0)
     keep(map, g, "opened", 0)
+    keep(map, g, "pace", FULL)
+    keep(map, g, "paced_at_ms", 0)
+    keep(map, g, "ceiling", FULL)
+    keep(map, g, "cut_token", 0)
     keep(map, g, "period_ms", 0)
     keep(map, g, "spent", 0)
     keep(map, g, "wants", 0)

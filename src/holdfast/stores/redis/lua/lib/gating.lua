@@ -32,7 +32,7 @@ end
 -- What of a gate can be news.
 local function facts(g)
   return {
-    opened = g.opened, open_until_ms = g.open_until_ms, held_until_ms = g.held_until_ms,
+    opened = g.opened, open_until_ms = g.open_until_ms, held_until_ms = g.held_until_ms, cut_token = g.cut_token,
     period_ms = g.period_ms, spent = g.spent, wants = g.wants,
   }
 end
@@ -40,7 +40,7 @@ end
 -- True when a change need not be looked at more closely: most take or give back a slot or a token.
 local function is_quiet(was, g)
   return was and not g.rule.cap and was.opened == g.opened and was.open_until_ms == g.open_until_ms
-    and was.held_until_ms == g.held_until_ms
+    and was.held_until_ms == g.held_until_ms and was.cut_token == g.cut_token
 end
 
 -- The gate to be changed in place, made when it is missing; whoever can go on because of it is woken at the end.

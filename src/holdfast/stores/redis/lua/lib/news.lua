@@ -1,4 +1,4 @@
--- Promise: the events of core/news.py: a breaker that opened or closed, a hold, a budget that runs out.
+-- Promise: the events of core/news.py: a breaker that opened or closed, a hold, a slower pace, a budget that runs out.
 -- Inputs: the gate before a script changed it (nil when it is new) and after it, the instant.
 -- Answer: events as {kind, facts}; facts are the text of a JSON object.
 news = {}
@@ -40,6 +40,9 @@ function news.of(before, g, now)
   end
   if held > now and now >= (before.held_until_ms or 0) then
     found[#found + 1] = event("limit.held", g, { "until_ms" }, held)
+  end
+  if g.rule.floor and (g.cut_token or 0) > (before.cut_token or 0) then
+    found[#found + 1] = event("limit.slowed", g, { "pace" }, g.pace)
   end
   if g.rule.cap then
     of_budget(before, g, now, found)

@@ -142,9 +142,9 @@ function apply.suspend(s, r, t)
   return wait_on(s, r, r.due > tx.now and SCHEDULED or READY)
 end
 
-function apply.hold(s, r, t)
-  local shut = t.trips and gate.trip or gate.hold
-  shut(gating.edit(t.gate), tx.now + t.delay_ms)
+function apply.hold(s, r, t, token)
+  local shut = t.trips and gate.cut_off or gate.push_back
+  shut(gating.edit(t.gate), tx.now + t.delay_ms, token, tx.now)
   local lane = lanes.get(r.lane)
   for _, keys in ipairs({ tx.class(lane.kind).gates, lanes.gates(lane) }) do
     for _, key in ipairs(keys) do
@@ -206,7 +206,7 @@ function outcome.one(s, r, t)
   if t.kind ~= "succeed" and record.has(r.flags, CANCELLING) then
     state = cancelled(s, r, t, r.rare.r or "cancelled")
   else
-    state = apply[t.kind](s, r, t)
+    state = apply[t.kind](s, r, t, token)
   end
   tx.move(tx.class(lanes.get(r.lane).kind), RUNNING, state)
   if charges then
