@@ -333,6 +333,13 @@ def test_a_bucket_is_full_at_its_very_instant(schema: Schema, beside_us: int) ->
     story.check(schema)
 
 
+def test_a_pace_that_is_cut_under_a_longer_hold_is_news(schema: Schema) -> None:
+    story = Story(Gate(GateRule("limit:k", concurrency=8, floor=100), held_until_ms=T0 + 5_000))
+    story.jobs.append((1, T0, None))
+    story.refuse(PushBack(T0, 0, T0 + 1_000))
+    story.check(schema)
+
+
 COUNTED = GateRule("limit:k", concurrency=2, interval_us=1_000_000, breaker=BreakerRule(failures=3, within_ms=1_000))
 RARE_ENDS: dict[str, tuple[Gate, int | None, Charge]] = {  # the gate, when the job was charged, what
     "a slot when none is taken": (Gate(COUNTED), T0, Charge("limit:k", slot=True)),

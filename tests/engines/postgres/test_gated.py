@@ -271,12 +271,18 @@ def test_budgets_among_others(
 
 
 def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(floor: Floor) -> None:
+
+
+@pytest.mark.parametrize(("counts", "taken"), [((1, 2), 2), ((4, 0), 3)])
+def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(
+    floor: Floor, counts: tuple[int, int], taken: int
+) -> None:
     floor.empty()
     gates = {"limit:a": Gate(GateRule("limit:a", interval_us=1_000_000, burst=4, floor=1), pace=700, paced_at_ms=T0)}
-    first, second = Lane("q", "t", keys=("a",)), Lane("q", "t", keys=("a", "b"))
-    jobs = [Job(floor.ground.id(), lane, Policy(), b"{}") for lane in (first, second, second)]
-    agree(floor, gates, jobs, {first: 1, second: 2}, 9)
-    assert floor.ground.one("SELECT count(*) FROM hf.running") == 2
+    lanes = {Lane("q", "t", keys=("a",)): counts[0], Lane("q", "t", keys=("a", "b")): counts[1]}
+    jobs = [Job(floor.ground.id(), lane, Policy(), b"{}") for lane, count in lanes.items() for _ in range(count)]
+    agree(floor, gates, jobs, {lane: count for lane, count in lanes.items() if count}, 9)
+    assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
 
 
 def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[Lane, int], slots: int) -> None:

@@ -159,6 +159,13 @@ def test_a_breaker_learns_from_ends_in_their_order(schema: Schema, verdicts: tup
     assert place.stored() == expected({gate.key: gate for gate in gates}, fates, T0)
 
 
+def test_a_slow_ceiling_that_has_a_place_again_is_told(schema: Schema) -> None:
+    place, gate = Place(schema).empty(), Gate(GateRule("limit:a", concurrency=4), used=2, pace=500, paced_at_ms=T0)
+    schema.ask(STORE, T0, json_of([columns(gate)]))
+    schema.ask(GIVE_BACK, T0, json_of([Fate(1, "ok", False, T0, [Charge("limit:a", slot=True)])]))
+    assert place.posted() == ["limit:a"]
+
+
 def test_the_cost_of_an_end_does_not_grow_with_the_gates_of_others(schema: Schema) -> None:
     place, ground, costs = Place(schema).empty(), Ground(schema), dict[int, float]()
     with schema.connect(autocommit=True) as line:

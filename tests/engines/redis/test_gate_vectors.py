@@ -315,6 +315,37 @@ def test_a_budget_gets_back_no_more_than_was_spent_of_it(server: RedisServer) ->
     story.check(server)
 
 
+def test_only_a_probe_opens_a_gate_again_that_was_cut_off(server: RedisServer) -> None:
+    story = Story(Gate(GateRule("limit:k", concurrency=5)))
+    story.ask(T0, (1,))
+    story.ask(T0, (1,))
+    story.cut_off(PushBack(T0, 0, T0 + 100))
+    story.cut_off(PushBack(T0 + 50, 1, T0 + 500))
+    story.ask(T0 + 100, (1, 1))
+    story.cut_off(PushBack(T0 + 101, 1, T0 + 900))
+    assert (story.gate.opened, story.gate.open_until_ms) == (1, T0 + 100)
+    story.cut_off(PushBack(T0 + 102, 2, T0 + 300))
+    assert (story.gate.opened, story.gate.open_until_ms) == (2, T0 + 300)
+    story.check(server)
+
+
+def test_a_slow_rate_that_is_in_debt_says_how_deep(server: RedisServer) -> None:
+    rule = GateRule("limit:k", interval_us=100_000, burst=2, floor=500)
+    story = Story(Gate(rule, pace=500, paced_at_ms=T0, full_at_us=(T0 + 900) * 1000))
+    story.ask(T0, (1,))
+    assert room(story.gate, T0) == tokens(story.gate, T0) == -7
+    story.check(server)
+
+
+def test_a_gate_whose_floor_is_its_full_pace_does_not_climb(server: RedisServer) -> None:
+    story = Story(Gate(GateRule("limit:k", concurrency=2, floor=1_000)))
+    story.ask(T0, (1,))
+    story.push_back(PushBack(T0, 0, T0 + 100))
+    story.push_back(PushBack(T0, 0, T0 + 500))
+    assert (story.gate.held_until_ms, story.gate.paced_at_ms) == (T0 + 500, T0 + 100)
+    story.check(server)
+
+
 @given(st.sampled_from(get_args(Period)), st.integers(0, T0 * 3))
 @example("month", 951_782_400_000)  # 29 February 2000, the last day of 400 years that begin in March
 def test_periods_are_those_of_core(server: RedisServer, period: Period, now_ms: int) -> None:
@@ -362,6 +393,8 @@ SPOILT = {
     "text for a floor": msgspec.msgpack.encode({"rule": {"key": "limit:k", "floor": "3"}}),
     "text for a climb": msgspec.msgpack.encode({"rule": {"key": "limit:k", "climb_ms": "3"}}),
     "text for a pace": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "pace": "3"}),
+    "text for when it was slowed": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "paced_at_ms": "3"}),
+    "text for a cut": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "cut_token": "3"}),
     "text for a ceiling": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "ceiling": "3"}),
     "text for what was spent": msgspec.msgpack.encode({"rule": {"key": "limit:k"}, "spent": "3"}),
     "text in a breaker": msgspec.msgpack.encode({"rule": {"key": "limit:k", "breaker": {"failures": "3"}}}),
