@@ -450,5 +450,8 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.trip_ms is not None:
         gate = trip(gate, min(FOREVER_MS, now_ms + change.trip_ms))
     if change.reset:
+        if gate.rule.interval_us is not None:  # one may go at once, however far somebody had pushed it back
+            one_token_us = now_ms * 1000 + (gate.rule.burst - 1) * gate.rule.interval_us
+            gate = replace(gate, full_at_us=min(gate.full_at_us, one_token_us))
         gate = replace(reset(gate), held_until_ms=0, wants=0, pace=FULL, ceiling=FULL, paced_at_ms=0, cut_token=0)
     return gate

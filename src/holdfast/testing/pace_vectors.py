@@ -93,6 +93,16 @@ PACES: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "a rate that a person resets lets one go at once",
+        _TEN_A_SECOND,
+        (
+            Ask(T0, _one(1), 1),
+            PushBack(T0, 0, T0 + 3_600_000),
+            Change(T0, GateChange(KEY, reset=True)),
+            Ask(T0, _one(5), 1, T0 + 100),
+        ),
+    ),
+    Vector(
         "an adaptive gate goes no faster than the other side allows",
         _ADAPTIVE_EIGHT,
         (

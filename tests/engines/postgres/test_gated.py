@@ -270,9 +270,6 @@ def test_budgets_among_others(
     assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
 
 
-def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(floor: Floor) -> None:
-
-
 @pytest.mark.parametrize(("counts", "taken"), [((1, 2), 2), ((4, 0), 3)])
 def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(
     floor: Floor, counts: tuple[int, int], taken: int

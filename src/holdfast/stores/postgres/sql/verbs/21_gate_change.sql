@@ -124,6 +124,9 @@ BEGIN
   END IF;
   IF (p_change ->> 'reset')::boolean THEN
     p_gate := hf.gate_reset_1(p_gate);
+    IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
+      p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + hf.gate_times_1(p_gate.burst - 1, p_gate.interval_us));
+    END IF;
     p_gate.held_until_ms := 0;
     p_gate.wants := 0;
     p_gate.pace := 1000;

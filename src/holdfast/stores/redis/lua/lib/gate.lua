@@ -343,6 +343,10 @@ do
     if change.ceiling then g.ceiling = max(1, min(FULL, change.ceiling)) end
     if change.trip_ms then gate.trip(g, min(gate.FOREVER_MS, now + change.trip_ms)) end
     if change.reset then
+      local rule = g.rule
+      if rule.interval_us then  -- one may go at once, however far somebody had pushed it back
+        g.full_at_us = min(g.full_at_us or 0, now * 1000 + ((rule.burst or 1) - 1) * rule.interval_us)
+      end
       gate.reset(g)
       g.held_until_ms, g.wants, g.pace, g.paced_at_ms, g.ceiling, g.cut_token = nil, nil, nil, nil, nil, nil
     end
