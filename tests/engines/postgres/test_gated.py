@@ -202,6 +202,18 @@ def test_what_all_lanes_give_at_once_is_what_core_lets_them_give_in_order(floor:
     agree(floor, gates, jobs, counts, slots)
 
 
+@pytest.mark.parametrize(("counts", "taken"), [((1, 2), 2), ((4, 0), 3)])
+def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(
+    floor: Floor, counts: tuple[int, int], taken: int
+) -> None:
+    floor.empty()
+    gates = {"limit:a": Gate(GateRule("limit:a", interval_us=1_000_000, burst=4, floor=1), pace=700, paced_at_ms=T0)}
+    lanes = {Lane("q", "t", keys=("a",)): counts[0], Lane("q", "t", keys=("a", "b")): counts[1]}
+    jobs = [Job(floor.ground.id(), lane, Policy(), b"{}") for lane, count in lanes.items() for _ in range(count)]
+    agree(floor, gates, jobs, {lane: count for lane, count in lanes.items() if count}, 9)
+    assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
+
+
 def test_a_breaker_remembers_the_token_of_its_own_probe(floor: Floor) -> None:
     floor.empty()
     gates = {
@@ -224,18 +236,6 @@ def test_a_costly_job_leaves_a_debt_to_the_lanes_behind_it(floor: Floor) -> None
     jobs = [Job(floor.ground.id(), lane, Policy(), b"{}", cost=2) for lane in (first, first, first, second)]
     agree(floor, gates, jobs, {first: 3, second: 1}, 9)
     assert floor.ground.one("SELECT count(*) FROM hf.running") == 2
-
-
-@pytest.mark.parametrize(("counts", "taken"), [((1, 2), 2), ((4, 0), 3)])
-def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(
-    floor: Floor, counts: tuple[int, int], taken: int
-) -> None:
-    floor.empty()
-    gates = {"limit:a": Gate(GateRule("limit:a", interval_us=1_000_000, burst=4, floor=1), pace=700, paced_at_ms=T0)}
-    lanes = {Lane("q", "t", keys=("a",)): counts[0], Lane("q", "t", keys=("a", "b")): counts[1]}
-    jobs = [Job(floor.ground.id(), lane, Policy(), b"{}") for lane, count in lanes.items() for _ in range(count)]
-    agree(floor, gates, jobs, {lane: count for lane, count in lanes.items() if count}, 9)
-    assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
 
 
 def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[Lane, int], slots: int) -> None:
