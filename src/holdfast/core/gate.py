@@ -133,8 +133,9 @@ def pace(gate: Gate, now_ms: int) -> int:
 
 
 def slots(gate: Gate, now_ms: int) -> int:
-    """How many jobs may run at once, at the pace that the gate goes now; one always may."""
-    return max(1, (gate.rule.concurrency or 0) * pace(gate, now_ms) // FULL)
+    """How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may."""
+    declared = gate.rule.concurrency or 0
+    return max(min(1, declared), declared * pace(gate, now_ms) // FULL)
 
 
 def _starts(gate: Gate, now_ms: int) -> int:
@@ -175,8 +176,8 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
     at = max(now_ms, gate.held_until_ms)
     rule = gate.rule
     if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
-        wanted = -(-(gate.used + 1) * FULL // rule.concurrency)
-        if wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
+        wanted = -(-(gate.used + 1) * FULL // max(1, rule.concurrency))
+        if not rule.concurrency or wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
             return None
         at = max(at, _climbed_at_ms(gate, wanted))
     if gate.open_until_ms:

@@ -93,6 +93,15 @@ PACES: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "a ceiling of nothing admits nobody, at any pace",
+        GateRule(KEY, concurrency=0, floor=500),
+        (
+            Ask(T0, _one(1), 0, None),
+            Change(T0, GateChange(KEY, ceiling=1)),
+            Ask(T0, _one(1), 0, None),
+        ),
+    ),
+    Vector(
         "a rate that a person resets lets one go at once",
         _TEN_A_SECOND,
         (

@@ -19,12 +19,12 @@ CREATE OR REPLACE FUNCTION hf.at_pace_1(p_count bigint, p_pace bigint) RETURNS b
   SELECT p_count / 1000 * p_pace + p_count % 1000 * p_pace / 1000
 $$;
 
--- How many jobs may run at once at the pace that the gate goes now: one always may. NULL: as many as there are.
+-- How many jobs may run at once at the pace that the gate goes now: one, unless none ever may. NULL: as many as there are.
 CREATE OR REPLACE FUNCTION hf.gate_slots_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).concurrency IS NULL THEN NULL
-    WHEN (p_gate).pace = 1000 AND (p_gate).ceiling = 1000 THEN greatest(1, (p_gate).concurrency)
-    ELSE greatest(1, hf.at_pace_1((p_gate).concurrency, hf.gate_pace_1(p_gate, p_now)))
+    WHEN (p_gate).pace = 1000 AND (p_gate).ceiling = 1000 THEN (p_gate).concurrency
+    ELSE greatest(least(1, (p_gate).concurrency), hf.at_pace_1((p_gate).concurrency, hf.gate_pace_1(p_gate, p_now)))
   END
 $$;
 

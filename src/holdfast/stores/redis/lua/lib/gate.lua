@@ -22,9 +22,10 @@ do
     return min(FULL, climbed)
   end
 
-  -- How many jobs may run at once, at the pace that the gate goes now; one always may.
+  -- How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may.
   function gate.slots(g, now)
-    return max(1, floor((g.rule.concurrency or 0) * gate.pace(g, now) / FULL))
+    local declared = g.rule.concurrency or 0
+    return max(min(1, declared), floor(declared * gate.pace(g, now) / FULL))
   end
 
   -- What a token is worth at a rate, in thousandths: less while an adaptive gate goes slower.
