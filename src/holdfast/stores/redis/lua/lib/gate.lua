@@ -91,7 +91,7 @@ do
     if g.paused then return nil end
     local rule, at = g.rule, max(now, g.held_until_ms or 0)
     if rule.concurrency and (g.used or 0) >= gate.slots(g, now) then
-      local wanted = ceil((g.used + 1) * FULL / rule.concurrency)
+      local wanted = ceil(((g.used or 0) + 1) * FULL / rule.concurrency)
       if wanted > FULL or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL)) then return nil end
       at = max(at, climbed_at(g, wanted))
     end
