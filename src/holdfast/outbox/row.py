@@ -15,8 +15,8 @@ from holdfast.core.job import Job
 
 MAGIC: Final = b"HF"  # what does not begin with it is no job of ours
 VERSION: Final = 2  # the byte after it; it changes when an older relay would misread what follows
-_FIRST: Final = 1  # without costs by unit and budgets, which a relay of 0.1.0 would leave out
-_NEW_IN_RULES: Final = ("unit", "cap", "period")
+_FIRST: Final = 1  # without costs by unit, budgets and limits that adapt, which a relay of 0.1.0 would leave out
+_NEW_IN_RULES: Final = ("unit", "floor", "climb_ms", "cap", "period")
 
 
 class Row(Struct, frozen=True):
@@ -51,7 +51,7 @@ def pack(job: Job, rules: Sequence[GateRule]) -> bytes:
     """The bytes of a job and of those rules that rule it, in the oldest form that says all of it."""
     gates = {*job.lane.class_gates, *job.lane.lane_gates}
     letter = Letter(job, tuple(rule for rule in rules if rule.key in gates))
-    if job.costs or any(rule.unit or rule.cap is not None for rule in letter.rules):
+    if job.costs or any(rule.unit or rule.cap is not None or rule.floor is not None for rule in letter.rules):
         return MAGIC + bytes([VERSION]) + _encode(letter)
     first = msgspec.to_builtins(letter, builtin_types=(bytes,))
     del first["job"]["costs"]

@@ -132,6 +132,7 @@ class Story:
         await self.bench.change(GateChange("queue:default", resume=True))
         self.bench.clock.advance(1_000)
         await self.hand.release(await self._take("unique"))
+        self.bench.clock.advance(10_000)  # what was pushed back begins slowly
         self.hand.serves = Serves(tasks=("limited",))
         await self._succeed(*await self.hand.claim(5))
 
@@ -180,6 +181,6 @@ class Story:
         await store.append([Entry("audit", now_ms, "retry", "ada", self.ids["guilty"])])
         await store.read("audit")
         await store.expire(now_ms=now_ms)
-        while await store.prune(Retention(succeeded_ms=5_000), now_ms=now_ms):
+        while await store.prune(Retention(succeeded_ms=15_000), now_ms=now_ms):
             pass
         await self.hand.leave()
