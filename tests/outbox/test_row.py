@@ -72,7 +72,8 @@ def test_what_the_first_release_knows_is_written_as_it_did() -> None:
 def test_what_only_this_release_can_say_is_written_in_a_form_that_older_relays_refuse() -> None:
     budget = GateRule("limit:smtp", unit="usd", cap=5, period="day")
     dear = replace(JOB, costs={"usd": 3})
-    for job, rules in ((dear, RULES), (JOB, (budget,)), (dear, (budget,))):
+    adaptive = GateRule("limit:smtp", interval_us=1_000, floor=100, climb_ms=5_000)
+    for job, rules in ((dear, RULES), (JOB, (budget,)), (dear, (budget,)), (JOB, (adaptive,))):
         body = pack(job, rules)
         assert body[2] == VERSION > WRITTEN[2]
         letter = unpack(row(body))
