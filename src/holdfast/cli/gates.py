@@ -55,11 +55,13 @@ async def limits_list_body(terminal: Terminal, waiting: bool) -> None:
 
 
 def _level(gate: Gate, now_ms: int) -> str:
-    """What is left of a rate's bucket and of a budget."""
+    """What is left of a rate's bucket and of a budget, and whether it goes slower than declared."""
     from holdfast.core.duration import text_of_ms
-    from holdfast.core.gate import left, tokens
+    from holdfast.core.gate import left
     from holdfast.core.period import ends_ms
     from holdfast.core.unit import MONEY, amount_text
+    from holdfast.ops.shape import tokens_level
+    from holdfast.ops.stops import slower_text
 
     rule, money = gate.rule, gate.rule.unit == MONEY
 
@@ -69,7 +71,7 @@ def _level(gate: Gate, now_ms: int) -> str:
     unit = "" if money or not rule.unit else f" {rule.unit.replace('_', ' ')}"
     level = []
     if rule.interval_us is not None:
-        level.append(f"{words(tokens(gate, now_ms))} of {words(rule.burst)}{unit} left")
+        level.append(f"{words(tokens_level(gate, now_ms))} of {words(rule.burst)}{unit} left")
         level += [
             f"{words(round(us / rule.interval_us))}/{name}" for name, us in _PER if _is_round(us, rule.interval_us)
         ][:1]
@@ -77,6 +79,8 @@ def _level(gate: Gate, now_ms: int) -> str:
         ends = text_of_ms(ends_ms(rule.period, now_ms) - now_ms)
         spent = f"{words(rule.cap - left(gate, now_ms))} of {words(rule.cap)}{unit} spent"
         level.append(f"{spent}, this {rule.period} ends in {ends}")
+    if slower := slower_text(gate, now_ms):
+        level.append(slower)
     return ", ".join(level)
 
 
