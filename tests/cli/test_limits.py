@@ -84,6 +84,9 @@ def test_limits_that_go_slower_say_how_much_and_until_when(cli: Cli) -> None:
     told = "limit openai was pushed back, and goes at 50 % of what is declared"
     assert told in cli("limits", "history", "openai").out
     assert [event["percent"] for event in cli("events", "--json").json["events"] if "percent" in event] == [50.0]
+    cli("limits", "set", "openai", "--no-adaptive")
+    assert [line["pace"] for line in cli("limits", "--json").json["limits"] if line["gate"] == "limit:openai"] == [None]
+    cli("limits", "set", "openai", "--adaptive")
     cli("breakers", "reset", "limit:openai")
     assert "500/m, at 50 %" not in cli("limits").out
 

@@ -56,6 +56,19 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
     assert all(gate.declared for gate in cleared)
 
 
+async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: Store) -> None:
+    await put(store, job(limits=("openai",)), rules=(GateRule("limit:openai", interval_us=120_000, burst=500),))
+    (gate,) = await operator.set_limit("openai", LimitChange(adaptive=True))
+    assert gate.rule == GateRule("limit:openai", interval_us=120_000, burst=500, floor=100)
+    (gate,) = await operator.set_limit("openai", LimitChange(concurrency=4, adaptive=False))
+    assert (gate.rule.floor, gate.rule.concurrency) == (None, 4)
+    (gate,) = await operator.set_limit("queue:mail", LimitChange(concurrency=4, adaptive=True))
+    assert gate.rule.floor == 250
+    with pytest.raises(InvalidOption, match="limit:new has no rate and no concurrency to adapt"):
+        await operator.set_limit("new", LimitChange(adaptive=True))
+    assert msgspec.json.decode((await operator.audit())[0].data) == {"gate": "limit:openai", "adaptive": True}
+
+
 async def test_a_budget_raised_by_hand_lets_those_who_wait_go_on(operator: Operator, store: Store) -> None:
     await put(store, paid(900_000), paid(900_000), rules=(USD,))
     assert len(await claim(store)) == 1

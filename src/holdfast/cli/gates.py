@@ -97,6 +97,7 @@ def _is_round(us: int, interval_us: int) -> bool:
     "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
 )
 @click.option("--budget", "budgets", multiple=True, metavar="UNIT=CAP/PERIOD", help="Such as usd=50/day; repeatable.")
+@click.option("--adaptive/--no-adaptive", default=None, help="Go half as fast after each pushback, and climb again.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_set_body(
     terminal: Terminal,
@@ -106,13 +107,15 @@ async def limits_set_body(
     concurrency: int | None,
     buckets: tuple[str, ...],
     budgets: tuple[str, ...],
+    adaptive: bool | None,
     reason: str,
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from holdfast.ops import LimitChange
     from holdfast.ops.known import strange
 
-    if rate is None and (burst is not None or (concurrency is None and not buckets and not budgets)):
+    nothing = concurrency is None and adaptive is None and not buckets and not budgets
+    if rate is None and (burst is not None or nothing):
         what = "a limit" if burst is None else "a burst"
         fix = "--rate 10/m, --concurrency 20, --bucket tokens=200000/m or --budget usd=50/day"
         raise UsageError(f"{what} needs a number to hold to", fix=fix)
@@ -122,6 +125,7 @@ async def limits_set_body(
         concurrency=concurrency,
         buckets=pairs(buckets, "--bucket", "--bucket input_tokens=200000/m"),
         budgets=pairs(budgets, "--budget", "--budget usd=50/day"),
+        adaptive=adaptive,
     )
     async with terminal.operator() as operator:
         known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}
