@@ -3,8 +3,9 @@
     python examples/model_provider.py --requests 600/m --tokens 60000/m
 
 It prints its URL. POST /answers {"prompt": ..., "max_tokens": ...} answers as a model does, slowly. What is over a
-limit gets a 429 with Retry-After and the x-ratelimit headers of both buckets; with --overload everybody gets a 529 now
-and then, for a moment; when --spend dollars are gone, a 429 that no waiting cures. GET /report sums up.
+limit gets a 429 with Retry-After and the x-ratelimit headers of both buckets; with --overload 0.1 everybody gets a 529
+for a tenth of every two seconds; when --spend dollars are gone, a 429 that no waiting cures. GET /report sums up what
+happened since the first call. examples/models.py shows how to live with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import time
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +21,7 @@ from typing import Any
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0}
 USD_PER_TOKEN = 0.00001
 OVERLOAD_EVERY_S = 2.0
-OVERLOAD_FOR_S = 0.1
+CHARS_PER_TOKEN = 3.8
 
 
 class Bucket:
@@ -30,7 +32,7 @@ class Bucket:
         self.per_s = float(number) / UNITS[unit]
         self.size = self.level = self.per_s * burst_s
         self.taken = 0.0
-        self.born_s = self.at_s = time.monotonic()
+        self.at_s = time.monotonic()
 
     def refill(self) -> None:
         now_s = time.monotonic()
@@ -46,10 +48,9 @@ class Bucket:
         self.level -= amount
         self.taken += amount
 
-    @property
-    def used(self) -> float:
-        """The share of what it would have allowed since it began that was taken."""
-        return self.taken / (self.size + (time.monotonic() - self.born_s) * self.per_s)
+    def used(self, for_s: float) -> float:
+        """The share that was taken of all that it has allowed in that time."""
+        return self.taken / (self.size + for_s * self.per_s)
 
 
 @dataclass
@@ -57,16 +58,19 @@ class Provider:
     requests: Bucket
     tokens: Bucket
     spend_usd: float
-    overload: bool
+    overload_s: float
     slow_s: float
     spent_usd: float = 0.0
+    began_s: float | None = None  # when the first call came
     counts: dict[str, int] = field(default_factory=lambda: {"accepted": 0, "refused": 0, "overloaded": 0, "unpaid": 0})
 
     async def answer(self, body: dict[str, Any]) -> tuple[int, dict[str, str], dict[str, Any]]:
-        asked = len(str(body["prompt"])) // 4 + int(body.get("max_tokens", 0))
+        if self.began_s is None:
+            self.began_s = time.monotonic()
+        asked = math.ceil(len(str(body["prompt"])) / CHARS_PER_TOKEN) + int(body.get("max_tokens", 0))
         if self.spent_usd + asked * USD_PER_TOKEN > self.spend_usd:
             return self._no(429, "unpaid", "insufficient_quota", "you have used all the money of this account")
-        if self.overload and time.monotonic() % OVERLOAD_EVERY_S < OVERLOAD_FOR_S:
+        if time.monotonic() % OVERLOAD_EVERY_S < self.overload_s:
             return self._no(529, "overloaded", "overloaded_error", "too much is going on here")
         wait_s = max(self.requests.missing_s(1), self.tokens.missing_s(asked))
         if wait_s > 0:
@@ -95,11 +99,13 @@ class Provider:
         return found
 
     def report(self) -> dict[str, Any]:
+        for_s = 0.0 if self.began_s is None else time.monotonic() - self.began_s
         return {
             **self.counts,
             "calls": sum(self.counts.values()),
             "spent_usd": round(self.spent_usd, 6),
-            "used": round(max(self.requests.used, self.tokens.used), 4),
+            "requests_used": round(self.requests.used(for_s), 4),
+            "tokens_used": round(self.tokens.used(for_s), 4),
         }
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -130,7 +136,7 @@ async def main() -> None:
     parser.add_argument("--tokens", default="60000/m", help="tokens per s, m or h")
     parser.add_argument("--burst-s", type=float, default=1.0, help="how many seconds' worth each bucket holds")
     parser.add_argument("--spend", type=float, default=1e9, help="dollars until the account is empty")
-    parser.add_argument("--overload", action="store_true", help="now and then answer 529 to everybody")
+    parser.add_argument("--overload", type=float, default=0.0, help="seconds of every two that answer 529 to everybody")
     parser.add_argument("--slow", type=float, default=0.1, help="seconds that an answer takes")
     asked = parser.parse_args()
     requests, tokens = Bucket(asked.requests, asked.burst_s), Bucket(asked.tokens, asked.burst_s)

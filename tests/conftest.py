@@ -64,6 +64,8 @@ ANOTHER = (
     "test_limits.py::test_a_429_stops_every_worker_and_costs_no_attempt[postgres]",
     "test_kills.py::test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_stuck[sqlite]",
     "test_agent.py::test_agents_that_are_killed_at_random_pay_for_each_step_once[sqlite]",
+    "test_models.py::test_eight_workers_use_what_a_provider_allows_and_are_hardly_ever_refused[redis]",
+    "test_models.py::test_eight_workers_use_what_a_provider_allows_and_are_hardly_ever_refused[postgres]",
     "test_outage.py::test_workers_outlive_a_kill_of_the_store_and_resume_within_two_seconds[redis-7.0-5000]",
     "test_outbox.py::test_a_relay_killed_at_any_moment[sqlite]",
     "test_schedules.py::test_every_second_fires_once_while_workers_are_killed_and_frozen[redis]",

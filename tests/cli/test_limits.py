@@ -6,10 +6,11 @@ from msgspec.structs import replace
 
 from holdfast.core.budget import Budget
 from holdfast.core.declaration import Declaration
-from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.gate import BreakerRule, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job
 from holdfast.core.task import TaskSpec
+from holdfast.core.transition import Hold
 from holdfast.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, put
@@ -50,6 +51,44 @@ def test_limits_show_levels_and_who_waits(cli: Cli) -> None:
     assert [line["gate"] for line in cli("limits", "--waiting", "--json").json["limits"]] == ["limit:usd/day:llm:acme"]
     said = cli("explain", id).out
     assert "the budget 'llm:acme' has $0.40 of $50 left today; this job needs $0.50; it goes on in" in said
+
+
+async def slowed(store: Store) -> str:
+    """A limit that adapts was pushed back for an hour; another one is allowed less by the other side."""
+    adaptive = GateRule("limit:openai", interval_us=120_000, burst=500, floor=100, climb_ms=600_000)
+    calls = [job("ask", limits=("openai",)) for _ in range(2)]
+    await put(store, *calls, rules=(adaptive, replace(adaptive, key="limit:claude")))
+    (held,) = await claim(store, limit=1)
+    await store.settle("w1", 1, [Hold(held.id, held.token, "limit:openai", 3_600_000, "slow down")])
+    await store.change_gates([GateChange("limit:claude", ceiling=250)])
+    return id_text(calls[1].id)
+
+
+def test_limits_that_go_slower_say_how_much_and_until_when(cli: Cli) -> None:
+    id = cli.seed(slowed)
+    out = cli("limits").out
+    assert "1 of 500 left, 500/m, at 50 % (100 % in 1h" in out
+    assert "500 of 500 left, 500/m, at 25 % (all that the other side" in out
+    shapes = {shape["gate"]: shape for shape in cli("limits", "--json").json["limits"]}
+    pace = shapes["limit:openai"]["pace"]
+    assert (pace["percent"], pace["adaptive"], pace["floor"], pace["ceiling"]) == (50.0, True, 10.0, 100.0)
+    assert pace["fastest_at"] > shapes["limit:openai"]["held_until"]
+    assert shapes["limit:claude"]["pace"] == {
+        "percent": 25.0,
+        "fastest_at": None,
+        "adaptive": True,
+        "floor": 10.0,
+        "ceiling": 25.0,
+    }
+    assert "limit openai is held back" in cli("explain", id).out
+    told = "limit openai was pushed back, and goes at 50 % of what is declared"
+    assert told in cli("limits", "history", "openai").out
+    assert [event["percent"] for event in cli("events", "--json").json["events"] if "percent" in event] == [50.0]
+    cli("limits", "set", "openai", "--no-adaptive")
+    assert [line["pace"] for line in cli("limits", "--json").json["limits"] if line["gate"] == "limit:openai"] == [None]
+    cli("limits", "set", "openai", "--adaptive")
+    cli("breakers", "reset", "limit:openai")
+    assert "500/m, at 50 %" not in cli("limits").out
 
 
 def test_a_budget_is_raised_and_cleared_while_jobs_wait(cli: Cli) -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.servers.postgres import fresh_database, shared
 
@@ -92,6 +98,49 @@ def test_an_agent_pays_for_each_call_once_although_answers_are_lost(tmp_path: Pa
         "2 attempts failed",
         "7 calls, 5 payments",
     ]
+
+
+def ask(url: str, **body: object) -> tuple[int, dict[str, str], dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(url + "/answers", json.dumps(body).encode(), timeout=20) as response:
+            return response.status, dict(response.headers), json.load(response)
+    except urllib.error.HTTPError as refused:
+        return refused.code, dict(refused.headers), json.load(refused)
+
+
+@contextmanager
+def provider(*options: str) -> Iterator[str]:
+    command = [sys.executable, str(EXAMPLES / "model_provider.py"), "--slow", "0", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def test_a_model_provider_refuses_as_real_ones_do() -> None:
+    """With it 8 workers of "models.py" are measured, in tests/chaos/test_models.py."""
+    with provider("--requests", "3/h", "--tokens", "100/h", "--burst-s", "3600", "--spend", "0.0008") as url:
+        assert ask(url, prompt="bees", max_tokens=48)[2]["usage"] == {"tokens": 50, "usd": 0.0005}
+        status, headers, said = ask(url, prompt="bees", max_tokens=60)
+        assert (status, said["error"]["code"]) == (429, "insufficient_quota")
+        assert "Retry-After" not in headers
+    with provider("--requests", "2/h", "--tokens", "100/h", "--burst-s", "3600") as url:
+        assert ask(url, prompt="bees", max_tokens=48)[0] == 200
+        status, headers, said = ask(url, prompt="bees", max_tokens=60)  # too many tokens
+        assert (status, said["error"]["code"]) == (429, "rate_limit_exceeded")
+        assert 400 < float(headers["Retry-After"]) <= 432
+        assert headers["x-ratelimit-remaining-tokens"] == "50"
+        assert ask(url, prompt="bees")[0] == 200
+        assert ask(url, prompt="bees")[0] == 429  # too many requests
+        with urllib.request.urlopen(url + "/report", timeout=20) as response:
+            report = json.load(response)
+        assert (report["calls"], report["accepted"], report["refused"]) == (4, 2, 2)
+        assert 0.99 < report["requests_used"] <= 1
+    with provider("--overload", "2") as url:
+        status, _, said = ask(url, prompt="bees")
+        assert (status, said["error"]["code"]) == (529, "overloaded_error")
 
 
 def test_a_schedule_ticks_and_is_backfilled_across_a_change_of_clocks(tmp_path: Path) -> None:

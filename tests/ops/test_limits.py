@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from holdfast.core.budget import Budget
 from holdfast.core.declaration import Declaration
 from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.gate import BreakerRule, Gate, GateRule, push_back
 from holdfast.core.limit import Limit
 from holdfast.core.task import TaskSpec
-from holdfast.core.view import Entry
+from holdfast.core.view import Entry, JobView
 from holdfast.ops import Agents, LimitChange, Operator
 from holdfast.ops import limits as limits_room
 from holdfast.ops.shape import event_shape, gate_shape
+from holdfast.ops.stops import stops
 from holdfast.stores.asking import last_seq
 from holdfast.stores.base import Store
 from tests.ops.making import claim, job, put
@@ -53,6 +54,19 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
     cleared = await operator.clear_limit("llm:acme")
     assert {gate.key for gate in cleared} == {gate.key for gate in gates}
     assert all(gate.declared for gate in cleared)
+
+
+async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: Store) -> None:
+    await put(store, job(limits=("openai",)), rules=(GateRule("limit:openai", interval_us=120_000, burst=500),))
+    (gate,) = await operator.set_limit("openai", LimitChange(adaptive=True))
+    assert gate.rule == GateRule("limit:openai", interval_us=120_000, burst=500, floor=100)
+    (gate,) = await operator.set_limit("openai", LimitChange(concurrency=4, adaptive=False))
+    assert (gate.rule.floor, gate.rule.concurrency) == (None, 4)
+    (gate,) = await operator.set_limit("queue:mail", LimitChange(concurrency=4, adaptive=True))
+    assert gate.rule.floor == 250
+    with pytest.raises(InvalidOption, match="limit:new has no rate and no concurrency to adapt"):
+        await operator.set_limit("new", LimitChange(adaptive=True))
+    assert msgspec.json.decode((await operator.audit())[0].data) == {"gate": "limit:openai", "adaptive": True}
 
 
 async def test_a_budget_raised_by_hand_lets_those_who_wait_go_on(operator: Operator, store: Store) -> None:
@@ -127,6 +141,20 @@ async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operato
         "per": "day",
     }
     assert shapes["limit:smtp"]["waiting"] == 2
+
+
+def test_what_a_gate_that_climbs_lets_through_is_a_reason_to_wait() -> None:
+    gate = push_back(Gate(GateRule("limit:smtp", concurrency=8)), 1_000, 5, 0)
+    view = cast(JobView, None)  # only budgets look at the job
+    (held,) = stops(gate, view, 0)
+    assert held.code == "held"
+    begun = replace(gate, used=1)
+    (why,) = stops(begun, view, 2_000)
+    assert why.text == "limit smtp has 1 of 8 slots taken, and goes at 10 % (100 % in 9s)"
+    assert why.until is not None
+    assert list(stops(begun, view, 3_500)) == []
+    (full,) = stops(replace(gate, used=8), view, 11_000)
+    assert (full.text, full.until) == ("limit smtp has 8 of 8 slots taken", None)
 
 
 async def test_the_look_at_waiters_is_bounded(

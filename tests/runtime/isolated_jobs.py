@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 
 from holdfast.core.budget import Budget
+from holdfast.core.limit import Limit
 from holdfast.core.task import Inject, TaskSpec
 from holdfast.runtime import Parts, current_job
 
@@ -124,6 +125,10 @@ def spends_and_dies() -> None:
     os._exit(66)
 
 
+def learns() -> None:
+    current_job().learn({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20m"})
+
+
 _functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once, pays, pays_async)
 
 
@@ -144,6 +149,9 @@ class SmallApp:
                 limits=[Budget("llm", usd=1, per="month")],
                 cost={"usd": 0.1},
             )
+        self.tasks["learns"] = TaskSpec.declare(
+            learns, name="learns", executor="process", limits=[Limit("model", concurrency=2)]
+        )
         self.tasks["crashes_async"] = TaskSpec.declare(crashes_async, name="crashes_async", retry=None)
 
     def parts(self) -> Parts:

@@ -27,7 +27,7 @@ from holdfast.runtime.settler import Settler
 from holdfast.stores.sqlite import SqliteStore
 from holdfast.stores.sqlite.library import library
 from tests.runtime import isolated_jobs
-from tests.runtime.running import Bench
+from tests.runtime.running import Bench, now_ms
 
 BUDGET = Budget("llm", usd=10, tokens=1_000, per="month")
 COST = {"usd": 1, "tokens": 100}
@@ -206,11 +206,14 @@ async def test_it_crosses_the_pipe_from_a_process_and_outlives_its_death() -> No
     bench.tasks = dict(isolated_jobs.app.tasks)
     paid = await bench.put(bench.tasks["spends"])
     died = await bench.put(bench.tasks["spends_and_dies"])
+    await bench.put(bench.tasks["learns"])
     await bench.drain({"job_processes": 1}, app_ref="tests.runtime.isolated_jobs:app", resources=[isolated_jobs.number])
     assert await kept(bench, paid) == {"tokens": 12, "usd": 20_000}
     assert await kept(bench, died) == {"usd": 30_000}
     (gate,) = await bench.store.gates("limit:usd/month:llm")
     assert gate.spent == 50_000
+    (taught,) = await bench.store.gates("limit:model")
+    assert 0 < taught.held_until_ms - now_ms() <= 20 * 60_000
     await bench.store.close()
 
 

@@ -55,11 +55,13 @@ async def limits_list_body(terminal: Terminal, waiting: bool) -> None:
 
 
 def _level(gate: Gate, now_ms: int) -> str:
-    """What is left of a rate's bucket and of a budget."""
+    """What is left of a rate's bucket and of a budget, and whether it goes slower than declared."""
     from holdfast.core.duration import text_of_ms
-    from holdfast.core.gate import left, tokens
+    from holdfast.core.gate import left
     from holdfast.core.period import ends_ms
     from holdfast.core.unit import MONEY, amount_text
+    from holdfast.ops.shape import tokens_level
+    from holdfast.ops.stops import slower_text
 
     rule, money = gate.rule, gate.rule.unit == MONEY
 
@@ -69,7 +71,7 @@ def _level(gate: Gate, now_ms: int) -> str:
     unit = "" if money or not rule.unit else f" {rule.unit.replace('_', ' ')}"
     level = []
     if rule.interval_us is not None:
-        level.append(f"{words(tokens(gate, now_ms))} of {words(rule.burst)}{unit} left")
+        level.append(f"{words(tokens_level(gate, now_ms))} of {words(rule.burst)}{unit} left")
         level += [
             f"{words(round(us / rule.interval_us))}/{name}" for name, us in _PER if _is_round(us, rule.interval_us)
         ][:1]
@@ -77,6 +79,8 @@ def _level(gate: Gate, now_ms: int) -> str:
         ends = text_of_ms(ends_ms(rule.period, now_ms) - now_ms)
         spent = f"{words(rule.cap - left(gate, now_ms))} of {words(rule.cap)}{unit} spent"
         level.append(f"{spent}, this {rule.period} ends in {ends}")
+    if slower := slower_text(gate, now_ms):
+        level.append(slower)
     return ", ".join(level)
 
 
@@ -93,6 +97,7 @@ def _is_round(us: int, interval_us: int) -> bool:
     "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
 )
 @click.option("--budget", "budgets", multiple=True, metavar="UNIT=CAP/PERIOD", help="Such as usd=50/day; repeatable.")
+@click.option("--adaptive/--no-adaptive", default=None, help="Go half as fast after each pushback, and climb again.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_set_body(
     terminal: Terminal,
@@ -102,13 +107,15 @@ async def limits_set_body(
     concurrency: int | None,
     buckets: tuple[str, ...],
     budgets: tuple[str, ...],
+    adaptive: bool | None,
     reason: str,
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from holdfast.ops import LimitChange
     from holdfast.ops.known import strange
 
-    if rate is None and (burst is not None or (concurrency is None and not buckets and not budgets)):
+    nothing = concurrency is None and adaptive is None and not buckets and not budgets
+    if rate is None and (burst is not None or nothing):
         what = "a limit" if burst is None else "a burst"
         fix = "--rate 10/m, --concurrency 20, --bucket tokens=200000/m or --budget usd=50/day"
         raise UsageError(f"{what} needs a number to hold to", fix=fix)
@@ -118,6 +125,7 @@ async def limits_set_body(
         concurrency=concurrency,
         buckets=pairs(buckets, "--bucket", "--bucket input_tokens=200000/m"),
         budgets=pairs(budgets, "--budget", "--budget usd=50/day"),
+        adaptive=adaptive,
     )
     async with terminal.operator() as operator:
         known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}

@@ -60,20 +60,21 @@ def status_of(error: BaseException) -> int | None:
     return None
 
 
-def headers_of(error: BaseException) -> dict[str, str]:
-    """Header names in small letters; empty when the error carries none we can read."""
-    response = peek(error, "response")
+def headers_of(said: object) -> dict[str, str]:
+    """Header names in small letters, of an error, a response or the headers themselves; empty when it carries none."""
+    response = said if isinstance(said, Mapping) else peek(said, "response")
     try:
-        if isinstance(response, Mapping):  # botocore
-            found = (response.get("ResponseMetadata") or {}).get("HTTPHeaders")
+        if isinstance(response, Mapping):
+            amazon = response.get("ResponseMetadata")
+            found = amazon.get("HTTPHeaders") if isinstance(amazon, Mapping) else said if response is said else None
         else:
-            found = peek(response, "headers") or peek(error, "headers")
+            found = peek(response, "headers") or peek(said, "headers")
         return {str(name).lower(): str(value).strip() for name, value in (found or {}).items()}
     except Exception:
         return {}
 
 
-def bodies_of(error: BaseException) -> Iterator[Any]:
+def bodies_of(error: object) -> Iterator[Any]:
     """What the answer said, as JSON values; SDKs keep it with the error, plain HTTP clients with the response."""
     yield peek(error, "body")
     yield peek(error, "details")

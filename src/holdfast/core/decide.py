@@ -7,6 +7,7 @@ from typing import Final
 
 from holdfast.core.budget import first_limit
 from holdfast.core.duration import LONGEST_WAIT_MS, bounded_ms, text_of_ms
+from holdfast.core.job import Lane
 from holdfast.core.lease import Claimed
 from holdfast.core.limit import MAX_KEY_CHARS
 from holdfast.core.outcome import (
@@ -180,7 +181,7 @@ def _hold(job: Claimed, limited: Limited, rng: random.Random, learns: str | None
     buried = _held_too_long(job, message, limited.failure)
     if buried is not None:
         return buried
-    gate = _gate(job, limited.key or learns)
+    gate = pushed_gate(job.lane, limited.key or learns)
     if limited.spent:
         return Hold(job.id, job.token, gate, SPENT_PROBE_MS, message, trips=True)
     wait_ms = bounded_ms(limited.retry_after_ms)
@@ -194,8 +195,8 @@ def _spread_ms(wait_ms: int, rng: random.Random) -> int:
     return rng.randint(0, max(1, int(wait_ms * HOLD_JITTER)))
 
 
-def _gate(job: Claimed, key: str | None) -> str:
-    lane = job.lane
+def pushed_gate(lane: Lane, key: str | None) -> str:
+    """The gate that pushback is about: that of the key, else of the first limit, else of the task."""
     if key is None:
         key = first_limit(lane)
     return f"task:{lane.task}" if key is None else f"limit:{storable(key, MAX_KEY_CHARS)}"

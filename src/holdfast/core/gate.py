@@ -192,6 +192,11 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
     return at
 
 
+def fastest_at_ms(gate: Gate) -> int:
+    """When the gate goes as fast as it may, if nobody pushes back again."""
+    return _climbed_at_ms(gate, FULL if gate.rule.floor is None else max(gate.rule.floor, gate.ceiling))
+
+
 def _climbed_at_ms(gate: Gate, to: int) -> int:
     """When the gate goes that fast, if nobody pushes back again."""
     climb_ms = RAMP_MS if gate.rule.floor is None else gate.rule.climb_ms

@@ -268,7 +268,7 @@ class Limit:
         if self.rate is None and (self.concurrency is None or self.adaptive is not True):
             raise InvalidOption(f"{what} has no rate to adapt", fix='add rate="500/m", the fastest that it may go')
         if self.adaptive is True:
-            return _TENTH if self.rate is not None else max(1, -(-FULL // (self.concurrency or 1)))
+            return usual_floor(self._interval_us, self.concurrency)
         slowest_us, declared_us = parse_rate(self.adaptive)[1], self._interval_us or 0
         if not declared_us <= slowest_us <= declared_us * _HUNDREDFOLD:
             raise InvalidOption(
@@ -318,6 +318,11 @@ class Limit:
             for unit, count, interval_us in self._buckets
         )
         return (self.rule(key), *buckets)
+
+
+def usual_floor(interval_us: int | None, concurrency: int | None) -> int:
+    """The slowest pace of an adaptive limit that names none: a tenth of its rate, or one job at once."""
+    return _TENTH if interval_us is not None else max(1, -(-FULL // (concurrency or 1)))
 
 
 def parse_rate(text: str) -> tuple[int, int]:

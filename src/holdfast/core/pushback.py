@@ -1,4 +1,4 @@
-"""Decides how long "too many requests" means: reads the headers and bodies in which providers say so."""
+"""Decides what answers say of limits: how long "too many requests" means, and how much is allowed at all."""
 
 from __future__ import annotations
 
@@ -9,18 +9,49 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from msgspec import Struct
+
 from holdfast.core.answer import bodies_of, headers_of, peek
 from holdfast.core.duration import LONGEST_WAIT_MS
+from holdfast.core.gate import FULL, GateRule
 
 _GO: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d)")
 _GO_MS: Final = {
     "ns": 1e-6, "us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6, "d": 8.64e7,
 }  # fmt: skip
 _RESET: Final = re.compile(r"(?:x-ratelimit-reset-(?P<openai>[\w-]+)|anthropic-ratelimit-(?P<anthropic>[\w-]+)-reset)")
+_ALLOWED: Final = ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit")
+_LONGEST_LESSON_MS: Final = 3_600_000  # an answer that was no error stops nobody for longer
+_MINUTE_US: Final = 60_000_000
 
 
-def retry_after_ms(error: BaseException, now_ms: int | None = None) -> int | None:
-    """The longest wait that the answer behind `error` asks for; None when it names none.
+class Lesson(Struct, frozen=True):
+    """What an answer teaches of the other side's limits."""
+
+    hold_ms: int = 0  # nothing is left before that
+    per_minute: int | None = None  # requests that it allows
+
+
+def lesson_of(said: object, now_ms: int | None = None) -> Lesson:
+    """What a response, its headers or an error teach; nothing when they cannot be read."""
+    headers = headers_of(said)
+    allowed = [number for name in _ALLOWED if (number := _number(headers.get(name, ""))) is not None and number >= 1]
+    hold_ms = min(_LONGEST_LESSON_MS, retry_after_ms(said, now_ms) or 0)
+    return Lesson(hold_ms, int(min(allowed)) if allowed else None)
+
+
+def ceiling_of(rule: GateRule, per_minute: int) -> int | None:
+    """How fast a gate may go when the other side allows so much, in thousandths; None when it does not adapt.
+
+    What is allowed beyond the declared rate changes nothing: some name what they allow per day.
+    """
+    if rule.floor is None or rule.interval_us is None:
+        return None
+    return max(1, min(FULL, per_minute * rule.interval_us * FULL // _MINUTE_US))
+
+
+def retry_after_ms(error: object, now_ms: int | None = None) -> int | None:
+    """The longest wait that an error, or the answer behind it, asks for; None when it names none.
 
     Instants are read against the answer's own Date, so that our clock does not matter; else against `now_ms`.
     """
@@ -30,7 +61,7 @@ def retry_after_ms(error: BaseException, now_ms: int | None = None) -> int | Non
         return None  # an answer that cannot be read names no time
 
 
-def _named_ms(error: BaseException, now_ms: int | None) -> int | None:
+def _named_ms(error: object, now_ms: int | None) -> int | None:
     headers = headers_of(error)
     now_ms = _instant_ms(headers.get("date", "")) or now_ms
     found = [_stated_ms(headers, now_ms), *_resets_ms(headers, now_ms), *_in_body_ms(error)]
@@ -59,7 +90,7 @@ def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float
             yield _wait_ms(text, now_ms)
 
 
-def _in_body_ms(error: BaseException) -> Iterator[float | None]:
+def _in_body_ms(error: object) -> Iterator[float | None]:
     """Google's RetryInfo, as JSON in the body or as a message in `details`."""
     for body in bodies_of(error):
         if isinstance(body, Mapping):

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.core.budget import base_of
 from holdfast.core.duration import iso
-from holdfast.core.gate import FOREVER_MS
+from holdfast.core.gate import FOREVER_MS, FULL
 from holdfast.core.unit import amount_text, public_amount, public_unit
 from holdfast.core.view import Entry
 
@@ -31,6 +31,8 @@ def facts_of(entry: Entry) -> dict[str, Any]:
             found[name] = public_amount(unit, found[name])
     if unit:
         found["unit"] = unit
+    if isinstance(found.get("pace"), int):
+        found["percent"] = found.pop("pace") * 100 / FULL
     if isinstance(until_ms, int):
         found["until"] = None if until_ms >= FOREVER_MS else iso(until_ms)
     return found
@@ -65,6 +67,8 @@ def event_text(entry: Entry) -> str:
             return f"{kind} {name} is open again"
         case "limit.held":
             return f"{kind} {name} is held back until {until}"
+        case "limit.slowed":
+            return f"{kind} {name} was pushed back, and goes at {percent_text(facts.pace)} of what is declared"
     unit = public_unit(unit)
     left = max(0, facts.cap - facts.spent)
     spent, free, cap, wants = (amount_text(unit, amount) for amount in (facts.spent, left, facts.cap, facts.wants))
@@ -76,6 +80,11 @@ def event_text(entry: Entry) -> str:
     return entry.kind
 
 
+def percent_text(pace: int) -> str:
+    """A pace as people read it: thousandths as percent."""
+    return f"{pace * 100 / FULL:g} %"
+
+
 class _Facts(msgspec.Struct):
     """What events may say, as they are stored."""
 
@@ -85,3 +94,4 @@ class _Facts(msgspec.Struct):
     spent: int = 0
     cap: int = 0
     wants: int = 0
+    pace: int = 0

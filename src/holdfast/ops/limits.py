@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.core.budget import base_of, budget_key, checked_cap
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import Gate, GateChange, GateRule, admits, room
-from holdfast.core.limit import parse_bucket, parse_rate
+from holdfast.core.limit import parse_bucket, parse_rate, usual_floor
 from holdfast.core.period import PERIODS, Period
 from holdfast.core.state import State
 from holdfast.core.unit import UNITS, checked_unit, stored_unit
@@ -25,7 +25,7 @@ LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may
 
 
 class LimitChange:
-    """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once.
+    """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once, whether it adapts.
 
     `buckets` are rates of other units ("tokens": "200000/m"), `budgets` are caps per period ("usd": "50/day").
     """
@@ -38,15 +38,16 @@ class LimitChange:
         concurrency: int | None = None,
         buckets: Mapping[str, str] | None = None,
         budgets: Mapping[str, str] | None = None,
+        adaptive: bool | None = None,
     ) -> None:
-        if rate is None and concurrency is None and not buckets and not budgets:
+        if rate is None and concurrency is None and adaptive is None and not buckets and not budgets:
             raise InvalidOption(
                 "a limit needs a rate or a concurrency, a bucket or a budget",
                 fix='such as rate="10/m", concurrency=20, buckets={"tokens": "200000/m"} or budgets={"usd": "50/day"}',
             )
         if burst is not None and rate is None:
             raise InvalidOption("a burst needs a rate", fix='such as rate="10/m"')
-        self.rate, self.burst, self.concurrency = rate, burst, concurrency
+        self.rate, self.burst, self.concurrency, self.adaptive = rate, burst, concurrency, adaptive
         self.buckets = {
             unit: (rate, *parse_bucket(checked_unit(unit, what="the bucket"), rate))
             for unit, rate in (buckets or {}).items()
@@ -56,8 +57,9 @@ class LimitChange:
     async def rules(self, store: Store, gate_key: str) -> list[tuple[GateRule, dict[str, object]]]:
         """The rules with the operator's numbers in place of their own, each with what the audit log keeps."""
         found: list[tuple[GateRule, dict[str, object]]] = []
-        if self.rate is not None or self.concurrency is not None:
+        if self.rate is not None or self.concurrency is not None or self.adaptive is not None:
             facts: dict[str, object] = {"rate": self.rate, "burst": self.burst, "concurrency": self.concurrency}
+            facts["adaptive"] = self.adaptive
             found.append((await self._own(store, gate_key), facts))
         if (self.buckets or self.budgets) and not gate_key.startswith("limit:"):
             raise InvalidOption(f"{gate_key} has no buckets and no budgets", fix="name the key of a limit or a budget")
@@ -84,7 +86,19 @@ class LimitChange:
         if self.rate is not None:
             count, interval_us = parse_rate(self.rate)
             rule = replace(rule, interval_us=interval_us, burst=self.burst or count)
-        return rule if self.concurrency is None else replace(rule, concurrency=self.concurrency)
+        if self.concurrency is not None:
+            rule = replace(rule, concurrency=self.concurrency)
+        return rule if self.adaptive is None else _adapting(rule, self.adaptive)
+
+
+def _adapting(rule: GateRule, adaptive: bool) -> GateRule:
+    if not adaptive:
+        return replace(rule, floor=None)
+    if rule.interval_us is None and rule.concurrency is None:
+        raise InvalidOption(
+            f"{rule.key} has no rate and no concurrency to adapt", fix='add rate="500/m", the fastest that it may go'
+        )
+    return rule if rule.floor is not None else replace(rule, floor=usual_floor(rule.interval_us, rule.concurrency))
 
 
 def _base(key: str, unit: str, period: str) -> str:

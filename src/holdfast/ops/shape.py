@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from holdfast.core.duration import iso
 from holdfast.core.errors import UsageError
-from holdfast.core.gate import FOREVER_MS, LOTS, Gate, left, room, tokens
+from holdfast.core.gate import FOREVER_MS, FULL, LOTS, Gate, fastest_at_ms, left, pace, room, tokens
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note, SessionView
 from holdfast.core.period import ends_ms
@@ -227,6 +227,27 @@ def budget_shape(gate: Gate, now_ms: int) -> Shape | None:
     }
 
 
+def tokens_level(gate: Gate, now_ms: int) -> int:
+    """The tokens of a rate; of one that is held, those that it will begin with."""
+    return tokens(gate, max(now_ms, gate.held_until_ms))
+
+
+def pace_shape(gate: Gate, now_ms: int) -> Shape | None:
+    """How fast a gate goes, in percent of what is declared; None when nothing can slow it down."""
+    rule = gate.rule
+    if rule.floor is None and rule.concurrency is None:
+        return None
+    percent = 100 / FULL
+    fastest = fastest_at_ms(gate)
+    return {
+        "percent": round(pace(gate, now_ms) * percent, 1),
+        "fastest_at": when(fastest) if fastest > now_ms else None,
+        "adaptive": rule.floor is not None,
+        "floor": None if rule.floor is None else round(rule.floor * percent, 1),
+        "ceiling": None if rule.floor is None else round(gate.ceiling * percent, 1),
+    }
+
+
 def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
     """A gate's rule and level, and how many jobs it stops."""
     rule = gate.rule
@@ -239,8 +260,9 @@ def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
         "unit": public_unit(rule.unit),
         "per_second": None if rule.interval_us is None else _amount(rule.unit, 1_000_000 / rule.interval_us),
         "burst": _amount(rule.unit, rule.burst) if rule.interval_us is not None else None,
-        "tokens": None if rule.interval_us is None else _amount(rule.unit, tokens(gate, now_ms)),
+        "tokens": None if rule.interval_us is None else _amount(rule.unit, tokens_level(gate, now_ms)),
         "budget": budget_shape(gate, now_ms),
+        "pace": pace_shape(gate, now_ms),
         "waiting": waiting,
         "held_until": when(gate.held_until_ms) if gate.held_until_ms > now_ms else None,
         "paused": None

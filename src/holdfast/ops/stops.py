@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from holdfast.core.budget import base_of, this
-from holdfast.core.duration import iso
-from holdfast.core.gate import FOREVER_MS, Gate, left, opens_at_ms, tokens
+from holdfast.core.duration import iso, text_of_ms
+from holdfast.core.gate import FOREVER_MS, FULL, Gate, fastest_at_ms, left, opens_at_ms, pace, slots, tokens
 from holdfast.core.period import Period, ends_ms
+from holdfast.core.telling import percent_text
 from holdfast.core.unit import amount_text, public_amount, public_unit
 from holdfast.core.view import JobView
 from holdfast.ops.reason import Reason, ago, instant, when_text, when_words
@@ -26,13 +27,17 @@ def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
     if gate.held_until_ms > now_ms:
         text = f"{what} is held back (the other side asked for it) and opens {when_words(gate.held_until_ms, now_ms)}"
         yield Reason("held", text, instant(gate.held_until_ms), facts)
-    if rule.concurrency is not None and gate.used >= rule.concurrency:
-        text = f"{what} has {gate.used} of {rule.concurrency} slots taken"
-        yield Reason("concurrency", text, None, {**facts, "used": gate.used, "concurrency": rule.concurrency})
+    slower = slower_text(gate, now_ms)
+    if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
+        text = f"{what} has {gate.used} of {rule.concurrency} slots taken" + (f", and goes {slower}" if slower else "")
+        climbed_ms = opens_at_ms(gate, now_ms) if gate.used < rule.concurrency else None
+        until = None if climbed_ms is None else instant(climbed_ms)
+        yield Reason("concurrency", text, until, {**facts, "used": gate.used, "concurrency": rule.concurrency})
     if rule.interval_us is not None and tokens(gate, now_ms) < 1:
         # The rate alone decides when the next token comes; the other levels have reasons of their own.
         at_ms = -(-(gate.full_at_us - (rule.burst - 1) * rule.interval_us) // 1000)
-        yield Reason("rate", f"{what} has no room; it frees {when_words(at_ms, now_ms)}", instant(at_ms), facts)
+        frees = f"it frees {when_words(at_ms, now_ms)}" + (f"; it goes {slower}" if slower else "")
+        yield Reason("rate", f"{what} has no room; {frees}", instant(at_ms), facts)
     if rule.cap is not None and rule.period is not None:
         yield from _budget(gate, what, view.cost_in(rule.unit), rule.cap, rule.period, now_ms)
     if gate.open_until_ms:
@@ -99,6 +104,18 @@ def gate_words(key: str) -> str:
     """How people call the gate with this key."""
     kind, _, name = key.partition(":")
     return "everything" if kind == "all" else f"{kind} {name}"
+
+
+def slower_text(gate: Gate, now_ms: int) -> str:
+    """How much slower a gate goes than its rule says, and until when; empty when it does not."""
+    rule, speed = gate.rule, pace(gate, now_ms)
+    if speed >= FULL or (rule.floor is None and rule.concurrency is None):
+        return ""
+    at_ms, most = fastest_at_ms(gate), FULL if rule.floor is None else max(rule.floor, gate.ceiling)
+    why = [f"{percent_text(most)} in {text_of_ms(at_ms - now_ms)}"] if at_ms > now_ms else []
+    if most < FULL:
+        why.append("all that the other side allows")
+    return f"at {percent_text(speed)} ({', '.join(why)})"
 
 
 def opens_text(gate: Gate, now_ms: int) -> str:

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from holdfast.core.lease import Claimed, Note
+from holdfast.core.pushback import Lesson
 from holdfast.runtime.attempt import Attempt
 from holdfast.runtime.loading import load_app
 from holdfast.runtime.memory import resident_bytes
@@ -28,6 +29,7 @@ from holdfast.runtime.wire import (
     Broken,
     Done,
     Hello,
+    Learned,
     Noted,
     Run,
     Save,
@@ -103,6 +105,9 @@ class PipeDesk:
 
     def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
         self._tell(Spent(job.token, dict(spent)))
+
+    def learn(self, gate: str, lesson: Lesson) -> None:
+        self._tell(Learned(gate, lesson))
 
     def _tell(self, message: ToWorker) -> None:
         """Say it before anything that comes later: the end of the job must not overtake it."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import logging
 import threading
+import time
 from collections.abc import Awaitable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
@@ -12,15 +14,19 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
 
+from holdfast.core.answer import headers_of
 from holdfast.core.codec import encode_checkpoint
+from holdfast.core.decide import pushed_gate
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import LeaseLost, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note
+from holdfast.core.pushback import Lesson, lesson_of
 from holdfast.core.spending import added, spending_from
 from holdfast.core.steps import Approval
 from holdfast.core.text import storable
 from holdfast.core.unit import Amounts
+from holdfast.runtime.log import job_log
 from holdfast.runtime.step import Step, StepCall, step_key
 from holdfast.runtime.steps import Steps
 from holdfast.stores.callers import run_here
@@ -45,6 +51,9 @@ class Desk(Protocol):
 
     def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
         """Keep what this attempt has cost so far, for the next beat and for its end. Any thread."""
+
+    def learn(self, gate: str, lesson: Lesson) -> None:
+        """Teach a gate what the other side has said of its limits; soon, and without an answer. Any thread."""
 
     async def save(self, job: Claimed, note: Note) -> bool:
         """Write a note now; False when the lease is lost."""
@@ -243,6 +252,21 @@ class JobContext:
         with self._adding:
             attempt.spent = added(attempt.spent or {}, found)
             self._desk.spent(attempt.job, attempt.spent)
+
+    def learn(self, response: object) -> None:
+        """Teach this job's limit what an answer says of the provider's: `job.learn(response)`.
+
+        Takes a response, its headers, or an error that has one. When the headers say that a bucket is empty, the key
+        that a 429 would hold is held for all workers until the reset, an hour at most. When they allow fewer requests
+        a minute than an adaptive limit declares, it goes no faster than that. What cannot be read is ignored.
+        """
+        attempt = self._attempt
+        if not headers_of(response):
+            job_log(logging.WARNING, "there is nothing to learn: no headers", attempt.job, of=type(response).__name__)
+            return
+        lesson = lesson_of(response, time.time_ns() // 1_000_000)
+        if lesson != Lesson():
+            self._desk.learn(pushed_gate(attempt.job.lane, attempt.spec.learns(attempt.job.lane)), lesson)
 
     def log(self, line: str) -> None:
         """Keep a line with the job, for people. Buffered as progress is; at most 1,000 lines per attempt."""

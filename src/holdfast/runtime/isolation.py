@@ -24,6 +24,7 @@ from holdfast.runtime.wire import (
     Broken,
     Done,
     Hello,
+    Learned,
     Noted,
     Run,
     Save,
@@ -108,6 +109,8 @@ class Cell:
                     if token == attempt.job.token:
                         attempt.spent = spent  # also when the process dies before it says how the job ended
                         desk.spent(attempt.job, spent)
+                case Learned(gate, lesson):
+                    desk.learn(gate, lesson)
                 case Save(number, note):
                     self.send(Saved(number, await desk.save(attempt.job, note)))
                 case _:

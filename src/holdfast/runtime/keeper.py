@@ -14,7 +14,9 @@ from typing import Final
 
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Beat, Claimed, Note, Pulse, Serves
+from holdfast.core.pushback import Lesson
 from holdfast.core.spending import spent_note
+from holdfast.runtime.learner import Learner
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Fell
 from holdfast.runtime.patience import Patience, cut_off
@@ -69,9 +71,10 @@ class Notebook:
 class StoreDesk:
     """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
 
-    def __init__(self, store: Store, notebook: Notebook, patience: Patience) -> None:
+    def __init__(self, store: Store, notebook: Notebook, learner: Learner, patience: Patience) -> None:
         self._store = store
         self._notebook = notebook
+        self._learner = learner
         self._patience = patience
 
     def note(self, job: Claimed, note: Note) -> None:
@@ -79,6 +82,9 @@ class StoreDesk:
 
     def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
         self._notebook.add(job.id, job.token, spent_note(job, spent))
+
+    def learn(self, gate: str, lesson: Lesson) -> None:
+        self._learner.learn(gate, lesson)
 
     async def save(self, job: Claimed, note: Note) -> bool:
         # A step that has run must be recorded, however long the store is away: until its attempt runs out of time.

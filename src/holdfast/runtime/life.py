@@ -21,6 +21,7 @@ from holdfast.runtime.fetcher import Bypass, Claiming, Fetcher
 from holdfast.runtime.isolation import Isolation
 from holdfast.runtime.janitor import Janitor
 from holdfast.runtime.keeper import Keeper, Notebook, StoreDesk
+from holdfast.runtime.learner import Learner
 from holdfast.runtime.listener import Listener
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.memory import resident_bytes
@@ -85,7 +86,8 @@ class Life:
         )
         notebook = Notebook()
         patience = Patience(rng, settings.cut_off_ms)
-        self._desk = StoreDesk(store, notebook, Patience(rng))
+        self._learner = Learner(store)
+        self._desk = StoreDesk(store, notebook, self._learner, Patience(rng))
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
         self._threads = Threads()
         self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)
@@ -142,6 +144,7 @@ class Life:
                 pipe = Pipe(plan.parts, resources, self._threads, plan.rng)
                 stack.push_async_callback(self._wind_down)
                 await self._settler.start(self._fell)
+                await self._learner.start(self._fell)
                 await self._crew.start(self._fell, pipe, self._isolation)
                 if self._crier is not None:
                     await self._crier.start(self._fell)
@@ -277,6 +280,7 @@ class Life:
         await self._crew.drain(self._settings.grace_ms / 1000, self._forced)
         await self._audit.stop()
         await self._crew.stop()
+        await self._learner.stop()
         await self._janitor.stop()
         if self._crier is not None:
             await self._crier.stop()

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.lease import Claimed, Note
+from holdfast.core.pushback import Lesson
 from holdfast.core.transition import Transition
 from holdfast.runtime.attempt import Cause
 from holdfast.runtime.settings import AppRef
@@ -66,6 +67,13 @@ class Spent(Struct, frozen=True, tag=True):
     spent: dict[str, int]
 
 
+class Learned(Struct, frozen=True, tag=True):
+    """cell → worker: what an answer said of the limits behind this gate."""
+
+    gate: str
+    lesson: Lesson
+
+
 class Save(Struct, frozen=True, tag=True):
     """cell → worker: write this note now and say whether it was kept."""
 
@@ -81,7 +89,7 @@ class Done(Struct, frozen=True, tag=True):
 
 
 ToCell = Hello | Run | Stop | Saved
-ToWorker = Up | Broken | Noted | Spent | Save | Done
+ToWorker = Up | Broken | Noted | Spent | Learned | Save | Done
 
 to_cell: Final = msgspec.msgpack.Decoder(ToCell)
 to_worker: Final = msgspec.msgpack.Decoder(ToWorker)
