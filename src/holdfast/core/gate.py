@@ -307,7 +307,7 @@ def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int) 
 def real_cost(rule: GateRule, spent: Mapping[str, int], *, unfinished: bool) -> int | None:
     """What a job cost at a gate by its own account; None: what it had reserved stands.
 
-    One that was put off (`unfinished`) will reserve again, so a budget gets back what it does not own up to.
+    Of one that was put off or dropped (`unfinished`) a budget gets back what it does not own up to.
     """
     said = spent.get(rule.unit)
     return 0 if said is None and unfinished and rule.cap is not None else said

@@ -185,7 +185,7 @@ class Store(Protocol):
 
         `spent` says what jobs cost in truth, by id and unit ("" is the plain cost): rates and budgets that had
         reserved an estimate are corrected in the same step. What is not said is as it was reserved; but a job that is
-        put off (Hold, Snooze, Suspend) gives back to budgets what it does not say, since it will reserve again.
+        put off (Hold, Snooze, Suspend) or dropped gives back to budgets what it does not say.
 
         The same (session, seq) again gets the same answers again and changes nothing.
         """

@@ -91,6 +91,7 @@ class Settling:
         self.tx = tx
         self.session = session
         self.spent = spent
+        self.forced = False  # whoever runs the job has not been asked, and may spend more
         self.left: Counter[int] = Counter()  # token → jobs that left its lease
         self.succeeded: list[bytes] = []
         self.results: list[tuple[bytes, bytes]] = []
@@ -251,7 +252,7 @@ class Settling:
         assert head.token is not None
         verdict = verdict_of(transition)
         unstarted = isinstance(transition, Release) and not transition.started
-        unfinished = isinstance(transition, (Hold, Snooze, Suspend))
+        unfinished = isinstance(transition, (Hold, Snooze, Suspend, Drop)) and not self.forced
         spent = self.spent.get(head.id, {})
         for taken in _decode_charges(head.charged):
             gate = self.tx.gate(taken.gate)
@@ -315,6 +316,7 @@ def revoke(tx: Tx, head: Running, reason: str) -> int:
     """A forced cancel: the lease is over at once, and its holder's late success is stale. The state it ends in."""
     assert head.token is not None
     settling = Settling(tx, "")
+    settling.forced = True
     drop = Drop(head.id, head.token, reason)
     state = settling.one(head._replace(flags=head.flags | CANCELLING, reason=reason), drop)
     settling.write()

@@ -10,7 +10,7 @@ from holdfast.core.gate import GateChange, GateRule, left
 from holdfast.core.lease import Claimed
 from holdfast.core.period import DAY_MS, began_ms
 from holdfast.core.state import State
-from holdfast.core.transition import Hold, Release, Snooze, Succeed, Suspend, Transition
+from holdfast.core.transition import Drop, Hold, Release, Snooze, Succeed, Suspend, Transition
 from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
@@ -169,7 +169,7 @@ class TestBudget:
         assert await left_in(bench) == (0 if started else 10)
         assert len(await hand.claim(2)) == (0 if started else 1)
 
-    @pytest.mark.parametrize("end", ["succeed", "fail", "bury", "drop", "lose"])
+    @pytest.mark.parametrize("end", ["succeed", "fail", "bury", "lose"])
     async def test_what_is_not_told_stays_spent_as_it_was_reserved(self, bench: Bench, end: str) -> None:
         await bench.declare(USD)
         await bench.add(limits=("usd",), costs=usd(7))
@@ -183,6 +183,29 @@ class TestBudget:
         hand, janitor = bench.hand(), bench.hand("janitor")
         await hand.take()
         await bench.lose(id, janitor)
+        assert await left_in(bench) == 3
+
+    @pytest.mark.parametrize("told", [False, True])
+    @pytest.mark.parametrize("asked", [False, True])
+    async def test_a_job_that_is_cancelled_gives_back_what_it_does_not_own_up_to(
+        self, bench: Bench, asked: bool, told: bool
+    ) -> None:
+        await bench.declare(USD)
+        await bench.add(limits=("usd",), costs=usd(7))
+        hand = bench.hand()
+        job = await hand.take()
+        if asked:
+            await bench.cancel(job.id)
+        await hand.settle(Drop(job.id, job.token, "no use"), spent={job.id: usd(2)} if told else {})
+        assert await bench.state(job.id) is State.cancelled
+        assert await left_in(bench) == (8 if told else 10)
+
+    async def test_a_forced_cancel_gives_nothing_back_since_somebody_may_go_on_spending(self, bench: Bench) -> None:
+        await bench.declare(USD)
+        await bench.add(limits=("usd",), costs=usd(7))
+        job = await bench.hand().take()
+        await bench.cancel(job.id, force=True)
+        assert await bench.state(job.id) is State.cancelled
         assert await left_in(bench) == 3
 
     @pytest.mark.parametrize("how", ["held", "snoozed", "suspended"])

@@ -161,7 +161,7 @@ BEGIN
     v_gate := CASE
       WHEN v_end.taken IS NOT NULL THEN hf.gate_give_back_2(
         v_gate, v_end.taken, v_end.token, v_end.verdict,
-        hf.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (5, 6, 8, 9)), p_now, v_end.claimed_ms
+        hf.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (5, 6, 8, 9, 10)), p_now, v_end.claimed_ms
       )
       WHEN p_kinds[v_end.at] = 9 THEN hf.gate_cut_off_1(v_gate, v_end.hold_until, v_end.token, p_now)
       ELSE hf.gate_push_back_1(v_gate, v_end.hold_until, v_end.token, p_now)
@@ -191,7 +191,7 @@ BEGIN
   SELECT array_agg(e.taken ->> 0), array_agg(e.taken), array_agg(e.verdict), array_agg(e.unstarted), array_agg(e.unfinished),
     array_agg(e.spent), array_agg(e.n)
   INTO v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent, v_ns FROM (
-    SELECT t.taken, f.verdict, f.unstarted, p_kinds[f.ordinality] IN (5, 6, 8, 9) AS unfinished, p_spent[f.ordinality] AS spent,
+    SELECT t.taken, f.verdict, f.unstarted, p_kinds[f.ordinality] IN (5, 6, 8, 9, 10) AS unfinished, p_spent[f.ordinality] AS spent,
       count(*)::integer AS n
     FROM unnest(p_fates) WITH ORDINALITY AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) GROUP BY 1, 2, 3, 4, 5
   ) AS e;
@@ -260,7 +260,7 @@ BEGIN
     END IF;
     v_fate := hf.fate_1(p_heads[v_at], v_outcome, p_now);
     v_fates := v_fates || v_fate;
-    v_kinds := v_kinds || v_outcome.kind;
+    v_kinds := v_kinds || CASE WHEN v_outcome.kind = 3 AND v_outcome.started IS NOT TRUE THEN 10::smallint ELSE v_outcome.kind END;
     v_states := v_states || v_fate.state;
     IF v_fate.state > 3 THEN
       v_ended := v_ended || v_fate.id;

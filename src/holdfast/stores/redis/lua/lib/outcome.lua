@@ -180,14 +180,14 @@ local function is_unmoved(found, taken, verdict, real)
   return not rule or verdict == "neutral" or (verdict == "ok" and not rule.rate and not found.failed_at_ms)
 end
 
-local PUTS_OFF = { hold = true, snooze = true, suspend = true }
+local PUTS_OFF = { hold = true, snooze = true, suspend = true, drop = true }
 
 local function give_back(charges, token, claimed, t)
   local verdict, unstarted = verdict_of(t), t.kind == "release" and not t.started
   for _, taken in ipairs(charges) do
     local key = taken[1]
     local found = gating.get(key)
-    local real = found and (unstarted and 0 or gate.real_cost(found.rule, t.spent, PUTS_OFF[t.kind]))
+    local real = found and (unstarted and 0 or gate.real_cost(found.rule, t.spent, PUTS_OFF[t.kind] and not t.forced))
     if found and is_unmoved(found, taken, verdict, real) then
       gating.touch(key)
     elseif found then
@@ -284,5 +284,5 @@ end
 -- A forced cancel: the lease is over at once, and its holder's late success is stale.
 function outcome.revoke(r, reason)
   r.rare.r = reason -- whatever was said when it was asked to stop
-  all({ r }, "", { kind = "drop", reason = reason })
+  all({ r }, "", { kind = "drop", reason = reason, forced = true }) -- whoever runs it may spend more
 end
