@@ -57,7 +57,7 @@ async def pause_body(
     terminal: Terminal, queue: str | None, task: str | None, everything: bool, reason: str, new: bool
 ) -> None:
     """Stop claims of QUEUE, a task or everything. Running jobs go on; enqueue goes on."""
-    from holdfast.ops.limits import gate_of
+    from holdfast.stores.asking import gate_of
 
     key = _gate(queue, task, everything)
     async with terminal.operator() as operator:

@@ -17,6 +17,7 @@ from holdfast.core.job import Job
 from holdfast.core.period import ends_ms
 from holdfast.core.task import Options, TaskSpec, build_job
 from holdfast.core.unit import Cost, amount_text, amount_typed, public_amount, public_unit
+from holdfast.stores.asking import gate_of
 from holdfast.stores.base import Store
 
 
@@ -69,7 +70,7 @@ class Purse:
         """Refuse the call when a budget has no room for all of it now. A courtesy: nothing is reserved."""
         now_ms = time.time_ns() // 1_000_000
         for key, ask in self._asks.items():
-            found = next((gate for gate in await store.gates(key) if gate.key == key), Gate(ask.rule))
+            found = await gate_of(store, key) or Gate(ask.rule)
             free = left(found, now_ms)
             if free < ask.needs:
                 raise _refusal(found.rule, ask, free, now_ms)

@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from holdfast.core.errors import FlowNotFound, InvalidOption, QueueDraining, UnknownParent
+from holdfast.core.errors import FlowNotFound, InvalidOption, UnknownParent
 from holdfast.core.flow import FlowGraph, FlowNode, flow_state, mark_of, only_waits, refuse_in_vain, rerun
 from holdfast.core.ids import IdMaker, id_bytes, id_text
 from holdfast.core.state import LIVE, WAITING, State
 from holdfast.core.view import FlowView, JobView, Query, Term
 from holdfast.ops.bulk import BulkReport, Decision, Progress
-from holdfast.ops.limits import gate_of
 from holdfast.ops.select import PAGE, SHORTEST_SUFFIX, AmbiguousId, key_holders, resolve, walk
+from holdfast.stores.asking import refuse_draining
 from holdfast.stores.base import RetryRequest, Store
 
 _SAMPLES = 3  # jobs that a dry run shows
@@ -219,7 +219,7 @@ class Flows:
         if not force:
             _refuse_running(again)
         await self._refuse_orphans(graph, again)
-        await self._refuse_draining(again)
+        await refuse_draining(self.store, *(node.view.lane for node in again))
         await self._refuse_held(again)
         if dry_run:
             return BulkReport("run again", len(again), tuple(views[:_SAMPLES]), dry_run=True)
@@ -252,15 +252,6 @@ class Flows:
                         f"a parent of {waiting[id]} is not stored any more: job {id_text(id)}",
                         fix="run it again from further up, or enqueue the flow anew",
                     )
-
-    async def _refuse_draining(self, again: Sequence[FlowNode]) -> None:
-        """What only works off the jobs that it has would not take the copies."""
-        for key in dict.fromkeys(key for node in again for key in node.view.lane.class_gates[:3]):
-            gate = await gate_of(self.store, key)
-            if gate is not None and gate.draining:
-                raise QueueDraining(
-                    f"{key} is draining and takes no new jobs", fix=f"holdfast resume {key.removeprefix('queue:')}"
-                )
 
     async def _refuse_held(self, again: Sequence[FlowNode]) -> None:
         """A job of elsewhere that has the unique key of a node would stand for its copy, and the node be lost."""

@@ -19,6 +19,7 @@ from holdfast.core.unit import UNITS, checked_unit, stored_unit
 from holdfast.core.view import Query
 from holdfast.ops.declared import declared_rule
 from holdfast.ops.select import PAGE
+from holdfast.stores.asking import gate_of
 from holdfast.stores.base import Store
 
 LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may be millions
@@ -129,11 +130,6 @@ def breaker_gate_key(name: str) -> str:
     """The gate that a breaker's name means: limits and tasks open as breakers do when no money is left there."""
     kind, _, rest = name.partition(":")
     return name if rest and kind in ("breaker", "limit", "task", "queue") else f"breaker:{name}"
-
-
-async def gate_of(store: Store, key: str) -> Gate | None:
-    """The gate with exactly this key."""
-    return next((gate for gate in await store.gates(key) if gate.key == key), None)
 
 
 async def cleared(store: Store, gate_key: str) -> GateChange:

@@ -36,7 +36,6 @@ from holdfast.ops.limits import (
     Waiters,
     breaker_gate_key,
     cleared,
-    gate_of,
     gates_of_limit,
     keys_of_limit,
     limit_gate_key,
@@ -45,6 +44,7 @@ from holdfast.ops.limits import (
 from holdfast.ops.query import parse_query, query_text
 from holdfast.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from holdfast.ops.weights import Weight, set_weight, weights
+from holdfast.stores.asking import gate_of
 from holdfast.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})

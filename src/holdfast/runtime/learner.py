@@ -18,6 +18,7 @@ from holdfast.core.gate import Gate, GateChange
 from holdfast.core.pushback import Lesson, ceiling_of
 from holdfast.runtime.log import worker_log
 from holdfast.runtime.part import Part
+from holdfast.stores.asking import gate_of
 from holdfast.stores.base import Store
 
 KNOWN_FOR_S: Final = 60.0  # then it is asked again: an operator may have changed or reset the gate
@@ -109,7 +110,7 @@ class Learner(Part):
         """What is known of a gate; read again when that is old."""
         known, now_s = self._known.get(key), time.monotonic()
         if known is None or now_s - known.asked_at_s > KNOWN_FOR_S:
-            gate = next((one for one in await self._store.gates(key) if one.key == key), None)
+            gate = await gate_of(self._store, key)
             if len(self._known) >= KNOWN_GATES:
                 self._known.clear()
             known = Known(now_s, gate, None if gate is None else gate.ceiling)

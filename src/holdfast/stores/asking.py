@@ -7,6 +7,7 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from holdfast.core.errors import QueueDraining
+from holdfast.core.gate import Gate
 from holdfast.core.job import Lane
 from holdfast.core.lease import ClaimRequest, Serves
 from holdfast.core.view import JobView, Query
@@ -46,13 +47,19 @@ async def find_all(store: Store, query: Query, *, now_ms: int | None = None) -> 
         query = replace(query, cursor=page.cursor)
 
 
-async def refuse_draining(store: Store, lane: Lane) -> None:
+async def gate_of(store: Store, key: str) -> Gate | None:
+    """The gate with exactly this key."""
+    return next((gate for gate in await store.gates(key) if gate.key == key), None)
+
+
+async def refuse_draining(store: Store, *lanes: Lane) -> None:
     """Raise what an enqueue would, where everything, the queue or the task only works off the jobs that it has.
 
     For those who have to make room for a job first, and must not do so in vain.
     """
-    for key in lane.class_gates[:3]:
-        if any(gate.key == key and gate.draining for gate in await store.gates(key)):
+    for key in dict.fromkeys(key for lane in lanes for key in lane.class_gates[:3]):
+        gate = await gate_of(store, key)
+        if gate is not None and gate.draining:
             raise QueueDraining(
                 f"{key} is draining and takes no new jobs", fix=f"holdfast resume {key.removeprefix('queue:')}"
             )

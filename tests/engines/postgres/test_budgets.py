@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.period import DAY_MS, began_ms
 from holdfast.core.transition import Succeed
 from holdfast.core.view import Retention
 from tests.contract.harnesses import POSTGRES
@@ -47,19 +46,6 @@ async def test_jobs_of_a_task_with_a_budget_are_claimed_only_to_start_at_once(pl
     hand = place.hand()
     assert await hand.claim(4, slots=0) == []
     assert len((await hand.ask(4, slots=3)).jobs) == 3
-
-
-@pytest.mark.parametrize(("limits", "keys"), [(("usd",), ()), ((), ("usd",))], ids=["a class", "a lane"])
-async def test_a_claim_that_finds_only_what_does_not_fit_says_when_to_ask_again(
-    place: Place, limits: tuple[str, ...], keys: tuple[str, ...]
-) -> None:
-    await place.declare(USD)
-    await place.add(costs={"usd": 7}, limits=limits, keys=keys)
-    hand = place.hand()
-    await hand.take()
-    await place.add(costs={"usd": 4}, limits=limits, keys=keys)
-    answer = await hand.ask(5)
-    assert (answer.jobs, answer.next_at_ms) == ((), began_ms("day", place.clock.now_ms) + DAY_MS)
 
 
 async def test_a_cost_that_no_number_here_can_hold_is_refused(place: Place) -> None:

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from holdfast.core.gate import GateChange, GateRule, left
-from holdfast.core.period import DAY_MS, began_ms
 from holdfast.core.transition import Succeed
 from holdfast.stores.open import open_store
 from holdfast.testing.bench import Bench
@@ -56,37 +55,6 @@ async def place() -> AsyncIterator[Place]:
     await place.store.close()
 
 
-@pytest.mark.parametrize("where", ["limits", "keys"])
-async def test_a_claim_that_a_budget_stops_at_its_first_look_says_when_the_period_ends(
-    place: Place, where: str
-) -> None:
-    await place.declare(USD)
-    if where == "limits":
-        await place.add(limits=("usd",), costs={"usd": 11})
-    else:
-        await place.add(keys=("usd",), costs={"usd": 11})
-    hand = place.hand()
-    await hand.beat()
-    answer = await hand.ask(4)
-    assert (answer.jobs, answer.next_at_ms) == ((), began_ms("day", place.clock.now_ms) + DAY_MS)
-    assert not faults(place.server, place.namespace)
-
-
-async def test_nobody_passes_within_one_claim_either(place: Place) -> None:
-    await place.declare(USD)
-    first = await place.add(limits=("usd",), costs={"usd": 7}, group="a")
-    await place.add(limits=("usd",), costs={"usd": 4}, group="a")
-    await place.add_many(2, limits=("usd",), costs={"usd": 1}, group="b")
-    assert await place.hand().ids(4) == [first]
-
-
-async def test_a_job_that_a_rate_stops_too_does_not_shut_a_budget(place: Place) -> None:
-    await place.declare(USD, GateRule("limit:calls", interval_us=1_000_000, burst=2))
-    first, _ = await place.add_many(2, limits=("calls", "usd"), cost=5, costs={"usd": 6}, priority=0)
-    small = await place.add(limits=("usd",), costs={"usd": 2}, task="other")
-    assert await place.hand().ids(5) == [first, small]
-
-
 async def test_jobs_of_a_task_with_a_budget_are_given_only_for_free_slots(place: Place) -> None:
     await place.change(GateChange("task:work", rule=GateRule("task:work", cap=10, period="day")))
     full = place.hand("full")
@@ -104,12 +72,6 @@ async def test_an_event_names_whatever_key_there_is(place: Place) -> None:
     until_ms = place.clock.now_ms + 1_000
     assert (entry.kind, msgspec.json.decode(entry.data)) == ("limit.held", {"gate": key, "until_ms": until_ms})
     assert (entry.at_ms, entry.actor, entry.job, entry.reason) == (place.clock.now_ms, "", None, "")
-
-
-async def test_a_rate_takes_costs_that_no_count_of_jobs_reaches(place: Place) -> None:
-    await place.declare(WORDS)
-    await place.add(limits=("words",), costs={"words": 1 << 40})
-    assert len(await place.hand().claim(1)) == 1
 
 
 # -- beside workers of a release without them
