@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice, zip_longest
 from typing import NamedTuple
@@ -162,10 +162,7 @@ class Taking:
         rings = _by(candidates, "ring")
         turns = self._turns(list(rings))
         given = share(self._scarce(candidates, self.left), turns)
-        served = [
-            self._take_from_ring(rings[turn.member], count) if count else 0
-            for turn, count in zip(turns, given, strict=True)
-        ]
+        served = self._in_turn(turns, given, lambda ring, count: self._take_from_ring(rings[ring], count))
         if len(turns) > 1:
             self._advance(turns, served, lanes_too=False)
 
@@ -173,19 +170,21 @@ class Taking:
         members = _by(candidates, "member")
         turns = self._turns(list(members))
         given = share(self._scarce(candidates, count), turns)
-        start = len(self.rows)
-        parts = []
-        served = []
-        for turn, part in zip(turns, given, strict=True):
-            before = len(self.rows)
-            served.append(self._take(members[turn.member], part) if part else 0)
-            parts.append(self.rows[before:])
-        if len(turns) > 1:
-            # One of each in turn, so that nobody's jobs wait behind a whole share of another's.
-            self.rows[start:] = [row for each in zip_longest(*parts) for row in each if row is not None]
+        served = self._in_turn(turns, given, lambda member, part: self._take(members[member], part))
         if len(turns) > 1 or self.cut:
             self._advance(turns, served, lanes_too=True)
         return sum(served)
+
+    def _in_turn(self, turns: list[Turn], given: list[int], take: Callable[[int, int], int]) -> list[int]:
+        """Take from each what it is given, and put one of each in turn: nobody's jobs wait behind a whole share."""
+        start, served, parts = len(self.rows), [], []
+        for turn, count in zip(turns, given, strict=True):
+            before = len(self.rows)
+            served.append(take(turn.member, count) if count else 0)
+            parts.append(self.rows[before:])
+        if len(turns) > 1:
+            self.rows[start:] = [row for each in zip_longest(*parts) for row in each if row is not None]
+        return served
 
     def _scarce(self, candidates: list[Candidate], count: int) -> int:
         """How much may be shared at once: when a gate leaves less than is asked, everyone gets a part of that."""

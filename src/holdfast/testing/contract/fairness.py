@@ -138,6 +138,15 @@ class TestFairness:
         got = await served(bench.hand(), 120, by="queue", batch=2)
         assert abs(got["few"] - 60) <= 2 * QUANTUM, got
 
+    async def test_within_a_claim_nobody_waits_behind_a_whole_share_of_another(self, bench: Bench) -> None:
+        await bench.add_many(80, queue="old", group="a")
+        await served(bench.hand(), 5)
+        newcomers = [await bench.add(queue="new"), await bench.add(queue="old", group="b")]
+        order = await bench.hand().ids(64)
+        assert len(order) == 64
+        assert order.index(newcomers[0]) < 2, "one job of the other queue may come first"
+        assert order.index(newcomers[1]) < 4, "one job of the other group, and each time one of the other queue"
+
     async def test_groups_share_a_scarce_limit_within_one_claim(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:smtp", concurrency=4))
         for group in ("a", "b"):

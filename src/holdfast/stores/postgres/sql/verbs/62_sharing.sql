@@ -146,7 +146,7 @@ BEGIN
   END IF;
 END $$;
 
--- Share the rest of the claim between queues, then between the members of each.
+-- Share the rest of the claim between queues, then between the members of each; one of each in turn here too.
 CREATE OR REPLACE FUNCTION hf.take_fairly_1(INOUT t hf.taking, p_candidates hf.candidate[], OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
@@ -155,6 +155,7 @@ DECLARE
   v_weights integer[];
   v_given integer[];
   v_served integer[] := '{}';
+  v_ranks integer[] := '{}'; -- of each job that was taken: its place among those of its queue
   v_mine hf.candidate[];
 BEGIN
   ids := '{}';
@@ -169,9 +170,12 @@ BEGIN
       t := v_got.t;
       ids := ids || v_got.ids;
       v_served[i] := cardinality(v_got.ids);
+      v_ranks := v_ranks || ARRAY(SELECT generate_series(1, v_served[i]));
     END IF;
   END LOOP;
   IF cardinality(v_rings) > 1 THEN
+    SELECT coalesce(array_agg(j.id ORDER BY j.rank, j.at), '{}') INTO ids
+    FROM unnest(ids, v_ranks) WITH ORDINALITY AS j (id, rank, at);
     PERFORM hf.advance_1(v_rings, v_lefts, v_weights, v_served, false);
   END IF;
 END $$;

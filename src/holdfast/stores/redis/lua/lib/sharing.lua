@@ -72,24 +72,13 @@ local function scarce(list, count)
   return most < count and max(1, least) or count
 end
 
-local function take_from_ring(list, count, prio)
+-- Take from each of a ring what it is given; how much each gave, and all of them.
+local function in_turn(ring, given, take_from)
   local t = taking.claim
-  local members, ids = by(list, "member")
-  local ring = ring_of(ids, function(id)
-    return seats.weighed() and lanes.group(lanes.get(members[id][1].id)) or ""
-  end)
-  local given = fair.share(scarce(list, count), ring)
-  local first, served, total, parts, longest, ahead = #t.rows, {}, 0, {}, 0, {}
-  for i, turn in ipairs(ring) do
-    local own = members[turn.member]
-    if given[i] > 0 and #own == 1 and not lanes.get(own[1].id).keyed then
-      ahead[#ahead + 1] = { lane = lanes.get(own[1].id), n = given[i] }
-    end
-  end
-  front.look(ahead)
+  local first, served, total, parts, longest = #t.rows, {}, 0, {}, 0
   for i, turn in ipairs(ring) do
     local before = #t.rows
-    served[i] = given[i] > 0 and take(members[turn.member], given[i]) or 0
+    served[i] = given[i] > 0 and take_from(turn.member, given[i]) or 0
     total = total + served[i]
     parts[i] = { at = before, size = #t.rows - before }
     longest = max(longest, parts[i].size)
@@ -108,7 +97,26 @@ local function take_from_ring(list, count, prio)
       t.rows[first + i] = row
     end
   end
-  if #ring > 1 or t.cut then
+  return served, total
+end
+
+local function take_from_ring(list, count, prio)
+  local members, ids = by(list, "member")
+  local ring = ring_of(ids, function(id)
+    return seats.weighed() and lanes.group(lanes.get(members[id][1].id)) or ""
+  end)
+  local given, ahead = fair.share(scarce(list, count), ring), {}
+  for i, turn in ipairs(ring) do
+    local own = members[turn.member]
+    if given[i] > 0 and #own == 1 and not lanes.get(own[1].id).keyed then
+      ahead[#ahead + 1] = { lane = lanes.get(own[1].id), n = given[i] }
+    end
+  end
+  front.look(ahead)
+  local served, total = in_turn(ring, given, function(member, part)
+    return take(members[member], part)
+  end)
+  if #ring > 1 or taking.claim.cut then
     seats.move(list[1].ring, prio, advance(ring, served))
   end
   return total
@@ -121,10 +129,9 @@ function sharing.fairly(list, prio)
   local ring = ring_of(ids, function(id)
     return "queue:" .. tx.class(rings[id][1].kind).queue
   end)
-  local given, served = fair.share(scarce(list, t.left), ring), {}
-  for i, turn in ipairs(ring) do
-    served[i] = given[i] > 0 and take_from_ring(rings[turn.member], given[i], prio) or 0
-  end
+  local served = in_turn(ring, fair.share(scarce(list, t.left), ring), function(queue, part)
+    return take_from_ring(rings[queue], part, prio)
+  end)
   if #ring > 1 or t.chosen then
     advance(ring, served)
   end
