@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
 
 import pytest
 
 from holdfast.core.classify import Kind, Verdict, classify, judge_error, outcome_of
+from holdfast.core.duration import LONGEST_WAIT_MS
 from holdfast.core.errors import (
     InvalidArguments,
     InvalidOption,
@@ -287,6 +289,16 @@ AT = {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}
             25_000,
         ),
         ({"retry-after": "2023-11-14T22:13:45"}, 25_000),
+        ({"retry-after": "2023-11-14t22:13:45.5z"}, 25_500),
+        ({"retry-after": "1700000030"}, 30_000),
+        ({"retry-after": "1700000030500"}, 30_500),
+        ({"retry-after": "1600000000"}, 0),
+        ({"retry-after": "7, 9"}, 9_000),
+        ({"retry-after": "7, soon"}, None),
+        ({"x-ratelimit-reset-requests": "1700000012", "x-ratelimit-remaining-requests": "0"}, 12_000),
+        ({"x-ratelimit-reset-requests": "6s", "x-ratelimit-remaining-requests": "-1"}, 6_000),
+        ({"retry-after": "Infinity"}, None),
+        ({"retry-after": "1e300"}, LONGEST_WAIT_MS),
         ({"retry-after": "soon"}, None),
         ({"retry-after": "-5"}, None),
         ({"retry-after": "nan"}, None),
@@ -303,6 +315,7 @@ def test_headers_say_how_long(headers: dict[str, str], ms: int | None) -> None:
 def test_instants_need_a_clock_and_the_answers_own_is_best() -> None:
     headers = {"retry-after": "Tue, 14 Nov 2023 22:13:50 GMT"}
     assert classify(http(429, headers)).retry_after_ms is None
+    assert classify(http(429, {"retry-after": "1700000030"})).retry_after_ms is None
     assert classify(http(429, headers | AT)).retry_after_ms == 30_000
     assert classify(http(429, headers | AT), now_ms=0).retry_after_ms == 30_000
 
@@ -326,6 +339,31 @@ def test_google_says_it_in_the_body() -> None:
     delay = type("Duration", (), {"seconds": 7, "nanos": 500_000_000})()
     info = type("RetryInfo", (), {"retry_delay": delay})()
     assert classify(http(429, details=[object(), info])).retry_after_ms == 7_500
+    delay = timedelta(seconds=7, milliseconds=500)
+    info = type("RetryInfo", (), {"retry_delay": delay})()
+    assert classify(http(429, details=[info])).retry_after_ms == 7_500
+    # Gemini behind an API like OpenAI's answers with a list of errors.
+    assert classify(http(429, body=[body])).retry_after_ms == 34_500
+
+
+def test_a_detail_that_cannot_be_read_hides_nothing_else() -> None:
+    odd = type("RetryInfo", (), {"retry_delay": type("Duration", (), {"seconds": 7, "nanos": "x"})()})()
+    good = {"retryDelay": "9s"}
+    assert classify(http(429, {"retry-after": "3"}, details=[odd])).retry_after_ms == 3_000
+    assert classify(http(429, {"retry-after": "3"}, details=[odd, good])).retry_after_ms == 9_000
+
+
+def test_googles_discovery_client_keeps_answers_in_places_of_its_own() -> None:
+    content = b'{"error": {"code": 403, "errors": [{"reason": "userRateLimitExceeded"}]}}'
+    http_error = fake("googleapiclient.errors.HttpError", status_code=403, content=content, resp={"retry-after": "5"})
+    assert classify(http_error()) == Verdict("rate_limited", 5_000)
+    details = [{"domain": "usageLimits", "reason": "dailyLimitExceeded"}]
+    assert classify(fake("googleapiclient.errors.HttpError", status_code=403, error_details=details)()).kind == "spent"
+
+
+def test_a_body_that_is_still_text_is_read_too() -> None:
+    assert classify(http(429, body='{"code": "insufficient_quota"}')).kind == "spent"
+    assert classify(http(429, body="{" * 100)).kind == "rate_limited"
 
 
 def test_a_plain_http_client_keeps_the_body_with_the_response() -> None:
@@ -409,6 +447,15 @@ def test_an_extra_classifier_has_the_first_word() -> None:
     outcome = outcome_of(ValueError("slow"), [lambda error: own])
     assert isinstance(outcome, Limited)
     assert (outcome.retry_after_ms, outcome.key, outcome.message) == (5, "openai", "slow")
+
+
+def test_a_kind_that_the_user_names_keeps_the_time_that_the_answer_names() -> None:
+    error = http(503, {"retry-after": "30"})
+    assert classify(error, [Overrides({503: "rate_limited"})]) == Verdict("rate_limited", 30_000)
+    assert classify(error, [lambda error: "rate_limited"]) == Verdict("rate_limited", 30_000)
+    assert classify(error, [lambda error: Verdict("rate_limited")]) == Verdict("rate_limited", 30_000)
+    assert classify(error, [lambda error: Verdict("rate_limited", 5)]).retry_after_ms == 5
+    assert classify(error, [Overrides({503: "spent"})]) == Verdict("spent")
 
 
 def test_a_broken_classifier_hides_nothing() -> None:

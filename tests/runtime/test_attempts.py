@@ -6,7 +6,9 @@ import asyncio
 import logging
 import sys
 import threading
+import time
 from contextvars import ContextVar
+from email.utils import formatdate
 
 import pytest
 
@@ -14,7 +16,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State
 from holdfast.runtime import current_job
-from tests.runtime.running import Bench
+from tests.runtime.running import Bench, now_ms
 
 
 async def test_an_error_is_retried_until_the_attempts_are_spent(bench: Bench) -> None:
@@ -51,6 +53,22 @@ async def test_a_signal_decides_the_jobs_fate(bench: Bench, signal: Exception, s
     await bench.drain()
     view = await bench.view(id)
     assert (view.state, view.attempt) == (state, attempt)
+
+
+async def test_a_429_that_names_an_instant_holds_until_then(bench: Bench) -> None:
+    class Refused(Exception):
+        status_code = 429
+
+        def __init__(self) -> None:
+            self.headers = {"retry-after": formatdate(time.time() + 60, usegmt=True)}  # and no Date to compare it with
+
+    async def calls() -> None:
+        raise Refused
+
+    await bench.put(bench.task(calls))
+    await bench.drain()
+    (gate,) = await bench.store.gates("task:calls")
+    assert 50_000 < gate.held_until_ms - now_ms() < 70_000
 
 
 async def test_a_soft_timeout_cancels_the_handler_and_counts_as_timeout(bench: Bench) -> None:

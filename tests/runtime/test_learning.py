@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from http.client import HTTPMessage
 from typing import Any
 
 import pytest
@@ -32,6 +33,27 @@ class Response:
 class Refused(Exception):
     def __init__(self, headers: dict[str, str]) -> None:
         self.response = Response(headers)
+
+
+def message(headers: dict[str, str]) -> HTTPMessage:
+    """Headers as urllib and http.client have them: no mapping."""
+    made = HTTPMessage()
+    for name, value in headers.items():
+        made[name] = value
+    return made
+
+
+class Unread:
+    """A response whose body has not been read: asking for it would block."""
+
+    def __init__(self) -> None:
+        self.headers = {"retry-after": "2"}
+
+    @property
+    def content(self) -> bytes:
+        pytest.fail("the body was asked for")
+
+    body = text = _content = content
 
 
 def openai(remaining: object, reset: str, limit: object = 600, what: str = "requests") -> dict[str, str]:
@@ -61,6 +83,9 @@ def openai(remaining: object, reset: str, limit: object = 600, what: str = "requ
             Lesson(12_000, 50),
         ),
         ({"ResponseMetadata": {"HTTPHeaders": {"Retry-After": "2"}}}, Lesson(2_000)),
+        (message({"Retry-After": "2"}), Lesson(2_000)),
+        (Response(message({"Retry-After": "2"})), Lesson(2_000)),
+        ({b"retry-after": b"2"}, Lesson(2_000)),
         (openai(0, "soon", "many"), Lesson()),
         (openai("none", "-5s", -3), Lesson()),
         (openai(0, "nan", "inf"), Lesson()),
@@ -73,6 +98,10 @@ def openai(remaining: object, reset: str, limit: object = 600, what: str = "requ
 )
 def test_what_answers_teach(said: object, lesson: Lesson) -> None:
     assert lesson_of(said) == lesson
+
+
+def test_the_body_of_a_response_is_not_asked_for() -> None:
+    assert lesson_of(Unread()) == Lesson(2_000)
 
 
 def test_a_ceiling_is_the_share_of_the_declared_rate_that_is_allowed() -> None:

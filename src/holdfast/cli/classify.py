@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,8 @@ async def classify_body(
     answer = {"status": status, "code": code, "headers": _headers(headers), "body": _json(body)}
     if target is None and not any(value for value in answer.values()):
         raise UsageError("which error?", fix="holdfast classify module:Error, --status 429, or --list for all rules")
-    told = tell(sample_of(AnError if target is None else _error(target), **answer), spec=spec, app=overrides)
+    sample = sample_of(AnError if target is None else _error(target), **answer)
+    told = tell(sample, spec=spec, app=overrides, now_ms=time.time_ns() // 1_000_000)
     if terminal.machine:
         terminal.answer(_shape(told, target, task))
         return

@@ -62,33 +62,51 @@ def status_of(error: BaseException) -> int | None:
 
 def headers_of(said: object) -> dict[str, str]:
     """Header names in small letters, of an error, a response or the headers themselves; empty when it carries none."""
-    response = said if isinstance(said, Mapping) else peek(said, "response")
     try:
-        if isinstance(response, Mapping):
-            amazon = response.get("ResponseMetadata")
-            found = amazon.get("HTTPHeaders") if isinstance(amazon, Mapping) else said if response is said else None
-        else:
-            found = peek(response, "headers") or peek(said, "headers")
-        return {str(name).lower(): str(value).strip() for name, value in (found or {}).items()}
+        return {_text(name).lower(): _text(value).strip() for name, value in _headers(said).items()}
     except Exception:
         return {}
 
 
+def _headers(said: object) -> Any:
+    """Where the headers are: in a response, behind an error, or what was given already."""
+    if isinstance(said, Mapping):
+        amazon = said.get("ResponseMetadata")
+        return amazon.get("HTTPHeaders") if isinstance(amazon, Mapping) else said
+    for name in ("response", "resp"):  # the second one is Google's
+        response = peek(said, name)
+        found = _headers(response) if isinstance(response, Mapping) else peek(response, "headers")
+        if found:
+            return found
+    # What urllib calls headers is no mapping.
+    return peek(said, "headers") or said
+
+
+def _text(part: object) -> str:
+    return part.decode("latin-1") if isinstance(part, bytes) else str(part)
+
+
 def bodies_of(error: object) -> Iterator[Any]:
-    """What the answer said, as JSON values; SDKs keep it with the error, plain HTTP clients with the response."""
-    yield peek(error, "body")
-    yield peek(error, "details")
-    response = peek(error, "response")
-    if isinstance(response, Mapping):
-        yield response
+    """What the answer said, as JSON values; SDKs keep it with the error, plain HTTP clients with the response.
+
+    Only what has been read already: asking a response for more could block the worker, or raise.
+    """
+    if not isinstance(error, BaseException):
         return
-    # Only what has been read already: asking for more could block the worker, or raise.
-    raw = peek(response, "_content")
-    if isinstance(raw, bytes) and 0 < len(raw) <= _BODY_BYTES:
-        try:
-            yield msgspec.json.decode(raw)
-        except msgspec.DecodeError:
-            return
+    for name in ("body", "details", "error_details", "content"):
+        yield _decoded(peek(error, name))
+    response = peek(error, "response")
+    yield response if isinstance(response, Mapping) else _decoded(peek(response, "_content"))
+
+
+def _decoded(raw: Any) -> Any:
+    """The value that text stands for; what is no text is one already."""
+    if not isinstance(raw, bytes | str):
+        return raw
+    try:
+        return msgspec.json.decode(raw) if len(raw) <= _BODY_BYTES else None
+    except (msgspec.DecodeError, UnicodeError):
+        return None
 
 
 def codes_of(error: BaseException) -> Iterator[str]:

@@ -69,7 +69,7 @@ def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | Non
         translated = peek(whole, "orig")  # SQLAlchemy's error and the driver's own are one
         parts = (whole, translated) if isinstance(translated, BaseException) else (whole,)
         for one in parts:
-            said = _asked(extra, one)
+            said = _asked(extra, one, now_ms)
             if said is not None:
                 return Judgement(*said, one)
         if isinstance(whole, BaseExceptionGroup):
@@ -115,25 +115,27 @@ def _signal(error: BaseException) -> JobSignal | None:
     return None
 
 
-def _asked(classifiers: Sequence[Classifier], error: BaseException) -> _Known | None:
-    """What the first classifier that has a word for this error says."""
+def _asked(classifiers: Sequence[Classifier], error: BaseException, now_ms: int | None) -> _Known | None:
+    """What the first classifier that has a word for this error says; the answer itself says how long that lasts."""
     for place, classifier in enumerate(classifiers):
         try:
             said = classifier(error)
         except Exception:
             continue  # a broken classifier must not hide the error it was asked about
         if isinstance(said, str) and said in KINDS:
-            return Verdict(said), Rule("override", place=place)
+            return _patient(said, error, now_ms), Rule("override", place=place)
         if isinstance(said, Verdict) and said.kind in KINDS:
-            return _sound(said), Rule("override", place=place)
+            return _sound(said, _patient(said.kind, error, now_ms)), Rule("override", place=place)
     return None
 
 
-def _sound(verdict: Verdict) -> Verdict:
+def _sound(verdict: Verdict, otherwise: Verdict) -> Verdict:
     """A verdict of someone else's making, without what is neither a time nor a key."""
     wait_ms, key = verdict.retry_after_ms, verdict.key
     if wait_ms is not None:
         wait_ms = bounded_ms(wait_ms)
+    if wait_ms is None:
+        wait_ms = otherwise.retry_after_ms
     return Verdict(verdict.kind, wait_ms, None if key is None else storable(key))
 
 

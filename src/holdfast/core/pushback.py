@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
@@ -23,6 +23,9 @@ _RESET: Final = re.compile(r"(?:x-ratelimit-reset-(?P<openai>[\w-]+)|anthropic-r
 _ALLOWED: Final = ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit")
 _LONGEST_LESSON_MS: Final = 3_600_000  # an answer that was no error stops nobody for longer
 _MINUTE_US: Final = 60_000_000
+_SINCE_1970_S: Final = 1_000_000_000  # nobody asks for thirty years: such a number names an instant
+_ITEMS: Final = 20  # of a list of details
+_DEPTH: Final = 4
 
 
 class Lesson(Struct, frozen=True):
@@ -73,7 +76,10 @@ def _stated_ms(headers: Mapping[str, str], now_ms: int | None) -> float | None:
     exact = _number(headers.get("retry-after-ms", ""))
     if exact is not None:
         return exact
-    return _wait_ms(headers.get("retry-after", ""), now_ms)
+    stated = headers.get("retry-after", "")
+    several = [_number(each) for each in stated.split(",")]  # two proxies may have said it, one after the other
+    longest = max((each for each in several if each is not None), default=None)
+    return _wait_ms(stated if None in several else str(longest), now_ms)
 
 
 def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float | None]:
@@ -86,29 +92,40 @@ def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float
             left = headers.get(f"x-ratelimit-remaining-{match['openai']}", "")
         else:
             left = headers.get(f"anthropic-ratelimit-{match['anthropic']}-remaining", "")
-        if _number(left) == 0:
+        if _is_nothing(left):
             yield _wait_ms(text, now_ms)
 
 
 def _in_body_ms(error: object) -> Iterator[float | None]:
     """Google's RetryInfo, as JSON in the body or as a message in `details`."""
     for body in bodies_of(error):
-        if isinstance(body, Mapping):
-            inner = body.get("error", body)
-            items = inner.get("details", ()) if isinstance(inner, Mapping) else ()
-        else:
-            items = body
-        for item in items if isinstance(items, list | tuple) else ():
-            if isinstance(item, Mapping):
-                delay = item.get("retryDelay")
-                yield _wait_ms(delay, None) if isinstance(delay, str) else None
-            else:
-                yield _seconds_ms(peek(item, "retry_delay"))
+        for detail in _details(body, _DEPTH):
+            yield _delay_ms(detail)
 
 
-def _seconds_ms(delay: Any) -> float | None:
-    seconds = getattr(delay, "seconds", None)
-    return seconds * 1000 + getattr(delay, "nanos", 0) / 1e6 if isinstance(seconds, int | float) else None
+def _details(place: Any, depth: int) -> Iterator[Any]:
+    """The details of an answer's error, or of each of several errors."""
+    if isinstance(place, list | tuple) and depth:
+        for item in place[:_ITEMS]:
+            yield from _details(item, depth - 1)
+    elif isinstance(place, Mapping) and depth:
+        yield place
+        for name in ("error", "details"):
+            yield from _details(place.get(name), depth - 1)
+    else:
+        yield place
+
+
+def _delay_ms(detail: Any) -> float | None:
+    try:
+        delay = detail.get("retryDelay") if isinstance(detail, Mapping) else peek(detail, "retry_delay")
+        if isinstance(delay, str):
+            return _wait_ms(delay, None)
+        if isinstance(delay, timedelta):
+            return delay / timedelta(milliseconds=1)
+        return None if delay is None else float(delay.seconds * 1000 + delay.nanos / 1e6)
+    except Exception:
+        return None  # one that cannot be read hides no other
 
 
 def _number(text: str) -> float | None:
@@ -119,22 +136,35 @@ def _number(text: str) -> float | None:
     return value if math.isfinite(value) and value >= 0 else None
 
 
+def _is_nothing(text: str) -> bool:
+    """Whether that is a number, and nothing is left."""
+    try:
+        return float(text) <= 0
+    except ValueError:
+        return False
+
+
 def _wait_ms(text: str, now_ms: int | None) -> float | None:
-    """Seconds, a Go duration ("6m0s"), an RFC 3339 instant or an HTTP date, as a wait."""
+    """Seconds, a Go duration ("6m0s"), an RFC 3339 instant, an HTTP date or seconds since 1970, as a wait."""
     text = text.strip()
     seconds = _number(text)
-    if seconds is not None:
+    if seconds is not None and seconds < _SINCE_1970_S:
         return seconds * 1000
     if text and re.fullmatch(rf"(?:{_GO.pattern})+", text):
         return sum(float(number) * _GO_MS[unit] for number, unit in _GO.findall(text))
-    at_ms = _instant_ms(text)
+    at_ms = _instant_ms(text) if seconds is None else _since_1970_ms(seconds)
     return None if at_ms is None or now_ms is None else max(0.0, at_ms - now_ms)
+
+
+def _since_1970_ms(number: float) -> float:
+    """Seconds, or milliseconds when it would be too far away otherwise."""
+    return number if number >= _SINCE_1970_S * 1000 else number * 1000
 
 
 def _instant_ms(text: str) -> int | None:
     moment: datetime | None = None
     try:
-        moment = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text.upper())  # RFC 3339 has small letters, too
     except ValueError:
         try:
             moment = parsedate_to_datetime(text)

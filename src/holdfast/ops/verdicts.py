@@ -113,13 +113,15 @@ def _blank(kind: type[BaseException]) -> BaseException:
     return made
 
 
-def tell(error: BaseException, *, spec: TaskSpec | None = None, app: Sequence[Classifier] = ()) -> Told:
+def tell(
+    error: BaseException, *, spec: TaskSpec | None = None, app: Sequence[Classifier] = (), now_ms: int | None = None
+) -> Told:
     """What `error` means for a job of `spec`, whose word comes before that of the app."""
     own = () if spec is None else spec.classifiers
     classifiers = (*own, *app)
     transition = decide(
         _job(spec),
-        outcome_of(error, classifiers),
+        outcome_of(error, classifiers, now_ms=now_ms),
         rng=random.Random(0),
         retry_function=None if spec is None else spec.retry.function,
         error=error,
@@ -137,7 +139,7 @@ def tell(error: BaseException, *, spec: TaskSpec | None = None, app: Sequence[Cl
             then=_then(transition, spec),
             transition=transition,
         )
-    judged = judge_error(error, classifiers)
+    judged = judge_error(error, classifiers, now_ms=now_ms)
     kind = judged.verdict.kind
     what, why = _why(judged, classifiers, len(own), spec)
     if isinstance(error, BaseExceptionGroup):
@@ -238,7 +240,7 @@ def _then(transition: Transition, spec: TaskSpec | None, judged: Judgement | Non
             wait = (
                 f"{text_of_ms(HOLD_FIRST_MS)}, doubled each time up to {text_of_ms(HOLD_CAP_MS)}"
                 if named is None
-                else f"{text_of_ms(named)}, as the other side asks"
+                else f"{text_of_ms(min(named, policy.max_held_ms))}, as the other side asks"
             )
             return f"back to the front, its attempt unspent; {_gate(gate, spec)} admits nobody for {wait}, and jitter"
         case Bury() if judged is not None and judged.verdict.kind != "permanent":

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context, copy_context
 from functools import partial
@@ -241,7 +242,7 @@ def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifi
             return _stopped(attempt, error)
         case TimeoutError() if attempt.cause == "timeout":
             return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(error, "timeout"))
-    return outcome_of(error, classifiers)
+    return outcome_of(error, classifiers, now_ms=time.time_ns() // 1_000_000)
 
 
 def _suspension(group: BaseExceptionGroup[BaseException]) -> Suspension | None:
