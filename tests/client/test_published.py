@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Breaker, Budget, Holdfast, Limit, Retry
 from holdfast.core.declaration import Declaration, read_declaration
+from holdfast.core.gate import BreakerRule, GateRule
 from holdfast.core.ids import id_bytes
 from holdfast.core.task import PLAIN, TaskSpec, build_job
 from holdfast.core.view import Control
@@ -61,6 +62,13 @@ def test_a_record_of_another_release_is_not_an_error() -> None:
     assert read_declaration(Control("task", "t", b'{"name":"t","new":1}')) == Declaration("t")
     assert read_declaration(Control("task", "t", b'{"name":3}')) is None
     assert read_declaration(Control("task", "t", b"\xff")) is None
+
+
+def test_a_breaker_with_numbers_that_are_refused_here_is_taken_as_another_release_declared_it() -> None:
+    gate = GateRule("breaker:{odd}", breaker=BreakerRule(failures=5_000, within_ms=0))
+    spec = Declaration("t", breaker=gate).spec()
+    assert spec.breaker is not None
+    assert spec.breaker.rule("t") == gate
 
 
 async def test_publishing_writes_only_what_changed(app: Holdfast) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
 
-from holdfast import Dead, Holdfast, InvalidOption, InvalidTask, JobDead, Queue, Retry, State, UnknownQueue
+from holdfast import Breaker, Dead, Holdfast, InvalidOption, InvalidTask, JobDead, Queue, Retry, State, UnknownQueue
 from holdfast.core.declaration import Declaration, read_declaration
 from holdfast.core.gate import Gate, GateRule
+from holdfast.core.job import Policy
+from holdfast.core.retry import delay_ms
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
 from holdfast.ops import LimitChange, Operator
 from holdfast.stores.base import Store
@@ -52,8 +55,50 @@ def test_every_number_of_the_preset_may_be_another() -> None:
         heavy_concurrency=None,
     )
     assert ai.fast == Queue("llm-fast", 50, Retry(1, base="500ms", factor=1, jitter="equal"))
-    assert ai.heavy == Queue("llm-heavy", None, Retry(8, base=60, factor=3, jitter="equal"))
+    assert ai.heavy == Queue("llm-heavy", None, Retry(8, base=60, factor=3, cap=1_800, jitter="equal"))
     assert ai.heavy.rule is None
+
+
+def test_a_long_delay_of_the_preset_is_not_cut_short() -> None:
+    ai = Holdfast("sqlite://").ai_queues(fast_delay="10m", heavy_delay="10m")
+    for queue, waits in ((ai.fast, [600_000, 600_000]), (ai.heavy, [600_000, 1_200_000])):
+        assert isinstance(queue.retry, Retry)
+        policy = Policy(**{**queue.retry.policy_fields(), "jitter": "none"})
+        assert [delay_ms(policy, attempt, random.Random(1)) for attempt in (1, 2)] == waits
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [
+        ({"fast_delay": -1}, "fast_delay=-1"),
+        ({"heavy_delay": "soon"}, "heavy_delay='soon'"),
+        ({"heavy_delay": None}, "heavy_delay=None"),
+        ({"heavy_factor": 0.5}, "heavy_factor=0.5"),
+        ({"heavy_factor": "2"}, "heavy_factor='2'"),
+        ({"fast_retries": 2_000_000_000}, "fast_retries=2000000000"),
+        ({"fast_concurrency": 0}, "fast_concurrency=0"),
+        ({"heavy_concurrency": "2"}, "heavy_concurrency='2'"),
+        ({"name": ""}, "ai_queues(name)=''"),
+        ({"name": 5}, "ai_queues(name)=5"),
+    ],
+)
+def test_numbers_that_cannot_be_meant_are_refused_by_their_names(numbers: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidOption) as refused:
+        Holdfast("sqlite://").ai_queues(**numbers)
+    assert words in refused.value.message
+    assert refused.value.fix
+
+
+def test_a_breaker_that_tasks_share_is_declared_alike() -> None:
+    app = Holdfast("sqlite://")
+    smtp = Breaker("smtp", failures=3)
+    app.task(name="send", breaker=smtp)(lambda: None)
+    app.task(name="resend", breaker=smtp)(lambda: None)
+    with pytest.raises(InvalidTask, match=r"'bounce' and 'send' share .* 'smtp'.*failures=5.*failures=3") as refused:
+        app.task(name="bounce", breaker=Breaker("smtp"))(lambda: None)
+    assert "one Breaker" in refused.value.fix
+    with pytest.raises(InvalidTask, match=r"'smtp' and 'send' share the breaker 'smtp'"):
+        app.task(name="smtp", breaker=True)(lambda: None)
 
 
 async def test_no_more_run_at_once_than_the_queue_admits(app: Holdfast) -> None:
@@ -147,7 +192,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
     refuse(lambda app: app.ai_queues(heavy_delay="soon"), InvalidOption, "soon")
     refuse(lambda app: app.ai_queues(heavy_factor=0.5), InvalidOption, "0.5")
     refuse(lambda app: app.ai_queues(slow_retries=1), InvalidOption, "no number 'slow_retries'.*fast_retries")
-    refuse(lambda app: app.ai_queues("a b"), InvalidOption, "a b-fast")
+    refuse(lambda app: app.ai_queues("a b"), InvalidOption, r"ai_queues\(name\)='a b'")
     refuse(lambda app: app.ai_queues("other"), UnknownQueue, "no queue 'other-fast'")
     refuse(lambda app: app.task(queue=Queue("mail", concurrency=True))(print), InvalidOption, "admits nobody")
     refuse(lambda app: app.task(queue=Queue("mail", 10**7))(print), InvalidOption, "limits nothing")

@@ -226,6 +226,17 @@ def test_a_named_time_is_kept_with_a_little_jitter_and_a_day_at_most(asked_ms: i
     assert least <= found.delay_ms <= max(least + 1, least * 1.1)
 
 
+@pytest.mark.parametrize("asked_ms", [0, 5, 700, 30_000])
+def test_a_job_that_is_refused_again_and_again_comes_back_ever_slower(asked_ms: int) -> None:
+    waits = []
+    for held in (0, 3, 7, 99):
+        found = decided(job(held=held), Limited(asked_ms))
+        assert isinstance(found, Hold)
+        waits.append(found.delay_ms)
+    for wait, least in zip(waits, (0, 80, 1_000, 1_000), strict=True):
+        assert max(asked_ms, least) <= wait <= max(asked_ms, least) * 1.1 + 1
+
+
 def test_workers_held_together_do_not_come_back_together() -> None:
     rng = random.Random(3)
     found = [decide(job(), Limited(10_000), rng=rng) for _ in range(50)]

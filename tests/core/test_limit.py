@@ -181,8 +181,17 @@ def test_the_first_probe_comes_after_the_cooldown_unless_told() -> None:
         {"min_calls": 0},
         {"rate": 0},
         {"rate": 1.5},
+        {"rate": "0.5"},
+        {"rate": float("nan")},
         {"cooldown": -1},
         {"within": "x"},
+        {"within": 0},
+        {"failures": 1_001},
+        {"min_calls": 1_000_001},
+        {"name": ""},
+        {"name": 5},
+        {"name": "smtp:{host}"},
+        {"name": "x" * 300},
     ],
 )
 def test_a_breaker_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> None:

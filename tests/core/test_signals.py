@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
+from holdfast.core.classify import outcome_of
 from holdfast.core.errors import InvalidOption
+from holdfast.core.outcome import Limited
 from holdfast.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
 
 
@@ -30,6 +33,28 @@ def test_all_are_signals_and_none_is_a_holdfast_error() -> None:
 
 
 @pytest.mark.parametrize("make", [RetryLater, Snooze, RateLimited])
-def test_times_that_make_no_sense_are_refused(make: type[RetryLater]) -> None:
+@pytest.mark.parametrize("time", [float("nan"), "soon", True])
+def test_times_that_make_no_sense_are_refused(make: type[RetryLater], time: Any) -> None:
+    with pytest.raises(InvalidOption, match=make.__name__):
+        make(time)
+
+
+@pytest.mark.parametrize("make", [RetryLater, Snooze])
+def test_a_time_in_the_past_is_refused(make: type[RetryLater]) -> None:
     with pytest.raises(InvalidOption, match=make.__name__):
         make(-1)
+
+
+@pytest.mark.parametrize("retry_after", [-0.002, -5, timedelta(seconds=-1)])
+def test_a_reset_that_has_passed_when_it_is_raised_is_no_mistake(retry_after: Any) -> None:
+    assert RateLimited(retry_after).retry_after_ms == 0
+
+
+def test_what_a_header_says_may_be_passed_on_as_it_is() -> None:
+    assert RateLimited("12").retry_after_ms == 12_000
+    limited = RateLimited("Tue, 14 Nov 2023 22:13:50 GMT")
+    assert (limited.retry_after_ms, limited.retry_at_ms) == (None, 1_700_000_030_000)
+    assert str(limited) == "rate limited, retry after Tue, 14 Nov 2023 22:13:50 GMT"
+    outcome = outcome_of(limited, now_ms=1_700_000_000_000)
+    assert isinstance(outcome, Limited)
+    assert outcome.retry_after_ms == 30_000

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
+from typing import Final, TypedDict
 
-from holdfast.core.duration import Duration
+from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption
+from holdfast.core.naming import checked_name
 from holdfast.core.queue import Queue
-from holdfast.core.retry import Retry
+from holdfast.core.retry import MOST_ATTEMPTS, Retry
+
+_LEAST_CAP_S: Final = 300  # five minutes, as other retries have
+_GROWTH: Final = 30  # how many times its first delay a retry waits at most
+_STEEPEST: Final = 1_000
 
 
 class AIQueueOptions(TypedDict, total=False):
@@ -44,25 +49,46 @@ class AIQueues:
         for given in numbers:
             if given not in known:
                 raise InvalidOption(f"ai_queues() has no number {given!r}", fix=f"known: {', '.join(known)}")
-        fast = _attempts("fast_retries", numbers.get("fast_retries", 3))
-        heavy = _attempts("heavy_retries", numbers.get("heavy_retries", 2))
-        return cls(
-            fast=Queue(
-                f"{name}-fast",
-                concurrency=numbers.get("fast_concurrency", 5),
-                retry=Retry(fast, base=numbers.get("fast_delay", 1), factor=1, jitter="equal"),
-            ),
-            heavy=Queue(
-                f"{name}-heavy",
-                concurrency=numbers.get("heavy_concurrency", 2),
-                retry=Retry(
-                    heavy, base=numbers.get("heavy_delay", 10), factor=numbers.get("heavy_factor", 2), jitter="equal"
-                ),
-            ),
+        checked_name(name, what="ai_queues(name)")
+        fast_retries, fast_delay = numbers.get("fast_retries", 3), numbers.get("fast_delay", 1)
+        heavy_retries, heavy_delay = numbers.get("heavy_retries", 2), numbers.get("heavy_delay", 10)
+        fast = Retry(
+            _attempts("fast_retries", fast_retries),
+            base=fast_delay,
+            factor=1,
+            cap=_cap_s("fast_delay", fast_delay),
+            jitter="equal",
         )
+        heavy = Retry(
+            _attempts("heavy_retries", heavy_retries),
+            base=heavy_delay,
+            factor=_factor("heavy_factor", numbers.get("heavy_factor", 2)),
+            cap=_cap_s("heavy_delay", heavy_delay),
+            jitter="equal",
+        )
+        fast_ceiling = _ceiling("fast_concurrency", numbers.get("fast_concurrency", 5))
+        heavy_ceiling = _ceiling("heavy_concurrency", numbers.get("heavy_concurrency", 2))
+        return cls(Queue(f"{name}-fast", fast_ceiling, fast), Queue(f"{name}-heavy", heavy_ceiling, heavy))
 
 
 def _attempts(what: str, retries: int) -> int:
-    if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
+    if isinstance(retries, bool) or not isinstance(retries, int) or not 0 <= retries < MOST_ATTEMPTS:
         raise InvalidOption(f"{what}={retries!r} is not a number of retries", fix="use 0 or more")
     return retries + 1
+
+
+def _cap_s(what: str, delay: Duration) -> float:
+    """The longest wait: it leaves a long first one room to grow."""
+    return max(_LEAST_CAP_S, _GROWTH * to_ms(delay, what=what) / 1000)
+
+
+def _factor(what: str, factor: float) -> float:
+    if isinstance(factor, bool) or not isinstance(factor, int | float) or not 1 <= factor <= _STEEPEST:
+        raise InvalidOption(f"{what}={factor!r} would not back off", fix=f"use a number from 1 to {_STEEPEST}")
+    return factor
+
+
+def _ceiling(what: str, ceiling: int | None) -> int | None:
+    if ceiling is not None and (isinstance(ceiling, bool) or not isinstance(ceiling, int) or ceiling < 1):
+        raise InvalidOption(f"{what}={ceiling!r} admits nobody", fix="use 1 or more, or None for no ceiling")
+    return ceiling

@@ -97,13 +97,20 @@ def outcome_of(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms
             return CancelAsked(signal.reason)
         case RateLimited():
             failure = failure_of(error, "rate_limited")
-            return Limited(signal.retry_after_ms, signal.key, failure.message, failure)
+            return Limited(_asked_ms(signal, now_ms), signal.key, failure.message, failure)
     verdict = classify(error, extra, now_ms=now_ms)
     failure = failure_of(error, verdict.kind)
     if verdict.kind in ("rate_limited", "spent"):
         spent = verdict.kind == "spent"
         return Limited(verdict.retry_after_ms, verdict.key, failure.message, failure, spent)
     return Raised(failure, verdict.retry_after_ms)
+
+
+def _asked_ms(limited: RateLimited, now_ms: int | None) -> int | None:
+    """How long a handler says that its key must be held."""
+    if limited.retry_at_ms is None or now_ms is None:
+        return limited.retry_after_ms
+    return max(0, limited.retry_at_ms - now_ms)
 
 
 def _signal(error: BaseException) -> JobSignal | None:

@@ -44,6 +44,7 @@ from holdfast.core.transition import (
 
 HOLD_FIRST_MS: Final = 1_000  # a 429 that names no time: 1 s, doubled each time the same job meets one
 HOLD_CAP_MS: Final = 60_000
+HOLD_AGAIN_MS: Final = 10  # doubled each time, up to a second: "at once" that is refused again is no answer
 SPENT_PROBE_MS: Final = 600_000  # no money left: a person has to act, and one call in ten minutes sees that they did
 HOLD_JITTER: Final = 0.1  # workers on one key must not come back in the same instant
 
@@ -187,6 +188,8 @@ def _hold(job: Claimed, limited: Limited, rng: random.Random, learns: str | None
     wait_ms = bounded_ms(limited.retry_after_ms)
     if wait_ms is None:
         wait_ms = min(HOLD_CAP_MS, HOLD_FIRST_MS << min(job.held, 16))
+    elif job.held:
+        wait_ms = max(wait_ms, min(HOLD_FIRST_MS, HOLD_AGAIN_MS << min(job.held, 16)))
     wait_ms = min(wait_ms, job.policy.max_held_ms)
     return Hold(job.id, job.token, gate, wait_ms + _spread_ms(wait_ms, rng), message)
 

@@ -186,13 +186,4 @@ def read_declaration(control: Control) -> Declaration | None:
 def _breaker(gate: GateRule | None) -> Breaker | None:
     if gate is None or gate.breaker is None:
         return None
-    rule = gate.breaker
-    return Breaker(
-        name=gate.key.removeprefix("breaker:"),
-        failures=rule.failures,
-        within=rule.within_ms / 1000,
-        cooldown=rule.cooldown_ms / 1000,
-        probe_after=rule.probe_after_ms / 1000,
-        rate=rule.rate,
-        min_calls=rule.min_calls,
-    )
+    return Breaker.published(gate.key.removeprefix("breaker:"), gate.breaker)

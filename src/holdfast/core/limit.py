@@ -39,6 +39,7 @@ _TENTH: Final = FULL // 10
 _HUNDREDFOLD: Final = 100
 _SLOWEST_CLIMB_MS: Final = 86_400_000
 _MOST: Final = 1_000_000
+_MOST_FAILURES: Final = 1_000  # a breaker that counts keeps the instant of each
 _SLOWEST_US: Final = 366 * 86_400 * 1_000_000
 _MOST_BUCKET: Final = 1 << 40
 # Of buckets: times the dearest job this stays far within 64 bits.
@@ -378,24 +379,64 @@ class Breaker:
     _rule: BreakerRule = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for name, number in (("failures", self.failures), ("min_calls", self.min_calls)):
-            if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-                raise InvalidOption(f"Breaker({name}={number!r}) never opens sensibly", fix="use 1 or more")
-        if self.rate is not None and (isinstance(self.rate, bool) or not 0 < self.rate <= 1):
+        for name, number, most in (("failures", self.failures, _MOST_FAILURES), ("min_calls", self.min_calls, _MOST)):
+            if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= most:
+                fix = f"use 1 to {most:,}; or a share of the calls: rate=0.5"
+                raise InvalidOption(f"Breaker({name}={number!r}) never opens sensibly", fix=fix)
+        share = isinstance(self.rate, int | float) and not isinstance(self.rate, bool) and 0 < self.rate <= 1
+        if self.rate is not None and not share:
             raise InvalidOption(f"Breaker(rate={self.rate!r}) is not a share", fix="use 0.5 for half of the calls")
-        if self.name is not None:
-            checked_key(self.name, what="Breaker(name)")
+        self._check_name()
+        within_ms = to_ms(self.within, what="Breaker(within)")
+        if not within_ms:
+            raise InvalidOption(f"Breaker(within={self.within!r}) never opens", fix="use a second or more")
         cooldown_ms = to_ms(self.cooldown, what="Breaker(cooldown)")
         probe_ms = cooldown_ms if self.probe_after is None else to_ms(self.probe_after, what="Breaker(probe_after)")
         rule = BreakerRule(
             failures=self.failures,
-            within_ms=to_ms(self.within, what="Breaker(within)"),
+            within_ms=within_ms,
             cooldown_ms=cooldown_ms,
             probe_after_ms=probe_ms,
             rate=None if self.rate is None else float(self.rate),
             min_calls=self.min_calls,
         )
         object.__setattr__(self, "_rule", rule)
+
+    @classmethod
+    def published(cls, name: str, rule: BreakerRule) -> Breaker:
+        """The breaker of another program, which may be of a release that refuses other numbers."""
+        made = object.__new__(cls)
+        known = {
+            "name": name,
+            "failures": rule.failures,
+            "within": rule.within_ms / 1000,
+            "cooldown": rule.cooldown_ms / 1000,
+            "probe_after": rule.probe_after_ms / 1000,
+            "rate": rule.rate,
+            "min_calls": rule.min_calls,
+            "_rule": rule,
+        }
+        for field_name, value in known.items():
+            object.__setattr__(made, field_name, value)
+        return made
+
+    def _check_name(self) -> None:
+        name: object = self.name  # a caller may not have asked a type checker
+        if name is None:
+            return
+        if not isinstance(name, str) or not name:
+            raise InvalidOption(
+                f"Breaker(name={name!r}) is no name", fix='name what fails, such as "smtp"; or leave it out'
+            )
+        if "{" in name:
+            raise InvalidOption(
+                f"Breaker(name={name!r:.80}) would be one for all jobs: its name is no template",
+                fix="use a fixed name; a Limit has one key for each customer",
+            )
+        if len(name) > MAX_KEY_CHARS or not is_storable(name):
+            raise InvalidOption(
+                f"Breaker(name={name!r:.80}) cannot be kept", fix=f"use at most {MAX_KEY_CHARS} printable characters"
+            )
 
     def key(self, task: str) -> str:
         """Its name: the one given, else the task's."""

@@ -66,7 +66,7 @@ def retry_after_ms(error: object, now_ms: int | None = None) -> int | None:
 
 def _named_ms(error: object, now_ms: int | None) -> int | None:
     headers = headers_of(error)
-    now_ms = _instant_ms(headers.get("date", "")) or now_ms
+    now_ms = instant_of(headers.get("date", "")) or now_ms
     found = [_stated_ms(headers, now_ms), *_resets_ms(headers, now_ms), *_in_body_ms(error)]
     waits = [wait for wait in found if wait is not None and wait >= 0]
     return math.ceil(min(max(waits), LONGEST_WAIT_MS)) if waits else None
@@ -152,7 +152,7 @@ def _wait_ms(text: str, now_ms: int | None) -> float | None:
         return seconds * 1000
     if text and re.fullmatch(rf"(?:{_GO.pattern})+", text):
         return sum(float(number) * _GO_MS[unit] for number, unit in _GO.findall(text))
-    at_ms = _instant_ms(text) if seconds is None else _since_1970_ms(seconds)
+    at_ms = instant_of(text) if seconds is None else _since_1970_ms(seconds)
     return None if at_ms is None or now_ms is None else max(0.0, at_ms - now_ms)
 
 
@@ -161,7 +161,8 @@ def _since_1970_ms(number: float) -> float:
     return number if number >= _SINCE_1970_S * 1000 else number * 1000
 
 
-def _instant_ms(text: str) -> int | None:
+def instant_of(text: str) -> int | None:
+    """The instant (ms since 1970) that an RFC 3339 or an HTTP date names; None when it is neither."""
     moment: datetime | None = None
     try:
         moment = datetime.fromisoformat(text.upper())  # RFC 3339 has small letters, too

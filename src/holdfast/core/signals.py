@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from holdfast.core.duration import Duration, to_ms
+from holdfast.core.pushback import instant_of
 
 
 class JobSignal(Exception):
@@ -44,12 +47,28 @@ class Cancel(JobSignal):
 
 
 class RateLimited(JobSignal):
-    """The other side asked us to slow down: hold `key` for every worker; no attempt spent."""
+    """The other side asked us to slow down: hold `key` for every worker; no attempt spent.
+
+    `retry_after` may be what a Retry-After header says: seconds or a date. A time that has passed is no time.
+    """
 
     def __init__(self, retry_after: Duration | None = None, key: str | None = None) -> None:
-        self.retry_after_ms = None if retry_after is None else to_ms(retry_after, what="RateLimited(retry_after)")
+        self.retry_after_ms: int | None = None
+        self.retry_at_ms: int | None = None  # when an instant was named
         self.key = key
         text = "rate limited" if key is None else f"rate limited on {key!r}"
-        super().__init__(
-            text if retry_after is None else f"{text}, retry after {(self.retry_after_ms or 0) / 1000:g} s"
-        )
+        if isinstance(retry_after, str):
+            self.retry_at_ms = instant_of(retry_after)
+        if self.retry_at_ms is not None:
+            text = f"{text}, retry after {retry_after}"
+        elif retry_after is not None:
+            self.retry_after_ms = to_ms(_not_before_now(retry_after), what="RateLimited(retry_after)")
+            text = f"{text}, retry after {self.retry_after_ms / 1000:g} s"
+        super().__init__(text)
+
+
+def _not_before_now(wait: Duration) -> Duration:
+    """Who computes a wait from an instant may be a little late."""
+    if isinstance(wait, timedelta):
+        return max(wait, timedelta(0))
+    return 0 if isinstance(wait, int | float) and not isinstance(wait, bool) and wait < 0 else wait

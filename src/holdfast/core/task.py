@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, Unpack
@@ -299,6 +299,21 @@ def _new_lane(
         breaker=breaker,
     )
     return lane, tuple(rules)
+
+
+def check_shared_breaker(spec: TaskSpec, others: Iterable[TaskSpec]) -> None:
+    """Refuse a breaker that another task declares with other numbers: whoever enqueued last would decide."""
+    if spec.breaker is None:
+        return
+    rule = spec.breaker.rule(spec.name)
+    for other in others:
+        known = other.breaker.rule(other.name) if other.breaker is not None else None
+        if known is not None and known.key == rule.key and known != rule:
+            raise InvalidTask(
+                f"tasks {spec.name!r} and {other.name!r} share the breaker {spec.breaker.key(spec.name)!r} "
+                f"and declare it differently: {spec.breaker}, and {other.breaker}",
+                fix="make one Breaker(...) and pass it to both, or give them different names",
+            )
 
 
 def _cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options, *, waits: bool) -> Cost:
