@@ -65,7 +65,7 @@ class Claimed(Struct, frozen=True):
     enqueued_at_ms: int
     due_at_ms: int
     claimed_at_ms: int
-    held: int = 0  # snoozes and 429s so far
+    held: int = 0  # snoozes and 429s so far, or since it last slept or waited for an event
     held_since_ms: int | None = None
     cost: int = 1
     tags: tuple[str, ...] = ()
