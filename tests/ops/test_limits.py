@@ -14,6 +14,7 @@ from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import BreakerRule, Gate, GateRule, push_back
 from holdfast.core.limit import Limit
 from holdfast.core.task import TaskSpec
+from holdfast.core.transition import Hold
 from holdfast.core.view import Entry, JobView
 from holdfast.ops import Agents, LimitChange, Operator
 from holdfast.ops import limits as limits_room
@@ -54,6 +55,19 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
     cleared = await operator.clear_limit("llm:acme")
     assert {gate.key for gate in cleared} == {gate.key for gate in gates}
     assert all(gate.declared for gate in cleared)
+
+
+async def test_a_task_that_was_pushed_back_is_listed_until_it_has_climbed(operator: Operator, store: Store) -> None:
+    await put(store, job("send"), job("send"))
+    (held,) = await claim(store, limit=1)
+    assert await operator.limits() == []
+    await store.settle("w1", 1, [Hold(held.id, held.token, "task:send", 60_000, "slow down")])
+    (gate,) = await operator.limits()
+    shape = gate_shape(gate, gate.held_until_ms)
+    assert (shape["gate"], shape["free"], shape["pace"]["percent"]) == ("task:send", 1, 0.0)
+    assert gate_shape(gate, gate.held_until_ms + 10_000)["pace"] is None
+    later = Operator(store, "ada", clock=lambda: gate.held_until_ms + 10_000)
+    assert await later.limits() == []
 
 
 async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: Store) -> None:

@@ -18,6 +18,7 @@ LOTS: Final = 1 << 30  # the room of a gate that stops nobody
 FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSON integer
 FULL: Final = 1_000  # the pace of a gate that nobody has slowed down; paces are thousandths of it
 RAMP_MS: Final = 10_000  # how long a ceiling takes to come back after somebody pushed back
+RAMP_JOBS: Final = 20  # so many at once a gate without numbers has climbed to, before it counts nobody again
 
 Verdict = Literal["ok", "failed", "neutral"]
 
@@ -104,7 +105,7 @@ def room(gate: Gate, now_ms: int) -> int:
         return 0
     free = LOTS
     rule = gate.rule
-    if rule.concurrency is not None:
+    if most_at_once(gate, now_ms) is not None:
         free = max(0, slots(gate, now_ms) - gate.used)
     if rule.interval_us is not None:
         free = min(free, _starts(gate, now_ms))
@@ -132,10 +133,27 @@ def pace(gate: Gate, now_ms: int) -> int:
     return min(FULL, max(gate.rule.floor, min(gate.ceiling, climbed)))
 
 
+def most_at_once(gate: Gate, now_ms: int) -> int | None:
+    """How many jobs may run at once when the gate goes at its full pace; None when it counts nobody.
+
+    A gate without numbers that somebody pushed back counts those who start while it climbs.
+    """
+    rule = gate.rule
+    if rule.concurrency is not None or rule.interval_us is not None or rule.cap is not None:
+        return rule.concurrency
+    return RAMP_JOBS if gate.pace < FULL and pace(gate, now_ms) < FULL else None
+
+
+def is_counting(gate: Gate, now_ms: int) -> bool:
+    """Whether the gate counts those who pass: they are never held ahead of time."""
+    rule = gate.rule
+    return rule.interval_us is not None or rule.cap is not None or most_at_once(gate, now_ms) is not None
+
+
 def slots(gate: Gate, now_ms: int) -> int:
     """How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may."""
-    declared = gate.rule.concurrency or 0
-    return max(min(1, declared), declared * pace(gate, now_ms) // FULL)
+    most = most_at_once(gate, now_ms) or 0
+    return max(min(1, most), most * pace(gate, now_ms) // FULL)
 
 
 def _starts(gate: Gate, now_ms: int) -> int:
@@ -175,9 +193,12 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
         return None
     at = max(now_ms, gate.held_until_ms)
     rule = gate.rule
-    if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
-        wanted = -(-(gate.used + 1) * FULL // max(1, rule.concurrency))
-        if not rule.concurrency or wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
+    most = most_at_once(gate, now_ms)
+    if most is not None and gate.used >= slots(gate, now_ms):
+        wanted = -(-(gate.used + 1) * FULL // max(1, most))
+        if rule.concurrency is None:
+            wanted = min(FULL, wanted)  # then it counts nobody
+        if not most or wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
             return None
         at = max(at, _climbed_at_ms(gate, wanted))
     if gate.open_until_ms:
@@ -234,7 +255,7 @@ def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
 def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate, list[Charge]]:
     """Take what `costs` need from the gate; the answer has one Charge per job, empty when nothing is counted."""
     rule = gate.rule
-    slot, probe = rule.concurrency is not None, bool(gate.open_until_ms)
+    slot, probe = most_at_once(gate, now_ms) is not None, bool(gate.open_until_ms)
     counted = rule.interval_us is not None or rule.cap is not None
     if not costs or not (slot or probe or counted or rule.breaker is not None):
         return gate, []
@@ -289,8 +310,8 @@ def give_back(
         gate = replace(gate, probe_token=0)
         if verdict == "ok":
             return replace(gate, open_until_ms=0, failed_at_ms=(), calls=(0, 0, 0, 0))
-        if verdict == "failed" and gate.rule.breaker is not None:
-            return trip(gate, now_ms + gate.rule.breaker.cooldown_ms)
+        if verdict == "failed":
+            return trip(gate, now_ms + (gate.rule.breaker or BreakerRule()).cooldown_ms)
         return gate
     return learn(gate, verdict, now_ms)
 
@@ -388,8 +409,8 @@ def hold(gate: Gate, until_ms: int) -> Gate:
 def push_back(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
     """The gate after somebody told the job under `token` to come back later: it is held, and goes slower after that.
 
-    A rate begins again with one token, a ceiling with one job, and both climb; an adaptive gate goes half as fast as
-    it did, once for all the jobs that were claimed before.
+    A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An
+    adaptive gate goes half as fast as it did, once for all the jobs that were claimed before.
     """
     rule = gate.rule
     gate = hold(gate, until_ms)

@@ -79,7 +79,9 @@ BEGIN
       v_said := json_build_array(
         hf.gate_room_1(v_before, v_now), hf.gate_tokens_1(v_before, v_now), v_passed,
         hf.gate_is_blank_1(v_before, v_now),
-        array_to_json(array_remove(ARRAY(SELECT hf.gate_taken_1(v_before, c::int) FROM unnest(v_costs) AS c), NULL)),
+        array_to_json(
+          array_remove(ARRAY(SELECT hf.gate_taken_2(v_before, c::int, v_now) FROM unnest(v_costs) AS c), NULL)
+        ),
         hf.gate_opens_at_1(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN

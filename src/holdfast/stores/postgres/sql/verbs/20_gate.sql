@@ -32,7 +32,10 @@ CREATE OR REPLACE FUNCTION hf.gate_places_1(p_gate hf.gate, p_now bigint) RETURN
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
-      CASE WHEN (p_gate).concurrency IS NULL THEN 1073741824 ELSE greatest(0, hf.gate_slots_1(p_gate, p_now) - (p_gate).used) END,
+      CASE
+        WHEN (p_gate).concurrency IS NULL AND ((p_gate).pace = 1000 OR NOT hf.gate_climbs_1(p_gate, p_now)) THEN 1073741824
+        ELSE greatest(0, hf.gate_slots_1(p_gate, p_now) - (p_gate).used)
+      END,
       CASE
         WHEN (p_gate).open_until_ms = 0 THEN NULL
         WHEN (p_gate).open_until_ms > p_now OR (p_gate).probe_token <> 0 THEN 0
@@ -104,12 +107,11 @@ BEGIN
 END $$;
 
 -- What a job of this cost is charged; NULL when nothing is counted.
-CREATE OR REPLACE FUNCTION hf.gate_taken_1(p_gate hf.gate, p_cost integer) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION hf.gate_taken_2(p_gate hf.gate, p_cost integer, p_now bigint) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
-      OR (p_gate).breaker_failures IS NOT NULL OR (p_gate).open_until_ms <> 0
+    WHEN (p_gate).breaker_failures IS NOT NULL OR (p_gate).open_until_ms <> 0 OR hf.gate_counts_1(p_gate, p_now)
     THEN jsonb_build_array(
-      (p_gate).key, (p_gate).concurrency IS NOT NULL,
+      (p_gate).key, (p_gate).concurrency IS NOT NULL OR hf.gate_climbs_1(p_gate, p_now),
       CASE WHEN (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL THEN 0 ELSE p_cost END, (p_gate).open_until_ms <> 0
     )
   END
@@ -258,8 +260,8 @@ BEGIN
   IF p_verdict = 'ok' THEN
     RETURN hf.gate_reset_1(p_gate);
   END IF;
-  IF p_verdict = 'failed' AND p_gate.breaker_failures IS NOT NULL THEN
-    RETURN hf.gate_trip_1(p_gate, p_now + p_gate.breaker_cooldown_ms);
+  IF p_verdict = 'failed' THEN
+    RETURN hf.gate_trip_1(p_gate, p_now + coalesce(p_gate.breaker_cooldown_ms, 60000));
   END IF;
   p_gate.probe_token := 0;
   RETURN p_gate;

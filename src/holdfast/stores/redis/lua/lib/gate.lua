@@ -8,6 +8,7 @@ do
   local TWENTY_BITS = 2 ^ 20
   local FULL = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
   local RAMP_MS = 10000 -- how long a ceiling takes to come back after somebody pushed back
+  local RAMP_JOBS = 20 -- so many at once a gate without numbers has climbed to, before it counts nobody again
 
   -- How long the gate would take from a standstill to its full pace.
   local function climb_ms(rule)
@@ -22,10 +23,23 @@ do
     return min(FULL, climbed)
   end
 
+  -- How many jobs may run at once when the gate goes at its full pace; nil when it counts nobody. A gate without numbers
+  -- that somebody pushed back counts those who start while it climbs.
+  function gate.most_at_once(g, now)
+    local rule = g.rule
+    if rule.concurrency or rule.interval_us or rule.cap then return rule.concurrency end
+    return (g.pace or FULL) < FULL and gate.pace(g, now) < FULL and RAMP_JOBS or nil
+  end
+
+  -- Whether the gate counts those who pass: they are never held ahead of time.
+  function gate.is_counting(g, now)
+    return (g.rule.interval_us or g.rule.cap or gate.most_at_once(g, now)) ~= nil
+  end
+
   -- How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may.
   function gate.slots(g, now)
-    local declared = g.rule.concurrency or 0
-    return max(min(1, declared), floor(declared * gate.pace(g, now) / FULL))
+    local most = gate.most_at_once(g, now) or 0
+    return max(min(1, most), floor(most * gate.pace(g, now) / FULL))
   end
 
   -- What a token is worth at a rate, in thousandths: less while an adaptive gate goes slower.
@@ -67,7 +81,7 @@ do
   function gate.room(g, now)
     if g.paused or (g.held_until_ms or 0) > now then return 0 end
     local rule, free = g.rule, gate.LOTS
-    if rule.concurrency then free = max(0, gate.slots(g, now) - (g.used or 0)) end
+    if gate.most_at_once(g, now) then free = max(0, gate.slots(g, now) - (g.used or 0)) end
     if rule.interval_us then free = min(free, starts(g, now)) end
     if rule.cap then free = min(free, room_in_budget(g, now)) end
     local open_until = g.open_until_ms or 0
@@ -90,8 +104,10 @@ do
   function gate.opens_at(g, now)
     if g.paused then return nil end
     local rule, at = g.rule, max(now, g.held_until_ms or 0)
-    if rule.concurrency and (g.used or 0) >= gate.slots(g, now) then
-      local wanted = ceil(((g.used or 0) + 1) * FULL / rule.concurrency)
+    local most = gate.most_at_once(g, now)
+    if most and (g.used or 0) >= gate.slots(g, now) then
+      local wanted = ceil(((g.used or 0) + 1) * FULL / most)
+      if not rule.concurrency then wanted = min(FULL, wanted) end -- then it counts nobody
       if wanted > FULL or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL)) then return nil end
       at = max(at, climbed_at(g, wanted))
     end
@@ -137,7 +153,7 @@ do
   -- Take what `costs` need. Answers one charge per job (none when nothing is counted), and whether the gate changed.
   function gate.charge(g, costs, token, now)
     local rule, count = g.rule, #costs
-    local slot, probe = rule.concurrency ~= nil, (g.open_until_ms or 0) ~= 0
+    local slot, probe = gate.most_at_once(g, now) ~= nil, (g.open_until_ms or 0) ~= 0
     local counted = rule.interval_us ~= nil or rule.cap ~= nil
     if count == 0 or not (slot or probe or counted or rule.breaker) then return {}, false end
     local charges, sum = {}, 0
@@ -212,8 +228,8 @@ do
     if verdict == "ok" then
       g.open_until_ms = 0
       forget(g)
-    elseif verdict == "failed" and g.rule.breaker then
-      gate.trip(g, now + (g.rule.breaker.cooldown_ms or 60000))
+    elseif verdict == "failed" then
+      gate.trip(g, now + (g.rule.breaker and g.rule.breaker.cooldown_ms or 60000))
     end
     return true
   end
@@ -290,8 +306,8 @@ do
   end
 
   -- Somebody told the job under `token` to come back later: the gate is held, and goes slower after that.
-  -- A rate begins again with one token, a ceiling with one job, and both climb; an adaptive gate goes half as fast as
-  -- it did, once for all the jobs that were claimed before.
+  -- A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An
+  -- adaptive gate goes half as fast as it did, once for all the jobs that were claimed before.
   function gate.push_back(g, until_ms, token, now)
     local rule = g.rule
     gate.hold(g, until_ms)
