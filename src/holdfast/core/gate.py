@@ -7,6 +7,7 @@ Every engine keeps these numbers and does this arithmetic inside its atomic clai
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -21,6 +22,7 @@ RAMP_MS: Final = 10_000  # how long a ceiling takes to come back after somebody 
 RAMP_JOBS: Final = 20  # so many at once a gate without numbers has climbed to, before it counts nobody again
 
 Verdict = Literal["ok", "failed", "neutral"]
+NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class BreakerRule(Struct, frozen=True):
@@ -167,6 +169,11 @@ def _thousandths(gate: Gate, now_ms: int) -> int:
     return FULL if gate.rule.floor is None else max(1, pace(gate, now_ms))
 
 
+def _token_us(gate: Gate, interval_us: int, now_ms: int) -> int:
+    """How long what a job of cost 1 takes of the rate needs to come back."""
+    return -(-interval_us * FULL // _thousandths(gate, now_ms))
+
+
 def left(gate: Gate, now_ms: int) -> int:
     """What is left of the budget in the current period; below zero when jobs cost more than they had reserved."""
     if gate.rule.cap is None:
@@ -261,8 +268,7 @@ def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate,
         return gate, []
     full_at_us, used = gate.full_at_us, gate.used
     if rule.interval_us is not None:
-        interval_us = -(-rule.interval_us * FULL // _thousandths(gate, now_ms))
-        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * interval_us
+        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * _token_us(gate, rule.interval_us, now_ms)
     if slot:
         used += len(costs)
     charged = [Charge(rule.key, slot, cost if counted else 0, probe) for cost in costs]
@@ -294,18 +300,20 @@ def give_back(
     now_ms: int,
     charged_at_ms: int | None = None,
     real: int | None = None,
+    beside: Mapping[int, int] = NOTHING,
 ) -> Gate:
     """What the gate looks like after a job that was charged `taken` has ended.
 
     Slots always return; what was counted stays, unless the job never started or its `real` cost is known.
-    Only ok and failed teach a breaker.
+    Only ok and failed teach a breaker. `beside`: what others of the settlement returned to the rate (`returned_us`).
     """
     if taken.slot:
         gate = replace(gate, used=max(0, gate.used - 1))
     if unstarted:
         real = 0
     if real is not None:
-        gate = _correct(gate, taken.cost, real, now_ms, now_ms if charged_at_ms is None else charged_at_ms)
+        charged_at_ms = now_ms if charged_at_ms is None else charged_at_ms
+        gate = _correct(gate, taken.cost, real, now_ms, charged_at_ms, beside)
     if taken.probe and gate.probe_token == token:
         gate = replace(gate, probe_token=0)
         if verdict == "ok":
@@ -316,7 +324,27 @@ def give_back(
     return learn(gate, verdict, now_ms)
 
 
-def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int) -> Gate:
+def returned_us(gate: Gate, taken: Charge, real: int | None, charged_at_ms: int) -> int:
+    """For how long the rate would have stood for what the job was charged and did not cost."""
+    if gate.rule.interval_us is None or real is None or real >= taken.cost:
+        return 0
+    return (taken.cost - real) * _charged_token_us(gate, gate.rule.interval_us, charged_at_ms)
+
+
+def _set_off_us(returned: Mapping[int, int], now_ms: int) -> int:
+    """What a rate gets back of all that was returned in one settlement: {when it was charged: for how long}.
+
+    Since it was charged, time has brought back some of it, once for all of them: together they leave the rate as if it
+    had stood still since the first. Those for which time has brought back more than they were charged stay out of it.
+    """
+    most = total = 0
+    for charged_at_ms in sorted(returned, reverse=True):
+        total += returned[charged_at_ms]
+        most = max(most, total - max(0, now_ms - charged_at_ms) * 1000)
+    return most
+
+
+def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int, beside: Mapping[int, int]) -> Gate:
     """The gate after a job that reserved `cost` turned out to cost `real`.
 
     A rate gets back only what time has not given back already: the bucket would overflow into others' starts.
@@ -326,11 +354,20 @@ def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int) 
     if rule.interval_us is not None and more > 0:
         gate = replace(gate, full_at_us=max(gate.full_at_us, now_ms * 1000) + more * rule.interval_us)
     elif rule.interval_us is not None:
-        refilled_us = max(0, now_ms - charged_at_ms) * 1000
-        gate = replace(gate, full_at_us=gate.full_at_us - max(0, -more * rule.interval_us - refilled_us))
+        own_us = -more * _charged_token_us(gate, rule.interval_us, charged_at_ms)
+        with_it = {**beside, charged_at_ms: beside.get(charged_at_ms, 0) + own_us}
+        back_us = _set_off_us(with_it, now_ms) - _set_off_us(beside, now_ms)
+        gate = replace(gate, full_at_us=gate.full_at_us - back_us)
     if rule.period is not None and gate.period_ms == began_ms(rule.period, charged_at_ms):
         gate = replace(gate, spent=max(0, gate.spent + more))
     return gate
+
+
+def _charged_token_us(gate: Gate, interval_us: int, charged_at_ms: int) -> int:
+    """What a job of cost 1 was charged then, or less: the pace before a cut, or under a ceiling, is not known."""
+    if charged_at_ms <= gate.paced_at_ms:
+        return interval_us
+    return _token_us(replace(gate, ceiling=FULL), interval_us, charged_at_ms)
 
 
 def real_cost(rule: GateRule, spent: Mapping[str, int], *, unfinished: bool) -> int | None:

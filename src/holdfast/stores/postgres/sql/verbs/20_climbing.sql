@@ -76,6 +76,18 @@ BEGIN
   RETURN least(ceil(p_gate.interval_us * 1000::numeric / greatest(1, hf.gate_pace_1(p_gate, p_now))), 4600000000000000000);
 END $$;
 
+-- How long (us) what a job of cost 1 was charged then needs to come back, or less: the pace before a cut, or under a ceiling,
+-- is not known.
+CREATE OR REPLACE FUNCTION hf.gate_charged_interval_1(p_gate hf.gate, p_charged_at bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF p_gate.floor IS NULL OR p_charged_at <= p_gate.paced_at_ms THEN
+    RETURN p_gate.interval_us;
+  END IF;
+  p_gate.ceiling := 1000;
+  RETURN hf.gate_slow_interval_1(p_gate, p_charged_at);
+END $$;
+
 -- The gate after somebody told the job under p_token to come back later: it is held, and goes slower after that. A rate
 -- begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An adaptive gate goes
 -- half as fast as it did, once for all the jobs that were claimed before.

@@ -47,6 +47,17 @@ do
     return g.rule.floor and max(1, gate.pace(g, now)) or FULL
   end
 
+  -- How long what a job of cost 1 takes of the rate needs to come back.
+  local function token_us(g, now)
+    return ceil(g.rule.interval_us * FULL / thousandths(g, now))
+  end
+
+  -- What such a job was charged then, or less: the pace before a cut, or under a ceiling, is not known.
+  local function charged_token_us(g, charged_at)
+    if charged_at <= (g.paced_at_ms or 0) then return g.rule.interval_us end
+    return token_us({rule = g.rule, pace = g.pace, paced_at_ms = g.paced_at_ms}, charged_at)
+  end
+
   -- How many jobs of cost 1 the rate admits now: each of an adaptive gate that goes slower takes more of a token.
   local function starts(g, now)
     local whole = gate.tokens(g, now)
@@ -162,8 +173,7 @@ do
       charges[n] = {rule.key, slot, counted and costs[n] or 0, probe}
     end
     if rule.interval_us then
-      local interval = ceil(rule.interval_us * FULL / thousandths(g, now))
-      g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * interval
+      g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * token_us(g, now)
     end
     if slot then g.used = (g.used or 0) + count end
     if probe then g.probe_token = token end
@@ -195,14 +205,30 @@ do
     return said
   end
 
+  -- What a rate gets back of all that was returned in one settlement: {when it was charged -> for how long}. Since it was
+  -- charged, time has brought back some of it, once for all of them: together they leave the rate as if it had stood still
+  -- since the first. Those for which time has brought back more than they were charged stay out of it.
+  local function set_off(returned, now)
+    local instants, most, total = {}, 0, 0
+    for at in pairs(returned) do instants[#instants + 1] = at end
+    table.sort(instants)
+    for n = #instants, 1, -1 do
+      total = total + returned[instants[n]]
+      most = max(most, total - max(0, now - instants[n]) * 1000)
+    end
+    return most
+  end
+
   -- A job that reserved `cost` turned out to cost `real`. A rate gets back only what time has not given back already; a
   -- budget is corrected in the period that was charged, as long as it lasts. True when the gate changed.
-  local function correct(g, cost, real, now, charged_at)
+  local function correct(g, cost, real, now, charged_at, returned)
     local rule, more, changed = g.rule, real - cost, false
     if rule.interval_us and more > 0 then
       g.full_at_us, changed = max(g.full_at_us or 0, now * 1000) + more * rule.interval_us, true
-    elseif rule.interval_us then
-      local back = max(0, -more * rule.interval_us - max(0, now - charged_at) * 1000)
+    elseif rule.interval_us and more < 0 then
+      local before = set_off(returned, now)
+      returned[charged_at] = (returned[charged_at] or 0) - more * charged_token_us(g, charged_at)
+      local back = set_off(returned, now) - before
       g.full_at_us, changed = (g.full_at_us or 0) - back, back > 0
     end
     if more ~= 0 and rule.period and (g.period_ms or 0) == period.began(rule.period, charged_at) then
@@ -212,15 +238,16 @@ do
   end
 
   -- A job that was charged `taken` has ended; `charged_at` may be nil. Answers whether the gate changed.
-  -- Slots always return; what was counted stays, unless the job never started or its `real` cost is known.
-  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at, real)
+  -- Slots always return; what was counted stays, unless the job never started or its `real` cost is known. `returned`:
+  -- what jobs of the same settlement have returned to the rate, to which this one adds.
+  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at, real, returned)
     local slot, cost, probe = taken[2], taken[3] or 0, taken[4]
     local changed = false
     if slot and (g.used or 0) > 0 then
       g.used, changed = g.used - 1, true
     end
     if unstarted then real = 0 end
-    if real then changed = correct(g, cost, real, now, charged_at or now) or changed end
+    if real then changed = correct(g, cost, real, now, charged_at or now, returned or {}) or changed end
     if not (probe and (g.probe_token or 0) == token) then
       return gate.learn(g, verdict, now) or changed
     end
