@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from holdfast.core.budget import Budget
 from holdfast.core.declaration import Declaration
 from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import BreakerRule, Gate, GateRule, push_back
+from holdfast.core.gate import BreakerRule, Gate, GateRule, learn, push_back
 from holdfast.core.limit import Limit
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Hold
 from holdfast.core.view import Entry, JobView
 from holdfast.ops import Agents, LimitChange, Operator
 from holdfast.ops import limits as limits_room
-from holdfast.ops.shape import event_shape, gate_shape
+from holdfast.ops.shape import breaker_shape, event_shape, gate_shape
 from holdfast.ops.stops import stops
 from holdfast.stores.asking import last_seq
 from holdfast.stores.base import Store
@@ -216,6 +216,19 @@ async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store
     assert opened["text"].startswith("breaker api opened until 20")
     assert (by_hand["text"], by_hand["until"]) == ("breaker smtp opened until someone resets it", None)
     assert closed["text"] == "breaker api closed"
+
+
+def test_a_breaker_shows_what_it_has_counted_in_its_window() -> None:
+    counts = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000)))
+    for at_ms in (100_000, 100_600, 100_900):
+        counts = learn(counts, "failed", at_ms)
+    shapes = [breaker_shape(counts, now_ms) for now_ms in (100_900, 101_200, 200_000)]
+    assert [(shape["recent_failures"], shape["recent_calls"]) for shape in shapes] == [(3, None), (2, None), (0, None)]
+    shares = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000, rate=0.9, min_calls=5)))
+    for at_ms, verdict in ((100_000, "failed"), (100_100, "ok"), (100_600, "ok"), (100_700, "failed")):
+        shares = learn(shares, cast(Any, verdict), at_ms)
+    shapes = [breaker_shape(shares, now_ms) for now_ms in (100_700, 101_200, 200_000)]
+    assert [(shape["recent_failures"], shape["recent_calls"]) for shape in shapes] == [(2, 4), (1, 2), (0, 0)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 64, 65])

@@ -416,6 +416,22 @@ def _learn_rate(gate: Gate, rule: BreakerRule, rate: float, *, failed: bool, now
     return replace(gate, calls=(number, calls, failures, before))
 
 
+def counted(gate: Gate, now_ms: int) -> tuple[int, int | None]:
+    """What a breaker has counted in its window: failures, and calls if it goes by their share."""
+    rule = gate.rule.breaker
+    if rule is None:
+        return 0, None
+    if rule.rate is None:
+        return sum(at > now_ms - rule.within_ms for at in gate.failed_at_ms), None
+    window, calls, failures, before = gate.calls
+    later = now_ms // max(1, rule.within_ms // 2) - window
+    if later > 1:
+        return 0, 0
+    if later == 1:
+        return failures, calls
+    return failures + (before & 0xFFFFF), calls + (before >> 20)
+
+
 def trip(gate: Gate, until_ms: int) -> Gate:
     """Open the breaker until `until_ms`, when one probe is let through."""
     return replace(
