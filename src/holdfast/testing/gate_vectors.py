@@ -42,6 +42,14 @@ class PushBack(Struct, frozen=True):
     until_ms: int
 
 
+class CutOff(Struct, frozen=True):
+    """The n-th admitted job (from 0) was told that no money is left; it ends, too."""
+
+    at_ms: int
+    job: int
+    until_ms: int
+
+
 class Change(Struct, frozen=True):
     """An operator changes the gate."""
 
@@ -54,7 +62,7 @@ class Vector(Struct, frozen=True):
 
     name: str
     rule: GateRule
-    steps: tuple[Ask | End | PushBack | Change, ...]
+    steps: tuple[Ask | End | PushBack | CutOff | Change, ...]
 
 
 KEY: Final = "limit:k"
