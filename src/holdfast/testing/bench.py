@@ -177,11 +177,11 @@ class Bench:
         assert found == {key: number for key, number in counts.now.items() if number}, "counters and jobs differ"
         await self._check_holders([job for job in jobs if job.state is State.running])
         await self._check_flows(jobs)
-        gates = await self.store.gates()
-        running = counts.total(State.running)
-        for gate in gates:
-            assert 0 <= gate.used <= running, f"{gate.key} counts {gate.used} slots for {running} running jobs"
-            assert running or not gate.probe_token, f"{gate.key} waits for a probe that nobody runs"
+        for account in await self.store.accounts():
+            gate = account.gate
+            assert not account.leaked, f"{gate.key} counts {gate.used} slots, and running jobs hold {account.slots}"
+            assert not account.uncounted, f"{gate.key} counts {gate.spent}, and {account.reserved} are reserved"
+            assert not account.stuck, f"{gate.key} waits for a probe that nobody runs"
 
     async def _check_flows(self, jobs: Sequence[JobView]) -> None:
         """Every flow is listed with all of its jobs that are stored, and no other is."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.account import Account, accounts
 from holdfast.core.gate import Gate, Pause
 from holdfast.core.lease import Beat, Held, Pulse, SessionView
 from holdfast.stores.sqlite import graph, settle
@@ -117,6 +118,12 @@ def gates(tx: Tx, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
     rows = tx.rows("all_gates", (prefix, f"{prefix}\U0010ffff"))
     return [gate_or_shut(key, body) for key, body in rows]
+
+
+def accounted(tx: Tx) -> list[Account]:
+    """All gates, with what running jobs hold of each."""
+    running = [(token, at_ms, settle.charges_of(body)) for token, at_ms, body in tx.rows("charged_jobs")]
+    return accounts(gates(tx, ""), running)
 
 
 def view(tx: Tx) -> list[SessionView]:
