@@ -107,6 +107,19 @@ VECTORS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "who took a slot under another rule returns it, and who took none returns none",
+        GateRule(KEY, concurrency=2),
+        (
+            Ask(T0, _one(2), 2),
+            Change(T0, GateChange(KEY, rule=_TEN_A_SECOND)),
+            Ask(T0, _one(1), 1),
+            End(T0, 0),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, concurrency=2))),
+            End(T0, 2),
+            Ask(T0, _one(2), 1, None),
+        ),
+    ),
+    Vector(
         "a rate bucket starts full and refills one token per interval",
         _TEN_A_SECOND,
         (
