@@ -67,11 +67,8 @@ class Shutter:
 
     def check(self, gate: Gate) -> None:
         """The stored gate is shut as far as this, and waits for the same probe."""
-        shut, probe_token = (
-            (gate.held_until_ms, gate.open_until_ms, gate.probe_token),
-            self.probe[1] if self.probe else 0,
-        )
-        assert shut == (self.held_until_ms, self.open_until_ms, probe_token), f"{gate} is not shut as {self}"
+        shut, token = (gate.held_until_ms, gate.open_until_ms, gate.probe_token), self.probe[1] if self.probe else 0
+        assert shut == (self.held_until_ms, self.open_until_ms, token), f"{gate} is not shut as {self}"
         paced = (gate.pace, gate.paced_at_ms, gate.ceiling)
         assert paced == (self.pace, self.climbs_from_ms, self.ceiling), f"{gate} does not go as fast as {self}"
 
