@@ -10,13 +10,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.core.gate import Gate, GateChange, GateRule
-from holdfast.core.transition import Drop, Hold, Release, Snooze, Succeed, Suspend, Transition
+from holdfast.core.transition import Bury, Drop, Hold, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
 from holdfast.testing.model_job import ModelJob
 from holdfast.testing.starts import Starts
 
 PERIOD_MS: Final = 60_000  # every budget of the walk is one of a minute
 FULL: Final = 1_000  # thousandths: a pace
 RAMP_MS: Final = 10_000  # from one job to all of them, where a limit does not adapt
+RAMP_JOBS: Final = 20  # all of them, where it has no numbers
+COOLDOWN_MS: Final = 60_000  # for which a probe that fails shuts what is no breaker
 
 Lease = tuple[bytes, int]  # a job and its token
 
@@ -169,7 +171,7 @@ class Ledger:
             minute = None if rule.cap is None else now_ms // PERIOD_MS
             if minute is not None:
                 self._spent[rule.key] = minute, self.spent(rule.key, now_ms) + cost
-            entries.append(Taken(rule.key, rule.concurrency is not None, cost, minute))
+            entries.append(Taken(rule.key, self._most_at_once(rule, now_ms) is not None, cost, minute))
 
     def end(
         self, job: ModelJob, transition: Transition, said: Mapping[str, int], now_ms: int, *, forced: bool = False
@@ -188,6 +190,8 @@ class Ledger:
                 shutter.probe = None
                 if isinstance(transition, Succeed):
                     shutter.open_until_ms = 0
+                elif isinstance(transition, RetryAfter | Bury) and transition.failure.kind in ("transient", "timeout"):
+                    shutter.open_until_ms = now_ms + COOLDOWN_MS
 
     def shut(self, job: ModelJob, hold: Hold, now_ms: int) -> None:
         """The other side has pushed the job back, or has told it that no money is left."""
@@ -205,10 +209,15 @@ class Ledger:
 
     def slots(self, key: str, now_ms: int) -> int:
         """How many jobs may hold one now."""
-        rule = self.rules.get(key)
-        if rule is None or rule.concurrency is None:
-            return 1 << 30
-        return max(1, rule.concurrency * self.shutter(key).speed(rule, now_ms) // FULL)
+        rule = self.rules.get(key, GateRule(key))
+        most = self._most_at_once(rule, now_ms)
+        return 1 << 30 if most is None else max(1, most * self.shutter(key).speed(rule, now_ms) // FULL)
+
+    def _most_at_once(self, rule: GateRule, now_ms: int) -> int | None:
+        """How many may hold one at full speed. A gate without numbers counts while it climbs, and nobody after that."""
+        climbs = self.shutter(rule.key).speed(rule, now_ms) < FULL
+        numbers = rule.concurrency, rule.interval_us, rule.cap
+        return RAMP_JOBS if climbs and numbers == (None, None, None) else rule.concurrency
 
     def spent(self, key: str, now_ms: int) -> int:
         """What was spent or reserved in this minute."""

@@ -104,7 +104,7 @@ class Tandem:
         """A claim, asked again as it was when the first answer went unheard."""
         before, seq = await self.views(), next_seq()
         gates = self.gates = await self._look()
-        spent, wants = self._spent(), self._wants(gates)
+        wants = self._wants(gates)
         answer = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
         given = list(answer.jobs)
         if given and unheard:
@@ -116,7 +116,7 @@ class Tandem:
         after = await self._look()
         wanted = wants, self._wants(after)
         self.model.claimed(given, request, before, wants=wanted, all_given=not answer.again, now_ms=self.now_ms)
-        self._expect_news(after, spent)
+        self._expect_news(after)
         newest = {job.id: job.token for job, _ in self.given}
         assert all(job.token > newest.get(job.id, 0) for job in given), "a token did not grow"
         self.given += [(claimed, hand.session) for claimed in given]
@@ -140,13 +140,13 @@ class Tandem:
         unheard: bool = False,
     ) -> None:
         """A settlement in which jobs have `said` what they cost."""
-        seq, spent, now_ms = next_seq(), self._spent(), self.now_ms
+        seq, now_ms = next_seq(), self.now_ms
         expected = [self.model.settle(each, now_ms, said.get(each.id, NOTHING_SAID)) for each in transitions]
         answers = await hand.settle(*transitions, seq=seq, spent=said)
         assert [answer.answer for answer in answers] == expected
         if unheard:
             assert await hand.settle(*transitions, seq=seq, spent=said) == answers
-        self._expect_news(await self._look(), spent)
+        self._expect_news(await self._look())
 
     async def save(self, claimed: Claimed, note: Note) -> None:
         answer = await self.bench.store.save(claimed.id, claimed.token, note, now_ms=self.now_ms)
@@ -208,7 +208,7 @@ class Tandem:
         for change in changes:
             await self.bench.change(change)
             self.model.ledger.change(change, self.now_ms)
-            self._expect_news(await self._look(), self._spent())
+            self._expect_news(await self._look())
 
     async def reopen(self) -> None:
         """Everybody goes on through another handle, as after a restart."""
@@ -264,9 +264,9 @@ class Tandem:
         budgets = [gate for gate in gates.values() if gate.rule.cap is not None and gate.period_ms == minute_ms]
         return {gate.key: gate.wants for gate in budgets if gate.wants}
 
-    def _expect_news(self, after: dict[str, Gate], spent: Mapping[str, int]) -> None:
-        """What a step that left these gates has made of them is in the log; `spent`: of budgets before it."""
-        self.headlines.expect(self.gates, after, spent, self._spent(), self.now_ms)
+    def _expect_news(self, after: dict[str, Gate]) -> None:
+        """What a step that left these gates has made of them is in the log."""
+        self.headlines.expect(self.gates, after, self._spent(), self.now_ms)
         self.gates = after
 
     # -- judging
