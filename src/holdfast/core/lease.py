@@ -50,6 +50,12 @@ class ClaimRequest(Struct, frozen=True):
     seq: int
     claimer: str = "fetcher"
     least_urgent: int = LEAST_URGENT  # only jobs of this priority or a more urgent one
+    most_urgent: int = 0  # only jobs of this priority or a less urgent one
+
+    @property
+    def unbounded(self) -> bool:
+        """True when it asks for every priority: only then does its answer say whether the session has work."""
+        return self.most_urgent == 0 and self.least_urgent == LEAST_URGENT
 
 
 class Claimed(Struct, frozen=True):

@@ -90,7 +90,7 @@ class Model:
         return (
             waits
             and not job.overdue(now_ms)
-            and lane.priority <= request.least_urgent
+            and request.most_urgent <= lane.priority <= request.least_urgent
             and lane.queue not in self.paused
             and request.serves.can(lane.queue, lane.task, lane.needs)
             and all(self._running(key) < self.ceilings.get(key, LOTS) for key in (*lane.limits, *lane.keys))

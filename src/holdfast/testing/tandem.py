@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from holdfast.core.gate import Gate, GateChange, GateRule, Pause
 from holdfast.core.ids import id_text
@@ -96,18 +97,28 @@ class Tandem:
         assert not pulse.fresh
 
     async def claim(
-        self, hand: Hand, limit: int, slots: int, least_urgent: int = LEAST_URGENT, *, unheard: bool = False
+        self,
+        hand: Hand,
+        limit: int,
+        slots: int,
+        *,
+        most_urgent: int = 0,
+        least_urgent: int = LEAST_URGENT,
+        unheard: bool = False,
     ) -> list[Claimed]:
         """A claim, asked again as it was when the first answer went unheard."""
         before, breakers, seq = await self.views(), await self.bench.store.gates("breaker:"), next_seq()
-        answer = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
+        ask = partial(hand.ask, limit, slots=slots, least_urgent=least_urgent, most_urgent=most_urgent, seq=seq)
+        answer = await ask()
         given = list(answer.jobs)
         if given and unheard:
-            again = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
+            again = await ask()
             assert sorted((job.id, job.token) for job in again.jobs) == sorted((job.id, job.token) for job in given)
         await self._follow_expiry()
         self._check_breakers(breakers, given)
-        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent)
+        request = ClaimRequest(
+            hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent, most_urgent=most_urgent
+        )
         self.model.claimed(given, request, before, all_given=not answer.again, now_ms=self.now_ms)
         newest = {job.id: job.token for job, _ in self.given}
         assert all(job.token > newest.get(job.id, 0) for job in given), "a token did not grow"

@@ -61,6 +61,7 @@ EVENTS = ["go", "go", "stop"]
 RECORDED = ["fetch", "send"]
 FORGOTTEN: list[tuple[str, ...]] = [(), (), ("fetch",), ("*",)]
 OPERATIONS = ["default", "second", "reopen", "prune"]
+LEVELS = [(0, LEAST_URGENT), (0, LEAST_URGENT), (0, 3), (4, LEAST_URGENT)]  # of which a claim takes jobs
 SPANS_MS = [1, 1_000, 5_000, 25_000]
 
 picks = st.integers(0, 1 << 20)
@@ -150,11 +151,11 @@ class StoreWalk(RuleBasedStateMachine):
         return hands[pick % len(hands)]
 
     @precondition(lambda self: self.tandem.alive)
-    @rule(pick=picks, limit=st.integers(1, 8), taken=st.integers(0, 4), urgent=seldom, unheard=seldom)
-    def claim(self, pick: int, limit: int, taken: int, urgent: bool, unheard: bool) -> None:
-        hand, least_urgent = self._hand(pick), 3 if urgent else LEAST_URGENT
+    @rule(pick=picks, limit=st.integers(1, 8), taken=st.integers(0, 4), levels=st.sampled_from(LEVELS), unheard=seldom)
+    def claim(self, pick: int, limit: int, taken: int, levels: tuple[int, int], unheard: bool) -> None:
+        hand, slots, (most, least) = self._hand(pick), max(0, limit - taken), levels
         self.run(self.tandem.beat(hand))
-        self.run(self.tandem.claim(hand, limit, max(0, limit - taken), least_urgent, unheard=unheard))
+        self.run(self.tandem.claim(hand, limit, slots, most_urgent=most, least_urgent=least, unheard=unheard))
 
     @precondition(lambda self: self.tandem.given and self.tandem.alive)
     @rule(picked=st.lists(picks, min_size=1, max_size=3), ending=endings, stale=seldom, unheard=seldom)

@@ -73,9 +73,9 @@ class Walk:
     async def take(self) -> None:
         hand = self.rng.choice(self.hands)
         self.seq += 1
-        jobs = (
-            await hand.ask(self.rng.choice([1, 2, 8, 100]), least_urgent=self.rng.choice([9, 9, 3]), seq=self.seq)
-        ).jobs
+        most, least = self.rng.choice([(0, 9), (0, 9), (0, 3), (4, 9)])
+        limit = self.rng.choice([1, 2, 8, 100])
+        jobs = (await hand.ask(limit, least_urgent=least, most_urgent=most, seq=self.seq)).jobs
         self.said.append(jobs)
         if jobs:
             await self.end(hand, list(jobs))

@@ -40,6 +40,7 @@ async def claim(
         request.seq,
         request.claimer,
         request.least_urgent,
+        request.most_urgent,
         ear,
     )
     answer: list[Any] = await route.script("claim", script("claim"), key, args)

@@ -101,7 +101,8 @@ class Taking:
         for kind, *found in tx.rows("active_classes"):
             if kind in self.skipped:
                 continue
-            first = tx.row("active_below", (kind, self.floors[kind])) if kind in self.floors else found
+            floor = self.floors.get(kind, request.most_urgent)
+            first = tx.row("active_below", (kind, floor)) if floor else found
             if first is None:
                 self.skipped.add(kind)
                 continue

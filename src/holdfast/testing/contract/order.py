@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
+import pytest
+
+from holdfast.core.gate import GateRule
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
+from holdfast.testing.making import JobOptions
 
 
 @asynchronous
@@ -65,6 +70,40 @@ class TestOrder:
         assert [job.id for job in await hand.claim(10, least_urgent=3)] == [critical, high]
         assert await hand.claim(10, least_urgent=3) == []
         assert len(await hand.claim(10)) == 3
+
+    async def test_most_urgent_leaves_more_urgent_jobs_to_others(self, bench: Bench) -> None:
+        hand, high = bench.hand(), await bench.add(priority=3)
+        assert await hand.claim(10, most_urgent=4) == []
+        critical, low, normal = await bench.add(priority=0), await bench.add(priority=8), await bench.add_many(2)
+        assert await hand.claim(10, most_urgent=9) == []
+        assert await hand.claim(10, most_urgent=4, least_urgent=4) == []
+        assert [job.id for job in await hand.claim(2, most_urgent=4)] == normal
+        assert [job.id for job in await hand.claim(10, most_urgent=4)] == [low]
+        assert await hand.ids(10) == [critical, high]
+
+    @pytest.mark.parametrize("most_urgent", [1, 4, 9])
+    async def test_priority_is_strict_among_the_less_urgent_too(self, bench: Bench, most_urgent: int) -> None:
+        await bench.declare(GateRule("limit:smtp", concurrency=100), GateRule("limit:acme", concurrency=100))
+        lanes: list[JobOptions] = [{}, {"limits": ("smtp",)}, {"keys": ("acme",)}, {"group": "a"}, {"group": "b"}]
+        levels = range(10)
+        jobs = [bench.job(**lane | {"priority": p, "task": t}) for p, t, lane in product(levels, "ab", lanes)]
+        jobs += [bench.job(queue="other", priority=level) for level in levels]
+        random.Random(7).shuffle(jobs)
+        await bench.put(*jobs)
+        hand, order = bench.hand(), []
+        while found := await hand.claim(17, most_urgent=most_urgent):
+            order += [job.lane.priority for job in found]
+        assert order == sorted(job.lane.priority for job in jobs if job.lane.priority >= most_urgent)
+        assert len(await hand.drain(100)) == len(jobs) - len(order)
+
+    async def test_less_urgent_jobs_that_fall_due_do_not_wait_for_a_crowd_of_urgent_ones(self, bench: Bench) -> None:
+        await bench.add_many(1_100, priority=3, delay_ms=1_000)
+        low = await bench.add(priority=8, delay_ms=1_000)
+        bench.clock.advance(1_000)
+        hand = bench.hand()
+        await hand.beat()
+        assert [job.id for job in (await hand.ask(1, most_urgent=8)).jobs] == [low]
+        assert not (await hand.ask(1, most_urgent=8)).again
 
     async def test_a_worker_of_several_queues_takes_the_most_urgent_of_all(self, bench: Bench) -> None:
         await bench.add_many(3, queue="exports", priority=8)

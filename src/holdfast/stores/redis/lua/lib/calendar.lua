@@ -32,8 +32,9 @@ function calendar.unschedule(lane, item)
   arm(lane.prio)
 end
 
--- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first. True when more is due.
-function calendar.open_due()
+-- Open what is due: gates whose time has come, and scheduled jobs of the level `most` and less urgent ones, urgent ones
+-- first. True when more is due.
+function calendar.open_due(most)
   local due = call("ZRANGEBYSCORE", P .. "T", "-inf", base.text(tx.now), "LIMIT", 0, GATES)
   local levels, keys = {}, {}
   for _, name in ipairs(due) do
@@ -50,7 +51,7 @@ function calendar.open_due()
   table.sort(levels)
   local left = PROMOTE
   for _, level in ipairs(levels) do
-    left = left - calendar.promote(level, left)
+    left = left - (level >= most and calendar.promote(level, left) or 0)
   end
   return #due == GATES or left <= 0
 end

@@ -7,10 +7,10 @@ local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforce
 taking = {}
 local t -- the claim that is being filled
 
--- Begin: `sig` says what the worker can run, `least` the least urgent priority that it asks for.
-function taking.begin(sig, limit, slots, least)
+-- Begin: `sig` says what the worker can run, `least` and `most` the least and the most urgent priority that it asks for.
+function taking.begin(sig, limit, slots, least, most)
   t = {
-    sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least,
+    sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least, most = most,
     rows = {}, leases = {}, tokens = {}, charges = {}, hard = {}, moved = {},
     reopening = nil, -- the earliest instant at which a shut class may go on
     skipped = {}, -- classes that give nothing to this claim
