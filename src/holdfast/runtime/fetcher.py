@@ -9,10 +9,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from holdfast.core.job import URGENT
+from holdfast.core.job import LEAST_URGENT, URGENT
 from holdfast.core.lease import Claim, Claimed, ClaimRequest, Serves
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Release
+from holdfast.runtime.ageing import Ageing, Reach
 from holdfast.runtime.crew import Crew
 from holdfast.runtime.pace import Pace
 from holdfast.runtime.part import Part
@@ -31,7 +32,8 @@ class Want(Struct, frozen=True):
 
     limit: int
     slots: int
-    reach: tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
+    reach: Reach
+    floor: int = 0  # aged jobs: what is more urgent than this level is passed over
 
 
 class Claiming(Struct, frozen=True):
@@ -47,22 +49,47 @@ class Claiming(Struct, frozen=True):
     patience: Patience
     report: WorkReport
     crew: Crew
+    ageing: Ageing
+    _narrowed: dict[tuple[bool, bool], Serves] = {}
+
+    def reach(self, priority: int, free: int, *, aged: bool = False) -> Reach:
+        """What jobs of that priority could start with so many free slots."""
+        idle = self.rack.idle
+        return idle("thread", priority, aged=aged), idle("process", priority, aged=aged), free > 0
+
+    def reached(self, reach: Reach) -> Serves:
+        """A saturated executor's tasks are not asked for: held here they would only wait."""
+        threads, processes, _ = reach
+        if threads and processes:
+            return self.serves
+        key = threads, processes
+        if key not in self._narrowed:
+            shut = {name for name, is_free in (("thread", threads), ("process", processes)) if not is_free}
+            tasks = tuple(name for name, spec in self.tasks.items() if spec.executor not in shut)
+            self._narrowed[key] = Serves(self.serves.queues, tasks, self.serves.capabilities)
+        return self._narrowed[key]
 
     def give_back(self, jobs: list[Claimed]) -> None:
         """Hand held jobs back, unspent."""
+        self.ageing.give_back(len(jobs))
         for job in jobs:
             self.settler.put(Release(job.id, job.token))
 
-    def take(self, claim: Claim) -> None:
+    def take(self, claim: Claim, *, aged: bool = False) -> None:
         """Hold what was claimed, return what cannot start soon, start what can."""
         for job in claim.jobs:
-            self.rack.push(job)
+            self.rack.push(job, aged=aged)
             self.rack.newest_token = max(self.rack.newest_token, job.token)
         self.report.claimed += len(claim.jobs)
         ahead = self.pace.ahead()
         self.crew.refill_at = ahead // 2
         self.crew.wake()
-        self.give_back(self.rack.surplus(ahead))
+        surplus = self.rack.surplus(ahead)
+        if aged:
+            self.ageing.took(claim.jobs, [job for job in claim.jobs if job not in surplus])
+        else:
+            self.ageing.count(claim.jobs)
+        self.give_back(surplus)
 
 
 class Fetcher(Part):
@@ -77,11 +104,11 @@ class Fetcher(Part):
         self._poked = asyncio.Event()
         self._claiming = False
         self._told = False  # news came while a claim was under way, whose answer may be older
-        self._dry: tuple[bool, bool, bool] | None = None  # the reach of the last claim, when it found nothing
+        self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
+        self._short: Reach | None = None  # that of the last claim, when it got all there was of any level
         self._due: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._seen_started = 0
-        self._serves: dict[tuple[bool, bool], Serves] = {}
         self.on_empty: Callable[[Claim], None] = lambda claim: None
 
     @property
@@ -96,7 +123,7 @@ class Fetcher(Part):
 
     def news(self) -> None:
         """There may be work: ask even if the last answer was empty."""
-        self._dry = None
+        self._dry = self._short = None
         self._told = True
         self._poked.set()
 
@@ -123,50 +150,50 @@ class Fetcher(Part):
                 timer.cancel()
 
     def _want(self) -> Want | None:
-        rack = self._shared.rack
-        free = max(0, rack.slots.free() - rack.promised)
-        ahead = self._shared.pace.ahead()
+        # Aged jobs first: of a limit that is short, strict claims would leave nothing.
+        return self._room(aged=True) or self._room(aged=False)
+
+    def _room(self, *, aged: bool) -> Want | None:
+        shared, rack = self._shared, self._shared.rack
+        free = max(0, rack.slots.free(aged=aged) - rack.promised)
+        ahead = shared.pace.ahead()
         if not free and rack.held * 2 > ahead:
             return None
         limit = min(MOST_PER_CLAIM, free + ahead - rack.held)
-        threads, processes = rack.pools["thread"], rack.pools["process"]
-        reach = (
-            threads is None or threads.free() > 0,
-            processes is None or processes.free() > 0,
-            free > 0,
-        )
-        if limit <= 0 or self._dry == reach:
+        reach = shared.reach(LEAST_URGENT, free, aged=aged)
+        if aged:
+            limit = min(limit, shared.ageing.owed(rack.slots.size + ahead, reach))
+        if limit <= 0 or reach == (self._short if aged else self._dry):
             return None
-        return Want(limit, min(free, limit), reach)
+        return Want(limit, min(free, limit), reach, shared.ageing.floor if aged else 0)
 
     async def _claim(self, want: Want) -> Claim:
-        shared = self._shared
+        shared, claimer = self._shared, "ageing" if want.floor else self.name
         self._seq += 1
-        request = ClaimRequest(shared.session, self._narrowed(want), want.limit, want.slots, self._seq)
+        serves = shared.reached(want.reach)
+        request = ClaimRequest(
+            shared.session, serves, want.limit, want.slots, self._seq, claimer, most_urgent=want.floor
+        )
         return await shared.patience.ask("claim", partial(shared.store.claim, request))
 
     def _took(self, want: Want, claim: Claim) -> None:
         if claim.jobs:
-            self._dry = None
-            self._shared.take(claim)
+            self._shared.take(claim, aged=want.floor > 0)
             self._watch_stuck()
+        if not want.floor:
+            self._took_strictly(want, claim)
+        elif not claim.jobs and not claim.again:
+            self._shared.ageing.found_nothing(want.reach)
+
+    def _took_strictly(self, want: Want, claim: Claim) -> None:
+        all_given = len(claim.jobs) < (want.slots or want.limit) and not claim.again and not self._told
+        self._short = want.reach if all_given else None
+        if claim.jobs:
+            self._dry = None
         elif not claim.again:
             self._dry = None if self._told else want.reach
             self._alarm(claim)
             self.on_empty(claim)
-
-    def _narrowed(self, want: Want) -> Serves:
-        """A saturated executor's tasks are not asked for: held here they would only wait."""
-        threads, processes, _ = want.reach
-        if threads and processes:
-            return self._shared.serves
-        key = threads, processes
-        if key not in self._serves:
-            shut = {name for name, is_free in (("thread", threads), ("process", processes)) if not is_free}
-            tasks = tuple(name for name, spec in self._shared.tasks.items() if spec.executor not in shut)
-            base = self._shared.serves
-            self._serves[key] = Serves(base.queues, tasks, base.capabilities)
-        return self._serves[key]
 
     def _alarm(self, claim: Claim) -> None:
         if self._due is not None:
@@ -201,36 +228,51 @@ class Bypass(Part):
         self._shared = shared
         self._seq = 0
         self._called = asyncio.Event()
-        self.hungry = False  # urgent jobs wait in the store for a place to fall free here
+        self._hungry = False  # urgent jobs may wait in the store for a place to fall free here
+        self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
+        self.on_answer: Callable[[], None] = lambda: None  # slots that were promised may be free after all
 
     def call(self) -> None:
-        """An urgent job has arrived, or a place for one is free."""
+        """An urgent job has arrived."""
+        self._dry = None
         self._called.set()
+
+    def poke(self) -> None:
+        """A place is free."""
+        if self._hungry:
+            self._called.set()
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
         shared = self._shared
         while True:
             await self._called.wait()
+            # What was claimed before starts now, and the fetcher asks first: the place may be for an aged job.
+            await asyncio.sleep(0)
             self._called.clear()
             free = max(0, shared.rack.slots.free(URGENT) - shared.rack.promised)
             # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
             limit = free + (1 if shared.pace.ahead() else 0)
-            self.hungry = not limit
-            if not limit:
+            reach = shared.reach(URGENT, free)
+            self._hungry = not (limit and reach[0] and reach[1])
+            if not limit or reach == self._dry:
                 continue
             self._seq += 1
-            request = ClaimRequest(shared.session, shared.serves, limit, free, self._seq, self.name, URGENT)
+            serves = shared.reached(reach)
+            request = ClaimRequest(shared.session, serves, limit, free, self._seq, self.name, URGENT)
             shared.rack.promised += free
             try:
                 claim = await shared.patience.ask("claim", partial(shared.store.claim, request))
             finally:
                 shared.rack.promised -= free
+            self.on_answer()
             if claim.jobs:
                 shared.take(claim)
                 self._make_room()
+            elif not claim.again and not self._called.is_set():
+                self._dry = reach
             if claim.again or len(claim.jobs) == limit:
-                self.hungry = True
+                self._hungry = True
                 if shared.rack.slots.free(URGENT):
                     self.call()
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Claim, Pulse, Serves, Wake
 from holdfast.core.transition import Release
+from holdfast.runtime.ageing import Ageing
 from holdfast.runtime.audit import Audit
 from holdfast.runtime.crew import Crew
 from holdfast.runtime.crier import Crier
@@ -108,6 +109,7 @@ class Life:
             patience=patience,
             report=plan.report,
             crew=self._crew,
+            ageing=Ageing(settings.ageing),
         )
         self._fetcher = Fetcher(shared)
         self._bypass = Bypass(shared)
@@ -123,6 +125,7 @@ class Life:
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
         self._fetcher.on_empty = self._empty
+        self._bypass.on_answer = self._fetcher.poke
         self._settler.on_settled = self._settled
         self._settler.before = self._keeper.last_words
         self._janitor.on_sweep = self._swept
@@ -225,8 +228,7 @@ class Life:
 
     def _low(self) -> None:
         self._fetcher.poke()
-        if self._bypass.hungry:
-            self._bypass.call()
+        self._bypass.poke()
         limit = self._settings.max_jobs
         if limit is not None and self._crew.ended >= limit:
             self.end("recycled")
