@@ -499,9 +499,7 @@ class Holdfast:
         worker = Worker(
             self.store,
             parts.tasks,
-            WorkerSettings(
-                queues=chosen, concurrency=concurrency, grace_ms=to_ms(grace, what="grace"), ageing=ageing
-            ),
+            WorkerSettings(queues=chosen, concurrency=concurrency, grace_ms=to_ms(grace, what="grace"), ageing=ageing),
             resources=parts.resources,
             hooks=parts.hooks,
             middleware=parts.middleware,

@@ -37,23 +37,18 @@ class Watched(SqliteStore):
 
 
 class Hesitant(Watched):
-    """Answers one claimer, if it asks for anything, when the test says so."""
+    """Answers one claimer when the test says so."""
 
     def __init__(self, claimer: str) -> None:
         super().__init__()
         self.claimer = claimer
-        self.asked, self.go_on, self.answered = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self.woken = asyncio.Event()
+        self.asked, self.woken, self.go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        if request.claimer != self.claimer or not request.serves.tasks:
-            return await super().claim(request, now_ms=now_ms)
-        self.asked.set()
-        await self.go_on.wait()
-        try:
-            return await super().claim(request, now_ms=now_ms)
-        finally:
-            self.answered.set()
+        if request.claimer == self.claimer:
+            self.asked.set()
+            await self.go_on.wait()
+        return await super().claim(request, now_ms=now_ms)
 
     async def wait(self, session: str, timeout_ms: int) -> Wake:
         wake = await super().wait(session, timeout_ms)

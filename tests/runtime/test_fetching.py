@@ -213,6 +213,12 @@ async def test_urgent_jobs_that_find_no_thread_are_not_claimed_and_handed_back_i
         await bench.put(lights)
         await started.get()
     assert len(store.requests) < 150
+    store.requests.clear()
+    for _ in range(100):
+        await bench.put(lights, priority="normal")
+    for _ in range(100):
+        await started.get()
+    assert [request.claimer for request in store.requests].count("bypass") < 20
     go_on.release()
     await started.get()  # the thread that fell free, and that is reserved for urgent jobs, is taken
     for _ in range(30):

@@ -1,4 +1,4 @@
-"""Decides when a claim passes over more urgent jobs, and down to which level, so that no level starves."""
+"""Decides how many jobs a claim may take past more urgent ones, and from which level on, so that no level starves."""
 
 from __future__ import annotations
 
@@ -7,52 +7,42 @@ from collections.abc import Sequence
 from holdfast.core.job import LEAST_URGENT
 from holdfast.core.lease import Claimed
 
-Reach = tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
-
 
 class Ageing:
     """One job in `every` is claimed past more urgent ones (it is *aged*); the less urgent levels take turns.
 
-    A round begins below the most urgent level that other claims were given: those are strict, so whatever is above it
-    waits for nobody. Each turn goes to the first level that has something, and the next turn to one behind it. So
-    each level gets one job in nine times `every` at least, and the sooner the fewer levels there are.
+    A round begins below the most urgent level that was given by priority: whatever is above it waits for nobody. A turn
+    goes to the first level that has something, the next one to a level behind it. So each level gets one job in
+    nine times `every` at least, and one in so many times as there are levels that wait.
     """
 
     def __init__(self, every: int | None) -> None:
         self._every = every or 0  # 0: never
         self._claimed = 0  # jobs that were claimed and not given back
         self._paid = 0  # of those, how many the aged ones stand for
-        self._best = LEAST_URGENT  # the most urgent level that other claims gave since this round began
+        self._best = LEAST_URGENT  # the most urgent level that was given by priority since this round began
         self._turn = 0  # the level whose turn it is; 0: a round begins
-        self._barren: Reach | None = None  # where the last round found nothing
-        self._barren_until = 0  # jobs claimed, when it is worth another look
 
     @property
-    def floor(self) -> int:
-        """The most urgent level that the next aged claim may take from."""
+    def most_urgent(self) -> int:
+        """The level from which on aged jobs are taken."""
         return self._turn or self._best + 1
 
-    def owed(self, most: int, reach: Reach) -> int:
+    def owed(self, most: int) -> int:
         """How many aged jobs may be claimed now. What a worker could not even hold (`most`) is not made up for."""
-        if not self._every or self.floor > LEAST_URGENT:
-            return 0
-        if reach == self._barren and self._claimed < self._barren_until:
+        if not self._every or self.most_urgent > LEAST_URGENT:
             return 0
         self._paid = max(self._paid, self._claimed - most * self._every)
         return max(0, self._claimed - self._paid) // self._every
 
     def count(self, jobs: Sequence[Claimed]) -> None:
-        """Other claims gave these."""
-        if self._every:
+        """These were given by priority."""
+        if self._every and jobs:
             self._claimed += len(jobs)
             self._best = min(self._best, *(job.lane.priority for job in jobs))
 
-    def give_back(self, count: int) -> None:
-        """So many jobs were handed back, unspent."""
-        self._claimed -= count
-
     def took(self, jobs: Sequence[Claimed], kept: Sequence[Claimed]) -> None:
-        """An aged claim gave these jobs, of which some found no place here after all."""
+        """These were given as aged ones, and some of them found no place here after all."""
         self._claimed += len(jobs)
         self._paid += self._every * len(kept)
         if kept:
@@ -61,11 +51,13 @@ class Ageing:
             last = max(job.lane.priority for job in kept)
             self._turn = (last + 1) % (LEAST_URGENT + 1)
 
-    def found_nothing(self, reach: Reach) -> None:
-        """An aged claim came back empty: another round begins at once, or after a while if this was its beginning."""
+    def nobody_came(self, *, anybody_could: bool) -> None:
+        """Jobs were given, and none of them was aged, though it might have been: another round begins."""
         if self._turn:
             self._turn = 0
-            return
-        self._barren, self._barren_until = reach, self._claimed + self._every
-        if all(reach):
+        elif anybody_could:
             self._paid = self._claimed  # nobody waits, so nothing is owed
+
+    def give_back(self, count: int) -> None:
+        """So many jobs were handed back, unspent."""
+        self._claimed -= count

@@ -3,93 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
-
 from holdfast.core.job import LEAST_URGENT, URGENT
-from holdfast.core.lease import Claim, Claimed, ClaimRequest, Serves
-from holdfast.core.task import TaskSpec
-from holdfast.core.transition import Release
-from holdfast.runtime.ageing import Ageing, Reach
-from holdfast.runtime.crew import Crew
-from holdfast.runtime.pace import Pace
+from holdfast.core.lease import Claim
+from holdfast.runtime.claiming import Claiming, Reach, Want
 from holdfast.runtime.part import Part
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.rack import Rack
-from holdfast.runtime.settings import WorkReport
-from holdfast.runtime.settler import Settler
-from holdfast.stores.base import Store
 
 MOST_PER_CLAIM: Final = 1_024
 STUCK_S: Final = 0.1  # held jobs that nobody started for so long are given to whoever is free
-
-
-class Want(Struct, frozen=True):
-    """What a claimer asks for now. Two equal `reach`es would get the same empty answer again."""
-
-    limit: int
-    slots: int
-    reach: Reach
-    floor: int = 0  # aged jobs: what is more urgent than this level is passed over
-
-
-class Claiming(Struct, frozen=True):
-    """What both claimers share."""
-
-    store: Store
-    session: str
-    serves: Serves
-    tasks: Mapping[str, TaskSpec]
-    rack: Rack
-    pace: Pace
-    settler: Settler
-    patience: Patience
-    report: WorkReport
-    crew: Crew
-    ageing: Ageing
-    _narrowed: dict[tuple[bool, bool], Serves] = {}
-
-    def reach(self, priority: int, free: int, *, aged: bool = False) -> Reach:
-        """What jobs of that priority could start with so many free slots."""
-        idle = self.rack.idle
-        return idle("thread", priority, aged=aged), idle("process", priority, aged=aged), free > 0
-
-    def reached(self, reach: Reach) -> Serves:
-        """A saturated executor's tasks are not asked for: held here they would only wait."""
-        threads, processes, _ = reach
-        if threads and processes:
-            return self.serves
-        key = threads, processes
-        if key not in self._narrowed:
-            shut = {name for name, is_free in (("thread", threads), ("process", processes)) if not is_free}
-            tasks = tuple(name for name, spec in self.tasks.items() if spec.executor not in shut)
-            self._narrowed[key] = Serves(self.serves.queues, tasks, self.serves.capabilities)
-        return self._narrowed[key]
-
-    def give_back(self, jobs: list[Claimed]) -> None:
-        """Hand held jobs back, unspent."""
-        self.ageing.give_back(len(jobs))
-        for job in jobs:
-            self.settler.put(Release(job.id, job.token))
-
-    def take(self, claim: Claim, *, aged: bool = False) -> None:
-        """Hold what was claimed, return what cannot start soon, start what can."""
-        for job in claim.jobs:
-            self.rack.push(job, aged=aged)
-            self.rack.newest_token = max(self.rack.newest_token, job.token)
-        self.report.claimed += len(claim.jobs)
-        ahead = self.pace.ahead()
-        self.crew.refill_at = ahead // 2
-        self.crew.wake()
-        surplus = self.rack.surplus(ahead)
-        if aged:
-            self.ageing.took(claim.jobs, [job for job in claim.jobs if job not in surplus])
-        else:
-            self.ageing.count(claim.jobs)
-        self.give_back(surplus)
 
 
 class Fetcher(Part):
@@ -105,7 +28,6 @@ class Fetcher(Part):
         self._claiming = False
         self._told = False  # news came while a claim was under way, whose answer may be older
         self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
-        self._short: Reach | None = None  # that of the last claim, when it got all there was of any level
         self._due: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._seen_started = 0
@@ -123,7 +45,7 @@ class Fetcher(Part):
 
     def news(self) -> None:
         """There may be work: ask even if the last answer was empty."""
-        self._dry = self._short = None
+        self._dry = None
         self._told = True
         self._poked.set()
 
@@ -135,12 +57,11 @@ class Fetcher(Part):
             self._poked.clear()
             while (want := self._want()) is not None:
                 self._claiming, self._told = True, False
-                self._shared.rack.promised += want.slots
+                self._seq += 1
                 try:
-                    claim = await self._claim(want)
+                    claim = await self._shared.ask(self.name, self._seq, want)
                 finally:
                     self._claiming = False
-                    self._shared.rack.promised -= want.slots
                 self._took(want, claim)
 
     async def stop(self) -> None:
@@ -150,46 +71,21 @@ class Fetcher(Part):
                 timer.cancel()
 
     def _want(self) -> Want | None:
-        # Aged jobs first: of a limit that is short, strict claims would leave nothing.
-        return self._room(aged=True) or self._room(aged=False)
-
-    def _room(self, *, aged: bool) -> Want | None:
         shared, rack = self._shared, self._shared.rack
-        free = max(0, rack.slots.free(aged=aged) - rack.promised)
         ahead = shared.pace.ahead()
+        free = max(0, rack.slots.free() - rack.promised)
         if not free and rack.held * 2 > ahead:
             return None
         limit = min(MOST_PER_CLAIM, free + ahead - rack.held)
-        reach = shared.reach(LEAST_URGENT, free, aged=aged)
-        if aged:
-            limit = min(limit, shared.ageing.owed(rack.slots.size + ahead, reach))
-        if limit <= 0 or reach == (self._short if aged else self._dry):
+        reach = shared.reach(LEAST_URGENT, free)
+        if limit <= 0 or self._dry == reach:
             return None
-        return Want(limit, min(free, limit), reach, shared.ageing.floor if aged else 0)
-
-    async def _claim(self, want: Want) -> Claim:
-        shared, claimer = self._shared, "ageing" if want.floor else self.name
-        self._seq += 1
-        serves = shared.reached(want.reach)
-        request = ClaimRequest(
-            shared.session, serves, want.limit, want.slots, self._seq, claimer, most_urgent=want.floor
-        )
-        return await shared.patience.ask("claim", partial(shared.store.claim, request))
+        return Want(limit, min(free, limit), reach, aged=min(limit, shared.ageing.owed(rack.slots.size + ahead)))
 
     def _took(self, want: Want, claim: Claim) -> None:
         if claim.jobs:
-            self._shared.take(claim, aged=want.floor > 0)
-            self._watch_stuck()
-        if not want.floor:
-            self._took_strictly(want, claim)
-        elif not claim.jobs and not claim.again:
-            self._shared.ageing.found_nothing(want.reach)
-
-    def _took_strictly(self, want: Want, claim: Claim) -> None:
-        all_given = len(claim.jobs) < (want.slots or want.limit) and not claim.again and not self._told
-        self._short = want.reach if all_given else None
-        if claim.jobs:
             self._dry = None
+            self._watch_stuck()
         elif not claim.again:
             self._dry = None if self._told else want.reach
             self._alarm(claim)
@@ -244,36 +140,30 @@ class Bypass(Part):
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
-        shared = self._shared
+        shared, rack = self._shared, self._shared.rack
         while True:
             await self._called.wait()
-            # What was claimed before starts now, and the fetcher asks first: the place may be for an aged job.
-            await asyncio.sleep(0)
             self._called.clear()
-            free = max(0, shared.rack.slots.free(URGENT) - shared.rack.promised)
+            free = max(0, rack.slots.free(URGENT) - rack.promised)
             # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
             limit = free + (1 if shared.pace.ahead() else 0)
             reach = shared.reach(URGENT, free)
             self._hungry = not (limit and reach[0] and reach[1])
             if not limit or reach == self._dry:
                 continue
+            # Where urgent jobs take every place that falls free, no ordinary job starts but in one of these.
+            aged = min(shared.ageing.owed(rack.slots.size), max(0, rack.slots.free(aged=True) - rack.promised))
+            want = Want(limit, free, reach, URGENT, aged)
             self._seq += 1
-            serves = shared.reached(reach)
-            request = ClaimRequest(shared.session, serves, limit, free, self._seq, self.name, URGENT)
-            shared.rack.promised += free
-            try:
-                claim = await shared.patience.ask("claim", partial(shared.store.claim, request))
-            finally:
-                shared.rack.promised -= free
+            claim = await shared.ask(self.name, self._seq, want)
             self.on_answer()
             if claim.jobs:
-                shared.take(claim)
                 self._make_room()
             elif not claim.again and not self._called.is_set():
                 self._dry = reach
             if claim.again or len(claim.jobs) == limit:
                 self._hungry = True
-                if shared.rack.slots.free(URGENT):
+                if rack.slots.free(URGENT):
                     self.call()
 
     def _make_room(self) -> None:

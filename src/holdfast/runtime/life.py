@@ -16,9 +16,10 @@ from holdfast.core.lease import Claim, Pulse, Serves, Wake
 from holdfast.core.transition import Release
 from holdfast.runtime.ageing import Ageing
 from holdfast.runtime.audit import Audit
+from holdfast.runtime.claiming import Claiming
 from holdfast.runtime.crew import Crew
 from holdfast.runtime.crier import Crier
-from holdfast.runtime.fetcher import Bypass, Claiming, Fetcher
+from holdfast.runtime.fetcher import Bypass, Fetcher
 from holdfast.runtime.isolation import Isolation
 from holdfast.runtime.janitor import Janitor
 from holdfast.runtime.keeper import Keeper, Notebook, StoreDesk

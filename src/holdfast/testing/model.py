@@ -90,7 +90,7 @@ class Model:
         return (
             waits
             and not job.overdue(now_ms)
-            and request.most_urgent <= lane.priority <= request.least_urgent
+            and (lane.priority <= request.least_urgent or (request.aged > 0 and lane.priority >= request.most_urgent))
             and lane.queue not in self.paused
             and request.serves.can(lane.queue, lane.task, lane.needs)
             and all(self._running(key) < self.ceilings.get(key, LOTS) for key in (*lane.limits, *lane.keys))
@@ -159,11 +159,17 @@ class Model:
         heads = [self.jobs[line[0]] for line in lines.values() if line]
         heads = [job for job in heads if not self._timed(job) and (slots > 0 or not job.must_start)]
         left = [job for job in heads if self.eligible(job, request, now_ms)]
-        best = min((job.lane.priority for job in left), default=None)
-        if best is not None:
-            worst = max((claimed.lane.priority for claimed in given), default=0)
-            assert worst <= best, f"priority {worst} was given while priority {best} waits"
-            assert len(given) >= request.limit or not all_given, f"{left[0]} was left behind"
+        aged = [job for job in given if job.lane.priority >= request.most_urgent][: request.aged]
+        others = [job for job in given if job not in aged]
+        assert all(job.lane.priority <= request.least_urgent for job in others)
+        strict = [job for job in left if job.lane.priority <= request.least_urgent]
+        passing = [job for job in left if job.lane.priority >= request.most_urgent]
+        for jobs, waiting, limit in ((others, strict, request.limit - len(aged)), (aged, passing, request.aged)):
+            best = min((job.lane.priority for job in waiting), default=None)
+            if best is not None:
+                worst = max((job.lane.priority for job in jobs), default=0)
+                assert worst <= best, f"priority {worst} was given while priority {best} waits"
+                assert len(jobs) >= min(limit, request.limit) or not all_given, f"{waiting[0]} was left behind"
 
     def settle(self, transition: Transition, now_ms: int) -> str:
         """Apply a transition as a store should; the answer it should give."""

@@ -102,13 +102,15 @@ class Tandem:
         limit: int,
         slots: int,
         *,
-        most_urgent: int = 0,
         least_urgent: int = LEAST_URGENT,
+        aged: int = 0,
+        most_urgent: int = 0,
         unheard: bool = False,
     ) -> list[Claimed]:
         """A claim, asked again as it was when the first answer went unheard."""
         before, breakers, seq = await self.views(), await self.bench.store.gates("breaker:"), next_seq()
-        ask = partial(hand.ask, limit, slots=slots, least_urgent=least_urgent, most_urgent=most_urgent, seq=seq)
+        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, "fetcher", least_urgent, aged, most_urgent)
+        ask = partial(self.bench.store.claim, request, now_ms=self.now_ms)
         answer = await ask()
         given = list(answer.jobs)
         if given and unheard:
@@ -116,9 +118,6 @@ class Tandem:
             assert sorted((job.id, job.token) for job in again.jobs) == sorted((job.id, job.token) for job in given)
         await self._follow_expiry()
         self._check_breakers(breakers, given)
-        request = ClaimRequest(
-            hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent, most_urgent=most_urgent
-        )
         self.model.claimed(given, request, before, all_given=not answer.again, now_ms=self.now_ms)
         newest = {job.id: job.token for job, _ in self.given}
         assert all(job.token > newest.get(job.id, 0) for job in given), "a token did not grow"

@@ -24,7 +24,7 @@ CROWD = 500
 TAKEN = 20  # jobs of one claim
 CLAIM = """
 SELECT * FROM hf.claim_2(
-  'probe', 'fetcher', {seq}, {limit}, {limit}, 9::smallint, 0::smallint, NULL, NULL, '{{}}', {now}
+  'probe', 'fetcher', {seq}, {limit}, {limit}, 9::smallint, NULL, NULL, '{{}}', {now}, 0, 0::smallint
 )
 """
 

@@ -73,9 +73,9 @@ class Walk:
     async def take(self) -> None:
         hand = self.rng.choice(self.hands)
         self.seq += 1
-        most, least = self.rng.choice([(0, 9), (0, 9), (0, 3), (4, 9)])
+        least, aged, most = self.rng.choice([(9, 0, 0), (9, 0, 0), (3, 0, 0), (9, 2, 4), (3, 1, 4)])
         limit = self.rng.choice([1, 2, 8, 100])
-        jobs = (await hand.ask(limit, least_urgent=least, most_urgent=most, seq=self.seq)).jobs
+        jobs = (await hand.ask(limit, least_urgent=least, aged=aged, most_urgent=most, seq=self.seq)).jobs
         self.said.append(jobs)
         if jobs:
             await self.end(hand, list(jobs))

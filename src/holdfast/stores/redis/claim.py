@@ -40,8 +40,9 @@ async def claim(
         request.seq,
         request.claimer,
         request.least_urgent,
-        request.most_urgent,
         ear,
+        request.aged,
+        request.most_urgent,
     )
     answer: list[Any] = await route.script("claim", script("claim"), key, args)
     now, instant, again, rows = answer

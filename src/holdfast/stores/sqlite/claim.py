@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.core.gate import Charge
+from holdfast.core.job import LEAST_URGENT
 from holdfast.core.lease import Claim, Claimed, ClaimRequest
 from holdfast.stores.packed import PLAIN, extra_or_none
 from holdfast.stores.sqlite import graph, lanes
@@ -26,16 +27,23 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     gates_due, jobs_due, fans = tx.row("chores", (tx.now_ms,))
     if gates_due:
         lanes.open_due_gates(tx)
-    more_due = bool(jobs_due and lanes.promote(tx, request.most_urgent)) | bool(fans and graph.fan_out(tx))
+    more_due = bool(jobs_due and _promote(tx, request)) | bool(fans and graph.fan_out(tx))
     taking = Taking(tx, request)
     again = taking.fill() or (more_due and len(taking.rows) < request.limit)
     if not taking.rows:
         return _nothing(tx, request, taking, known=tuple(session), again=again)
     jobs = taking.lease()
     tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
-    if session[0] and request.unbounded:
+    if session[0] and request.least_urgent == LEAST_URGENT:
         tx.run("session_busy", (request.session,))
     return Claim(jobs, tx.now_ms, again=again)
+
+
+def _promote(tx: Tx, request: ClaimRequest) -> bool:
+    """Make due jobs ready, also those that a crowd of more urgent ones stands before."""
+    if request.aged:
+        lanes.promote(tx, request.most_urgent)
+    return lanes.promote(tx)
 
 
 def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[object, ...], again: bool) -> Claim:
@@ -43,7 +51,7 @@ def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[obje
     instants = [tx.row("next_due")[0], tx.row("next_gate")[0], *taking.reopening]
     next_at_ms = min((at for at in instants if at is not None), default=None)
     asked = _encode(request.serves)
-    if request.unbounded and not again and known != (1, next_at_ms, asked, request.slots):
+    if request.least_urgent == LEAST_URGENT and not again and known != (1, next_at_ms, asked, request.slots):
         tx.run("session_idle", (next_at_ms, asked, request.slots, request.session))
     return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
 

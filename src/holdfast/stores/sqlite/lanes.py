@@ -77,7 +77,7 @@ def ready_again(tx: Tx, lane_id: int, count: int = 1) -> None:
     activate(tx, tx.lane(lane_id), count)
 
 
-def promote(tx: Tx, most_urgent: int) -> bool:
+def promote(tx: Tx, most_urgent: int = 0) -> bool:
     """Move due jobs of this priority or less from scheduled to ready, urgent ones first; True when more are due than
     one step takes."""
     due = tx.rows("due_jobs", (most_urgent, tx.now_ms, PROMOTE))

@@ -145,28 +145,16 @@ class TestWakeUps:
         assert (await woken_by(hand, lambda: bench.add(priority=0))).urgent
 
     @pytest.mark.parametrize("found", [True, False])
-    @pytest.mark.parametrize("bounds", [{"least_urgent": 3}, {"most_urgent": 1}], ids=str)
-    async def test_a_look_for_some_priorities_alone_leaves_a_sleeper_asleep(
-        self, bench: Bench, bounds: dict[str, int], found: bool
-    ) -> None:
+    async def test_a_look_for_urgent_jobs_alone_leaves_a_sleeper_asleep(self, bench: Bench, found: bool) -> None:
         # The pool of "rush" is busy, so the sleeper asked for "work" alone; who may go past the pools looks for more.
         sleeper, look = bench.hand("w1", tasks=("work",)), bench.hand("w1", tasks=("work", "rush"))
         await asleep(sleeper)
         if found:
-            await bench.add(task="rush", priority=2)
-        answer = await look.ask(1, claimer="look", **bounds)
+            await bench.add(task="rush", priority=0)
+        answer = await look.ask(1, claimer="bypass", least_urgent=3)
         assert len(answer.jobs) == found
         assert [session.idle for session in await bench.store.sessions()] == [True]
         assert await wakes(sleeper, bench.add)
-
-    @pytest.mark.parametrize("bounds", [{"least_urgent": 3}, {"most_urgent": 5}], ids=str)
-    async def test_a_look_for_some_priorities_alone_lays_nobody_down(
-        self, bench: Bench, bounds: dict[str, int]
-    ) -> None:
-        hand = bench.hand()
-        await hand.beat()
-        await hand.ask(1, claimer="look", **bounds)
-        assert [session.idle for session in await bench.store.sessions()] == [False]
 
     async def test_every_job_of_many_sleepers_is_claimed_without_a_poll(self, bench: Bench) -> None:
         hands = [bench.hand(f"w{n}") for n in range(4)]

@@ -4,7 +4,7 @@
 -- jobs there are), seat_turn, lane_now_active.
 
 -- The classes with active lanes that this worker can run and no gate stops as a whole, with their best priorities. Those
--- without a floor of their own have that at place 0: what is more urgent is not asked for.
+-- without a floor of their own have the one at place 0, if there is one.
 CREATE OR REPLACE FUNCTION hf.open_classes_1(INOUT t hf.taking, OUT classes bigint[], OUT priorities smallint[], OUT plain boolean[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;

@@ -3,8 +3,8 @@
 -- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
 
--- Due jobs of this priority or less become ready, urgent ones first; true when more are due than one step takes.
-CREATE OR REPLACE FUNCTION hf.promote_2(p_now bigint, p_most smallint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Due jobs of this priority and less urgent ones become ready, urgent ones first; true when more are due than one step takes.
+CREATE OR REPLACE FUNCTION hf.promote_2(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_n integer := 0;
   v_each record;
@@ -83,8 +83,8 @@ END $$;
 
 -- The short way, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
 -- what the long way would; ids NULL: not so, take that.
-CREATE OR REPLACE FUNCTION hf.take_only_2(
-  p_limit integer, p_least smallint, p_most smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
+CREATE OR REPLACE FUNCTION hf.take_only_1(
+  p_limit integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
   OUT ids bytea[], OUT token bigint, OUT hard bigint, OUT again boolean
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -98,7 +98,7 @@ BEGIN
     SELECT count(*) AS n, min(a.id) AS only
     FROM (SELECT id FROM hf.lane_now WHERE class = l.class AND member = l.member AND state = 1 LIMIT 2) AS a
   ) AS n
-  WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority BETWEEN p_most AND p_least AND p_capabilities @> l.needs
+  WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority <= p_least AND p_capabilities @> l.needs
     AND coalesce(l.queue = ANY (p_queues), true) AND coalesce(l.task = ANY (p_tasks), true)
     AND NOT EXISTS (SELECT 1 FROM hf.gate WHERE key = ANY (l.class_gates));
   IF v_id IS NULL THEN
@@ -175,10 +175,10 @@ BEGIN
     (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.ear);
 END $$;
 
--- The verb. Who asks for some priorities alone (from p_most to p_least) lies down for none, and stays down.
+-- The verb. Up to p_aged jobs are taken first, of the priority p_most and less urgent ones; the rest down to p_least.
 CREATE OR REPLACE FUNCTION hf.claim_2(
-  p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint, p_most smallint,
-  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint,
+  p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
+  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint, p_aged integer, p_most smallint,
   OUT now_ms bigint, OUT next_at bigint, OUT again boolean, OUT asleep boolean, OUT jobs hf.handed,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
@@ -196,7 +196,6 @@ DECLARE
   v_opens boolean; -- a gate
   v_due boolean; -- a scheduled job
   v_fans boolean; -- a parent to its children
-  v_all boolean := p_least = 9 AND p_most = 0;
 BEGIN
   again := false;
   asleep := false;
@@ -225,15 +224,18 @@ BEGIN
     PERFORM hf.open_due_gates_1(now_ms);
   END IF;
   IF v_due THEN
-    v_more := hf.promote_2(now_ms, p_most) OR v_more;
+    IF p_aged > 0 THEN
+      PERFORM hf.promote_2(p_most, now_ms);
+    END IF;
+    v_more := hf.promote_2(0::smallint, now_ms) OR v_more;
   END IF;
   IF v_fans THEN
     v_more := hf.fan_out_1(now_ms) OR v_more;
     v_more := (SELECT f.more FROM hf.file_posts_2(256, now_ms) AS f) OR v_more;
   END IF;
 
-  SELECT * INTO v_got FROM hf.take_only_2(
-    least(p_limit, 1024), p_least, p_most, p_queues, p_tasks, p_capabilities, v_last, now_ms
+  SELECT * INTO v_got FROM hf.take_only_1(
+    least(p_limit, 1024), p_least, p_queues, p_tasks, p_capabilities, v_last, now_ms
   );
   IF v_got.ids IS NOT NULL THEN
     v_ids := v_got.ids;
@@ -243,18 +245,30 @@ BEGIN
   ELSE
     t := ROW (
       now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
-      v_last, '{}', '{}', '{}', '{}', '{}', '{}', array_fill(p_most, '{1}', '{0}'), NULL, false, false
+      v_last, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
     );
+    IF p_aged > 0 THEN
+      t.left_n := least(t.left_n, p_aged);
+      t.least := 9;
+      t.floor_priorities := array_fill(p_most, '{1}', '{0}');
+      SELECT * INTO v_got FROM hf.fill_1(t);
+      t := v_got.t;
+      v_ids := v_got.ids;
+      t.left_n := least(p_limit, 1024) - cardinality(v_ids);
+      t.least := p_least;
+      t.floor_classes := '{}';
+      t.floor_priorities := '{}';
+    END IF;
     SELECT * INTO v_got FROM hf.fill_1(t);
     t := v_got.t;
-    v_ids := v_got.ids;
+    v_ids := v_ids || v_got.ids;
     v_tokens := t.tokens;
     v_hards := t.hards;
     again := t.again OR (v_more AND t.left_n > 0);
   END IF;
   IF v_ids = '{}' THEN
     next_at := least(hf.next_at_2(now_ms), t.reopening);
-    asleep := v_all AND NOT again;
+    asleep := p_least = 9 AND NOT again;
     IF asleep THEN
       PERFORM hf.lie_down_1(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
     END IF;
@@ -262,7 +276,7 @@ BEGIN
     PERFORM hf.lease_1(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);
     INSERT INTO hf.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
-    IF v_all THEN
+    IF p_least = 9 THEN
       DELETE FROM hf.sleeper AS s WHERE s.session = p_session;
     END IF;
     jobs := hf.hand_out_1(v_ids);
@@ -272,7 +286,7 @@ BEGIN
   END IF;
 END $$;
 
--- The verb of layout 1: nobody leaves out what is more urgent.
+-- The verb of layout 1: nobody passes anybody.
 CREATE OR REPLACE FUNCTION hf.claim_1(
   p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
   p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint,
@@ -280,6 +294,6 @@ CREATE OR REPLACE FUNCTION hf.claim_1(
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE sql AS $$
   SELECT c.* FROM hf.claim_2(
-    p_session, p_claimer, p_seq, p_limit, p_slots, p_least, 0::smallint, p_queues, p_tasks, p_capabilities, p_now
+    p_session, p_claimer, p_seq, p_limit, p_slots, p_least, p_queues, p_tasks, p_capabilities, p_now, 0, 0::smallint
   ) AS c
 $$;

@@ -32,9 +32,9 @@ function calendar.unschedule(lane, item)
   arm(lane.prio)
 end
 
--- Open what is due: gates whose time has come, and scheduled jobs of the level `most` and less urgent ones, urgent ones
--- first. True when more is due.
-function calendar.open_due(most)
+-- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first; those from the level `first` on may
+-- pass the others. True when more is due.
+function calendar.open_due(first)
   local due = call("ZRANGEBYSCORE", P .. "T", "-inf", base.text(tx.now), "LIMIT", 0, GATES)
   local levels, keys = {}, {}
   for _, name in ipairs(due) do
@@ -49,9 +49,14 @@ function calendar.open_due(most)
     waiting.wake_now(keys)
   end
   table.sort(levels)
-  local left = PROMOTE
+  local left, passing = PROMOTE, first > 0 and PROMOTE or 0
   for _, level in ipairs(levels) do
-    left = left - (level >= most and calendar.promote(level, left) or 0)
+    if level >= first then
+      passing = passing - calendar.promote(level, passing)
+    end
+  end
+  for _, level in ipairs(levels) do
+    left = left - calendar.promote(level, left)
   end
   return #due == GATES or left <= 0
 end

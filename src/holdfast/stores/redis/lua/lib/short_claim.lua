@@ -15,7 +15,7 @@ local function stand(id, raw)
 end
 
 -- The one entry of the active classes that this worker can run; nil when there are several, false when there is none.
-local function only_class(sig, least, most)
+local function only_class(sig, least)
   local entries, found = call("ZRANGE", P .. "act", 0, ENTRIES - 1), false
   if #entries == 0 then
     return false
@@ -27,8 +27,7 @@ local function only_class(sig, least, most)
     kinds[i] = sub(entry, 10, 17)
   end
   for i, yes in ipairs(call("SMISMEMBER", P .. "sv:" .. sig, unpack(kinds))) do
-    local prio = byte(entries[i], 1)
-    if yes == 1 and prio <= least and prio >= most then
+    if yes == 1 and byte(entries[i], 1) <= least then
       if found then
         return nil
       end
@@ -59,27 +58,26 @@ end
 
 local function short()
   local session, sig, limit, slots, seq = ARGV[2], ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-  local claimer, least, most, ear, s = ARGV[8], tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11], P .. "s:" .. ARGV[2]
-  local everything = least == 9 and most == 0
+  local claimer, least, ear, s = ARGV[8], tonumber(ARGV[9]), ARGV[10], P .. "s:" .. ARGV[2]
   local meta = call("HMGET", P .. "m", "layout", "token", "swept", "shift")
   local now = base.now(meta[2], meta[3])
   local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", P .. "rc:" .. session, claimer)
   local timer = call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2]
   if
-    meta[1] ~= "1" or limit < 1 or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
+    meta[1] ~= "1" or limit < 1 or (least < 9 and ARGV[11] ~= "0") or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
     or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", P .. "fan") == 1
     or call("HEXISTS", P .. "sd", sig) == 0
   then
     return nil
   end
-  local entry = only_class(sig, least, most)
+  local entry = only_class(sig, least)
   if entry == nil then
     return nil
   end
   local instant = base.text(now)
   if not entry then
     call("ZREM", P .. "T", "") -- see tx.insist
-    if everything then
+    if least == 9 then
       if known[2] and known[3] ~= sig then
         call("ZREM", P .. "idle:" .. known[3], session)
       end
@@ -155,7 +153,7 @@ local function short()
   call("HINCRBY", P .. "n", field .. RUNNING, count)
   call("HSET", P .. "rc:" .. session, claimer, seq .. " " .. text)
   call("PEXPIRE", P .. "rc:" .. session, 3600000)
-  if known[2] and everything then
+  if known[2] and least == 9 then
     call("ZREM", P .. "idle:" .. known[3], session)
     call("HDEL", s, "idle")
   end
