@@ -219,6 +219,30 @@ async def test_an_aged_job_never_takes_the_place_that_is_kept_for_urgent_ones(be
     await worker
 
 
+async def test_no_aged_job_is_claimed_for_a_thread_that_is_kept_for_urgent_ones(bench: Bench) -> None:
+    loop, ran, go_on = asyncio.get_running_loop(), asyncio.Queue[str](), threading.Event()
+
+    def export() -> None:
+        loop.call_soon_threadsafe(ran.put_nowait, "export")
+        go_on.wait(30)
+
+    def email() -> None:
+        loop.call_soon_threadsafe(ran.put_nowait, "email")
+
+    exports, emails = bench.task(export), bench.task(email, priority="high")
+    stop = asyncio.Event()
+    worker = asyncio.create_task(bench.worker({"concurrency": 4, "threads": 2, "ageing": 2}).run(stop))
+    await bench.put(exports)
+    assert await ran.get() == "export"
+    await bench.put(exports, priority="low")
+    for _ in range(10):
+        await bench.put(emails)
+        assert await ran.get() == "email"
+    stop.set()
+    go_on.set()
+    assert (await worker).released == 0
+
+
 async def test_ageing_costs_no_claim() -> None:
     asked = []
     for ageing in (None, 5):

@@ -49,9 +49,15 @@ class Claiming(Struct, frozen=True):
     ageing: Ageing
     _narrowed: dict[tuple[bool, bool], Serves] = {}
 
-    def reach(self, priority: int, free: int) -> Reach:
+    @property
+    def owed(self) -> int:
+        """How many aged jobs may be claimed now."""
+        return self.ageing.owed(self.rack.slots.size + self.pace.ahead())
+
+    def reach(self, priority: int, free: int, *, aged: bool = False) -> Reach:
         """What jobs of that priority could start with so many free slots."""
-        return self.rack.idle("thread", priority), self.rack.idle("process", priority), free > 0
+        idle = self.rack.idle
+        return idle("thread", priority, aged=aged), idle("process", priority, aged=aged), free > 0
 
     async def ask(self, claimer: str, seq: int, want: Want) -> Claim:
         """Claim, and hold what was given."""

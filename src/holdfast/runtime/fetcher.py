@@ -80,7 +80,7 @@ class Fetcher(Part):
         reach = shared.reach(LEAST_URGENT, free)
         if limit <= 0 or self._dry == reach:
             return None
-        return Want(limit, min(free, limit), reach, aged=min(limit, shared.ageing.owed(rack.slots.size + ahead)))
+        return Want(limit, min(free, limit), reach, aged=min(limit, shared.owed))
 
     def _took(self, want: Want, claim: Claim) -> None:
         if claim.jobs:
@@ -151,11 +151,8 @@ class Bypass(Part):
             self._hungry = not (limit and reach[0] and reach[1])
             if not limit or reach == self._dry:
                 continue
-            # Where urgent jobs take every place that falls free, no ordinary job starts but in one of these.
-            aged = min(shared.ageing.owed(rack.slots.size), max(0, rack.slots.free(aged=True) - rack.promised))
-            want = Want(limit, free, reach, URGENT, aged)
             self._seq += 1
-            claim = await shared.ask(self.name, self._seq, want)
+            claim = await shared.ask(self.name, self._seq, Want(limit, free, reach, URGENT, self._aged(free, reach)))
             self.on_answer()
             if claim.jobs:
                 self._make_room()
@@ -165,6 +162,13 @@ class Bypass(Part):
                 self._hungry = True
                 if rack.slots.free(URGENT):
                     self.call()
+
+    def _aged(self, free: int, reach: Reach) -> int:
+        """Where urgent jobs take every place that falls free, aged ones can have none but those."""
+        shared, slots = self._shared, self._shared.rack.slots
+        if shared.reach(LEAST_URGENT, free, aged=True) != reach:
+            return 0  # it might be given one that finds no thread
+        return min(shared.owed, max(0, slots.free(aged=True) - shared.rack.promised))
 
     def _make_room(self) -> None:
         """Urgent jobs push out the least urgent ones held here."""

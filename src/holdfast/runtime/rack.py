@@ -73,11 +73,11 @@ class Rack:
         self.started = 0
         self._isolates = isolates  # suspects can be run alone in a process
 
-    def idle(self, executor: str, priority: int) -> bool:
+    def idle(self, executor: str, priority: int, *, aged: bool = False) -> bool:
         """True when a job of that priority finds a place of that executor, besides those that are held for it."""
         places = self.pools[executor]
         held = len(self._heaps[executor, True]) + len(self._heaps[executor, False])
-        return places is None or places.free(priority) > held
+        return places is None or places.free(priority, aged=aged) > held
 
     def executor_of(self, job: Claimed) -> str:
         """Where the job runs; a job that was lost twice runs alone (D10)."""
