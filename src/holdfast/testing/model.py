@@ -97,7 +97,7 @@ class Model:
         return (
             waits
             and not job.overdue(now_ms)
-            and lane.priority <= request.least_urgent
+            and (lane.priority <= request.least_urgent or (request.aged > 0 and lane.priority >= request.most_urgent))
             and lane.queue not in self.paused
             and request.serves.can(lane.queue, lane.task, lane.needs)
         )
@@ -176,11 +176,17 @@ class Model:
         """Of what could have been given, nothing is left that is better, nor anything at all when there was room."""
         passable = [job for job in heads if shut.isdisjoint(job.gates)]
         left = [job for job in passable if not self.ledger.too_dear_for(job, now_ms)]
-        best = min((job.lane.priority for job in left), default=None)
-        if best is not None:
-            worst = max((claimed.lane.priority for claimed in given), default=0)
-            assert worst <= best, f"priority {worst} was given while priority {best} waits"
-            assert len(given) >= request.limit or not all_given, f"{left[0]} was left behind"
+        aged = [job for job in given if job.lane.priority >= request.most_urgent][: request.aged]
+        others = [job for job in given if job not in aged]
+        assert all(job.lane.priority <= request.least_urgent for job in others)
+        strict = [job for job in left if job.lane.priority <= request.least_urgent]
+        passing = [job for job in left if job.lane.priority >= request.most_urgent]
+        for jobs, waiting, limit in ((others, strict, request.limit - len(aged)), (aged, passing, request.aged)):
+            best = min((job.lane.priority for job in waiting), default=None)
+            if best is not None:
+                worst = max((job.lane.priority for job in jobs), default=0)
+                assert worst <= best, f"priority {worst} was given while priority {best} waits"
+                assert len(jobs) >= min(limit, request.limit) or not all_given, f"{waiting[0]} was left behind"
 
     def _somebody_waits(
         self,
