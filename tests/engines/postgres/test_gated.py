@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, falls_short, room
-from holdfast.core.news import marked
 from holdfast.core.job import Job, Lane, Policy
+from holdfast.core.news import marked
 from holdfast.core.period import began_ms
 from holdfast.testing.gate_vectors import T0
 from tests.engines.postgres.plans import overheard
