@@ -170,7 +170,7 @@ async def test_loading_is_waited_for(tmp_path: Path) -> None:
     server = RedisServer("redis-6.2", tmp_path, aof="always")
     with running(server):
         # Each command takes a moment to load (key-load-delay, in µs); every thousand it answers who has asked.
-        server.ask("EVAL", "for i = 1, 20000 do redis.call('SET', 'k' .. i, i) end", 0)
+        server.ask("EVAL", "for i = 1, 40000 do redis.call('SET', 'k' .. i, i) end", 0)
         server.kill()
         slow = RedisServer("redis-6.2", tmp_path, aof="everysec", args=["--key-load-delay", "100"], port=server.port)
         slow.launch()
@@ -178,10 +178,10 @@ async def test_loading_is_waited_for(tmp_path: Path) -> None:
             await until(lambda: "LOADING" in str(peek(slow)))
             route = Route(parse_redis(slow.url), "hf:x")
             with pytest.raises(StoreError, match="still loading") as caught:
-                await write(route, deadline_s=1)
+                await write(route, deadline_s=3)
             assert caught.value.retryable
             assert await write(route, deadline_s=30) == b"OK"
-            assert slow.ask("GET", "k20000") == b"20000"
+            assert slow.ask("GET", "k40000") == b"40000"
             route.drop()
         finally:
             slow.kill()
