@@ -33,7 +33,7 @@ def claims(ageing: Ageing, levels: list[int]) -> Iterator[int]:
             yield passing[0].lane.priority
         else:
             if ageing.owed(100):
-                ageing.nobody_came(anybody_could=True)
+                ageing.nobody_came(ageing.most_urgent, anybody_could=True)
             ageing.count([job(levels[0])])
             yield levels[0]
 
@@ -65,12 +65,22 @@ def test_what_no_worker_could_hold_and_what_was_handed_back_is_not_owed() -> Non
 def test_what_is_owed_stays_owed_while_not_everybody_could_come() -> None:
     ageing = Ageing(2)
     ageing.count([job(3)] * 4)
-    ageing.nobody_came(anybody_could=False)
+    ageing.nobody_came(4, anybody_could=False)
     assert ageing.owed(10) == 2
-    ageing.nobody_came(anybody_could=True)
+    ageing.nobody_came(4, anybody_could=True)
     assert ageing.owed(10) == 0
     ageing.count([job(3)] * 2)
     assert ageing.owed(10) == 1
+
+
+def test_two_that_asked_behind_the_last_level_at_once_begin_one_round() -> None:
+    ageing = Ageing(2)
+    ageing.count([job(3)] * 6)
+    ageing.took([job(8)], [job(8)])
+    ageing.count([job(3)])
+    for _ in range(2):
+        ageing.nobody_came(9, anybody_could=True)
+    assert (ageing.owed(10), ageing.most_urgent) == (3, 4)
 
 
 def test_without_ageing_nothing_is_owed() -> None:

@@ -51,8 +51,10 @@ class Ageing:
             last = max(job.lane.priority for job in kept)
             self._turn = (last + 1) % (LEAST_URGENT + 1)
 
-    def nobody_came(self, *, anybody_could: bool) -> None:
-        """Jobs were given, and none of them was aged, though it might have been: another round begins."""
+    def nobody_came(self, most_urgent: int, *, anybody_could: bool) -> None:
+        """Jobs were given, and none from that level on was aged, though it might have been: another round begins."""
+        if most_urgent != self.most_urgent:
+            return  # two have asked at once, and the other one was answered first
         if self._turn:
             self._turn = 0
         elif anybody_could:

@@ -80,10 +80,12 @@ class Claiming(Struct, frozen=True):
         finally:
             self.rack.promised -= want.places
         if claim.jobs:
-            aged = [job for job in claim.jobs if job.lane.priority >= most_urgent][: want.aged]
+            aged: list[Claimed] = []
+            if want.aged:
+                aged = [job for job in claim.jobs if job.lane.priority >= most_urgent][: want.aged]
             self._hold(claim, aged)
             if want.aged and not aged:
-                self.ageing.nobody_came(anybody_could=all(want.reach))
+                self.ageing.nobody_came(most_urgent, anybody_could=all(want.reach))
         return claim
 
     def give_back(self, jobs: list[Claimed]) -> None:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from holdfast.core.gate import FOREVER_MS
-from holdfast.core.job import Job
+from holdfast.core.job import LEAST_URGENT, Job
 from holdfast.core.lease import Claimed, ClaimRequest, Note, Signal
 from holdfast.core.state import FINISHED, LIVE, State
 from holdfast.core.transition import (
@@ -152,7 +152,8 @@ class Model:
         shut = self.ledger.awaited(wants[1], now_ms)
         self._nothing_better(given, request, heads, shut, all_given=all_given, now_ms=now_ms)
         if all_given and len(given) < request.limit:
-            self._nobody_passes(heads, shut, now_ms)
+            least = LEAST_URGENT if len(_aged(given, request)) < request.aged else request.least_urgent
+            self._nobody_passes([job for job in heads if job.lane.priority <= least], shut, now_ms)
 
     def _lines(self, before: Mapping[bytes, JobView], now_ms: int) -> dict[int, list[bytes]]:
         """The waiting jobs of each lane in the order of (due, id), as the store's own views tell it."""
@@ -176,7 +177,7 @@ class Model:
         """Of what could have been given, nothing is left that is better, nor anything at all when there was room."""
         passable = [job for job in heads if shut.isdisjoint(job.gates)]
         left = [job for job in passable if not self.ledger.too_dear_for(job, now_ms)]
-        aged = [job for job in given if job.lane.priority >= request.most_urgent][: request.aged]
+        aged = _aged(given, request)
         others = [job for job in given if job not in aged]
         assert all(job.lane.priority <= request.least_urgent for job in others)
         strict = [job for job in left if job.lane.priority <= request.least_urgent]
@@ -383,6 +384,11 @@ class Model:
             if job.state not in FINISHED:
                 counted = (view.attempt, view.lost, view.held, view.cancel_requested)
                 assert counted == (job.attempt, job.lost, job.held, job.cancel_requested), f"{view} is not {job}"
+
+
+def _aged(given: Sequence[Claimed], request: ClaimRequest) -> list[Claimed]:
+    """Those that were taken past more urgent ones, if there were any."""
+    return [job for job in given if job.lane.priority >= request.most_urgent][: request.aged]
 
 
 def _front(line: Sequence[ModelJob]) -> Sequence[ModelJob]:
