@@ -113,6 +113,12 @@ def test_a_key_that_no_engine_can_keep_is_refused(text: str, value: str) -> None
         ("3/30s", 3, 10_000_000),
         ("100/10ms", 100, 100),
         (" 5 / 1.5 m ", 5, 18_000_000),
+        ("10/sec", 10, 100_000),
+        ("10/2 second", 10, 200_000),
+        ("10/min", 10, 6_000_000),
+        ("10/minute", 10, 6_000_000),
+        ("1/hour", 1, 3_600_000_000),
+        ("1/day", 1, 86_400_000_000),
     ],
 )
 def test_rates(rate: str, count: int, interval_us: int) -> None:
@@ -129,7 +135,8 @@ def test_a_rate_is_never_faster_than_asked(count: int, unit: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "rate", ["", "10", "10/", "/s", "0/s", "-1/s", "1.5/s", "10/y", "10 per s", "2000000/s", 10, None]
+    "rate",
+    ["", "10", "10/", "/s", "0/s", "-1/s", "1.5/s", "10/y", "10/month", "10/mi", "10 per s", "2000000/s", 10, None],
 )
 def test_a_rate_that_cannot_be_read_is_refused(rate: Any) -> None:
     with pytest.raises(InvalidOption, match="rate="):

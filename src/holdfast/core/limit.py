@@ -32,7 +32,7 @@ MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
 PLACES: Final = ("task", "queue", "group")  # what a template may name beside parameters
 
 _NUMBER: Final = r"\d{1,18}(?:\.\d{1,18})?"
-_TIME: Final = rf"\s*/\s*({_NUMBER})?\s*(ms|s|m|h|d)\s*"
+_TIME: Final = rf"\s*/\s*({_NUMBER})?\s*(ms|s|m|h|d|sec|second|min|minute|hour|day)\s*"
 _RATE: Final = re.compile(rf"\s*(\d{{1,18}}){_TIME}")
 _BUCKET: Final = re.compile(rf"\s*({_NUMBER}){_TIME}")
 _FIELD: Final = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*|\[[^\[\]]+\])*)")
@@ -360,12 +360,18 @@ def parse_rate(text: str) -> tuple[int, int]:
     count = int(match[1])
     if count < 1:
         raise InvalidOption(f"rate={text!r} admits nobody", fix="use 1 or more; to stop the jobs, pause them")
-    period_us = round(float(match[2] or 1) * to_ms(f"1{match[3]}", what="rate") * 1000)
+    period_us = _period_us(match)
     if period_us > count * _SLOWEST_US:
         raise InvalidOption(f"rate={text!r} is slower than one a year", fix="use a schedule instead of a limit")
     if not count <= period_us:
         raise InvalidOption(f"rate={text!r} is more than a million per second", fix="leave the rate out")
     return count, -(-period_us // count)
+
+
+def _period_us(match: re.Match[str]) -> int:
+    """How long the time behind the slash is; a unit that is spelt out means its first letter."""
+    unit = match[3] if match[3] == "ms" else match[3][0]
+    return round(float(match[2] or 1) * to_ms(f"1{unit}", what="rate") * 1000)
 
 
 def parse_bucket(unit: str, text: str) -> tuple[int, int]:
@@ -376,7 +382,7 @@ def parse_bucket(unit: str, text: str) -> tuple[int, int]:
         example = "5/h" if unit == MONEY else "200000/m"
         raise InvalidOption(f"{what} cannot be read", fix=f'write an amount and a time, such as "{example}"')
     count = amount_of(unit, match[1], what=f"the bucket {unit}", most=_MOST_BUCKET // (MICRO if unit == MONEY else 1))
-    period_us = round(float(match[2] or 1) * to_ms(f"1{match[3]}", what="rate") * 1000)
+    period_us = _period_us(match)
     if count < 1:
         raise InvalidOption(f"{what} admits nobody", fix="use a positive amount; to stop the jobs, pause them")
     if period_us > count * (_SLOWEST_MONEY_US if unit == MONEY else _SLOWEST_TOKENS_US):
