@@ -33,8 +33,8 @@ from holdfast.core.declare import (
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job, Lane, OnDuplicate, Policy, Unique
-from holdfast.core.limit import Breaker, Limit, Template, checked_key, did_you_mean
-from holdfast.core.naming import checked_name, checked_names
+from holdfast.core.limit import Breaker, Limit
+from holdfast.core.naming import checked_name, checked_names, did_you_mean
 from holdfast.core.options import (
     PLAIN,
     Options,
@@ -48,6 +48,7 @@ from holdfast.core.queue import NO_QUEUES, Queue, queue_name
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
 from holdfast.core.steps import StepsOption
+from holdfast.core.template import Template, checked_key
 from holdfast.core.unique import UniqueOption, unique_of
 from holdfast.core.unit import ONE, Cost
 from holdfast.core.verdict import Classifier
