@@ -11,7 +11,7 @@ from holdfast.core.job import LEAST_URGENT
 from holdfast.core.lease import Claim, Claimed, ClaimRequest, Serves
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Release
-from holdfast.runtime.ageing import Ageing
+from holdfast.runtime.ageing import Ageing, Short
 from holdfast.runtime.crew import Crew
 from holdfast.runtime.pace import Pace
 from holdfast.runtime.patience import Patience
@@ -32,6 +32,7 @@ class Want(Struct, frozen=True):
     reach: Reach
     least_urgent: int = LEAST_URGENT
     aged: int = 0  # so many may be taken past more urgent ones
+    aged_reach: Reach | None = None  # of aged jobs, where it is not the same
 
 
 class Claiming(Struct, frozen=True):
@@ -50,10 +51,13 @@ class Claiming(Struct, frozen=True):
     ageing: Ageing
     _narrowed: dict[tuple[bool, bool], Serves] = {}
 
-    @property
-    def owed(self) -> int:
-        """How many aged jobs may be claimed now."""
-        return self.ageing.owed(self.rack.slots.size + self.pace.ahead())
+    def owed(self, reach: Reach) -> int:
+        """How many aged jobs may be claimed now, where they could reach so much."""
+        return self.ageing.owed(self.rack.slots.size + self.pace.ahead(), self._short(reach))
+
+    def _short(self, reach: Reach) -> Short:
+        threads, processes, slots = reach
+        return threads and "thread" in self.rack.executors, processes and "process" in self.rack.executors, slots
 
     def reach(self, priority: int, slots: int, *, aged: bool = False) -> Reach:
         """What jobs of that priority could start when so many may start at once."""
@@ -83,9 +87,10 @@ class Claiming(Struct, frozen=True):
             aged: list[Claimed] = []
             if want.aged:
                 aged = [job for job in claim.jobs if job.lane.priority >= most_urgent][: want.aged]
-            self._hold(claim, aged)
+            short = self._short(want.aged_reach or want.reach)
+            self._hold(claim, aged, want.aged, short)
             if want.aged and not aged:
-                self.ageing.nobody_came(most_urgent, anybody_could=all(want.reach))
+                self.ageing.nobody_came(most_urgent, short, anybody_could=all(want.reach))
         return claim
 
     def give_back(self, jobs: list[Claimed]) -> None:
@@ -106,7 +111,7 @@ class Claiming(Struct, frozen=True):
             self._narrowed[key] = Serves(self.serves.queues, tasks, self.serves.capabilities)
         return self._narrowed[key]
 
-    def _hold(self, claim: Claim, aged: list[Claimed]) -> None:
+    def _hold(self, claim: Claim, aged: list[Claimed], asked: int, short: Short) -> None:
         """Hold what was claimed, return what cannot start soon, start what can."""
         passing = {job.id for job in aged}
         for job in claim.jobs:
@@ -117,6 +122,6 @@ class Claiming(Struct, frozen=True):
         self.crew.refill_at = ahead // 2
         self.crew.wake()
         surplus = self.rack.surplus(ahead)
-        self.ageing.count([job for job in claim.jobs if job.id not in passing])
-        self.ageing.took(aged, [job for job in aged if job not in surplus])
+        self.ageing.count([job for job in claim.jobs if job.id not in passing], short)
+        self.ageing.took(aged, [job for job in aged if job not in surplus], short, asked=asked)
         self.give_back(surplus)

@@ -84,7 +84,8 @@ class Fetcher(Part):
         reach = shared.reach(LEAST_URGENT, slots)
         if limit <= 0 or self._dry == reach:
             return None
-        return Want(limit, min(slots, limit), min(free, limit), reach, aged=min(limit, shared.owed))
+        aged = min(limit, shared.owed(reach))
+        return Want(limit, min(slots, limit), min(free, limit), reach, aged=aged)
 
     def _took(self, want: Want, claim: Claim) -> None:
         if claim.jobs:
@@ -144,38 +145,59 @@ class Bypass(Part):
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
-        shared, rack = self._shared, self._shared.rack
+        rack = self._shared.rack
         while True:
             await self._called.wait()
             self._called.clear()
-            free = max(0, rack.slots.free(URGENT) - rack.promised)
-            # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
-            limit = free + (1 if shared.pace.ahead() else 0)
-            slots = rack.startable(URGENT)
-            reach = shared.reach(URGENT, slots)
-            self._hungry = not (limit and all(reach))
-            if not limit or reach == self._dry:
+            await self._let_aged_pass()
+            want = self._want()
+            if want is None:
                 continue
-            self._seq += 1
-            want = Want(limit, slots, free, reach, URGENT, self._aged(slots, reach))
-            claim = await shared.ask(self.name, self._seq, want)
-            self.on_answer()
+            claim = await self._ask(want)
             if claim.jobs:
                 self._make_room()
             elif not claim.again and not self._called.is_set():
-                self._dry = reach
-            if claim.again or len(claim.jobs) == limit:
+                self._dry = want.reach
+            if claim.again or len(claim.jobs) == want.limit:
                 self._hungry = True
                 if rack.slots.free(URGENT):
                     self.call()
                     await asyncio.sleep(0)  # others may ask for the places in between
 
-    def _aged(self, slots: int, reach: Reach) -> int:
-        """Where urgent jobs take every place that falls free, aged ones can have none but those."""
+    async def _ask(self, want: Want) -> Claim:
+        self._seq += 1
+        claim = await self._shared.ask(self.name, self._seq, want)
+        self.on_answer()
+        return claim
+
+    def _want(self) -> Want | None:
+        """Urgent jobs for whatever is free, and aged ones among them where those can go wherever urgent ones can."""
         shared, rack = self._shared, self._shared.rack
-        if shared.reach(LEAST_URGENT, slots, aged=True) != reach:
-            return 0  # it might be given one that finds no thread
-        return min(shared.owed, max(0, rack.slots.free(aged=True) - rack.promised))
+        free = max(0, rack.slots.free(URGENT) - rack.promised)
+        # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
+        limit = free + (1 if shared.pace.ahead() else 0)
+        slots = rack.startable(URGENT)
+        reach, aged_reach = shared.reach(URGENT, slots), self._aged_reach(slots)
+        self._hungry = not (limit and all(reach))
+        if not limit or reach == self._dry:
+            return None
+        aged = self._aged(aged_reach) if aged_reach == reach else 0
+        return Want(limit, slots, free, reach, URGENT, aged, aged_reach)
+
+    async def _let_aged_pass(self) -> None:
+        """Where an urgent job finds a thread and an aged one does not, those are asked for that need none."""
+        slots = self._shared.rack.startable(URGENT)
+        urgent, reach = self._shared.reach(URGENT, slots), self._aged_reach(slots)
+        if reach != urgent != self._dry and (aged := self._aged(reach)):
+            await self._ask(Want(aged, min(slots, aged), aged, reach, URGENT, aged))
+
+    def _aged_reach(self, slots: int) -> Reach:
+        return self._shared.reach(LEAST_URGENT, slots, aged=True)
+
+    def _aged(self, reach: Reach) -> int:
+        """Where urgent jobs take every place that falls free, aged ones can have none but those."""
+        rack = self._shared.rack
+        return min(self._shared.owed(reach), max(0, rack.slots.free(aged=True) - rack.promised))
 
     def _make_room(self) -> None:
         """Urgent jobs push out the least urgent ones held here."""

@@ -110,7 +110,7 @@ class Life:
             patience=patience,
             report=plan.report,
             crew=self._crew,
-            ageing=Ageing(settings.ageing),
+            ageing=Ageing(settings.ageing, rng),
         )
         self._fetcher = Fetcher(shared)
         self._bypass = Bypass(shared)

@@ -62,6 +62,7 @@ class Rack:
         self.slots = slots
         self.pools: dict[str, Places | None] = {"async": None, "thread": threads, "process": processes}
         self._executors = {name: spec.executor for name, spec in tasks.items()}
+        self.executors = frozenset(self._executors.values())  # that jobs of this worker need
         limited = {spec.executor for spec in tasks.values() if spec.ceilings or spec.breaker is not None}
         self._limited = tuple(limited)
         self._heaps: dict[tuple[str, bool], list[_Entry]] = {
