@@ -6,6 +6,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -110,11 +111,11 @@ def test_without_ageing_nothing_is_owed() -> None:
     assert ageing.owed(100, PLAIN) == 0
 
 
-@pytest.mark.parametrize("value", [1, 0, -5])
-def test_a_number_that_means_nothing_is_refused(value: int) -> None:
-    with pytest.raises(InvalidOption, match=f"ageing is {value}") as caught:
+@pytest.mark.parametrize("value", [1, 0, -5, 2.5, "20", True, 10**30], ids=repr)
+def test_a_number_that_means_nothing_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidOption, match=f"ageing is {value!r}") as caught:
         WorkerSettings(ageing=value)
-    assert caught.value.fix.startswith("2 or more")
+    assert caught.value.fix.startswith("a whole number, 2 or more")
 
 
 # -- workers

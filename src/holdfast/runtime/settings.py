@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
@@ -22,6 +22,8 @@ Middleware = Callable[["JobContext", Callable[[], Awaitable[object]]], Awaitable
 Resource = Callable[[], Any]  # an async generator function, a generator function, or a context manager's factory
 
 Ending = Literal["stopped", "empty", "recycled"]
+
+RAREST: Final = 1_000_000  # of so many jobs one may be aged; whoever wants fewer wants none
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):
@@ -55,10 +57,11 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
                 raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
         if not 0 <= self.reserved < 1:
             raise InvalidOption(f"reserved is {self.reserved}", fix="it is a share of the slots, from 0 to below 1")
-        if self.ageing is not None and self.ageing < 2:
+        if self.ageing is not None and (type(self.ageing) is not int or not 2 <= self.ageing <= RAREST):
             raise InvalidOption(
-                f"ageing is {self.ageing}",
-                fix="2 or more: one job in so many is claimed past more urgent ones; left out, priorities are strict",
+                f"ageing is {self.ageing!r}",
+                fix=f"a whole number, 2 or more and at most {RAREST:,}: one job in so many is claimed past more urgent ones; "
+                "left out, priorities are strict",
             )
         if self.beat_ms * 2 > self.ttl_ms:
             raise InvalidOption(
