@@ -60,8 +60,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         if self.ageing is not None and (type(self.ageing) is not int or not 2 <= self.ageing <= RAREST):
             raise InvalidOption(
                 f"ageing is {self.ageing!r}",
-                fix=f"a whole number, 2 or more and at most {RAREST:,}: one job in so many is claimed past more urgent ones; "
-                "left out, priorities are strict",
+                fix=f"a whole number, 2 or more and at most {RAREST:,}: one job in so many is claimed past more urgent "
+                "ones; left out, priorities are strict",
             )
         if self.beat_ms * 2 > self.ttl_ms:
             raise InvalidOption(
