@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import count
 
-from holdfast.core.lease import Claim, ClaimRequest
+from holdfast.core.lease import Claim, ClaimRequest, Wake
 from holdfast.core.limit import Limit
 from holdfast.core.signals import RetryLater
 from holdfast.core.state import State
@@ -239,6 +240,57 @@ async def test_a_delayed_job_starts_when_it_is_due_without_any_wake_up(bench: Be
         await ran.wait()
     stop.set()
     await work
+
+
+class Halting(SqliteStore):
+    """The real engine; who claims past the others is not answered before these were, and the test wakes the worker."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.wakes: asyncio.Queue[Wake] = asyncio.Queue()
+        self.past_others = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.without_places = asyncio.Event()
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        if request.claimer == "bypass":
+            self.past_others.set()
+            await self.without_places.wait()
+        answer = await super().claim(request, now_ms=now_ms)
+        if request.claimer == "fetcher":
+            self.idle.clear() if answer.jobs else self.idle.set()
+            if not request.slots:
+                self.without_places.set()
+        return answer
+
+    async def wait(self, session: str, timeout_ms: int) -> Wake:
+        return await self.wakes.get()
+
+
+async def test_a_limited_job_that_comes_while_all_places_are_asked_for_is_not_overlooked() -> None:
+    store = Halting()
+    await store.open()
+    bench = Bench(store)
+
+    async def call() -> None: ...
+
+    async def quick() -> None: ...
+
+    spec = bench.task(call, limits=[Limit("api", concurrency=1)])
+    later = await bench.put(spec, delay=3600)
+    first = [await bench.put(bench.task(quick)) for _ in range(20)]  # after which it asks for more than it has places
+    settings = {"linger_ms": 7_200_000, "concurrency": 4}
+    work = asyncio.create_task(bench.drain(settings, clock_s=map(float, count()).__next__))
+    await bench.until(first, State.succeeded)
+    await store.idle.wait()
+    store.wakes.put_nowait(Wake(urgent=True))
+    await store.past_others.wait()
+    await store.cancel([later], "not now")
+    await bench.put(spec)
+    store.wakes.put_nowait(Wake(work=True))
+    async with asyncio.timeout(10):
+        assert (await work).succeeded == 21
+    await store.close()
 
 
 async def test_until_empty_lingers_for_what_is_due_soon(bench: Bench) -> None:

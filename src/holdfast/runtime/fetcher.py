@@ -86,8 +86,11 @@ class Fetcher(Part):
 
     @property
     def dry(self) -> bool:
-        """True when the store had nothing for us the last time we asked, and no news came since."""
-        return self._dry is not None
+        """True when the store had nothing for us the last time we asked, and no news came since.
+
+        What is limited starts at once or is not given: an answer to a question without a place says nothing of it.
+        """
+        return self._dry is not None and self._dry[2]
 
     def poke(self) -> None:
         """A place is free, or half of the held jobs are gone."""
@@ -202,6 +205,7 @@ class Bypass(Part):
         self._seq = 0
         self._called = asyncio.Event()
         self.hungry = False  # urgent jobs wait in the store for a place to fall free here
+        self.on_asked: Callable[[], None] = lambda: None
 
     def call(self) -> None:
         """An urgent job has arrived, or a place for one is free."""
@@ -229,10 +233,12 @@ class Bypass(Part):
             if claim.jobs:
                 shared.take(claim)
                 self._make_room()
+            self.on_asked()
             if claim.again or len(claim.jobs) == limit:
                 self.hungry = True
                 if shared.rack.slots.free(URGENT):
                     self.call()
+                    await asyncio.sleep(0)  # others may ask for the places in between
 
     def _make_room(self) -> None:
         """Urgent jobs push out the least urgent ones held here."""

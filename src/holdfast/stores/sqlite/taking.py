@@ -23,6 +23,7 @@ from holdfast.stores.sqlite.tx import READY, RUNNING, Tx
 
 MAX_CLAIM = 1024
 MAX_ROUNDS = 256  # looks at the active lanes within one claim: then "ask again"
+MAX_SET_ASIDE = 256  # and lanes that turn out shut or empty: a hundred thousand keys may run out at once
 FIRST_PIECE = 4
 SLACK_MS = 30_000  # beyond the hard timeout that the worker itself enforces
 
@@ -55,6 +56,7 @@ class Taking:
         self.reopening: list[int] = []  # instants at which a shut class may go on
         self.skipped: set[int] = set()  # classes that give nothing to this claim
         self.skipped_lanes: set[int] = set()
+        self.set_aside = 0  # lanes that were active, and gave nothing since they were shut or empty
         self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
         self.fronts: dict[int, int] = {}  # lane → jobs at its front, when those are all it has
         self.disturbed = False  # a job left on the way, so its dependents may have come into lanes seen before
@@ -69,6 +71,8 @@ class Taking:
         for _ in range(MAX_ROUNDS):
             if self.left <= 0:
                 return False
+            if self.set_aside >= MAX_SET_ASIDE:
+                break
             candidates = self._candidates()
             if not candidates:
                 return False
@@ -260,6 +264,7 @@ class Taking:
             lanes.rest(self.tx, lane)
             self.tx.wake_lanes_now(lane.lane_gates)  # it was woken for nothing: pass the wake on
             self.skipped_lanes.add(candidate.id)
+            self.set_aside += 1
         elif len(rows) < asked and not lane.lane_gates:
             self.fronts[candidate.id] = len(rows)
         return rows
@@ -281,6 +286,7 @@ class Taking:
         if not shut:
             self._skip_class(candidate.kind, self._shut(lane.class_gates))
             return
+        self.set_aside += 1
         lanes.park(self.tx, lane, shut[0].key)
         self.tx.wake_lanes_now(lane.lane_gates)
 

@@ -62,6 +62,27 @@ class TestRate:
         await hand.take()
         assert await hand.ids(5) == [plain]
 
+    @pytest.mark.parametrize("stop", ["held", "too dear"])
+    async def test_keys_that_are_shut_all_at_once_are_set_aside_over_several_claims(
+        self, bench: Bench, stop: str
+    ) -> None:
+        """In one claim that would take longer than anybody waits for its answer, and be undone."""
+        keys = [f"limit:c:{n}" for n in range(600)]
+        rules = [GateRule(key, cap=1, period="day") for key in keys]
+        cost = 1 if stop == "held" else 2
+        await bench.put(*(bench.job(keys=(f"c:{n}",), cost=cost) for n in range(600)), rules=rules)
+        if stop == "held":
+            await bench.change(*(GateChange(key, hold_ms=60_000) for key in keys))
+        hand = bench.hand()
+        await hand.beat()
+        answers = [await hand.ask(10)]
+        while answers[-1].again:
+            answers.append(await hand.ask(10))
+        assert not any(answer.jobs for answer in answers)
+        assert 2 <= len(answers) <= 5
+        urgent = await bench.add(priority=0)
+        assert await hand.ids(10) == [urgent]
+
     async def test_a_parked_lane_comes_back_by_the_passing_of_time_alone(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:r", interval_us=1_000_000, burst=1))
         ids = await bench.add_many(4, limits=("r",))

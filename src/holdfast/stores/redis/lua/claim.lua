@@ -7,8 +7,9 @@
 --   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them; of very many inputs it is their
 --   number alone, and they are read after it, a part at a time.
 -- Bounds: 1,024 jobs, 64 due gates, 512 due jobs, 1,000 dependents of ended jobs; 256 looks at the active lanes, each at
---   256 classes of the best priority and as many members of each as there are jobs to give. Where more classes of it have
---   work, each look begins where the last one of such a worker ended. Classes that it cannot run are passed in pages.
+--   256 classes of the best priority and as many members of each as there are jobs to give, until 256 lanes turned out
+--   shut or empty. Where more classes of it have work, each look begins where the last one of such a worker ended.
+--   Classes that it cannot run are passed in pages.
 -- Short way: short_claim
 -- Uses: base record period gate fair signature wake tx gating news seats lanes waiting calendar unique ledger flows erasing ending graph front taking choosing sharing merging
 local refused = tx.begin()

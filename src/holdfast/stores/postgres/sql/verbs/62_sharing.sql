@@ -180,6 +180,16 @@ BEGIN
   END IF;
 END $$;
 
+-- Whether this claim has set many lanes aside that were shut or empty. A hundred thousand keys may run out at once: to
+-- set them all aside would take longer than anybody waits for the answer, and all of it would be undone.
+CREATE OR REPLACE FUNCTION hf.has_set_many_aside_1(t hf.taking) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN cardinality(t.skipped_lanes) >= 256 AND 256 <= (
+    SELECT count(*) FROM unnest(t.skipped_lanes) AS s (id)
+    CROSS JOIN LATERAL (SELECT 1 FROM hf.lane_now AS n WHERE n.id = s.id AND n.state <> 1 OFFSET 0) AS n
+  );
+END $$;
+
 -- Take until there is enough or nothing is left; `again` when a bound ended it first.
 CREATE OR REPLACE FUNCTION hf.fill_1(INOUT t hf.taking, OUT ids bytea[]) LANGUAGE plpgsql AS $$
 DECLARE
@@ -209,6 +219,7 @@ BEGIN
     IF t.left_n > 0 AND NOT EXISTS (SELECT 1 FROM hf.seat) THEN
       RETURN; -- that was all there is: no need for a closer look
     END IF;
+    EXIT WHEN hf.has_set_many_aside_1(t);
   END LOOP;
   t.again := true;
 END $$;

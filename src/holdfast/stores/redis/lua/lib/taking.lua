@@ -2,6 +2,7 @@
 
 local MAX_CLAIM = 1024
 local MAX_ROUNDS = 256 -- looks at the active lanes within one claim: then "ask again"
+local MAX_SET_ASIDE = 256 -- and lanes that turn out shut or empty: a hundred thousand keys may run out at once
 local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforces
 
 taking = {}
@@ -15,6 +16,7 @@ function taking.begin(sig, limit, slots, least)
     reopening = nil, -- the earliest instant at which a shut class may go on
     skipped = {}, -- classes that give nothing to this claim
     skipped_lanes = {}, skipped_count = 0,
+    set_aside = 0, -- lanes that were active, and gave nothing since they were shut or empty
     met = {}, -- kind member -> how many of its lanes were skipped
     floors = {}, -- class -> priority below which it has given all it can
     serves = {}, read = {}, cut = false, chosen = false,
@@ -110,6 +112,7 @@ local function park(lane)
   for _, key in ipairs(lanes.gates(lane)) do
     local found = gating.get(key)
     if found and gate.room(found, tx.now) <= 0 then
+      t.set_aside = t.set_aside + 1
       waiting.park(lane, key)
       waiting.wake_now(lanes.gates(lane))
       return
@@ -137,6 +140,7 @@ end
 
 -- The lane is empty: it rests, and a wake that it was given for nothing is passed on.
 function taking.rest(lane)
+  t.set_aside = t.set_aside + 1
   lanes.rest(lane)
   skip_lane(lane)
   waiting.wake_now(lanes.gates(lane))
@@ -318,6 +322,9 @@ function taking.fill()
   for _ = 1, MAX_ROUNDS do
     if t.left <= 0 then
       return false
+    end
+    if t.set_aside >= MAX_SET_ASIDE then
+      return true
     end
     local list, prio = choosing.candidates()
     if #list == 0 then
