@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from holdfast.core.gate import (
     FOREVER_MS,
@@ -15,6 +16,7 @@ from holdfast.core.gate import (
     Gate,
     GateChange,
     GateRule,
+    Pause,
     admits,
     apply_change,
     charge,
@@ -22,6 +24,7 @@ from holdfast.core.gate import (
     give_back,
     is_blank,
     opens_at_ms,
+    opens_sooner,
     push_back,
     room,
     tokens,
@@ -127,6 +130,29 @@ def test_a_gate_opens_when_it_says_and_not_a_millisecond_before(rule: GateRule, 
     if at_ms > T0:
         assert room(gate, at_ms - 1) <= 0
     assert tokens(gate, at_ms + wait_ms) >= tokens(gate, at_ms)
+
+
+RATED = Gate(GateRule("limit:k", concurrency=2, interval_us=1_000_000), full_at_us=(T0 + 5_000) * 1000)
+STOPPED = replace(RATED, paused=Pause("ada", "why", T0))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sooner"),
+    [
+        (RATED, replace(RATED, full_at_us=(T0 + 4_000) * 1000), True),
+        (RATED, RATED, False),
+        (RATED, replace(RATED, full_at_us=(T0 + 6_000) * 1000), False),
+        (RATED, replace(RATED, full_at_us=T0 * 1000), False),  # it is open, which is more than sooner
+        (replace(RATED, full_at_us=T0 * 1000), RATED, False),  # it was, and nobody waited
+        (replace(RATED, used=2), replace(RATED, used=1), True),
+        (STOPPED, RATED, True),
+        (RATED, STOPPED, False),
+    ],
+)
+def test_a_gate_opens_sooner_when_its_opening_comes_before_the_one_that_was_told(
+    before: Gate, after: Gate, sooner: bool
+) -> None:
+    assert opens_sooner(before, after, T0) is sooner
 
 
 @given(

@@ -14,6 +14,7 @@ from holdfast.core.job import Policy, Unique
 from holdfast.core.lease import Claimed, Note, Serves
 from holdfast.core.state import State
 from holdfast.ops import Agents, Operator
+from holdfast.ops.agents import FailKind
 from holdfast.ops.shape import claimed_shape
 from holdfast.stores.base import Store
 from tests.ops.making import job, put
@@ -145,6 +146,16 @@ async def test_the_last_attempt_is_dead(agents: Agents, store: Store) -> None:
     (id,) = await put(store, job(policy=Policy(attempts=1)))
     claimed = await got(agents)
     assert (await agents.fail(id_text(id), claimed.token, "no answer")).state is State.dead
+
+
+@pytest.mark.parametrize("kind", ["rate-limited", "spent"])
+async def test_pushback_is_about_the_limit_that_learns(agents: Agents, store: Store, kind: FailKind) -> None:
+    rules = (GateRule("limit:first", concurrency=9), GateRule("limit:openai:small", concurrency=9, learns=True))
+    await put(store, job(limits=("first",), keys=("openai:small",)), rules=rules)
+    claimed = await got(agents)
+    await agents.fail(id_text(claimed.id), claimed.token, "no", kind=kind, retry_after_ms=60_000)
+    shut = {gate.key for gate in await store.gates("limit:") if gate.held_until_ms or gate.open_until_ms}
+    assert shut == {"limit:openai:small"}
 
 
 async def test_rate_limited_holds_the_key_and_spends_no_attempt(agents: Agents, store: Store) -> None:

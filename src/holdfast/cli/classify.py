@@ -98,8 +98,10 @@ def _error(target: str) -> type[BaseException]:
     from holdfast.core.limit import did_you_mean
     from holdfast.runtime.loading import load_module
 
-    place, _, path = target.partition(":")
-    if not path:
+    place, colon, path = target.partition(":")
+    if colon and not (place and path):
+        raise InvalidOption(f"{target!r} names no class", fix="name one: module:Error")
+    if not colon:
         place, path = "builtins", target
     try:
         with redirect_stdout(sys.stderr):
@@ -120,7 +122,7 @@ def _error(target: str) -> type[BaseException]:
             raise InvalidOption(f"{target!r} is no exception: {place!r} has no {name!r}", fix=fix)
         found = getattr(found, name)
     if not _is_error(found):
-        what = "an instance" if isinstance(found, BaseException) else f"a {type(found).__name__}"
+        what = "an instance" if isinstance(found, BaseException) else f"of type {type(found).__name__}"
         raise InvalidOption(f"{target!r} is {what}, not an exception class", fix="name a class: module:Error")
     return found  # type: ignore[no-any-return]  # checked above
 

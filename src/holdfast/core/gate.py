@@ -192,6 +192,14 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
     return at
 
 
+def opens_sooner(before: Gate, after: Gate, now_ms: int) -> bool:
+    """Whether a gate that was shut, and still is, now opens sooner than whoever waits for it has been told."""
+    if room(before, now_ms) > 0 or room(after, now_ms) > 0:
+        return False
+    was_ms, is_ms = opens_at_ms(before, now_ms), opens_at_ms(after, now_ms)
+    return is_ms is not None and (was_ms is None or is_ms < was_ms)
+
+
 def fastest_at_ms(gate: Gate) -> int:
     """When the gate goes as fast as it may, if nobody pushes back again."""
     return _climbed_at_ms(gate, FULL if gate.rule.floor is None else max(gate.rule.floor, gate.ceiling))

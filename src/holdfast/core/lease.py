@@ -65,7 +65,7 @@ class Claimed(Struct, frozen=True):
     enqueued_at_ms: int
     due_at_ms: int
     claimed_at_ms: int
-    held: int = 0  # snoozes and 429s so far
+    held: int = 0  # snoozes and 429s so far, or since it last slept or waited for an event
     held_since_ms: int | None = None
     cost: int = 1
     tags: tuple[str, ...] = ()
@@ -110,7 +110,10 @@ class Signal(Struct, frozen=True):
 
 
 class Claim(Struct, frozen=True):
-    """A store's answer to a claim; empty is a value. `next_at_ms`: nothing can become ready before."""
+    """A store's answer to a claim; empty is a value.
+
+    `next_at_ms`: nothing can become ready before; when that changes, one of those who sleep for it is woken.
+    """
 
     jobs: tuple[Claimed, ...]
     now_ms: int

@@ -26,6 +26,7 @@ from holdfast.core.transition import Failure
 from holdfast.core.view import JobView
 from holdfast.ops.bulk import Decision
 from holdfast.ops.select import PAGE, resolve, view_of
+from holdfast.stores.asking import gate_of
 from holdfast.stores.base import NOTHING_SPENT, Store
 
 LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
@@ -195,7 +196,8 @@ class Agents:
     ) -> LeaseAnswer:
         session, claimed = view.session or "", await self._claimed(view)
         bill = Bill.of(claimed, spending_from(spent)) if spent else None
-        transition = decide(claimed, outcome, rng=random.Random())
+        learns = await self._learns(view) if isinstance(outcome, Limited) else None
+        transition = decide(claimed, outcome, rng=random.Random(), learns=learns)
         if bill is not None:
             await self.store.save(view.id, token, bill.note, now_ms=self._asked_ms)
         costs = NOTHING_SPENT if bill is None else {view.id: bill.costs}
@@ -212,6 +214,14 @@ class Agents:
         await self._log(kind, _agent(session), view.id, reason, token=token)
         state = settled.state or State.running
         return LeaseAnswer("done", state, f"the job is {state.value}")
+
+    async def _learns(self, view: JobView) -> str | None:
+        """The key of the job's limit that is marked so: what code declares is known here by its gates."""
+        for key in (*view.lane.limits, *view.lane.keys):
+            gate = await gate_of(self.store, f"limit:{key}")
+            if gate is not None and gate.rule.learns:
+                return key
+        return None
 
     async def _claimed(self, view: JobView) -> Claimed:
         return Claimed(

@@ -190,6 +190,8 @@ class Model:
             job.expires_at_ms = None  # it was started in time
         if isinstance(transition, Snooze | Hold):
             job.held += 1
+        elif isinstance(transition, Suspend):
+            job.held = 0
         if isinstance(transition, Succeed):
             self._end(job, State.succeeded, now_ms)
         elif isinstance(transition, Bury):

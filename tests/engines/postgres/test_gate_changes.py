@@ -275,7 +275,7 @@ def test_a_change_of_a_gate_that_is_being_forgotten_makes_it_anew(place: Place, 
 
 
 def test_of_two_who_make_a_gate_the_second_does_its_step_again(place: Place, other: psycopg.Connection[Any]) -> None:
-    put = place.schema.sql("SELECT hf.put_gate_1(hf.gate_hold_1(hf.gate_new_1('limit:k'), %s), NULL, %s)")
+    put = place.schema.sql("SELECT hf.put_gate_2(NULL, hf.gate_hold_1(hf.gate_new_1('limit:k'), %s), %s)")
     other.execute(put, (T0 + 5, T0))
     doing = blocked(place.schema, lambda line: line.execute(put, (T0 + 9, T0)))
     other.commit()
@@ -338,7 +338,7 @@ BEGIN
     FOR i IN 1 .. 1 + 2 * p_odd LOOP
       v_gate := hf.gate_give_back_2(v_gate, v_charge, 1, 'ok', NULL, 0, 0);
     END LOOP;
-    PERFORM hf.put_gate_1(v_gate, 1, 0);
+    PERFORM hf.put_gate_2(v_gate, v_gate, 0);
   END LOOP;
 END $$;
 """

@@ -55,7 +55,7 @@ DECLARE
   v_said json;
   v_answers json[] := '{}';
 BEGIN
-  PERFORM hf.put_gate_1(v_gate, NULL, 0);
+  PERFORM hf.put_gate_2(NULL, v_gate, 0);
   FOR v_step IN SELECT s FROM jsonb_array_elements(p_steps) AS s LOOP
     SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
     v_now := (v_step ->> 1)::bigint;
@@ -98,7 +98,7 @@ BEGIN
       v_gate := hf.gate_apply_1(v_gate, v_step -> 2, v_now);
       PERFORM hf.log_news_1(v_before, v_gate, false, v_now);
     END IF;
-    PERFORM hf.put_gate_1(v_gate, 1, v_now);
+    PERFORM hf.put_gate_2(v_before, v_gate, v_now);
     v_answers := v_answers || json_build_array(v_said, hf.gate_json_1(v_gate), array_to_json(ARRAY(
       SELECT json_build_array(e.at_ms, e.kind, convert_from(e.data, 'UTF8')::json) FROM hf.log AS e ORDER BY e.seq
     )));

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import StoreCorrupt
 from holdfast.core.fair import Turn, places, share
-from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, opens_at_ms, room
+from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, room
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed, ClaimRequest
 from holdfast.core.transition import Failure
@@ -137,18 +137,17 @@ class Taking:
         return [id for (id,) in self.tx.rows("seat_lanes", (kind, member, asked))]
 
     def _class_is_open(self, kind: int, lane: Lane) -> bool:
-        shut = self._shut(lane.class_gates)
-        if not shut and (self.slots > 0 or not self._must_start(lane)):
+        if not self._shut(lane.class_gates) and (self.slots > 0 or not self._must_start(lane)):
             return True
-        self._skip_class(kind, shut)
+        self._skip_class(kind, lane)
         return False
 
-    def _skip_class(self, kind: int, shut: list[Gate]) -> None:
+    def _skip_class(self, kind: int, lane: Lane) -> None:
         """It gives nothing to this claim; time alone may open the gates that stop it."""
         self.skipped.add(kind)
-        at = [opens_at_ms(gate, self.tx.now_ms) for gate in shut]
-        if at and None not in at:
-            self.reopening.append(max(each for each in at if each is not None))
+        at = self.tx.all_open_at_ms(lane.class_gates)
+        if at is not None:
+            self.reopening.append(at)
 
     def _must_start(self, lane: Lane) -> bool:
         """Jobs under a limit are never held ahead of time."""
@@ -284,7 +283,7 @@ class Taking:
         self.skipped_lanes.add(candidate.id)
         shut = self._shut(lane.lane_gates)
         if not shut:
-            self._skip_class(candidate.kind, self._shut(lane.class_gates))
+            self._skip_class(candidate.kind, lane)
             return
         self.set_aside += 1
         lanes.park(self.tx, lane, shut[0].key)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holdfast.core.gate import Gate, GateRule, Pause, opens_at_ms, room
+from holdfast.core.gate import Gate, GateRule, Pause, opens_at_ms, opens_sooner, room
 from holdfast.core.job import URGENT as URGENT_PRIORITY
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Serves
@@ -217,13 +217,16 @@ class Tx:
             self._wake_for_timers()
 
     def _settle_gates(self) -> None:
-        self._wake_opened_classes()
+        sooner = {key for key in self._shut & self._changed if self._opens_sooner(key)}
+        self._wake_opened_classes(sooner)
         self._log_news()
         for key in sorted(self._touched):
             gate = self.gate(key)
             opens: int | None = None
             if key.startswith("limit:"):
                 opens = self._wake_lanes(key, gate)
+            if opens is not None and key in sooner:
+                self._note_waiters(key, opens)
             if gate is not None and key in self._changed:
                 self.run("gate_put", (key, _gate_encoder.encode(gate), opens))
             elif gate is not None and key.startswith("limit:"):
@@ -236,20 +239,45 @@ class Tx:
             for entry in () if after is None else news(before, after, self.now_ms):
                 self.run("log_add", (entry.log, entry.at_ms, entry.kind, "", None, "", entry.data))
 
-    def _wake_opened_classes(self) -> None:
-        """A gate that stops whole classes has room again: workers that sleep should hear of it."""
+    def _opens_sooner(self, key: str) -> bool:
+        before, after = self._before[key], self._gates[key]
+        return before is not None and after is not None and opens_sooner(before, after, self.now_ms)
+
+    def _wake_opened_classes(self, sooner: set[str]) -> None:
+        """A gate that stops whole classes has room again, or will have it sooner: who sleeps should hear of it."""
         opened = {}
         for key in self._shut & self._changed:
             gate = self.gate(key)
             assert gate is not None
             if (free := room(gate, self.now_ms)) > 0:
                 opened[key] = min(free, 64)
-        if not opened:
+        if not opened and not sooner:
             return
         for _, _, lane_id in self.rows("active_classes"):
-            free_of = [opened[key] for key in self.lane(lane_id).class_gates if key in opened]
+            keys = self.lane(lane_id).class_gates
+            free_of = [opened[key] for key in keys if key in opened]
             if free_of:
                 self.ready[lane_id] += min(free_of)
+            elif not sooner.isdisjoint(keys) and (at := self.all_open_at_ms(keys)) is not None:
+                self.note_timer(lane_id, at)
+
+    def all_open_at_ms(self, keys: Sequence[str]) -> int | None:
+        """When the last of these gates that is shut opens; None when none is, or time alone does not open them all."""
+        self.load_gates(keys)
+        last: int | None = None
+        for key in keys:
+            gate = self._gates[key]
+            if gate is not None and room(gate, self.now_ms) <= 0:
+                opens_ms = opens_at_ms(gate, self.now_ms)
+                if opens_ms is None:
+                    return None
+                last = max(last or 0, opens_ms)
+        return last
+
+    def _note_waiters(self, key: str, opens_ms: int) -> None:
+        """The gate lets those who wait there go on sooner than they were told."""
+        for (kind,) in self.rows("waiting_classes", (key,)):
+            self.note_timer(int(self.row("waiting_lane", (key, kind))[0]), opens_ms)
 
     def wake_lanes_now(self, keys: Sequence[str]) -> None:
         """Let lanes go on whose gates' time has come, before this step reads the active ones."""
@@ -309,8 +337,8 @@ class Tx:
         """A worker that sleeps until a later instant must hear of an earlier one; one of them is enough."""
         for lane_id, due_ms in self.timers.items():
             lane = self.lane(lane_id)
-            for name, serves, ear in self.rows("idle_sessions_until", (due_ms,)):
-                if self.serves(serves).can(lane.queue, lane.task, lane.needs):
+            for name, serves, ear, slots in self.rows("idle_sessions_until", (due_ms,)):
+                if self.serves(serves).can(lane.queue, lane.task, lane.needs) and (slots or not lane.limited):
                     self.run("session_next", (due_ms, name))
                     self.tell(ear, WORK, name)
                     break

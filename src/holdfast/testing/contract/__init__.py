@@ -32,6 +32,7 @@ from holdfast.testing.contract.leases import TestBeats, TestLeaving, TestNotes, 
 from holdfast.testing.contract.limits import TestConcurrency
 from holdfast.testing.contract.losses import TestLosses
 from holdfast.testing.contract.news import TestNews
+from holdfast.testing.contract.openings import TestOpenings
 from holdfast.testing.contract.order import TestOrder
 from holdfast.testing.contract.pace import TestPushBack
 from holdfast.testing.contract.queries import TestFind, TestLooking, TestStanding
@@ -78,6 +79,7 @@ __all__ = [
     "TestLosses",
     "TestNews",
     "TestNotes",
+    "TestOpenings",
     "TestOrder",
     "TestPause",
     "TestProbe",

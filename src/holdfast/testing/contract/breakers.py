@@ -96,6 +96,24 @@ class TestBreaker:
         assert not (await level(bench)).breaker_open
 
 
+    async def test_it_outlives_every_process_and_so_does_its_history(self, bench: Bench) -> None:
+        await broken(bench)
+        gate, events, hand = await level(bench), await bench.store.read("event"), bench.hand("new")
+        later = await bench.other()
+        if later.store is not bench.store:
+            await bench.store.close()
+        bench.store = hand.store = later.store
+        assert await level(bench) == gate
+        assert await bench.store.read("event") == events
+        assert [entry.kind for entry in events] == ["breaker.opened"]
+        assert await hand.claim(10) == []
+        bench.clock.advance(10_000)
+        probe = await hand.take()
+        assert probe.probe
+        await hand.succeed(probe)
+        assert not (await level(bench)).breaker_open
+
+
 @asynchronous
 class TestProbe:
     async def test_half_open_lets_exactly_one_probe_through(self, bench: Bench) -> None:

@@ -61,16 +61,27 @@ class TestSleep:
         hand = bench.hand()
         await hand.fail(await hand.take())
         await hand.lose(await hand.take())
-        snoozed_at_ms = bench.clock.now_ms
         await hand.snooze(await hand.take(), 1_000)
         bench.clock.advance(1_000)
         await hand.suspend(await hand.take(), 1_000)
         view = await bench.view(id)
-        assert (view.attempt, view.lost, view.held, view.reason) == (1, 1, 1, "")
+        assert (view.attempt, view.lost, view.reason) == (1, 1, "")
         assert [row.outcome for row in await bench.store.attempts(id)] == ["retried", "lost", "snoozed"]
         bench.clock.advance(1_000)
         job = await hand.take()
-        assert (job.attempt, job.lost, job.held, job.held_since_ms) == (2, 1, 1, snoozed_at_ms)
+        assert (job.attempt, job.lost) == (2, 1)
+
+    async def test_a_job_that_got_as_far_as_a_sleep_is_no_longer_put_off(self, bench: Bench) -> None:
+        """Who is refused once before it sleeps for days, and once after, has not been refused for days."""
+        id = await bench.add(limits=("api",))
+        hand = bench.hand()
+        await hand.hold(await hand.take(), "limit:api", 1_000)
+        bench.clock.advance(1_000)
+        await hand.suspend(await hand.take(), 3 * DAY_MS)
+        assert (await bench.view(id)).held == 0
+        bench.clock.advance(3 * DAY_MS)
+        job = await hand.take()
+        assert (job.held, job.held_since_ms) == (0, None)
 
     async def test_a_sleep_without_length_is_over_at_once_and_takes_its_turn(self, bench: Bench) -> None:
         first, second = await bench.add_many(2)

@@ -131,6 +131,19 @@ class TestWakeUps:
         await asleep(hand)
         assert await wakes(hand, lambda: bench.add(delay_ms=1_000))
 
+    async def test_who_sleeps_hears_of_an_instant_though_one_who_has_left_knew_an_earlier_one(
+        self, bench: Bench
+    ) -> None:
+        hands = [bench.hand("one"), bench.hand("two")]
+        for hand in hands:
+            await asleep(hand)
+        waiting = {asyncio.ensure_future(hand.wait(LONG_MS)): hand for hand in hands}
+        await bench.add(delay_ms=1_000)
+        told, (untold,) = await asyncio.wait(waiting, return_when="FIRST_COMPLETED", timeout=LONG_MS / 2000)
+        await waiting[told.pop()].leave()
+        await bench.add(delay_ms=2_000)
+        assert (await asyncio.wait_for(untold, LONG_MS / 2000)).work
+
     async def test_a_cancel_request_wakes_the_session_that_runs_the_job(self, bench: Bench) -> None:
         id, hand, other = await bench.add(), bench.hand(), await bench.other()
         await hand.take()

@@ -104,9 +104,9 @@ local function sleep(known, instant)
   call("HSET", key, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
   call("ZADD", P .. "idle:" .. sig, slots > 0 and 0 or 1, session)
   if instant then
-    call("HSET", P .. "nx", sig, base.text(instant))
+    call("HSET", P .. "nx", session, base.text(instant))
   else
-    call("HDEL", P .. "nx", sig)
+    call("HDEL", P .. "nx", session)
   end
 end
 

@@ -115,6 +115,9 @@ WITH RECURSIVE step(class) AS (
 )
 SELECT class FROM step WHERE class IS NOT NULL;
 
+-- name: waiting_lane
+SELECT id FROM hf_lane WHERE gate = ? AND class = ? AND state = 2 LIMIT 1;
+
 -- name: wake_lanes
 UPDATE hf_lane SET state = 1, gate = NULL WHERE id IN (SELECT id FROM hf_lane WHERE gate = ? AND class = ? AND state = 2 ORDER BY priority, turn LIMIT ? + 0)
 RETURNING id;

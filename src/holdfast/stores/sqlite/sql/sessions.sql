@@ -33,8 +33,8 @@ SELECT s.id, s.asked, s.ear, s.slots FROM hf_session s INDEXED BY hf_session_idl
 WHERE s.idle = 1 ORDER BY s.slots = 0 LIMIT 256;
 
 -- name: idle_sessions_until
-SELECT s.id, s.asked, s.ear FROM hf_session s INDEXED BY hf_session_idle
-WHERE s.idle = 1 AND (s.next_ms IS NULL OR s.next_ms > ?) LIMIT 256;
+SELECT s.id, s.asked, s.ear, s.slots FROM hf_session s INDEXED BY hf_session_idle
+WHERE s.idle = 1 AND (s.next_ms IS NULL OR s.next_ms > ?) ORDER BY s.slots = 0 LIMIT 256;
 
 -- name: live_sessions
 SELECT id, serves, ear FROM hf_session WHERE deadline_ms > ? LIMIT 256;

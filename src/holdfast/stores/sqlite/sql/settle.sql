@@ -28,7 +28,7 @@ UPDATE hf_job SET state = 1, due_ms = ?, expires_ms = NULL, token = NULL, charge
 
 -- name: job_suspend
 UPDATE hf_job SET state = ?, due_ms = ?, flags = flags | ?, expires_ms = NULL, token = NULL, charged = NULL,
-  attempt = attempt - 1, reason = NULL WHERE id = ?;
+  attempt = attempt - 1, held = 0, held_since_ms = NULL, reason = NULL WHERE id = ?;
 
 -- name: job_hold
 UPDATE hf_job SET state = 2, expires_ms = NULL, token = NULL, charged = NULL, attempt = attempt - 1, reason = ?, held = held + 1,

@@ -74,6 +74,15 @@ CREATE OR REPLACE FUNCTION hf.gate_opens_at_1(p_gate hf.gate, p_now bigint) RETU
   END
 $$;
 
+-- Whether a gate that was shut, and still is, now opens sooner than whoever waits for it has been told.
+CREATE OR REPLACE FUNCTION hf.gate_opens_sooner_1(p_before hf.gate, p_after hf.gate, p_now bigint) RETURNS boolean
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  RETURN hf.gate_room_1(p_before, p_now) <= 0 AND hf.gate_room_1(p_after, p_now) <= 0 AND coalesce(
+    hf.gate_opens_at_1(p_after, p_now) < coalesce(hf.gate_opens_at_1(p_before, p_now), 9223372036854775807), false
+  );
+END $$;
+
 -- How many jobs from the front of the costs pass, with so many places, starts (gate_starts_1) and so much money (NULL: no
 -- matter) left at a gate: each needs one whole start, where the last may leave a debt, and all that it costs of a budget.
 CREATE OR REPLACE FUNCTION hf.admitted_2(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer

@@ -159,10 +159,12 @@ BEGIN
   END LOOP;
 END $$;
 
--- Those who wait at a gate, or sleep since it had no room, look again. Its row is held, and written.
-CREATE OR REPLACE FUNCTION hf.gate_tell_1(p_gate hf.gate, p_room_before bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Those who wait at a gate, or sleep since it had no room, look again; also when it will have room sooner than they were
+-- told. p_before: as it was before it changed. Its row is held, and written.
+CREATE OR REPLACE FUNCTION hf.gate_tell_2(p_before hf.gate, p_gate hf.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF (p_room_before <= 0 AND hf.gate_room_1(p_gate, p_now) > 0)
+  IF (hf.gate_room_1(p_before, p_now) <= 0 AND hf.gate_room_1(p_gate, p_now) > 0)
+    OR hf.gate_opens_sooner_1(p_before, p_gate, p_now)
     OR EXISTS (SELECT FROM hf.lane_now AS l WHERE l.gate = p_gate.key AND l.state = 2)
   THEN
     PERFORM hf.post_gate_1(p_gate.key);
@@ -221,19 +223,19 @@ BEGIN
   END LOOP;
 END $$;
 
--- Write a gate and let those who wait there look again. p_room_before: its room before the change, by one who holds
--- its row (gate_lock_1, gate_take_1); NULL by one who saw no row and makes it. Of two who make one gate at once the
--- second is told to do its whole step again: what it has to say must be said to the gate that is there now.
-CREATE OR REPLACE FUNCTION hf.put_gate_1(p_gate hf.gate, p_room_before bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Write a gate and let those who wait there look again. p_before: the gate before the change, by one who holds its row
+-- (gate_lock_1, gate_take_1); NULL by one who saw no row and makes it. Of two who make one gate at once the second is
+-- told to do its whole step again: what it has to say must be said to the gate that is there now.
+CREATE OR REPLACE FUNCTION hf.put_gate_2(p_before hf.gate, p_gate hf.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF p_room_before IS NULL THEN
+  IF p_before.key IS NULL THEN
     INSERT INTO hf.gate (key) VALUES (p_gate.key) ON CONFLICT (key) DO NOTHING;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the gate % was made meanwhile', p_gate.key USING ERRCODE = 'serialization_failure';
     END IF;
   END IF;
   PERFORM hf.gate_write_1(p_gate);
-  PERFORM hf.gate_tell_1(p_gate, p_room_before, p_now);
+  PERFORM hf.gate_tell_2(p_before, p_gate, p_now);
 END $$;
 
 -- Apply changes in order; the gate after each, as JSON.
@@ -257,7 +259,7 @@ BEGIN
   END LOOP;
   FOREACH v_gate IN ARRAY v_old LOOP
     SELECT g.* INTO v_after FROM hf.gate AS g WHERE g.key = v_gate.key;
-    PERFORM hf.gate_tell_1(v_after, hf.gate_room_1(v_gate, p_now), p_now), hf.log_news_1(v_gate, v_after, true, p_now);
+    PERFORM hf.gate_tell_2(v_gate, v_after, p_now), hf.log_news_1(v_gate, v_after, true, p_now);
   END LOOP;
   RETURN v_answers;
 END $$;

@@ -42,15 +42,16 @@ BEGIN
 END $$;
 
 -- A worker that sleeps until a later instant must hear of an earlier one; one of them is enough.
-CREATE OR REPLACE FUNCTION hf.rouse_for_timer_1(p_queue text, p_task text, p_needs text[], p_due bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION hf.rouse_for_timer_2(p_queue text, p_task text, p_needs text[], p_limited boolean, p_due bigint)
+RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_told integer;
 BEGIN
   WITH able AS (
     SELECT s.session FROM hf.sleeper AS s
     WHERE (s.queues IS NULL OR p_queue = ANY (s.queues)) AND (s.tasks IS NULL OR p_task = ANY (s.tasks))
-      AND s.capabilities @> p_needs AND (s.next_ms IS NULL OR s.next_ms > p_due)
-    LIMIT 1 FOR UPDATE SKIP LOCKED
+      AND s.capabilities @> p_needs AND (s.slots > 0 OR NOT p_limited) AND (s.next_ms IS NULL OR s.next_ms > p_due)
+    ORDER BY s.slots = 0 LIMIT 1 FOR UPDATE SKIP LOCKED
   ), told AS (
     UPDATE hf.sleeper AS s SET next_ms = p_due FROM able WHERE s.session = able.session RETURNING s.session, s.ear
   )
@@ -98,7 +99,7 @@ BEGIN
       END IF;
     END IF;
     IF v_asleep AND v_each.due IS NOT NULL THEN
-      PERFORM hf.rouse_for_timer_1(v_each.queue, v_each.task, v_each.needs, v_each.due);
+      PERFORM hf.rouse_for_timer_2(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.due);
     END IF;
   END LOOP;
   IF p_gates <> '{}' THEN
@@ -106,13 +107,15 @@ BEGIN
   END IF;
 END $$;
 
--- Gates have room: whoever sleeps for classes that such a gate stops, or for lanes that wait at it, should ask again.
+-- Gates have room, or will have it sooner: who sleeps for classes that such a gate stops, or for lanes that wait at it,
+-- should ask again.
 CREATE OR REPLACE FUNCTION hf.wake_for_gates_1(p_gates text[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;
 BEGIN
   FOR v_each IN
-    SELECT DISTINCT ON (l.class) l.queue, l.task, l.needs, l.limited, greatest(0, least(hf.gate_room_1(g, p_now), 64))::integer AS free
+    SELECT DISTINCT ON (l.class) l.queue, l.task, l.needs, l.limited,
+      greatest(0, least(hf.gate_room_1(g, p_now), 64))::integer AS free, hf.gate_opens_at_1(g, p_now) AS opens
     FROM unnest(p_gates) AS k (key)
     CROSS JOIN LATERAL (SELECT x.* FROM hf.gate AS x WHERE x.key = k.key OFFSET 0) AS g
     CROSS JOIN LATERAL ( -- one lane of each class that waits there
@@ -127,10 +130,12 @@ BEGIN
       SELECT step.id FROM step
     ) AS w
     CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = w.id OFFSET 0) AS l
-    ORDER BY l.class
+    ORDER BY l.class, free DESC, opens
   LOOP
     IF v_each.free > 0 THEN
       PERFORM hf.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);
+    ELSIF v_each.opens IS NOT NULL THEN
+      PERFORM hf.rouse_for_timer_2(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.opens);
     END IF;
   END LOOP;
   FOR v_each IN
@@ -141,14 +146,20 @@ BEGIN
         SELECT n.class, n.lane FROM hf.seat AS n WHERE n.class > step.class ORDER BY n.class LIMIT 1
       ) AS s
     )
-    SELECT l.queue, l.task, l.needs, l.limited, (
-      SELECT greatest(0, min(least(hf.gate_room_1(g, p_now), 64)))::integer FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
-    ) AS free
+    SELECT l.queue, l.task, l.needs, l.limited, g.free, g.opens
     FROM step CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = step.lane OFFSET 0) AS l
+    CROSS JOIN LATERAL (
+      SELECT greatest(0, min(least(hf.gate_room_1(x, p_now), 64)))::integer AS free,
+        CASE WHEN bool_and(hf.gate_opens_at_1(x, p_now) IS NOT NULL) FILTER (WHERE hf.gate_room_1(x, p_now) <= 0)
+          THEN max(hf.gate_opens_at_1(x, p_now)) FILTER (WHERE hf.gate_room_1(x, p_now) <= 0) END AS opens
+      FROM hf.gate AS x WHERE x.key = ANY (l.class_gates)
+    ) AS g
     WHERE l.class_gates && p_gates
   LOOP
     IF v_each.free > 0 THEN
       PERFORM hf.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);
+    ELSIF v_each.opens IS NOT NULL THEN
+      PERFORM hf.rouse_for_timer_2(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.opens);
     END IF;
   END LOOP;
 END $$;

@@ -117,6 +117,8 @@ DECLARE
   v_events text[] := ARRAY(SELECT jsonb_array_elements_text(p_outcome.gate::jsonb));
 BEGIN
   p_fate.attempt := p_fate.attempt - 1;
+  p_fate.held := 0; -- it got as far as this
+  p_fate.held_since_ms := NULL;
   p_fate.reason := NULL;
   p_fate.due_ms := least(p_now + p_outcome.delay_ms, 1::bigint << 52);
   IF p_fate.flags & 8 <> 0 THEN

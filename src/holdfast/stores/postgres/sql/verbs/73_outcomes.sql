@@ -118,14 +118,24 @@ RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
     )
 $$;
 
+-- The gate when so many places more were taken.
+CREATE OR REPLACE FUNCTION hf.gate_fuller_1(p_gate hf.gate, p_n integer) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  p_gate.used := p_gate.used + p_n;
+  RETURN p_gate;
+END $$;
+
 -- So many places are free again at these gates, whose rows are held. Whoever waits there, or sleeps since there was no
--- room, looks again (as gate_tell_1 says of one).
+-- room, looks again (as gate_tell_2 says of one).
 CREATE OR REPLACE FUNCTION hf.free_places_1(p_keys text[], p_ns integer[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH freed AS (
     UPDATE hf.gate AS g SET used = greatest(0, g.used - f.n) FROM unnest(p_keys, p_ns) AS f (key, n)
     WHERE g.key = ANY (ARRAY[f.key])
-    RETURNING g.key, hf.gate_room_1(g, p_now) > 0 AND g.used + f.n >= hf.gate_slots_1(g, p_now) AS opened
+    RETURNING g.key, CASE
+      WHEN hf.gate_room_1(g, p_now) > 0 THEN g.used + f.n >= hf.gate_slots_1(g, p_now)
+      ELSE hf.gate_opens_sooner_1(hf.gate_fuller_1(g, f.n), g, p_now)
+    END AS opened
   )
   INSERT INTO hf.post (kind, gate)
   SELECT 1, f.key FROM freed AS f
@@ -153,7 +163,7 @@ BEGIN
   LOOP
     IF v_end.key IS DISTINCT FROM v_gate.key THEN
       IF v_gate.key IS NOT NULL THEN
-        PERFORM hf.put_gate_1(v_gate, hf.gate_room_1(v_before, p_now), p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);
+        PERFORM hf.put_gate_2(v_before, v_gate, p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);
       END IF;
       SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_end.key;
       v_before := v_gate;
@@ -167,7 +177,7 @@ BEGIN
       ELSE hf.gate_push_back_1(v_gate, v_end.hold_until, v_end.token, p_now)
     END;
   END LOOP;
-  PERFORM hf.put_gate_1(v_gate, hf.gate_room_1(v_before, p_now), p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);
+  PERFORM hf.put_gate_2(v_before, v_gate, p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);
 END $$;
 
 -- What these jobs took is given back to their gates, and gates that are to hold their jobs back do. By job: the kind of

@@ -132,7 +132,6 @@ DECLARE
     SELECT g.key FROM hf.gate AS g WHERE g.draining AND g.paused_at_ms IS NULL AND g.key ~ '^(queue:|task:|all$)'
   );
   v_gate hf.gate;
-  v_room bigint;
 BEGIN
   IF v_keys = '{}' THEN
     RETURN;
@@ -143,11 +142,10 @@ BEGIN
     ) ORDER BY g.key COLLATE "C" || '' FOR UPDATE OF g
   LOOP
     IF v_gate.draining AND v_gate.paused_at_ms IS NULL THEN
-      v_room := hf.gate_room_1(v_gate, p_now);
       v_gate.paused_at_ms := p_now;
       v_gate.paused_by := 'drain';
       v_gate.paused_reason := 'drained';
-      PERFORM hf.put_gate_1(v_gate, v_room, p_now);
+      PERFORM hf.gate_write_1(v_gate);
     END IF;
   END LOOP;
 END $$;

@@ -2,7 +2,8 @@
 
 gating = {}
 tx.gated = true -- tx.finish settles the gates
-local gates, changed, touched, shut = {}, {}, {}, {}
+local gates, changed, touched = {}, {}, {}
+local shut = {} -- those that changed and had no room at first: when time alone would have opened them
 local before = {} -- those that changed as they were at first, as far as it can be news
 
 -- Read several gates at once.
@@ -47,7 +48,8 @@ end
 function gating.edit(key)
   local found = gating.get(key)
   if found and not changed[key] then
-    before[key], shut[key] = facts(found), gate.room(found, tx.now) <= 0 or nil
+    before[key] = facts(found)
+    shut[key] = gate.room(found, tx.now) <= 0 and (gate.opens_at(found, tx.now) or math.huge) or nil
   elseif not found then
     found = { rule = { key = key } }
     gates[key] = found
@@ -77,17 +79,45 @@ function gating.arm(key, opens)
   end
 end
 
--- Write the gates that changed; whoever can go on because of them is woken, and who cannot is timed.
-function gating.settle()
-  local opened = {}
-  for key in pairs(shut) do
+-- When the last of these gates that is shut opens; nil when none is, or time alone does not open them all.
+function gating.opens_at(keys)
+  local last = nil
+  for _, key in ipairs(keys) do
+    local found = gating.get(key)
+    if found and gate.room(found, tx.now) <= 0 then
+      local at = gate.opens_at(found, tx.now)
+      if not at then
+        return nil
+      end
+      last = max(last or at, at)
+    end
+  end
+  return last
+end
+
+-- Of the gates that were shut and have changed: {key -> room} of those that are open, {key -> true} of those that are
+-- still shut and open sooner than whoever sleeps was told.
+local function openings()
+  local opened, sooner = {}, {}
+  for key, was in pairs(shut) do
     local free = gate.room(gates[key], tx.now)
     if free > 0 then
       opened[key] = min(free, 64)
+    elseif (gate.opens_at(gates[key], tx.now) or math.huge) < was then
+      sooner[key] = true
     end
   end
+  return opened, sooner
+end
+
+-- Write the gates that changed; whoever can go on because of them is woken, and who cannot is timed.
+function gating.settle()
+  local opened, sooner = openings()
   if next(opened) then
     waiting.wake_classes(opened)
+  end
+  if next(sooner) then
+    waiting.time_classes(sooner)
   end
   local keys = {}
   for key in pairs(touched) do
@@ -97,7 +127,11 @@ function gating.settle()
   local events = {}
   for _, key in ipairs(keys) do
     if sub(key, 1, 6) == "limit:" then
-      gating.arm(key, waiting.wake(key))
+      local opens = waiting.wake(key)
+      gating.arm(key, opens)
+      if opens and sooner[key] then
+        waiting.time_lanes(key, opens)
+      end
     end
     if changed[key] then
       local body = gates[key]

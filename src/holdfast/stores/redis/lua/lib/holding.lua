@@ -49,6 +49,7 @@ function holding.forget(session)
   local key = P .. "s:" .. session
   local known = call("HMGET", key, "sig", "asked")
   call("ZREM", P .. "S!", session)
+  call("HDEL", P .. "nx", session)
   for _, sig in pairs(known) do
     if sig then
       call("ZREM", P .. "idle:" .. sig, session)

@@ -136,7 +136,7 @@ end
 
 function apply.suspend(s, r, t)
   local came = noting.has_event(r, t.events)
-  r.rare.r = nil
+  r.rare.r, r.held, r.rare.hs = nil, 0, nil -- it got as far as this
   r.due = came and tx.now or t.delay_ms and tx.now + t.delay_ms or NEVER
   s.suspended[#s.suspended + 1] = { r, not came and t.events or {} }
   return wait_on(s, r, r.due > tx.now and SCHEDULED or READY)

@@ -84,9 +84,9 @@ local function short()
       call("HSET", s, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
       call("ZADD", P .. "idle:" .. sig, slots > 0 and 0 or 1, session)
       if timer then
-        call("HSET", P .. "nx", sig, timer)
+        call("HSET", P .. "nx", session, timer)
       else
-        call("HDEL", P .. "nx", sig)
+        call("HDEL", P .. "nx", session)
       end
     elseif known[4] ~= ear then
       call("HSET", s, "ear", ear)

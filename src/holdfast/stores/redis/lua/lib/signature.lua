@@ -67,7 +67,6 @@ function signature.forget(sig)
   end
   call("DEL", P .. "sv:" .. sig, P .. "idle:" .. sig)
   call("HDEL", P .. "sd", sig)
-  call("HDEL", P .. "nx", sig)
   for prio = 0, 9 do
     call("HDEL", P .. "lk", sig .. char(prio))
   end

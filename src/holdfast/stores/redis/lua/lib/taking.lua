@@ -93,16 +93,8 @@ end
 
 -- A class gives nothing to this claim. When its gates are shut, time may open them.
 function taking.skip_class(class)
-  local at = 0
-  for _, each in ipairs(taking.class_gates(class)) do
-    if gate.room(each, tx.now) <= 0 then
-      local opens = gate.opens_at(each, tx.now)
-      at = opens and at and max(at, opens) or nil
-    end
-  end
-  if at and at > 0 then
-    t.reopening = min(t.reopening or at, at)
-  end
+  local at = gating.opens_at(class.gates)
+  t.reopening = at and min(t.reopening or at, at) or t.reopening
   t.skipped[class.kind] = true
 end
 

@@ -50,6 +50,19 @@ function waiting.wake_now(keys)
   end
 end
 
+-- Those who wait at a gate go on sooner than sleeping workers were told.
+function waiting.time_lanes(key, opens)
+  for _, kind in ipairs(call("SMEMBERS", P .. "WC:" .. key)) do
+    tx.note_timer(call("ZRANGE", P .. "W:" .. kind .. key, 0, 0)[1], opens)
+  end
+end
+
+-- The first active lane of a class at one priority; nil when there is none.
+local function first_lane(kind, prio)
+  local first = seats.line(kind, prio, 1, {})[1]
+  return first and first.id
+end
+
 -- Gates that stop whole classes have room again ({key -> room}): sleeping workers should hear of it. Of very many
 -- classes that a gate rules some are told of, others each time.
 function waiting.wake_classes(opened)
@@ -61,9 +74,26 @@ function waiting.wake_classes(opened)
   end
   for kind, free in pairs(rooms) do
     for prio = 0, LEAST do
-      local first = seats.line(kind, prio, 1, {})[1]
+      local first = first_lane(kind, prio)
       if first then
-        tx.note_ready(first.id, free)
+        tx.note_ready(first, free)
+      end
+    end
+  end
+end
+
+-- Gates that stop whole classes ({key -> true}) open sooner than sleeping workers were told.
+function waiting.time_classes(sooner)
+  for key in pairs(sooner) do
+    for _, kind in ipairs(waiting.ruled(key)) do
+      local opens, prio = gating.opens_at(tx.class(kind).gates), 0
+      while opens and prio <= LEAST do
+        local first = first_lane(kind, prio)
+        if first then
+          tx.note_timer(first, opens)
+          break
+        end
+        prio = prio + 1
       end
     end
   end

@@ -70,20 +70,20 @@ local function rouse_busy(kind, count)
   end
 end
 
--- A worker that sleeps until a later instant must hear of an earlier one; one of them is enough.
-local function rouse_for(kind, due)
-  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
-    local name = call("ZRANGE", P .. "idle:" .. sig, 0, 0)[1]
-    if name then
-      local known = tonumber(call("HGET", P .. "nx", sig) or nil)
-      if known and known <= due then
-        return
-      end
-      call("HSET", P .. "nx", sig, base.text(due))
-      tx.tell(call("HGET", P .. "s:" .. name, "ear"), "w", name)
-      return
+-- A worker that sleeps until a later instant must hear of an earlier one; one of them is enough. True when one was told.
+local function rouse_until(list, due)
+  local names = {}
+  for i, sleeper in ipairs(list) do
+    names[i] = sleeper.name
+  end
+  for i, at in ipairs(base.mget(P .. "nx", names)) do
+    if not at or tonumber(at) > due then
+      call("HSET", P .. "nx", names[i], base.text(due))
+      tx.tell(call("HGET", P .. "s:" .. names[i], "ear"), "w", names[i])
+      return true
     end
   end
+  return false
 end
 
 -- What became ready, summed up by class and priority, the most urgent first.
@@ -127,10 +127,14 @@ function wake.workers()
   for lane_id, due in pairs(tx.timers) do
     local lane = lanes.get(lane_id)
     if lane then
-      soonest[lane.kind] = min(soonest[lane.kind] or due, due)
+      local known = soonest[lane.kind]
+      soonest[lane.kind] = { due = min(known and known.due or due, due), limited = lane.limited }
     end
   end
-  for kind, due in pairs(soonest) do
-    rouse_for(kind, due)
+  for kind, each in pairs(soonest) do
+    local of = sleepers_of(kind)
+    if not rouse_until(of.free, each.due) and #of.full > 0 and not needs_slot(kind, each.limited) then
+      rouse_until(of.full, each.due)
+    end
   end
 end
