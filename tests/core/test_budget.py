@@ -42,7 +42,7 @@ def test_a_limit_of_buckets_alone_has_a_gate_that_pushback_can_hold() -> None:
     ("options", "says"),
     [
         ({}, r"Budget\('k'\) caps nothing"),
-        ({"usd": 0}, r"usd=0 admits nobody"),
+        ({"usd": 0}, r"Budget\('k'\): usd=0 admits nobody"),
         ({"usd": -1}, r"usd=-1 is no amount of usd"),
         ({"tokens": 1.5}, r"tokens=1.5"),
         ({"usd": 1, "per": "fortnight"}, r"per='fortnight'\) is unknown"),
@@ -65,6 +65,8 @@ def test_a_budget_that_makes_no_sense_is_refused(options: dict[str, Any], says: 
         ({"tokens": "many"}, r"tokens='many' cannot be read"),
         ({"tokens": 5}, r"tokens=5 cannot be read"),
         ({"tokens": "1.5/m"}, r"only dollars have fractions"),
+        ({"tokens": "1/0s"}, r"tokens='1/0s' cannot be read"),
+        ({"tokens": "0/s"}, r"tokens='0/s' admits nobody"),
         ({"tokens": "1/d"}, r"use a Budget"),
         ({"usd": "0.01/d"}, r"use a Budget"),
         ({"tokens": "40000000/m"}, r"use 30,000,000 tokens or 60,000,000 tokens"),

@@ -209,6 +209,9 @@ def test_suggestions_name_the_nearest_or_all() -> None:
     ("options", "says"),
     [
         ({"rate": "1/1000d"}, "slower than one a year"),
+        ({"rate": "0/m"}, "rate='0/m' admits nobody"),
+        ({"rate": "1/" + "9" * 400 + "d"}, "cannot be read"),
+        ({"rate": "9" * 5_000 + "/s"}, "cannot be read"),
         ({"rate": "1/m", "burst": 10**12}, "burst=.*limits nothing"),
         ({"concurrency": 10**30}, "concurrency=.*limits nothing"),
         ({"rate": "1/366d", "burst": 1_000_000}, "millennia"),

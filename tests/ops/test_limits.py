@@ -103,6 +103,17 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
         ({"budgets": {"usd": "0/day"}}, r"admits nobody"),
         ({"buckets": {"tokens": "x"}}, r"tokens='x' cannot be read"),
         ({"buckets": {"requests": "1/s"}}, r"each job is one request"),
+        ({"buckets": {"tokens": "1/0s"}}, r"tokens='1/0s' cannot be read"),
+        ({"concurrency": 0}, r"concurrency=0 admits nobody \(use an integer, 1 or more; to stop the jobs, pause them"),
+        ({"concurrency": "5"}, r"concurrency='5' admits nobody"),
+        ({"concurrency": 1.5}, r"concurrency=1.5 admits nobody"),
+        ({"concurrency": True}, r"concurrency=True admits nobody"),
+        ({"concurrency": 10**12}, r"limits nothing"),
+        ({"rate": "10/m", "burst": 0}, r"rate='10/m', burst=0 admits nobody"),
+        ({"rate": "10/m", "burst": 10**12}, r"burst=1000000000000 limits nothing"),
+        ({"rate": "1/366d", "burst": 10**6}, r"fill up for millennia"),
+        ({"rate": "10/min"}, r"rate='10/min' cannot be read"),
+        ({"adaptive": "no"}, r"adaptive='no' is neither yes nor no"),
     ],
 )
 def test_a_change_that_makes_no_sense_is_refused(change: dict[str, Any], says: str) -> None:

@@ -52,7 +52,7 @@ class Budget:
         given = {unit: getattr(self, unit) for unit in UNITS if getattr(self, unit) is not None}
         if not given:
             raise InvalidOption(f"Budget({self.key!r}) caps nothing", fix="add usd=50 or tokens=1_000_000")
-        caps = ((unit, checked_cap(unit, value, what=f"Budget({self.key!r}, {unit}")) for unit, value in given.items())
+        caps = ((unit, checked_cap(unit, value, what=f"Budget({self.key!r}): {unit}")) for unit, value in given.items())
         object.__setattr__(self, "caps", tuple(caps))
 
     def rules(self, key: str) -> tuple[GateRule, ...]:

@@ -31,8 +31,10 @@ from holdfast.core.unit import (
 MAX_KEY_CHARS: Final = 256  # keys are copied into lanes, indexes and pages
 PLACES: Final = ("task", "queue", "group")  # what a template may name beside parameters
 
-_RATE: Final = re.compile(r"\s*(\d+)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
-_BUCKET: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*(ms|s|m|h|d)\s*")
+_NUMBER: Final = r"\d{1,18}(?:\.\d{1,18})?"
+_TIME: Final = rf"\s*/\s*({_NUMBER})?\s*(ms|s|m|h|d)\s*"
+_RATE: Final = re.compile(rf"\s*(\d{{1,18}}){_TIME}")
+_BUCKET: Final = re.compile(rf"\s*({_NUMBER}){_TIME}")
 _FIELD: Final = re.compile(r"([A-Za-z_]\w*)((?:\.[A-Za-z_]\w*|\[[^\[\]]+\])*)")
 _STEP: Final = re.compile(r"\.([A-Za-z_]\w*)|\[([^\[\]]+)\]")
 _TENTH: Final = FULL // 10
@@ -241,17 +243,12 @@ class Limit:
         count, interval_us = (1, None) if self.rate is None else parse_rate(self.rate)
         if self.rate is None and self.concurrency is None and not self.learns and not self.buckets:
             raise InvalidOption(f"Limit({self.key!r}) limits nothing", fix='add rate="10/m" or concurrency=5')
-        for name, number in (("burst", self.burst), ("concurrency", self.concurrency)):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, int) or number < 1):
-                raise InvalidOption(f"Limit({self.key!r}, {name}={number!r}) admits nobody", fix="use 1 or more")
-            if number is not None and number > _MOST:
-                raise InvalidOption(f"Limit({self.key!r}, {name}={number}) limits nothing", fix="leave it out")
+        if self.concurrency is not None:
+            checked_ceiling(self.concurrency, what=f"Limit({self.key!r}, concurrency={self.concurrency!r})")
         if self.burst is not None and self.rate is None:
             raise InvalidOption(f"Limit({self.key!r}, burst={self.burst}) has no rate", fix='add rate="10/m"')
         object.__setattr__(self, "_interval_us", interval_us)
-        burst = count if self.burst is None else self.burst
-        if burst * (interval_us or 0) >= 1 << 62:  # engines count in 64 bits
-            raise InvalidOption(f"Limit({self.key!r}) would fill up for millennia", fix="use a smaller burst")
+        burst = checked_burst(self.burst, count, interval_us or 0, what=f"Limit({self.key!r}, burst={self.burst!r})")
         object.__setattr__(self, "_burst", burst)
         object.__setattr__(self, "_buckets", tuple(self._read_buckets()))
         object.__setattr__(self, "_floor", self._read_floor())
@@ -326,12 +323,33 @@ def usual_floor(interval_us: int | None, concurrency: int | None) -> int:
     return _TENTH if interval_us is not None else max(1, -(-FULL // (concurrency or 1)))
 
 
+def checked_ceiling(number: object, *, what: str) -> int:
+    """How many may run at once, or go at once; `what` names the value."""
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise InvalidOption(f"{what} admits nobody", fix="use an integer, 1 or more; to stop the jobs, pause them")
+    if number > _MOST:
+        raise InvalidOption(f"{what} limits nothing", fix="leave it out")
+    return number
+
+
+def checked_burst(burst: int | None, count: int, interval_us: int, *, what: str) -> int:
+    """How many may go at once at a rate of `count` tokens, one per interval: as many, unless somebody says so."""
+    most = count if burst is None else checked_ceiling(burst, what=what)
+    if most * interval_us >= 1 << 62:  # engines count in 64 bits
+        raise InvalidOption(f"{what} would fill up for millennia", fix="use a smaller burst")
+    return most
+
+
 def parse_rate(text: str) -> tuple[int, int]:
     """("10/m") → (10, microseconds between two tokens). Rounded up: never faster than asked."""
     match = _RATE.fullmatch(text) if isinstance(text, str) else None
-    count = int(match[1]) if match else 0
-    if match is None or count < 1:
-        raise InvalidOption(f"rate={text!r} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"')
+    if match is None:
+        raise InvalidOption(
+            f"rate={text!r:.80} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"'
+        )
+    count = int(match[1])
+    if count < 1:
+        raise InvalidOption(f"rate={text!r} admits nobody", fix="use 1 or more; to stop the jobs, pause them")
     period_us = round(float(match[2] or 1) * to_ms(f"1{match[3]}", what="rate") * 1000)
     if period_us > count * _SLOWEST_US:
         raise InvalidOption(f"rate={text!r} is slower than one a year", fix="use a schedule instead of a limit")
@@ -344,12 +362,14 @@ def parse_bucket(unit: str, text: str) -> tuple[int, int]:
     """The rate of a bucket, in what its unit is stored in: ("usd", "5/h") → (5000000, 720)."""
     what = f"the bucket {unit}={text!r}"
     match = _BUCKET.fullmatch(text) if isinstance(text, str) else None
-    if match is None:
+    if match is None or float(match[2] or 1) <= 0:
         example = "5/h" if unit == MONEY else "200000/m"
         raise InvalidOption(f"{what} cannot be read", fix=f'write an amount and a time, such as "{example}"')
     count = amount_of(unit, match[1], what=f"the bucket {unit}", most=_MOST_BUCKET // (MICRO if unit == MONEY else 1))
     period_us = round(float(match[2] or 1) * to_ms(f"1{match[3]}", what="rate") * 1000)
-    if count < 1 or period_us > count * (_SLOWEST_MONEY_US if unit == MONEY else _SLOWEST_TOKENS_US):
+    if count < 1:
+        raise InvalidOption(f"{what} admits nobody", fix="use a positive amount; to stop the jobs, pause them")
+    if period_us > count * (_SLOWEST_MONEY_US if unit == MONEY else _SLOWEST_TOKENS_US):
         raise InvalidOption(f"{what} is too slow to be kept as a rate", fix="use a Budget for so little")
     interval_us = -(-period_us // count)
     if interval_us * count > period_us * 1.1:

@@ -10,10 +10,9 @@ from typing import Final
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import GateRule
+from holdfast.core.limit import checked_ceiling
 from holdfast.core.naming import checked_name
 from holdfast.core.retry import Retry
-
-_MOST: Final = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -33,13 +32,8 @@ class Queue:
 
     def __post_init__(self) -> None:
         checked_name(self.name, what="Queue(name)")
-        ceiling = self.concurrency
-        if ceiling is not None and (isinstance(ceiling, bool) or not isinstance(ceiling, int) or ceiling < 1):
-            raise InvalidOption(
-                f"Queue({self.name!r}, concurrency={ceiling!r}) admits nobody", fix="use 1 or more; or pause the queue"
-            )
-        if ceiling is not None and ceiling > _MOST:
-            raise InvalidOption(f"Queue({self.name!r}, concurrency={ceiling}) limits nothing", fix="leave it out")
+        if self.concurrency is not None:
+            checked_ceiling(self.concurrency, what=f"Queue({self.name!r}, concurrency={self.concurrency!r})")
         if self.retry is not None:
             object.__setattr__(self, "retry", Retry.of(self.retry))
 

@@ -34,7 +34,7 @@ def spending_from(amounts: Mapping[str, object]) -> dict[str, int]:
     None says nothing: the money is gone, and a provider that left a number out is no reason to pay again.
     """
     return {
-        checked_unit(unit, what="spent()"): amount_of(unit, amount, what=f"spent({unit}")
+        checked_unit(unit, what="spent()"): amount_of(unit, amount, what=f"spent(): {unit}")
         for unit, amount in amounts.items()
         if amount is not None
     }

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.core.budget import base_of, budget_key, checked_cap
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import Gate, GateChange, GateRule, admits, room
-from holdfast.core.limit import parse_bucket, parse_rate, usual_floor
+from holdfast.core.limit import checked_burst, checked_ceiling, parse_bucket, parse_rate, usual_floor
 from holdfast.core.period import PERIODS, Period
 from holdfast.core.state import State
 from holdfast.core.unit import UNITS, checked_unit, stored_unit
@@ -48,7 +48,15 @@ class LimitChange:
             )
         if burst is not None and rate is None:
             raise InvalidOption("a burst needs a rate", fix='such as rate="10/m"')
+        if adaptive is not None and not isinstance(adaptive, bool):
+            raise InvalidOption(f"adaptive={adaptive!r} is neither yes nor no", fix="use True or False")
+        if concurrency is not None:
+            checked_ceiling(concurrency, what=f"concurrency={concurrency!r}")
         self.rate, self.burst, self.concurrency, self.adaptive = rate, burst, concurrency, adaptive
+        self._rated: tuple[int, int] | None = None  # microseconds between two tokens, and how many may go at once
+        if rate is not None:
+            tokens, interval_us = parse_rate(rate)
+            self._rated = interval_us, checked_burst(burst, tokens, interval_us, what=f"rate={rate!r}, burst={burst!r}")
         self.buckets = {
             unit: (rate, *parse_bucket(checked_unit(unit, what="the bucket"), rate))
             for unit, rate in (buckets or {}).items()
@@ -84,9 +92,9 @@ class LimitChange:
                 f"{gate_key} is {what}, which has no rate and no concurrency of its own",
                 fix=f"set {flag} of {base!r}, or the rate of {base!r} itself",
             )
-        if self.rate is not None:
-            count, interval_us = parse_rate(self.rate)
-            rule = replace(rule, interval_us=interval_us, burst=self.burst or count)
+        if self._rated is not None:
+            interval_us, burst = self._rated
+            rule = replace(rule, interval_us=interval_us, burst=burst)
         if self.concurrency is not None:
             rule = replace(rule, concurrency=self.concurrency)
         return rule if self.adaptive is None else _adapting(rule, self.adaptive)
