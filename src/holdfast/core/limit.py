@@ -344,9 +344,7 @@ def parse_rate(text: str) -> tuple[int, int]:
     """("10/m") → (10, microseconds between two tokens). Rounded up: never faster than asked."""
     match = _RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise InvalidOption(
-            f"rate={text!r:.80} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"'
-        )
+        raise InvalidOption(f"rate={text!r:.80} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"')
     count = int(match[1])
     if count < 1:
         raise InvalidOption(f"rate={text!r} admits nobody", fix="use 1 or more; to stop the jobs, pause them")
