@@ -22,6 +22,7 @@ from holdfast.client.registry import publish
 from holdfast.client.task import AsyncTask, SyncTask, Task
 from holdfast.client.work import JobSpec
 from holdfast.config import Config, load_config
+from holdfast.core.agreement import check_agreement
 from holdfast.core.ai_queues import AIQueueOptions, AIQueues
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
@@ -34,7 +35,7 @@ from holdfast.core.queue import Queue, queue_name, same_queue
 from holdfast.core.schedules.run import check_fits
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.schedules.when import When
-from holdfast.core.task import PLAIN, TaskOptions, TaskSpec, check_shared_breaker
+from holdfast.core.task import PLAIN, TaskOptions, TaskSpec
 from holdfast.ops import Flows, Operator, Schedules, Waits
 from holdfast.outbox import Outbox, parse_outbox, refuse_needless
 from holdfast.runtime.context import current
@@ -306,7 +307,7 @@ class Holdfast:
         spec = TaskSpec.declare(fn, self._queues, **sized)
         if spec.name in self._specs:
             raise InvalidTask(f"the app has a task {spec.name!r} already", fix="give one of them another name=")
-        check_shared_breaker(spec, self._specs.values())
+        check_agreement(spec, self._specs.values())
         self._client.check_queue(spec.queue)
         kind = AsyncTask if inspect.iscoroutinefunction(inspect.unwrap(fn)) else SyncTask
         self._specs[spec.name] = spec

@@ -123,6 +123,27 @@ async def test_a_cost_that_depends_on_another_jobs_result_is_said_with_the_call(
             await ask.enqueue("")
 
 
+async def test_a_cost_that_only_code_can_tell_is_said_by_those_who_do_not_have_it(tmp_path: Path) -> None:
+    app, stranger = (Holdfast(f"sqlite:///{tmp_path / 'q.db'}") for _ in range(2))
+
+    @app.task(name="ask", limits=[Budget("llm", usd=1)], cost=lambda prompt: {"usd": len(prompt) / 10})
+    async def ask(prompt: str) -> None: ...
+
+    @app.task(name="free", cost=lambda prompt: 2 * len(prompt))
+    async def free(prompt: str) -> None: ...
+
+    async with app, stranger:
+        await app.work(until_empty=True)  # which publishes what the tasks declare
+        says = r"what a job of 'ask' costs is said by a function of its code.*\(say it with cost= \(--cost usd=0.02\)"
+        with pytest.raises(InvalidArguments, match=says):
+            await stranger.enqueue("ask", {"prompt": "hi"})
+        job = await stranger.enqueue("ask", {"prompt": "hi"}, cost={"usd": 0.2})
+        (view,) = await app.store.get([id_bytes(job.id)])
+        assert view is not None
+        assert (view.cost, view.costs) == (1, {"usd": 200_000})
+        await stranger.enqueue("free", {"prompt": "nobody counts it"})
+
+
 async def test_buckets_and_the_rate_of_one_key_hold_together(app: Holdfast) -> None:
     @app.task(limits=[Limit("m:{model}", rate="10/h", buckets={"tokens": "60/m"})], cost={"tokens": 40})
     async def ask(model: str) -> None:

@@ -315,12 +315,12 @@ def test_limits_and_breaker_become_gates() -> None:
     assert job.lane.breaker == "carrier"
     assert [rule.key for rule in rules] == [
         "limit:smtp",
+        "limit:own:ship",
         "limit:customer:acme",
         "limit:depot:main:default",
-        "limit:own:ship",
         "breaker:carrier",
     ]
-    assert rules[1] == GateRule("limit:customer:acme", interval_us=6_000_000, burst=10)
+    assert rules[2] == GateRule("limit:customer:acme", interval_us=6_000_000, burst=10)
     assert {f"limit:{key}" for key in (*job.lane.limits, *job.lane.keys)} == {rule.key for rule in rules[:4]}
     by_name = spec.signature.bind_named({"order": {"customer": "acme", "id": 1}})
     assert build_job(spec, by_name, id=ID) == (job, rules)
@@ -407,6 +407,67 @@ def test_the_unique_key_is_the_calls_or_the_tasks(declared: Any, called: Any, ke
     assert (found.key if found else None) == key
     if found is not None:
         assert (found.for_ms, found.on_duplicate) == ((5_000, "debounce") if declared else (None, "existing"))
+
+
+def test_keys_that_are_filled_alike_count_a_job_once() -> None:
+    usd = Budget("bank:{to}", usd=1, over="refuse")
+    limits = [Limit(key, rate="1/m", learns=True) for key in ("bank:{customer}", "bank:{to}", "bank:hq")]
+    spec = TaskSpec.declare(send, limits=[*limits, usd])
+    two, rules = build_job(spec, {"customer": "a", "to": "b"}, id=ID)
+    assert (two.lane.limits, two.lane.keys) == (("bank:hq",), ("bank:a", "bank:b", "usd/day:bank:b"))
+    assert (spec.learns(two.lane), [rule.key for rule in spec.refusing(two.lane)]) == (
+        "bank:a",
+        ["limit:usd/day:bank:b"],
+    )
+    one, rules = build_job(spec, {"customer": "a", "to": "a"}, id=ID)
+    assert (one.lane.limits, one.lane.keys) == (("bank:hq",), ("bank:a", "usd/day:bank:a"))
+    assert [rule.key for rule in rules] == ["limit:bank:hq", "limit:bank:a", "limit:usd/day:bank:a"]
+    assert (spec.learns(one.lane), [rule.key for rule in spec.refusing(one.lane)]) == (
+        "bank:a",
+        ["limit:usd/day:bank:a"],
+    )
+    none = job_of(spec, "hq", "hq")
+    assert (none.lane.limits, none.lane.keys) == (("bank:hq",), ("usd/day:bank:hq",))
+    assert spec.learns(none.lane) == "bank:hq"
+
+
+def test_keys_that_are_filled_alike_and_say_different_things_are_refused() -> None:
+    spec = TaskSpec.declare(send, limits=[Limit("{customer}:out", rate="1/m"), Limit("in:{to}", rate="2/m")])
+    assert job_of(spec, "a", "b").lane.keys == ("a:out", "in:b")
+    with pytest.raises(InvalidArguments, match=r"two limits of .* have the key 'in:out' here"):
+        job_of(spec, "in", "out")
+
+
+@pytest.mark.parametrize("value", ["usd/day:llm:acme", "tokens:openai"])
+def test_nobody_can_name_a_budget_or_a_bucket_by_an_argument(value: str) -> None:
+    spec = TaskSpec.declare(send, limits=[Limit("{customer}", rate="1/m")])
+    with pytest.raises(InvalidArguments, match=rf"becomes '{value}' here, which is how buckets and budgets are called"):
+        job_of(spec, value)
+    named = TaskSpec.declare(send, limits=[Limit("tokens:{customer}", rate="1/m")])
+    assert job_of(named, "acme").lane.keys == ("tokens:acme",)
+
+
+def test_a_key_that_could_mean_the_task_or_a_parameter_is_refused() -> None:
+    def run(task: str) -> None: ...
+
+    with pytest.raises(InvalidTask, match=r"names \{task\}, which is both the task itself and a parameter"):
+        TaskSpec.declare(run, limits=[Limit("t:{task}", rate="1/m")])
+
+
+async def later(customer: str) -> int:
+    return 1
+
+
+@pytest.mark.parametrize(("cost", "says"), [(lambda: 3, "takes no arguments"), (later, "is async")])
+def test_a_cost_function_that_cannot_be_asked_is_refused(cost: Any, says: str) -> None:
+    with pytest.raises(InvalidTask, match=says):
+        TaskSpec.declare(send, cost=cost)
+
+
+def test_what_a_cost_function_raises_names_the_task() -> None:
+    with pytest.raises(ZeroDivisionError) as raised:
+        job_of(TaskSpec.declare(send, name="send", cost=lambda customer: 1 // 0), "acme")
+    assert "'send'" in raised.value.__notes__[0]
 
 
 def test_cost_may_be_computed() -> None:

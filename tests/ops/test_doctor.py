@@ -81,15 +81,17 @@ async def test_the_review_checklist_reads_what_tasks_declare(operator: Operator,
         Declaration("stubborn", policy=Policy(attempts=1000)),
         Declaration("lockstep", policy=Policy(jitter="none")),
         Declaration("good", unique=True, declared_limits=(DeclaredLimit("openai", "60/m", learns=True),)),
+        Declaration("stray", declared_limits=(DeclaredLimit("openai", "90/m", learns=True),)),
     ):
         await store.put_control(task.control())
     findings = await found(operator)
     assert findings["review_timeout"].text.endswith(": hangs")
     assert findings["review_retries"].text.endswith(": stubborn")
     assert findings["review_jitter"].text.endswith(": lockstep")
+    assert "tasks 'good' and 'stray' share the limit 'openai'" in findings["review_limits"].text
     notes = {finding.code: finding for finding in await operator.doctor()}
     assert "good" not in notes["review_idempotency"].text
-    assert notes["review_sdk_retries"].text.endswith(": good")
+    assert notes["review_sdk_retries"].text.endswith(": good, stray")
     assert "max_retries=0" in notes["review_sdk_retries"].fix
 
 

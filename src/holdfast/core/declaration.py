@@ -111,6 +111,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     on_duplicate: OnDuplicate = "existing"
     cost: int = 1
     costs: dict[str, int] = {}  # of other units, as they are stored
+    cost_in_code: bool = False  # a function says it, and something counts it
     max_payload_bytes: int = MAX_BYTES
     schema: dict[str, Any] = {}
 
@@ -145,6 +146,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             on_duplicate=spec.on_duplicate,
             cost=cost.plain,
             costs=cost.units,
+            cost_in_code=bool(spec.ceilings) and not isinstance(spec.cost, Cost),
             max_payload_bytes=spec.max_payload_bytes,
             schema=spec.signature.schema(),
         )
@@ -170,7 +172,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             unique_for_ms=self.unique_for_ms,
             unique_states=None if self.unique_states is None else frozenset(map(State, self.unique_states)),
             on_duplicate=self.on_duplicate,
-            cost=Cost(self.cost, self.costs),
+            cost=None if self.cost_in_code else Cost(self.cost, self.costs),
             max_payload_bytes=self.max_payload_bytes,
         )
 

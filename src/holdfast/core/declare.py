@@ -240,6 +240,8 @@ def cost_of(cost: CostOption, signature: Signature, budgets: Sequence[Budget] = 
 
 def _cost_function(fn: Callable[..., Any], signature: Signature) -> CostFunction:
     """`fn` gets the arguments by name, defaults included; or all of them as one mapping, when it names none of them."""
+    if is_async(fn):
+        raise InvalidTask(f"cost={fn!r} is async", fix="what a job costs is said by a plain function of its arguments")
     try:
         parameters = [*inspect.signature(fn).parameters.values()]
     except (TypeError, ValueError):  # some built-in ones have none that can be read
@@ -247,6 +249,10 @@ def _cost_function(fn: Callable[..., Any], signature: Signature) -> CostFunction
     takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
     names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     known = {*signature.parameters}
+    if inspect.isfunction(fn) and not parameters:
+        raise InvalidTask(
+            f"cost={fn!r} takes no arguments", fix="write the number itself, or take the arguments by name"
+        )
     if not takes_all and (len(names) < 1 or (len(names) == 1 and names[0] not in known)):
         return lambda values: cost_from(fn(values))
     strange = [p.name for p in parameters if p.name in names and p.name not in known and p.default is p.empty]

@@ -102,8 +102,20 @@ class Template:
         """The parameters and places it reads."""
         return tuple(place.name for _, place in self._parts if place is not None)
 
+    def shape(self, task: str) -> str:
+        """The text with what differs from job to job left out: templates that may fill the same keys look alike."""
+        return "".join(
+            literal + ("" if place is None else task if place.name == "task" else "{}")
+            for literal, place in self._parts
+        )
+
     def check(self, parameters: Collection[str]) -> None:
         """Refuse names that are neither parameters nor places."""
+        if "task" in self.names and "task" in parameters:
+            raise InvalidTask(
+                f"the key {self.text!r} names {{task}}, which is both the task itself and a parameter of it",
+                fix="call the parameter something else",
+            )
         for name in self.names:
             if name not in parameters and name not in PLACES:
                 raise InvalidTask(

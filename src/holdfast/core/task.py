@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any, Final, Unpack
 
 from msgspec.structs import replace
 
-from holdfast.core.budget import Budget
+from holdfast.core.budget import Budget, base_of
 from holdfast.core.codec import MAX_BYTES
 from holdfast.core.declare import (
     TASK_OPTIONS,
@@ -80,7 +79,7 @@ class TaskSpec:
     unique_for_ms: int | None = None
     unique_states: frozenset[State] | None = None
     on_duplicate: OnDuplicate = "existing"
-    cost: Cost | CostFunction = ONE
+    cost: Cost | CostFunction | None = ONE  # None: a function of code that is not here says it
     classifiers: tuple[Classifier, ...] = ()
     injected: Mapping[str, object] = field(default_factory=dict)
     max_payload_bytes: int = MAX_BYTES
@@ -177,23 +176,34 @@ class TaskSpec:
 
     def learns(self, lane: Lane) -> str | None:
         """The key that a 429 without a key of its own holds for a job of `lane`: the limit marked so, if any."""
+        if not any(limit.learns for limit in self.limits):
+            return None
         return next((keys[0] for limit, keys in self._keys(lane) if isinstance(limit, Limit) and limit.learns), None)
 
     def refusing(self, lane: Lane) -> Iterator[GateRule]:
         """The gates of those budgets of a lane that refuse what does not fit."""
+        if all(budget.over == "wait" for budget in self.budgets):
+            return
         for budget, keys in self._keys(lane):
             if isinstance(budget, Budget) and budget.over == "refuse":
                 for key, rule in zip(keys, budget.rules(""), strict=True):
                     yield replace(rule, key=f"limit:{key}")
 
     def _keys(self, lane: Lane) -> Iterator[tuple[Limit | Budget, tuple[str, ...]]]:
-        """Each limit and budget with its keys in a lane; none when the lane is of another declaration."""
-        sizes = [(one, len(one.rules(""))) for one in self.ceilings]
-        for constant, keys in ((True, lane.limits), (False, lane.keys)):
-            mine = [(one, size) for one, size in sizes if one.template.constant is constant]
-            if sum(size for _, size in mine) == len(keys):
-                rest = iter(keys)
-                yield from ((one, tuple(islice(rest, size))) for one, size in mine)
+        """Each limit and budget with its keys in a lane, but for those that a lane of another declaration lacks."""
+        left = {True: [*lane.limits], False: [*lane.keys]}
+        for one in self.ceilings:
+            heads = [rule.key.removeprefix("limit:") for rule in one.rules("")]
+            mine = left[one.template.constant]
+            # Of two that were filled alike the lane has one.
+            bases = (
+                key.removeprefix(heads[0]) for key in (*mine, *lane.limits, *lane.keys) if key.startswith(heads[0])
+            )
+            base = next(filter(one.template.made, bases), None)
+            if base is not None:
+                keys = tuple(head + base for head in heads)
+                left[one.template.constant] = [key for key in mine if key not in keys]
+                yield one, keys
 
 
 def build_job(
@@ -277,10 +287,11 @@ def _new_lane(
     rules: list[GateRule] = []
     fixed: list[str] = []
     keyed: list[str] = []
-    for ceiling, key in zip(spec.ceilings, keys, strict=True):
-        made = ceiling.rules(key)
-        rules += made
-        (fixed if ceiling.template.constant else keyed).extend(rule.key.removeprefix("limit:") for rule in made)
+    # Constant keys first: one that is filled like them stops the whole class already.
+    for ceiling, key in sorted(zip(spec.ceilings, keys, strict=True), key=lambda each: not each[0].template.constant):
+        new = _new_rules(spec, ceiling, key, rules)
+        rules += new
+        (fixed if ceiling.template.constant else keyed).extend(rule.key.removeprefix("limit:") for rule in new)
     declared = spec.queues.get(queue)
     if declared is not None and declared.rule is not None:
         rules.append(declared.rule)
@@ -301,19 +312,23 @@ def _new_lane(
     return lane, tuple(rules)
 
 
-def check_shared_breaker(spec: TaskSpec, others: Iterable[TaskSpec]) -> None:
-    """Refuse a breaker that another task declares with other numbers: whoever enqueued last would decide."""
-    if spec.breaker is None:
-        return
-    rule = spec.breaker.rule(spec.name)
-    for other in others:
-        known = other.breaker.rule(other.name) if other.breaker is not None else None
-        if known is not None and known.key == rule.key and known != rule:
-            raise InvalidTask(
-                f"tasks {spec.name!r} and {other.name!r} share the breaker {spec.breaker.key(spec.name)!r} "
-                f"and declare it differently: {spec.breaker}, and {other.breaker}",
-                fix="make one Breaker(...) and pass it to both, or give them different names",
+def _new_rules(spec: TaskSpec, ceiling: Limit | Budget, key: str, known: Iterable[GateRule]) -> list[GateRule]:
+    """The gates of a limit or budget that a lane does not have yet: at keys that are filled alike a job counts once."""
+    before = {rule.key: rule for rule in known}
+    rules = ceiling.rules(key)
+    if base_of(key)[0] and not base_of(ceiling.key)[0]:
+        raise InvalidArguments(
+            f"the key {ceiling.key!r} of {spec.name!r} becomes {key!r} here, "
+            "which is how buckets and budgets are called",
+            fix=f'begin the template with a word of its own, such as "k:{ceiling.key}"',
+        )
+    for rule in rules:
+        if before.get(rule.key, rule) != rule:
+            raise InvalidArguments(
+                f"two limits of {spec.name!r} have the key {key!r} here, and say different things of it",
+                fix="let their templates begin with different words",
             )
+    return [rule for rule in rules if rule.key not in before]
 
 
 def _cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options, *, waits: bool) -> Cost:
@@ -322,11 +337,19 @@ def _cost_for(spec: TaskSpec, values: Mapping[str, Any], options: Options, *, wa
     A function of arguments that are still to come (it `waits` for other jobs) may not be able to tell.
     """
     cost = spec.cost
-    if not isinstance(cost, Cost):
+    if cost is None:
+        if options.cost is None:
+            raise InvalidArguments(
+                f"what a job of {spec.name!r} costs is said by a function of its code, which is not here",
+                fix="say it with cost= (--cost usd=0.02), or enqueue the job where the code is (--app)",
+            )
+        cost = ONE
+    elif not isinstance(cost, Cost):
         try:
             cost = cost(values)
         except Exception as error:
             if not waits or isinstance(error, UsageError):
+                error.add_note(f"This is what cost= of the task {spec.name!r} makes of the arguments.")
                 raise
             if options.cost is None:
                 raise InvalidArguments(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from holdfast.core.agreement import disagreements
 from holdfast.core.declaration import Declaration
 from holdfast.core.duration import iso, text_of_ms
 from holdfast.core.gate import FOREVER_MS, Gate
@@ -198,6 +199,9 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
     for code, words, fix, found in checks:
         if found:
             yield Finding("warning", code, f"{words}: {_names(found)}", fix)
+    for disagreement in disagreements(task.spec() for task in tasks):
+        fix = "declare it alike: whoever enqueues last decides, over and over"
+        yield Finding("warning", "review_limits", str(disagreement), fix)
     plain = [task for task in tasks if not task.unique]
     if plain:
         text = f"tasks without a unique key (fine where a repeat does no harm): {_names(plain)}"
