@@ -98,10 +98,9 @@ def provider() -> Iterator[str]:
 
 @contextmanager
 def workers(url: str) -> Iterator[None]:
-    """As in a shell: holdfast worker models:app --processes 8 --concurrency 16"""
+    """As in a shell: holdfast worker models:app --processes 8"""
     command = [sys.executable, "-m", "holdfast.cli", "worker", "models:app", "--url", url, "--processes", str(WORKERS)]
-    # No more jobs at once than threads: what is claimed starts at once, and what has left the bucket is used.
-    options = ["--concurrency", "16", "--grace", "1s", "--log-level", "warning"]
+    options = ["--grace", "1s", "--log-level", "warning"]
     with subprocess.Popen([*command, *options], cwd=Path(__file__).parent) as process:
         try:
             yield

@@ -60,8 +60,6 @@ ANOTHER = (
     "test_limits.py::test_rates_and_budgets_hold_through_an_hour_of_kills[redis]",
     "test_limits.py::test_one_at_a_time_never_sees_two[sqlite]",
     "test_limits.py::test_one_at_a_time_never_sees_two[postgres]",
-    "test_limits.py::test_a_429_stops_every_worker_and_costs_no_attempt[redis]",
-    "test_limits.py::test_a_429_stops_every_worker_and_costs_no_attempt[postgres]",
     "test_kills.py::test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_stuck[sqlite]",
     "test_agent.py::test_agents_that_are_killed_at_random_pay_for_each_step_once[sqlite]",
     "test_models.py::test_eight_workers_use_what_a_provider_allows_and_are_hardly_ever_refused[redis]",

@@ -464,6 +464,8 @@ def test_a_broken_classifier_hides_nothing() -> None:
 
     assert classify(KeyError(), [broken]).kind == "permanent"
     assert classify(KeyError(), [lambda error: "sometimes"]).kind == "permanent"  # type: ignore[list-item,return-value]
+    assert classify(KeyError(), [lambda error: "cancelled"]).kind == "permanent"  # only raise Cancel() cancels
+    assert classify(KeyError(), [lambda error: Verdict("cancelled")]).kind == "permanent"
 
 
 # -- what `classify=` says

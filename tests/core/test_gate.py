@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import NamedTuple
+
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -26,6 +29,7 @@ from holdfast.core.gate import (
     opens_at_ms,
     opens_sooner,
     push_back,
+    returned_us,
     room,
     tokens,
 )
@@ -51,11 +55,16 @@ class Story:
             self.gate = falls_short(self.gate, costs[count], at_ms)
         return charges
 
-    def end(self, step: End) -> None:
-        token, charged_at_ms, taken = self.jobs[step.job]
-        if taken is not None:
+    def end(self, *steps: End) -> None:
+        """One settlement."""
+        returned = Counter[int]()
+        for step in steps:
+            token, charged_at_ms, taken = self.jobs[step.job]
+            if taken is None:
+                continue
+            before = self.gate
             self.gate = give_back(
-                self.gate,
+                before,
                 taken,
                 token=token,
                 verdict=step.verdict,
@@ -63,7 +72,10 @@ class Story:
                 now_ms=step.at_ms,
                 charged_at_ms=charged_at_ms,
                 real=step.real,
+                beside=returned,
             )
+            real = 0 if step.unstarted else step.real
+            returned[charged_at_ms] += returned_us(before, taken, real, charged_at_ms)
 
 
 @pytest.mark.parametrize("vector", [*VECTORS, *BUDGETS, *PACES], ids=lambda vector: vector.name)
@@ -94,27 +106,80 @@ def test_vector_names_are_sentences_of_their_own() -> None:
 
 RATES = st.builds(
     lambda interval, burst: GateRule("limit:k", interval_us=interval, burst=burst),
-    st.integers(1, 3_000_000),
-    st.integers(1, 20),
+    st.sampled_from([100_000, 1_000_000]) | st.integers(1, 3_000_000),
+    st.integers(1, 3) | st.integers(1, 20),
 )
-VISITS = st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 30), st.booleans()), max_size=40)
+ADAPTIVE_RATES = st.builds(
+    lambda interval, burst, floor: GateRule("limit:k", interval_us=interval, burst=burst, floor=floor, climb_ms=20_000),
+    st.sampled_from([100_000, 1_000_000]) | st.integers(1_000, 2_000_000),
+    st.integers(1, 3) | st.integers(1, 12),
+    st.integers(1, 1_000),
+)
 
 
-@given(RATES, VISITS)
-def test_starts_in_any_time_stay_under_burst_plus_rate(rule: GateRule, visits: list[tuple[int, int, bool]]) -> None:
+class Visit(NamedTuple):
+    """A worker asks for jobs, starts them or not, is refused or not, and hands some back that it has not started."""
+
+    wait_ms: int
+    wanted: int
+    holds: bool
+    refused: bool
+    returns: int
+
+
+VISITS = st.lists(
+    st.builds(
+        Visit,
+        st.sampled_from([0, 1, 500, 1_000]) | st.integers(0, 5_000),
+        st.integers(0, 3) | st.integers(0, 20),
+        st.booleans(),
+        st.sampled_from([False, False, True]),
+        st.sampled_from([0, 0, 2, 5]),
+    ),
+    max_size=40,
+)
+
+
+# Two are handed back when time has brought one of them back already, and somebody has started with it.
+RETURNED_LATE = [
+    Visit(0, 2, holds=True, refused=False, returns=0),
+    Visit(1_000, 1, holds=False, refused=False, returns=0),
+    Visit(1, 0, holds=False, refused=False, returns=2),
+    Visit(0, 1, holds=False, refused=False, returns=0),
+    Visit(500, 1, holds=False, refused=False, returns=0),
+]
+# Two that were claimed one after the other are handed back when time has brought both back, and others have started.
+RETURNED_TOO_LATE = [
+    Visit(0, 1, holds=True, refused=False, returns=0),
+    Visit(900, 1, holds=True, refused=False, returns=0),
+    Visit(1_100, 3, holds=False, refused=False, returns=2),
+    Visit(100, 1, holds=False, refused=False, returns=0),
+]
+
+
+@given(RATES | ADAPTIVE_RATES, VISITS)
+@example(GateRule("limit:k", interval_us=1_000_000, burst=2), RETURNED_LATE)
+@example(GateRule("limit:k", interval_us=1_000_000, burst=3), RETURNED_TOO_LATE)
+def test_starts_in_any_time_stay_under_burst_plus_rate(rule: GateRule, visits: list[Visit]) -> None:
     assert rule.interval_us is not None
-    story, now_ms, starts, unstarted = Story(rule), T0, [], []
-    for wait_ms, wanted, hands_back in visits:
-        now_ms += wait_ms
+    story, now_ms, starts = Story(rule), T0, list[int]()
+    unstarted: list[int] = []
+    for visit in visits:
+        now_ms += visit.wait_ms
+        free = room(story.gate, now_ms)
         first = len(story.jobs)
-        story.ask((1,) * wanted, now_ms)
-        for job in range(first, len(story.jobs)):
-            if hands_back and job % 2:
-                unstarted.append(job)
-            else:
-                starts.append(now_ms)
-        if unstarted and not hands_back:
-            story.end(End(now_ms, unstarted.pop(), unstarted=True))
+        story.ask((1,) * visit.wanted, now_ms)
+        asked = range(first, len(story.jobs))
+        assert len(asked) == max(0, min(free, visit.wanted)), "room says how many of cost 1 pass"
+        if visit.holds:
+            unstarted += asked
+        else:
+            starts += [now_ms] * len(asked)
+        if visit.refused and asked:
+            story.gate = push_back(story.gate, now_ms + 500, story.jobs[-1][0], now_ms)
+        returned = [unstarted.pop(visit.wanted % len(unstarted)) for _ in range(min(visit.returns, len(unstarted)))]
+        story.end(*(End(now_ms, job, unstarted=True) for job in returned))
+        assert (rule.floor or 0) <= story.gate.pace <= FULL
     for first, since_ms in enumerate(starts):
         for last in range(first, len(starts)):
             window_us = (starts[last] - since_ms) * 1000
@@ -179,32 +244,6 @@ def test_a_ceiling_that_climbs_opens_when_it_says(
         assert room(gate, at_ms - 1) == 0
 
 
-@given(
-    st.integers(1_000, 2_000_000),
-    st.integers(1, 12),
-    st.integers(1, 1_000),
-    st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 15), st.booleans()), max_size=30),
-)
-def test_an_adaptive_rate_never_goes_faster_than_declared(
-    interval_us: int, burst: int, floor: int, visits: list[tuple[int, int, bool]]
-) -> None:
-    rule = GateRule("limit:k", interval_us=interval_us, burst=burst, floor=floor, climb_ms=20_000)
-    story, now_ms, starts = Story(rule), T0, []
-    for wait_ms, wanted, refused in visits:
-        now_ms += wait_ms
-        free = room(story.gate, now_ms)
-        first = len(story.jobs)
-        story.ask((1,) * wanted, now_ms)
-        assert len(story.jobs) - first == max(0, min(free, wanted)), "room says how many of cost 1 pass"
-        starts += [now_ms] * (len(story.jobs) - first)
-        if refused and len(story.jobs) > first:
-            story.gate = push_back(story.gate, now_ms + 500, story.jobs[-1][0], now_ms)
-        assert floor <= story.gate.pace <= FULL
-    for first, since_ms in enumerate(starts):
-        for last in range(first, len(starts)):
-            assert last - first + 1 <= burst + (starts[last] - since_ms) * 1000 / interval_us
-
-
 @given(st.integers(1, 8), st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=60))
 def test_no_more_run_at_once_than_the_ceiling(ceiling: int, moves: list[tuple[bool, int]]) -> None:
     story = Story(GateRule("limit:k", concurrency=ceiling))
@@ -257,6 +296,14 @@ def test_without_the_time_of_the_charge_the_whole_token_returns() -> None:
     gate = Gate(GateRule("limit:k", interval_us=1_000_000, burst=1), full_at_us=(T0 + 1_000) * 1000)
     back = give_back(gate, Charge("limit:k", cost=1), token=1, verdict="neutral", unstarted=True, now_ms=T0)
     assert tokens(back, T0) == 1
+
+
+def test_a_rate_that_was_slowed_down_meanwhile_gets_back_no_more_than_it_was_charged() -> None:
+    story = Story(GateRule("limit:k", interval_us=1_000_000, burst=2, floor=100))
+    story.ask((1, 1), T0)
+    story.gate = slowed = push_back(story.gate, T0 + 500, story.jobs[0][0], T0)
+    story.end(End(T0, 1, unstarted=True))
+    assert slowed.full_at_us - story.gate.full_at_us == 1_000_000
 
 
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all() -> None:

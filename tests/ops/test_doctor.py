@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.core.declaration import Declaration, DeclaredLimit
-from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.gate import BreakerRule, GateChange, GateRule
 from holdfast.core.job import Policy
 from holdfast.core.lease import Beat, Serves
 from holdfast.core.view import Finding
@@ -65,6 +65,10 @@ async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, 
     assert "pdf" in findings["draining"].text
     assert "until someone resets it" in findings["breaker_open"].text
     assert "2 dead jobs" in findings["dead_letters"].text
+    await store.change_gates([GateChange("limit:openai", trip_ms=600_000)])
+    spent = (await found(operator))["spent"]
+    assert spent.text.startswith("no money or quota is left: limit openai is shut until 20")
+    assert "holdfast breakers reset limit:openai" in spent.fix
 
 
 async def test_old_jobs_are_told(store: Store) -> None:

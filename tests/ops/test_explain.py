@@ -187,6 +187,15 @@ def test_a_hold_says_until_when() -> None:
     assert "opens in 30s" in str(gated(Gate(GateRule("limit:openai"), held_until_ms=NOW + 30_000)))
 
 
+def test_a_key_that_begins_slowly_says_so() -> None:
+    gate = Gate(GateRule("task:send"), used=2, pace=0, paced_at_ms=NOW - 1_000)
+    found = gated(gate)
+    assert codes(found) == ["slow", "position"]
+    assert "task send begins slowly after it was held back: 2 run, and one more may in 500ms" in str(found)
+    assert found.reasons[0].until is not None
+    assert codes(gated(replace(gate, paced_at_ms=NOW - 10_000))) == ["next"]
+
+
 def test_a_breaker_is_open_half_open_or_probing() -> None:
     gate = Gate(GateRule("breaker:api", breaker=BreakerRule()), open_until_ms=NOW + 30_000)
     assert "breaker api is open; one job is let through as a probe in 30s" in str(gated(gate))

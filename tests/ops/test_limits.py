@@ -11,13 +11,14 @@ from msgspec.structs import replace
 from holdfast.core.budget import Budget
 from holdfast.core.declaration import Declaration
 from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import BreakerRule, Gate, GateRule, push_back
+from holdfast.core.gate import BreakerRule, Gate, GateRule, learn, push_back
 from holdfast.core.limit import Limit
 from holdfast.core.task import TaskSpec
+from holdfast.core.transition import Hold
 from holdfast.core.view import Entry, JobView
 from holdfast.ops import Agents, LimitChange, Operator
 from holdfast.ops import limits as limits_room
-from holdfast.ops.shape import event_shape, gate_shape
+from holdfast.ops.shape import breaker_shape, event_shape, gate_shape
 from holdfast.ops.stops import stops
 from holdfast.stores.asking import last_seq
 from holdfast.stores.base import Store
@@ -54,6 +55,19 @@ async def test_buckets_and_budgets_are_set_by_hand_and_cleared_together(operator
     cleared = await operator.clear_limit("llm:acme")
     assert {gate.key for gate in cleared} == {gate.key for gate in gates}
     assert all(gate.declared for gate in cleared)
+
+
+async def test_a_task_that_was_pushed_back_is_listed_until_it_has_climbed(operator: Operator, store: Store) -> None:
+    await put(store, job("send"), job("send"))
+    (held,) = await claim(store, limit=1)
+    assert await operator.limits() == []
+    await store.settle("w1", 1, [Hold(held.id, held.token, "task:send", 60_000, "slow down")])
+    (gate,) = await operator.limits()
+    shape = gate_shape(gate, gate.held_until_ms)
+    assert (shape["gate"], shape["free"], shape["pace"]["percent"]) == ("task:send", 1, 0.0)
+    assert gate_shape(gate, gate.held_until_ms + 10_000)["pace"] is None
+    later = Operator(store, "ada", clock=lambda: gate.held_until_ms + 10_000)
+    assert await later.limits() == []
 
 
 async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: Store) -> None:
@@ -202,6 +216,19 @@ async def test_the_history_of_a_breaker_and_of_a_limit(operator: Operator, store
     assert opened["text"].startswith("breaker api opened until 20")
     assert (by_hand["text"], by_hand["until"]) == ("breaker smtp opened until someone resets it", None)
     assert closed["text"] == "breaker api closed"
+
+
+def test_a_breaker_shows_what_it_has_counted_in_its_window() -> None:
+    counts = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000)))
+    for at_ms in (100_000, 100_600, 100_900):
+        counts = learn(counts, "failed", at_ms)
+    shapes = [breaker_shape(counts, now_ms) for now_ms in (100_900, 101_200, 200_000)]
+    assert [(shape["recent_failures"], shape["recent_calls"]) for shape in shapes] == [(3, None), (2, None), (0, None)]
+    shares = Gate(GateRule("breaker:b", breaker=BreakerRule(within_ms=1_000, rate=0.9, min_calls=5)))
+    for at_ms, verdict in ((100_000, "failed"), (100_100, "ok"), (100_600, "ok"), (100_700, "failed")):
+        shares = learn(shares, cast(Any, verdict), at_ms)
+    shapes = [breaker_shape(shares, now_ms) for now_ms in (100_700, 101_200, 200_000)]
+    assert [(shape["recent_failures"], shape["recent_calls"]) for shape in shapes] == [(2, 4), (1, 2), (0, 0)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7, 64, 65])

@@ -16,15 +16,25 @@ from tests.runtime.running import Bench
 
 
 class Watched(SqliteStore):
-    """The real engine; remembers what was asked."""
+    """The real engine; remembers what was asked, and the tasks of what it gave."""
 
     def __init__(self) -> None:
         super().__init__(None)
         self.requests: list[ClaimRequest] = []
+        self.given: list[str] = []
 
     async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
         self.requests.append(request)
-        return await super().claim(request, now_ms=now_ms)
+        claim = await super().claim(request, now_ms=now_ms)
+        self.given += [job.lane.task for job in claim.jobs]
+        return claim
+
+
+class Hasty(SqliteStore):
+    """The real engine where all jobs are limited: to who has no place it says so before anything else can happen."""
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        return await super().claim(request, now_ms=now_ms) if request.slots else Claim((), 0)
 
 
 async def test_a_critical_job_starts_while_slow_ones_hold_every_other_slot(bench: Bench) -> None:
@@ -167,6 +177,70 @@ async def test_limited_jobs_are_asked_for_only_with_free_slots() -> None:
     assert any(request.limit > request.slots for request in store.requests)
     assert all(request.slots <= 2 for request in store.requests)
     await store.close()
+
+
+async def test_limited_jobs_are_asked_for_only_as_far_as_threads_are_free_for_them() -> None:
+    """Claimed and handed back, they had left their rate for a while."""
+    store = Watched()
+    bench = Bench(store)
+    filled, go_on = asyncio.Event(), threading.Event()
+    loop, running = asyncio.get_running_loop(), 0
+
+    def call() -> None:
+        nonlocal running
+        running += 1
+        if running == 2:
+            loop.call_soon_threadsafe(filled.set)
+        go_on.wait(30)
+
+    async def email() -> None:
+        emailed.set()
+
+    emailed = asyncio.Event()
+    calls, emails = bench.task(call, limits=[Limit("model", rate="1000/h", burst=50)]), bench.task(email)
+    for _ in range(20):
+        await bench.put(calls)
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker({"concurrency": 10, "threads": 2, "reserved": 0.0}).run(stop))
+    await filled.wait()
+    for _ in range(5):
+        await bench.put(calls, priority="critical")
+    await bench.put(emails, priority="critical")
+    await emailed.wait()
+    assert sorted(store.given) == ["call", "call", "email"]
+    stop.set()
+    go_on.set()
+    await work
+    await store.close()
+
+
+async def test_limited_jobs_of_the_loop_go_on_while_those_of_threads_hold_every_thread() -> None:
+    bench = Bench(Hasty(None))
+    go_on, all_light, light_ran = threading.Event(), asyncio.Event(), 0
+
+    def heavy() -> None:
+        go_on.wait(30)
+
+    async def light() -> None:
+        nonlocal light_ran
+        light_ran += 1
+        if light_ran == 20:
+            all_light.set()
+
+    heavies = bench.task(heavy, limits=[Limit("model", rate="1000/h", burst=50)])
+    lights = bench.task(light, limits=[Limit("mail", rate="1000/h", burst=50)])
+    for _ in range(20):
+        await bench.put(heavies)
+    for _ in range(20):
+        await bench.put(lights, priority="low")
+    settings = {"concurrency": 10, "threads": 2, "reserved": 0.0, "beat_ms": 60_000, "ttl_ms": 180_000}
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker(settings).run(stop))
+    await asyncio.wait_for(all_light.wait(), 10)
+    stop.set()
+    go_on.set()
+    await work
+    await bench.store.close()
 
 
 async def test_thread_jobs_beyond_the_threads_are_left_to_others_and_the_loop_goes_on(bench: Bench) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.job import Lane, Policy
+from holdfast.core.job import URGENT, Lane, Policy
 from holdfast.core.lease import Claimed
+from holdfast.core.limit import Limit
 from holdfast.core.task import TaskSpec
 from holdfast.runtime.pace import Pace
 from holdfast.runtime.rack import Places, Rack
@@ -98,6 +99,24 @@ def test_what_a_saturated_executor_cannot_start_is_surplus() -> None:
     assert numbers(held) == [0]
     assert [int.from_bytes(each.id, "big") for each in held.surplus(ahead=1)] == [2, 3, 4]
     assert held.held == 1
+
+
+def test_no_more_limited_jobs_are_asked_for_than_can_start_in_any_executor_that_has_a_place() -> None:
+    limited = TaskSpec.declare(in_thread, name="in_thread", limits=[Limit("model", rate="10/s")])
+    tasks = {"in_loop": TASKS["in_loop"], "in_thread": limited}
+    held = Rack(tasks, Places(10, 0.1), Places(4, 0.1), Places(1, 0.1), isolates=True)
+    assert (held.startable(), held.startable(URGENT)) == (3, 4)
+    held.promised = 2
+    assert held.startable() == 1
+    held.promised = 0
+    started: list[int] = []
+    held.on_started = lambda: started.append(held.started)
+    for number in range(4):
+        held.push(job(number, priority=0, task="in_thread", limit="model"))
+    assert held.startable(URGENT) == 0  # they have not started yet
+    assert len(numbers(held)) == 4
+    assert started == [4]
+    assert (held.startable(), held.startable(of_saturated=True)) == (5, 0)  # those of threads are not asked for
 
 
 def test_shedding_takes_the_least_urgent() -> None:

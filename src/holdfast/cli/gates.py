@@ -184,7 +184,7 @@ async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
         (
             shape["breaker"],
             shape["state"],
-            shape["recent_failures"],
+            str(shape["recent_failures"]) + ("" if shape["recent_calls"] is None else f"/{shape['recent_calls']}"),
             shape["opened"],
             "under way" if shape["probe_under_way"] else opens_text(gate, now_ms) if gate.breaker_open else "",
         )

@@ -21,7 +21,7 @@ from holdfast.core.library_errors import (
 from holdfast.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Outcome, Raised, SnoozeAsked
 from holdfast.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
 from holdfast.core.text import storable
-from holdfast.core.verdict import KINDS, Classifier, Judgement, Kind, Rule, Verdict
+from holdfast.core.verdict import SAYABLE, Classifier, Judgement, Kind, Rule, Verdict
 
 __all__ = ["MISTAKES", "Classifier", "Kind", "Verdict", "classify", "failure_of", "judge_error", "outcome_of"]
 
@@ -129,9 +129,9 @@ def _asked(classifiers: Sequence[Classifier], error: BaseException, now_ms: int 
             said = classifier(error)
         except Exception:
             continue  # a broken classifier must not hide the error it was asked about
-        if isinstance(said, str) and said in KINDS:
+        if isinstance(said, str) and said in SAYABLE:
             return _patient(said, error, now_ms), Rule("override", place=place)
-        if isinstance(said, Verdict) and said.kind in KINDS:
+        if isinstance(said, Verdict) and said.kind in SAYABLE:
             return _sound(said, _patient(said.kind, error, now_ms)), Rule("override", place=place)
     return None
 

@@ -7,6 +7,7 @@ Every engine keeps these numbers and does this arithmetic inside its atomic clai
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -18,8 +19,10 @@ LOTS: Final = 1 << 30  # the room of a gate that stops nobody
 FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSON integer
 FULL: Final = 1_000  # the pace of a gate that nobody has slowed down; paces are thousandths of it
 RAMP_MS: Final = 10_000  # how long a ceiling takes to come back after somebody pushed back
+RAMP_JOBS: Final = 20  # so many at once a gate without numbers has climbed to, before it counts nobody again
 
 Verdict = Literal["ok", "failed", "neutral"]
+NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class BreakerRule(Struct, frozen=True):
@@ -104,7 +107,7 @@ def room(gate: Gate, now_ms: int) -> int:
         return 0
     free = LOTS
     rule = gate.rule
-    if rule.concurrency is not None:
+    if most_at_once(gate, now_ms) is not None:
         free = max(0, slots(gate, now_ms) - gate.used)
     if rule.interval_us is not None:
         free = min(free, _starts(gate, now_ms))
@@ -132,10 +135,27 @@ def pace(gate: Gate, now_ms: int) -> int:
     return min(FULL, max(gate.rule.floor, min(gate.ceiling, climbed)))
 
 
+def most_at_once(gate: Gate, now_ms: int) -> int | None:
+    """How many jobs may run at once when the gate goes at its full pace; None when it counts nobody.
+
+    A gate without numbers that somebody pushed back counts those who start while it climbs.
+    """
+    rule = gate.rule
+    if rule.concurrency is not None or rule.interval_us is not None or rule.cap is not None:
+        return rule.concurrency
+    return RAMP_JOBS if gate.pace < FULL and pace(gate, now_ms) < FULL else None
+
+
+def is_counting(gate: Gate, now_ms: int) -> bool:
+    """Whether the gate counts those who pass: they are never held ahead of time."""
+    rule = gate.rule
+    return rule.interval_us is not None or rule.cap is not None or most_at_once(gate, now_ms) is not None
+
+
 def slots(gate: Gate, now_ms: int) -> int:
     """How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may."""
-    declared = gate.rule.concurrency or 0
-    return max(min(1, declared), declared * pace(gate, now_ms) // FULL)
+    most = most_at_once(gate, now_ms) or 0
+    return max(min(1, most), most * pace(gate, now_ms) // FULL)
 
 
 def _starts(gate: Gate, now_ms: int) -> int:
@@ -147,6 +167,11 @@ def _starts(gate: Gate, now_ms: int) -> int:
 def _thousandths(gate: Gate, now_ms: int) -> int:
     """What a token is worth at a rate: less while an adaptive gate goes slower."""
     return FULL if gate.rule.floor is None else max(1, pace(gate, now_ms))
+
+
+def _token_us(gate: Gate, interval_us: int, now_ms: int) -> int:
+    """How long what a job of cost 1 takes of the rate needs to come back."""
+    return -(-interval_us * FULL // _thousandths(gate, now_ms))
 
 
 def left(gate: Gate, now_ms: int) -> int:
@@ -175,9 +200,12 @@ def opens_at_ms(gate: Gate, now_ms: int) -> int | None:
         return None
     at = max(now_ms, gate.held_until_ms)
     rule = gate.rule
-    if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
-        wanted = -(-(gate.used + 1) * FULL // max(1, rule.concurrency))
-        if not rule.concurrency or wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
+    most = most_at_once(gate, now_ms)
+    if most is not None and gate.used >= slots(gate, now_ms):
+        wanted = -(-(gate.used + 1) * FULL // max(1, most))
+        if rule.concurrency is None:
+            wanted = min(FULL, wanted)  # then it counts nobody
+        if not most or wanted > FULL or (rule.floor is not None and wanted > max(rule.floor, gate.ceiling)):
             return None
         at = max(at, _climbed_at_ms(gate, wanted))
     if gate.open_until_ms:
@@ -234,14 +262,13 @@ def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
 def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate, list[Charge]]:
     """Take what `costs` need from the gate; the answer has one Charge per job, empty when nothing is counted."""
     rule = gate.rule
-    slot, probe = rule.concurrency is not None, bool(gate.open_until_ms)
+    slot, probe = most_at_once(gate, now_ms) is not None, bool(gate.open_until_ms)
     counted = rule.interval_us is not None or rule.cap is not None
     if not costs or not (slot or probe or counted or rule.breaker is not None):
         return gate, []
     full_at_us, used = gate.full_at_us, gate.used
     if rule.interval_us is not None:
-        interval_us = -(-rule.interval_us * FULL // _thousandths(gate, now_ms))
-        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * interval_us
+        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * _token_us(gate, rule.interval_us, now_ms)
     if slot:
         used += len(costs)
     charged = [Charge(rule.key, slot, cost if counted else 0, probe) for cost in costs]
@@ -273,29 +300,51 @@ def give_back(
     now_ms: int,
     charged_at_ms: int | None = None,
     real: int | None = None,
+    beside: Mapping[int, int] = NOTHING,
 ) -> Gate:
     """What the gate looks like after a job that was charged `taken` has ended.
 
     Slots always return; what was counted stays, unless the job never started or its `real` cost is known.
-    Only ok and failed teach a breaker.
+    Only ok and failed teach a breaker. `beside`: what others of the settlement returned to the rate (`returned_us`).
     """
     if taken.slot:
         gate = replace(gate, used=max(0, gate.used - 1))
     if unstarted:
         real = 0
     if real is not None:
-        gate = _correct(gate, taken.cost, real, now_ms, now_ms if charged_at_ms is None else charged_at_ms)
+        charged_at_ms = now_ms if charged_at_ms is None else charged_at_ms
+        gate = _correct(gate, taken.cost, real, now_ms, charged_at_ms, beside)
     if taken.probe and gate.probe_token == token:
         gate = replace(gate, probe_token=0)
         if verdict == "ok":
             return replace(gate, open_until_ms=0, failed_at_ms=(), calls=(0, 0, 0, 0))
-        if verdict == "failed" and gate.rule.breaker is not None:
-            return trip(gate, now_ms + gate.rule.breaker.cooldown_ms)
+        if verdict == "failed":
+            return trip(gate, now_ms + (gate.rule.breaker or BreakerRule()).cooldown_ms)
         return gate
     return learn(gate, verdict, now_ms)
 
 
-def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int) -> Gate:
+def returned_us(gate: Gate, taken: Charge, real: int | None, charged_at_ms: int) -> int:
+    """For how long the rate would have stood for what the job was charged and did not cost."""
+    if gate.rule.interval_us is None or real is None or real >= taken.cost:
+        return 0
+    return (taken.cost - real) * _charged_token_us(gate, gate.rule.interval_us, charged_at_ms)
+
+
+def _set_off_us(returned: Mapping[int, int], now_ms: int) -> int:
+    """What a rate gets back of all that was returned in one settlement: {when it was charged: for how long}.
+
+    Since it was charged, time has brought back some of it, once for all of them: together they leave the rate as if it
+    had stood still since the first. Those for which time has brought back more than they were charged stay out of it.
+    """
+    most = total = 0
+    for charged_at_ms in sorted(returned, reverse=True):
+        total += returned[charged_at_ms]
+        most = max(most, total - max(0, now_ms - charged_at_ms) * 1000)
+    return most
+
+
+def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int, beside: Mapping[int, int]) -> Gate:
     """The gate after a job that reserved `cost` turned out to cost `real`.
 
     A rate gets back only what time has not given back already: the bucket would overflow into others' starts.
@@ -305,11 +354,20 @@ def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int) 
     if rule.interval_us is not None and more > 0:
         gate = replace(gate, full_at_us=max(gate.full_at_us, now_ms * 1000) + more * rule.interval_us)
     elif rule.interval_us is not None:
-        refilled_us = max(0, now_ms - charged_at_ms) * 1000
-        gate = replace(gate, full_at_us=gate.full_at_us - max(0, -more * rule.interval_us - refilled_us))
+        own_us = -more * _charged_token_us(gate, rule.interval_us, charged_at_ms)
+        with_it = {**beside, charged_at_ms: beside.get(charged_at_ms, 0) + own_us}
+        back_us = _set_off_us(with_it, now_ms) - _set_off_us(beside, now_ms)
+        gate = replace(gate, full_at_us=gate.full_at_us - back_us)
     if rule.period is not None and gate.period_ms == began_ms(rule.period, charged_at_ms):
         gate = replace(gate, spent=max(0, gate.spent + more))
     return gate
+
+
+def _charged_token_us(gate: Gate, interval_us: int, charged_at_ms: int) -> int:
+    """What a job of cost 1 was charged then, or less: the pace before a cut, or under a ceiling, is not known."""
+    if charged_at_ms <= gate.paced_at_ms:
+        return interval_us
+    return _token_us(replace(gate, ceiling=FULL), interval_us, charged_at_ms)
 
 
 def real_cost(rule: GateRule, spent: Mapping[str, int], *, unfinished: bool) -> int | None:
@@ -358,6 +416,22 @@ def _learn_rate(gate: Gate, rule: BreakerRule, rate: float, *, failed: bool, now
     return replace(gate, calls=(number, calls, failures, before))
 
 
+def counted(gate: Gate, now_ms: int) -> tuple[int, int | None]:
+    """What a breaker has counted in its window: failures, and calls if it goes by their share."""
+    rule = gate.rule.breaker
+    if rule is None:
+        return 0, None
+    if rule.rate is None:
+        return sum(at > now_ms - rule.within_ms for at in gate.failed_at_ms), None
+    window, calls, failures, before = gate.calls
+    later = now_ms // max(1, rule.within_ms // 2) - window
+    if later > 1:
+        return 0, 0
+    if later == 1:
+        return failures, calls
+    return failures + (before & 0xFFFFF), calls + (before >> 20)
+
+
 def trip(gate: Gate, until_ms: int) -> Gate:
     """Open the breaker until `until_ms`, when one probe is let through."""
     return replace(
@@ -388,8 +462,8 @@ def hold(gate: Gate, until_ms: int) -> Gate:
 def push_back(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
     """The gate after somebody told the job under `token` to come back later: it is held, and goes slower after that.
 
-    A rate begins again with one token, a ceiling with one job, and both climb; an adaptive gate goes half as fast as
-    it did, once for all the jobs that were claimed before.
+    A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An
+    adaptive gate goes half as fast as it did, once for all the jobs that were claimed before.
     """
     rule = gate.rule
     gate = hold(gate, until_ms)

@@ -11,15 +11,13 @@ from holdfast.core.answer import codes_of, status_of
 from holdfast.core.errors import InvalidOption
 from holdfast.core.limit import did_you_mean
 from holdfast.core.signals import JobSignal
-from holdfast.core.verdict import Classifier, Kind, Verdict
+from holdfast.core.verdict import SAYABLE, Classifier, Kind, Verdict
 
 # A class, a name, a status or "code:…" → what it means. The keys are checked at declaration, not by type checkers.
 Kinds = Mapping[Any, Kind]
 ClassifyOption = Kinds | Classifier | Sequence[Kinds | Classifier]
 
 CODE: Final = "code:"
-# What a person may say of an error; "cancelled" is for what the event loop raises.
-SAYABLE: Final[tuple[Kind, ...]] = ("transient", "permanent", "timeout", "rate_limited", "spent")
 
 
 class Overrides:

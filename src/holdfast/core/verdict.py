@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from msgspec import Struct
 
 Kind = Literal["transient", "permanent", "timeout", "rate_limited", "spent", "cancelled"]
-KINDS: Final[tuple[str, ...]] = get_args(Kind)
+# What a person may say of an error; "cancelled" is for what the event loop raises.
+SAYABLE: Final[tuple[Kind, ...]] = ("transient", "permanent", "timeout", "rate_limited", "spent")
 
 # What each kind means, for people.
 MEANING: Final[dict[Kind, str]] = {

@@ -139,13 +139,14 @@ def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
             until = (
                 "until someone resets it" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
             )
-            state = f"open {until}" if gate.open_until_ms > now_ms else "half-open"
+            half = gate.open_until_ms <= now_ms
             if gate.key.startswith("breaker:"):
-                fix = "look at what fails: holdfast dead groups"
-                yield Finding("warning", "breaker_open", f"{what} is {state}", fix)
+                text = f"{what} is {'half-open' if half else f'open {until}'}"
+                yield Finding("warning", "breaker_open", text, "look at what fails: holdfast dead groups")
             else:
+                text = f"no money or quota is left: {what} is shut {'until a job has probed it' if half else until}"
                 fix = f"pay or raise the quota, then: holdfast breakers reset {gate.key}"
-                yield Finding("error", "spent", f"no money or quota is left: {what} is {state}", fix)
+                yield Finding("error", "spent", text, fix)
         if gate.held_until_ms > now_ms:
             text = f"{what} is held until {iso(gate.held_until_ms)} (429 or Retry-After)"
             yield Finding("warning", "held", text, "the provider asked for it; lower the rate if it happens often")

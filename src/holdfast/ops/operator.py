@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause
+from holdfast.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
 from holdfast.core.lease import SessionView, Signal
 from holdfast.core.state import LIVE, State
 from holdfast.core.steps import SLEEP, waits_of
@@ -123,11 +123,12 @@ class Operator:
         return await self.store.count()
 
     async def limits(self) -> list[Gate]:
-        """Every gate that has a limit or is held: limits, and queues and tasks with a ceiling of their own."""
+        """Limits, and queues and tasks that have a ceiling of their own or were pushed back."""
+        now_ms = self.now_ms()
         return [
             gate
             for gate in await self.store.gates()
-            if gate.key.startswith("limit:") or gate.rule.concurrency is not None or gate.rule.interval_us is not None
+            if gate.key.startswith("limit:") or gate.held_until_ms > now_ms or is_counting(gate, now_ms)
         ]
 
     async def waiters(self, gates: Sequence[Gate]) -> Waiters:

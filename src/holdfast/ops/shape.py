@@ -10,7 +10,19 @@ from msgspec import UNSET
 
 from holdfast.core.duration import iso
 from holdfast.core.errors import UsageError
-from holdfast.core.gate import FOREVER_MS, FULL, LOTS, Gate, fastest_at_ms, left, pace, room, tokens
+from holdfast.core.gate import (
+    FOREVER_MS,
+    FULL,
+    LOTS,
+    Gate,
+    counted,
+    fastest_at_ms,
+    left,
+    most_at_once,
+    pace,
+    room,
+    tokens,
+)
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note, SessionView
 from holdfast.core.period import ends_ms
@@ -235,7 +247,7 @@ def tokens_level(gate: Gate, now_ms: int) -> int:
 def pace_shape(gate: Gate, now_ms: int) -> Shape | None:
     """How fast a gate goes, in percent of what is declared; None when nothing can slow it down."""
     rule = gate.rule
-    if rule.floor is None and rule.concurrency is None:
+    if rule.floor is None and most_at_once(gate, now_ms) is None:
         return None
     percent = 100 / FULL
     fastest = fastest_at_ms(gate)
@@ -286,13 +298,15 @@ def breaker_state(gate: Gate, now_ms: int) -> str:
 
 def breaker_shape(gate: Gate, now_ms: int) -> Shape:
     """A breaker's state and what it has counted."""
+    failures, calls = counted(gate, now_ms)
     return {
         "breaker": gate.key.removeprefix("breaker:"),
         "state": breaker_state(gate, now_ms),
         "open_until": when(gate.open_until_ms or None),
         "by_hand": gate.open_until_ms >= FOREVER_MS,
         "probe_under_way": bool(gate.probe_token),
-        "recent_failures": len(gate.failed_at_ms),
+        "recent_failures": failures,
+        "recent_calls": calls,
         "opened": gate.opened,
     }
 

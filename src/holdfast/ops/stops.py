@@ -6,7 +6,18 @@ from collections.abc import Iterator
 
 from holdfast.core.budget import base_of, this
 from holdfast.core.duration import iso, text_of_ms
-from holdfast.core.gate import FOREVER_MS, FULL, Gate, fastest_at_ms, left, opens_at_ms, pace, slots, tokens
+from holdfast.core.gate import (
+    FOREVER_MS,
+    FULL,
+    Gate,
+    fastest_at_ms,
+    left,
+    most_at_once,
+    opens_at_ms,
+    pace,
+    slots,
+    tokens,
+)
 from holdfast.core.period import Period, ends_ms
 from holdfast.core.telling import percent_text
 from holdfast.core.unit import amount_text, public_amount, public_unit
@@ -28,6 +39,11 @@ def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
         text = f"{what} is held back (the other side asked for it) and opens {when_words(gate.held_until_ms, now_ms)}"
         yield Reason("held", text, instant(gate.held_until_ms), facts)
     slower = slower_text(gate, now_ms)
+    if rule.concurrency is None and most_at_once(gate, now_ms) is not None and gate.used >= slots(gate, now_ms):
+        more_at_ms = opens_at_ms(gate, now_ms)
+        more = "when one of them ends" if more_at_ms is None else when_words(more_at_ms, now_ms)
+        text = f"{what} begins slowly after it was held back: {gate.used} run, and one more may {more}"
+        yield Reason("slow", text, None if more_at_ms is None else instant(more_at_ms), {**facts, "used": gate.used})
     if rule.concurrency is not None and gate.used >= slots(gate, now_ms):
         text = f"{what} has {gate.used} of {rule.concurrency} slots taken" + (f", and goes {slower}" if slower else "")
         climbed_ms = opens_at_ms(gate, now_ms) if gate.used < rule.concurrency else None
@@ -109,7 +125,7 @@ def gate_words(key: str) -> str:
 def slower_text(gate: Gate, now_ms: int) -> str:
     """How much slower a gate goes than its rule says, and until when; empty when it does not."""
     rule, speed = gate.rule, pace(gate, now_ms)
-    if speed >= FULL or (rule.floor is None and rule.concurrency is None):
+    if speed >= FULL or (rule.floor is None and most_at_once(gate, now_ms) is None):
         return ""
     at_ms, most = fastest_at_ms(gate), FULL if rule.floor is None else max(rule.floor, gate.ceiling)
     why = [f"{percent_text(most)} in {text_of_ms(at_ms - now_ms)}"] if at_ms > now_ms else []

@@ -30,7 +30,7 @@ from holdfast.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLat
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Bury, Drop, Hold, RetryAfter, Transition
 from holdfast.core.transition import Snooze as SnoozeTransition
-from holdfast.core.verdict import KINDS, MEANING, Classifier, Judgement, Kind
+from holdfast.core.verdict import MEANING, SAYABLE, Classifier, Judgement, Kind
 
 _NOBODY: Final = "a task"  # whose job it would be, when no task is named
 _SIGNALS: Final[dict[type[JobSignal], JobSignal]] = {
@@ -221,7 +221,7 @@ def _broken(classifiers: Sequence[Classifier], error: BaseException) -> Iterable
             yield f"{_function(classifier)}() raised {type(trouble).__qualname__} and is passed over"
         else:
             kind = getattr(said, "kind", said)
-            if kind is not None and kind not in KINDS:
+            if kind is not None and kind not in SAYABLE:
                 yield f"{_function(classifier)}() answered {said!r:.60}, which is no kind, and is passed over"
 
 

@@ -31,6 +31,7 @@ class Want(Struct, frozen=True):
 
     limit: int
     slots: int
+    places: int  # that the answer may fill
     reach: tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
 
 
@@ -111,12 +112,12 @@ class Fetcher(Part):
             self._poked.clear()
             while (want := self._want()) is not None:
                 self._claiming, self._told = True, False
-                self._shared.rack.promised += want.slots
+                self._shared.rack.promised += want.places
                 try:
                     claim = await self._claim(want)
                 finally:
                     self._claiming = False
-                    self._shared.rack.promised -= want.slots
+                    self._shared.rack.promised -= want.places
                 self._took(want, claim)
 
     async def stop(self) -> None:
@@ -132,15 +133,16 @@ class Fetcher(Part):
         if not free and rack.held * 2 > ahead:
             return None
         limit = min(MOST_PER_CLAIM, free + ahead - rack.held)
+        slots = min(rack.startable(), limit)
         threads, processes = rack.pools["thread"], rack.pools["process"]
         reach = (
             threads is None or threads.free() > 0,
             processes is None or processes.free() > 0,
-            free > 0,
+            slots > 0,
         )
         if limit <= 0 or self._dry == reach:
             return None
-        return Want(limit, min(free, limit), reach)
+        return Want(limit, slots, min(free, limit), reach)
 
     async def _claim(self, want: Want) -> Claim:
         shared = self._shared
@@ -224,7 +226,8 @@ class Bypass(Part):
             if not limit:
                 continue
             self._seq += 1
-            request = ClaimRequest(shared.session, shared.serves, limit, free, self._seq, self.name, URGENT)
+            slots = shared.rack.startable(URGENT, of_saturated=True)
+            request = ClaimRequest(shared.session, shared.serves, limit, slots, self._seq, self.name, URGENT)
             shared.rack.promised += free
             try:
                 claim = await shared.patience.ask("claim", partial(shared.store.claim, request))

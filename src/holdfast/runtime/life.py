@@ -123,6 +123,7 @@ class Life:
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
         self._fetcher.on_empty = self._empty
+        self.rack.on_started = self._fetcher.poke
         self._bypass.on_asked = self._fetcher.poke  # places that it had asked for may be free again
         self._settler.on_settled = self._settled
         self._settler.before = self._keeper.last_words

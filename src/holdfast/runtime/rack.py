@@ -40,18 +40,31 @@ class Rack:
         self.slots = slots
         self.pools: dict[str, Places | None] = {"async": None, "thread": threads, "process": processes}
         self._executors = {name: spec.executor for name, spec in tasks.items()}
+        limited = {spec.executor for spec in tasks.values() if spec.ceilings or spec.breaker is not None}
+        self._limited = [places for name, places in self.pools.items() if places is not None and name in limited]
         self._heaps: dict[str, list[_Entry]] = {name: [] for name in self.pools}
         self._in_loop = self._heaps["async"]
         self._arrived = 0
         self.held = 0
+        self._at_once = 0  # of those, how many were claimed for a free slot
         self.newest_token = 0  # of the last claim that was answered
         self.promised = 0  # slots that a claim under way has asked for
         self.started = 0
+        self.on_started: Callable[[], None] = lambda: None  # all that was claimed for free slots has started
         self._isolates = isolates  # suspects can be run alone in a process
 
     def executor_of(self, job: Claimed) -> str:
         """Where the job runs; a job that was lost twice runs alone (D10)."""
         return "process" if job.lost >= 2 and self._isolates else self._executors[job.lane.task]
+
+    def startable(self, priority: int = LEAST_URGENT, *, of_saturated: bool = False) -> int:
+        """How many jobs under a limit can start now, whichever they are: claimed for nothing, they would block others.
+
+        `of_saturated`: they may be of executors that have no place at all.
+        """
+        pools = [places.free(priority) for places in self._limited]
+        free = min([self.slots.free(priority), *(free for free in pools if free or of_saturated)])
+        return max(0, free - self.promised - self._at_once)
 
     def push(self, job: Claimed) -> None:
         """Hold a claimed job until it may start."""
@@ -59,6 +72,7 @@ class Rack:
         self.held += 1
         lane = job.lane
         rank = AT_ONCE if job.lost or job.probe or lane.limited else lane.priority
+        self._at_once += rank == AT_ONCE
         heappush(self._heaps[self.executor_of(job)], (rank, self._arrived, job))
 
     def pop(self) -> tuple[Claimed, str] | None:
@@ -80,10 +94,14 @@ class Rack:
             places = self.pools[executor]
             if places is not None:
                 places.busy += 1
-        job = heappop(heap)[2]
+        rank, _, job = heappop(heap)
         self.held -= 1
         self.started += 1
         slots.busy += 1
+        if rank == AT_ONCE:
+            self._at_once -= 1
+            if not self._at_once:
+                self.on_started()
         return job, executor
 
     def done(self, executor: str) -> None:
@@ -110,7 +128,7 @@ class Rack:
         for heap in self._heaps.values():
             heap[:] = [entry for entry in heap if keep(entry[2])]
             heapify(heap)
-        self.held = sum(map(len, self._heaps.values()))
+        self._count()
         return before - self.held
 
     def _best(self) -> str | None:
@@ -140,7 +158,7 @@ class Rack:
                 heap.sort()
                 taken += [entry[2] for entry in heap[keep:]]
                 del heap[keep:]
-        self.held -= len(taken)
+        self._count()
         return taken
 
     def shed(self, keep: int) -> list[Claimed]:
@@ -148,5 +166,9 @@ class Rack:
         entries = sorted((entry, name) for name, heap in self._heaps.items() for entry in heap)
         for name, heap in self._heaps.items():
             heap[:] = [entry for entry, kind in entries[:keep] if kind == name]  # sorted, so still a heap
-        self.held = min(keep, len(entries))
+        self._count()
         return [entry[2] for entry, _ in entries[keep:]]
+
+    def _count(self) -> None:
+        entries = [entry for heap in self._heaps.values() for entry in heap]
+        self.held, self._at_once = len(entries), sum(rank == AT_ONCE for rank, _, _ in entries)

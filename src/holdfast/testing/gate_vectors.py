@@ -388,13 +388,14 @@ VECTORS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
-        "a probe that fails behind a breaker without a rule leaves it half-open",
+        "a probe that fails behind a breaker without a rule opens it again for a minute",
         GateRule(BREAKER),
         (
             Change(T0, GateChange(BREAKER, trip_ms=1_000)),
             Ask(T0 + 1_000, _one(1), 1, probe=True),
             End(T0 + 1_000, 0, "failed"),
-            Ask(T0 + 1_000, _one(1), 1, probe=True),
+            Ask(T0 + 60_999, _one(1), 0, T0 + 61_000),
+            Ask(T0 + 61_000, _one(1), 1, probe=True),
         ),
     ),
     Vector(

@@ -10,6 +10,7 @@ from holdfast.testing.gate_vectors import KEY, T0, Ask, Change, End, PushBack, V
 _TEN_A_SECOND: Final = GateRule(KEY, interval_us=100_000, burst=10)
 _ADAPTIVE: Final = GateRule(KEY, interval_us=100_000, burst=10, floor=100, climb_ms=100_000)
 _EIGHT: Final = GateRule(KEY, concurrency=8)
+_BARE: Final = GateRule(KEY)
 _ADAPTIVE_EIGHT: Final = GateRule(KEY, concurrency=8, floor=250, climb_ms=80_000)
 
 
@@ -41,6 +42,35 @@ PACES: Final[tuple[Vector, ...]] = (
             Ask(T0 + 3_499, _one(9), 0, T0 + 3_500),
             Ask(T0 + 3_500, _one(9), 1, T0 + 4_750),
             Ask(T0 + 11_000, _one(9), 6, None),
+        ),
+    ),
+    Vector(
+        "a key that counts nobody begins again with one job, and counts nobody again after ten seconds",
+        _BARE,
+        (
+            Ask(T0, _one(30), 30),
+            PushBack(T0, 0, T0 + 1_000),
+            Ask(T0 + 999, _one(30), 0, T0 + 1_000),
+            Ask(T0 + 1_000, _one(30), 1, T0 + 2_000),
+            Ask(T0 + 1_999, _one(30), 0, T0 + 2_000),
+            Ask(T0 + 2_000, _one(30), 1, T0 + 2_500),
+            End(T0 + 2_000, 30),
+            Ask(T0 + 2_000, _one(30), 1, T0 + 2_500),
+            Ask(T0 + 10_999, _one(30), 17, T0 + 11_000),
+            Ask(T0 + 11_000, _one(30), 30),
+            End(T0 + 11_000, 31),
+            Ask(T0 + 11_000, _one(30), 30),
+        ),
+    ),
+    Vector(
+        "jobs from before the pushback that hold no slot give none back",
+        _BARE,
+        (
+            Ask(T0, _one(2), 2),
+            PushBack(T0, 0, T0 + 1_000),
+            Ask(T0 + 1_000, _one(9), 1, T0 + 2_000),
+            End(T0 + 1_000, 1),
+            Ask(T0 + 1_000, _one(9), 0, T0 + 2_000),
         ),
     ),
     Vector(

@@ -334,9 +334,9 @@ BEGIN
     p_keys, array_fill(3 - p_odd, ARRAY[v_n]), array_fill(0::bigint, ARRAY[v_n]), array_fill(1::bigint, ARRAY[v_n]), 0
   );
   FOR v_gate IN SELECT * FROM hf.gate_lock_1(p_keys) LOOP
-    v_charge := hf.gate_taken_1(v_gate, 1);
+    v_charge := hf.gate_taken_2(v_gate, 1, 0);
     FOR i IN 1 .. 1 + 2 * p_odd LOOP
-      v_gate := hf.gate_give_back_2(v_gate, v_charge, 1, 'ok', NULL, 0, 0);
+      v_gate := hf.gate_give_back_2(v_gate, v_charge, 1, 'ok', NULL, 0, 0, 0);
     END LOOP;
     PERFORM hf.put_gate_2(v_gate, v_gate, 0);
   END LOOP;

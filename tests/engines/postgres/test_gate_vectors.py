@@ -51,6 +51,8 @@ DECLARE
   v_passed integer;
   v_sum bigint;
   v_wants bigint;
+  v_real bigint;
+  v_charged_at bigint;
   v_before hf.gate;
   v_said json;
   v_answers json[] := '{}';
@@ -79,13 +81,17 @@ BEGIN
       v_said := json_build_array(
         hf.gate_room_1(v_before, v_now), hf.gate_tokens_1(v_before, v_now), v_passed,
         hf.gate_is_blank_1(v_before, v_now),
-        array_to_json(array_remove(ARRAY(SELECT hf.gate_taken_1(v_before, c::int) FROM unnest(v_costs) AS c), NULL)),
+        array_to_json(
+          array_remove(ARRAY(SELECT hf.gate_taken_2(v_before, c::int, v_now) FROM unnest(v_costs) AS c), NULL)
+        ),
         hf.gate_opens_at_1(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN
+      v_real := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
+      v_charged_at := v_step ->> 6;
       v_gate := hf.gate_give_back_2(
-        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4,
-        CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END, v_now, (v_step ->> 6)::bigint
+        v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_real, v_now, v_charged_at,
+        hf.set_off_1(ARRAY[v_charged_at], ARRAY[hf.gate_returned_1(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
       );
       PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'push_back' THEN

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from holdfast.core.gate import FOREVER_MS, Charge, Verdict, cut_off, give_back, push_back, real_cost
+from holdfast.core.gate import FOREVER_MS, Charge, Verdict, cut_off, give_back, push_back, real_cost, returned_us
 from holdfast.core.lease import Note
 from holdfast.core.state import STATES
 from holdfast.core.transition import (
@@ -92,6 +92,7 @@ class Settling:
         self.session = session
         self.spent = spent
         self.forced = False  # whoever runs the job has not been asked, and may spend more
+        self.returned: dict[str, Counter[int]] = {}  # gate → what came back to its rate, by when it was charged
         self.left: Counter[int] = Counter()  # token → jobs that left its lease
         self.succeeded: list[bytes] = []
         self.results: list[tuple[bytes, bytes]] = []
@@ -256,19 +257,23 @@ class Settling:
         spent = self.spent.get(head.id, {})
         for taken in _decode_charges(head.charged):
             gate = self.tx.gate(taken.gate)
-            if gate is not None:
-                self.tx.put_gate(
-                    give_back(
-                        gate,
-                        taken,
-                        token=head.token,
-                        verdict=verdict,
-                        unstarted=unstarted,
-                        now_ms=self.tx.now_ms,
-                        charged_at_ms=head.claimed_ms,
-                        real=real_cost(gate.rule, spent, unfinished=unfinished),
-                    )
-                )
+            if gate is None:
+                continue
+            real = 0 if unstarted else real_cost(gate.rule, spent, unfinished=unfinished)
+            returned = self.returned.setdefault(gate.key, Counter())
+            after = give_back(
+                gate,
+                taken,
+                token=head.token,
+                verdict=verdict,
+                unstarted=unstarted,
+                now_ms=self.tx.now_ms,
+                charged_at_ms=head.claimed_ms,
+                real=real,
+                beside=returned,
+            )
+            returned[head.claimed_ms] += returned_us(gate, taken, real, head.claimed_ms)
+            self.tx.put_gate(after)
 
     def write(self) -> None:
         """Write what was gathered; dependents are moved last, when every parent's row is true."""

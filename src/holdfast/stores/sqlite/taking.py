@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.core.errors import StoreCorrupt
 from holdfast.core.fair import Turn, places, share
-from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, room
+from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, is_counting, room
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Claimed, ClaimRequest
 from holdfast.core.transition import Failure
@@ -153,10 +153,7 @@ class Taking:
         """Jobs under a limit are never held ahead of time."""
         if lane.limited:
             return True
-        rules = [gate.rule for gate in self._gates(lane.class_gates)]
-        return any(
-            rule.concurrency is not None or rule.interval_us is not None or rule.cap is not None for rule in rules
-        )
+        return any(is_counting(gate, self.tx.now_ms) for gate in self._gates(lane.class_gates))
 
     # -- sharing
 

@@ -95,7 +95,6 @@ class TestBreaker:
             bench.clock.advance(31_000)
         assert not (await level(bench)).breaker_open
 
-
     async def test_it_outlives_every_process_and_so_does_its_history(self, bench: Bench) -> None:
         await broken(bench)
         gate, events, hand = await level(bench), await bench.store.read("event"), bench.hand("new")

@@ -433,6 +433,19 @@ class TestSpentForGood:
         await hand.succeed(probe)
         assert len(await hand.claim(4)) == 3
 
+    async def test_a_probe_that_fails_shuts_it_again_for_a_minute(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:openai", concurrency=5))
+        await bench.add_many(4, limits=("openai",))
+        hand = bench.hand()
+        await hand.trip(await hand.take(), "limit:openai", 600_000)
+        bench.clock.advance(600_000)
+        await hand.fail(await hand.take(), delay_ms=3_600_000)
+        answer = await hand.ask(4)
+        assert (answer.jobs, answer.next_at_ms) == ((), bench.clock.now_ms + 60_000)
+        bench.clock.advance(60_000)
+        await hand.succeed(await hand.take())
+        assert len(await hand.claim(4)) == 2
+
     async def test_a_person_resets_it_sooner(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:openai", concurrency=5))
         await bench.add_many(4, limits=("openai",))

@@ -49,6 +49,28 @@ class TestPushBack:
             bench.clock.advance(2_500)
         assert started == [1, 0, 1, 1, 1]
 
+    @pytest.mark.parametrize("limits", [(), ("k",)])
+    async def test_a_key_without_numbers_begins_again_with_one_job_and_counts_nobody_in_the_end(
+        self, bench: Bench, limits: tuple[str, ...]
+    ) -> None:
+        await bench.add_many(60, limits=limits)
+        hand, other = bench.hand(), bench.hand("w2")
+        one, *others = await hand.claim(20)
+        await hand.hold(one, "limit:k" if limits else "task:work", 1_000)
+        await hand.succeed(*others)
+        bench.clock.advance(1_000)
+        (first,) = await hand.claim(20)
+        await other.beat()
+        answer = await other.ask(20)
+        assert (answer.jobs, answer.next_at_ms) == ((), bench.clock.now_ms + 1_000)
+        await hand.succeed(first)
+        assert len(await other.claim(20)) == 1
+        bench.clock.advance(5_000)
+        assert await start(hand) == 9
+        assert await start(other) == 0
+        bench.clock.advance(5_000)
+        assert [await start(hand), await start(other)] == [20, 10]
+
     async def test_a_rate_begins_again_with_one_token(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:k", interval_us=1_000_000, burst=5))
         await bench.add_many(12, limits=("k",))

@@ -101,6 +101,27 @@ class TestRate:
         assert len(await hand.claim(5)) == 1
         assert await hand.claim(5) == []
 
+    @pytest.mark.parametrize("pushed_back", [False, True])
+    @pytest.mark.parametrize("waited_ms", [0, 400])
+    async def test_jobs_that_are_released_together_unstarted_leave_a_rate_as_if_it_had_stood_still_meanwhile(
+        self, bench: Bench, waited_ms: int, pushed_back: bool
+    ) -> None:
+        await bench.declare(GateRule("limit:r", interval_us=100_000, burst=20, floor=100, climb_ms=1_000_000))
+        await bench.add_many(15, limits=("r",))
+        hand = bench.hand()
+        if pushed_back:
+            await hand.hold(await hand.take(), "limit:r", 1_000)
+            bench.clock.advance(60_000)
+        assert len(await hand.claim(2)) == 2
+        before, jobs = await bench.gate("limit:r"), await hand.claim(8)
+        assert len(jobs) == 8
+        bench.clock.advance(waited_ms)
+        await hand.release(*jobs)
+        after = await bench.gate("limit:r")
+        assert before is not None
+        assert after is not None
+        assert after.full_at_us == before.full_at_us + waited_ms * 1000
+
     @pytest.mark.parametrize("end", ["release", "fail", "lose"])
     async def test_a_job_that_had_started_has_spent_its_token(self, bench: Bench, end: str) -> None:
         await bench.declare(GateRule("limit:r", interval_us=60_000_000, burst=1))

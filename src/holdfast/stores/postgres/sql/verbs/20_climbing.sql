@@ -19,20 +19,35 @@ CREATE OR REPLACE FUNCTION hf.at_pace_1(p_count bigint, p_pace bigint) RETURNS b
   SELECT p_count / 1000 * p_pace + p_count % 1000 * p_pace / 1000
 $$;
 
+-- Whether a gate without numbers climbs: somebody pushed it back, and it counts those who start until it is done.
+CREATE OR REPLACE FUNCTION hf.gate_climbs_1(p_gate hf.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (p_gate).pace < 1000 AND (p_gate).concurrency IS NULL AND (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL
+    AND hf.gate_pace_1(p_gate, p_now) < 1000
+$$;
+
+-- Whether a gate counts those who pass: they are never held ahead of time.
+CREATE OR REPLACE FUNCTION hf.gate_counts_1(p_gate hf.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
+    OR ((p_gate).pace < 1000 AND hf.gate_climbs_1(p_gate, p_now))
+$$;
+
 -- How many jobs may run at once at the pace that the gate goes now: one, unless none ever may. NULL: as many as there are.
+-- A gate without numbers has climbed to 20 (RAMP_JOBS) before it counts nobody again.
 CREATE OR REPLACE FUNCTION hf.gate_slots_1(p_gate hf.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).concurrency IS NULL THEN NULL
     WHEN (p_gate).pace = 1000 AND (p_gate).ceiling = 1000 THEN (p_gate).concurrency
-    ELSE greatest(least(1, (p_gate).concurrency), hf.at_pace_1((p_gate).concurrency, hf.gate_pace_1(p_gate, p_now)))
+    WHEN (p_gate).concurrency IS NOT NULL THEN
+      greatest(least(1, (p_gate).concurrency), hf.at_pace_1((p_gate).concurrency, hf.gate_pace_1(p_gate, p_now)))
+    WHEN hf.gate_climbs_1(p_gate, p_now) THEN greatest(1, hf.at_pace_1(20, hf.gate_pace_1(p_gate, p_now)))
   END
 $$;
 
 -- When a gate has a place more, if nobody pushes back again and no job ends; NULL: it never will by the passing of time.
 CREATE OR REPLACE FUNCTION hf.gate_climbed_at_1(p_gate hf.gate) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  v_wanted bigint := CASE WHEN p_gate.used < p_gate.concurrency THEN
-    ceil((p_gate.used + 1) * 1000::numeric / p_gate.concurrency)
+  v_wanted bigint := CASE
+    WHEN p_gate.concurrency IS NULL THEN least(1000, ceil((p_gate.used + 1) * 1000::numeric / 20)) -- then it counts nobody
+    WHEN p_gate.used < p_gate.concurrency THEN ceil((p_gate.used + 1) * 1000::numeric / p_gate.concurrency)
   END;
   v_ms bigint := (v_wanted - p_gate.pace) * CASE WHEN p_gate.floor IS NULL THEN 10000 ELSE least(p_gate.climb_ms, 1::bigint << 52) END;
 BEGIN
@@ -61,9 +76,21 @@ BEGIN
   RETURN least(ceil(p_gate.interval_us * 1000::numeric / greatest(1, hf.gate_pace_1(p_gate, p_now))), 4600000000000000000);
 END $$;
 
+-- How long (us) what a job of cost 1 was charged then needs to come back, or less: the pace before a cut, or under a ceiling,
+-- is not known.
+CREATE OR REPLACE FUNCTION hf.gate_charged_interval_1(p_gate hf.gate, p_charged_at bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF p_gate.floor IS NULL OR p_charged_at <= p_gate.paced_at_ms THEN
+    RETURN p_gate.interval_us;
+  END IF;
+  p_gate.ceiling := 1000;
+  RETURN hf.gate_slow_interval_1(p_gate, p_charged_at);
+END $$;
+
 -- The gate after somebody told the job under p_token to come back later: it is held, and goes slower after that. A rate
--- begins again with one token, a ceiling with one job, and both climb; an adaptive gate goes half as fast as it did, once for
--- all the jobs that were claimed before.
+-- begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An adaptive gate goes
+-- half as fast as it did, once for all the jobs that were claimed before.
 CREATE OR REPLACE FUNCTION hf.gate_push_back_1(p_gate hf.gate, p_until bigint, p_token bigint, p_now bigint) RETURNS hf.gate
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN

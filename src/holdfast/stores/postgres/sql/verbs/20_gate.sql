@@ -32,7 +32,10 @@ CREATE OR REPLACE FUNCTION hf.gate_places_1(p_gate hf.gate, p_now bigint) RETURN
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
-      CASE WHEN (p_gate).concurrency IS NULL THEN 1073741824 ELSE greatest(0, hf.gate_slots_1(p_gate, p_now) - (p_gate).used) END,
+      CASE
+        WHEN (p_gate).concurrency IS NULL AND ((p_gate).pace = 1000 OR NOT hf.gate_climbs_1(p_gate, p_now)) THEN 1073741824
+        ELSE greatest(0, hf.gate_slots_1(p_gate, p_now) - (p_gate).used)
+      END,
       CASE
         WHEN (p_gate).open_until_ms = 0 THEN NULL
         WHEN (p_gate).open_until_ms > p_now OR (p_gate).probe_token <> 0 THEN 0
@@ -104,12 +107,11 @@ BEGIN
 END $$;
 
 -- What a job of this cost is charged; NULL when nothing is counted.
-CREATE OR REPLACE FUNCTION hf.gate_taken_1(p_gate hf.gate, p_cost integer) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION hf.gate_taken_2(p_gate hf.gate, p_cost integer, p_now bigint) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).concurrency IS NOT NULL OR (p_gate).interval_us IS NOT NULL OR (p_gate).cap IS NOT NULL
-      OR (p_gate).breaker_failures IS NOT NULL OR (p_gate).open_until_ms <> 0
+    WHEN (p_gate).breaker_failures IS NOT NULL OR (p_gate).open_until_ms <> 0 OR hf.gate_counts_1(p_gate, p_now)
     THEN jsonb_build_array(
-      (p_gate).key, (p_gate).concurrency IS NOT NULL,
+      (p_gate).key, (p_gate).concurrency IS NOT NULL OR hf.gate_climbs_1(p_gate, p_now),
       CASE WHEN (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL THEN 0 ELSE p_cost END, (p_gate).open_until_ms <> 0
     )
   END
@@ -219,17 +221,44 @@ BEGIN
   RETURN p_gate;
 END $$;
 
+-- For how long (us) the rate would have stood for what a job was charged and did not cost; p_real NULL: it cost that.
+CREATE OR REPLACE FUNCTION hf.gate_returned_1(p_gate hf.gate, p_taken jsonb, p_real bigint, p_charged_at bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_cost bigint := p_taken -> 2;
+BEGIN
+  IF p_gate.interval_us IS NULL OR p_real IS NULL OR p_real >= v_cost THEN
+    RETURN 0;
+  END IF;
+  RETURN hf.gate_times_1(v_cost - p_real, hf.gate_charged_interval_1(p_gate, p_charged_at));
+END $$;
+
+-- What a rate gets back (us) of all that was returned in one settlement: when it was charged, and for how long. Since it
+-- was charged, time has brought back some of it, once for all of them: together they leave the rate as if it had stood
+-- still since the first. Those for which time has brought back more than they were charged stay out of it.
+CREATE OR REPLACE FUNCTION hf.set_off_1(p_ats bigint[], p_returned bigint[], p_now bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  IF cardinality(p_ats) = 1 THEN -- most often they were claimed together
+    RETURN greatest(0, p_returned[1] - greatest(0, p_now - p_ats[1]) * 1000);
+  END IF;
+  RETURN (
+    SELECT least(greatest(0, max(r.total - greatest(0, p_now - r.at) * 1000)), 4600000000000000000) FROM (
+      SELECT u.at, sum(u.returned) OVER (ORDER BY u.at DESC) AS total FROM unnest(p_ats, p_returned) AS u (at, returned)
+    ) AS r
+  );
+END $$;
+
 -- The gate after a job that had reserved p_cost turned out to cost p_real. A rate gets back only what time has not given
--- back already. A budget is corrected in the period that was charged, as long as it lasts.
-CREATE OR REPLACE FUNCTION hf.gate_correct_1(p_gate hf.gate, p_cost bigint, p_real bigint, p_now bigint, p_charged_at bigint)
-RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+-- back already (p_back, see set_off_1). A budget is corrected in the period that was charged, as long as it lasts.
+CREATE OR REPLACE FUNCTION hf.gate_correct_1(
+  p_gate hf.gate, p_cost bigint, p_real bigint, p_now bigint, p_charged_at bigint, p_back bigint
+) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF p_gate.interval_us IS NOT NULL AND p_real > p_cost THEN
     p_gate.full_at_us := hf.gate_full_at_1(p_gate, p_real - p_cost, p_gate.interval_us, p_now);
   ELSIF p_gate.interval_us IS NOT NULL THEN
-    p_gate.full_at_us := p_gate.full_at_us - greatest(
-      0, hf.gate_times_1(p_cost - p_real, p_gate.interval_us) - greatest(0, (p_now - p_charged_at) * 1000)
-    );
+    p_gate.full_at_us := p_gate.full_at_us - p_back;
   END IF;
   IF p_gate.period_ms = hf.period_began_1(p_gate.period, coalesce(p_charged_at, p_now)) THEN
     p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), 4600000000000000000);
@@ -238,16 +267,16 @@ BEGIN
 END $$;
 
 -- The gate after a job that was charged p_taken has ended. Slots always return; what was counted stays, unless its real
--- cost is known (0: it never started). Only ok and failed teach a breaker.
+-- cost is known (0: it never started; p_back: what its rate gets back). Only ok and failed teach a breaker.
 CREATE OR REPLACE FUNCTION hf.gate_give_back_2(
-  p_gate hf.gate, p_taken jsonb, p_token bigint, p_verdict text, p_real bigint, p_now bigint, p_charged_at bigint
+  p_gate hf.gate, p_taken jsonb, p_token bigint, p_verdict text, p_real bigint, p_now bigint, p_charged_at bigint, p_back bigint
 ) RETURNS hf.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF p_gate.used > 0 AND (p_taken -> 1)::boolean THEN
     p_gate.used := p_gate.used - 1;
   END IF;
   IF p_real IS NOT NULL THEN
-    p_gate := hf.gate_correct_1(p_gate, (p_taken -> 2)::bigint, p_real, p_now, p_charged_at);
+    p_gate := hf.gate_correct_1(p_gate, (p_taken -> 2)::bigint, p_real, p_now, p_charged_at, p_back);
   END IF;
   IF p_gate.probe_token <> p_token OR NOT (p_taken -> 3)::boolean THEN
     IF p_gate.breaker_failures IS NULL OR p_verdict = 'neutral' THEN
@@ -258,8 +287,8 @@ BEGIN
   IF p_verdict = 'ok' THEN
     RETURN hf.gate_reset_1(p_gate);
   END IF;
-  IF p_verdict = 'failed' AND p_gate.breaker_failures IS NOT NULL THEN
-    RETURN hf.gate_trip_1(p_gate, p_now + p_gate.breaker_cooldown_ms);
+  IF p_verdict = 'failed' THEN
+    RETURN hf.gate_trip_1(p_gate, p_now + coalesce(p_gate.breaker_cooldown_ms, 60000));
   END IF;
   p_gate.probe_token := 0;
   RETURN p_gate;

@@ -195,12 +195,12 @@ CREATE OR REPLACE FUNCTION hf.charge_gates_1(p_keys text[], p_ns integer[], p_co
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE hf.gate AS g SET
-    used = CASE WHEN g.concurrency IS NULL THEN g.used ELSE g.used + c.n END,
+    used = CASE WHEN g.concurrency IS NULL AND NOT hf.gate_climbs_1(g, p_now) THEN g.used ELSE g.used + c.n END,
     full_at_us = CASE WHEN g.interval_us IS NULL THEN g.full_at_us ELSE hf.gate_passed_1(g, c.cost, p_now) END,
     probe_token = CASE WHEN g.open_until_ms = 0 THEN g.probe_token ELSE c.token END
   FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
   WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0
-    AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0);
+    AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0 OR hf.gate_climbs_1(g, p_now));
 END $$;
 
 -- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).

@@ -25,21 +25,21 @@ BEGIN
     array_agg(g.must), array_agg(g.unit), coalesce(bool_or(g.money IS NOT NULL OR g.unit <> ''), false), array_agg(g.slow)
   INTO keys, places, tokens, moneys, charges, musts, units, priced, slow
   FROM unnest(v_keys, v_own) AS k (key, own) CROSS JOIN LATERAL (
-    SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge, x.unit,
+    SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_2(x, 1, p_now) AS charge, x.unit,
       CASE WHEN x.interval_us IS NOT NULL THEN hf.gate_starts_1(x, p_now) END AS tokens,
       CASE WHEN x.interval_us IS NOT NULL AND hf.gate_is_slow_1(x) THEN x END AS slow,
       CASE WHEN x.cap IS NOT NULL THEN hf.gate_money_1(x, p_now) END AS money,
-      x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.cap IS NOT NULL AS must
+      hf.gate_counts_1(x, p_now) AS must
     FROM hf.gate AS x
     WHERE x.key = k.key
-      AND (k.own OR x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.cap IS NOT NULL OR x.open_until_ms > 0)
+      AND (k.own OR x.open_until_ms > 0 OR hf.gate_counts_1(x, p_now))
     FOR UPDATE SKIP LOCKED
   ) AS g;
   SELECT array_agg(g.key) AS keys, array_agg(g.places) AS places, array_agg(g.charge) AS charges, array_agg(g.held) AS held
   INTO v_rest FROM unnest(v_keys, v_own) AS k (key, own) LEFT JOIN unnest(keys) AS l (key) ON l.key = k.key
   CROSS JOIN LATERAL (
-    SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_1(x, 1) AS charge,
-      k.own OR x.concurrency IS NOT NULL OR x.interval_us IS NOT NULL OR x.cap IS NOT NULL OR x.open_until_ms > 0 AS held
+    SELECT x.key, hf.gate_places_1(x, p_now) AS places, hf.gate_taken_2(x, 1, p_now) AS charge,
+      k.own OR x.open_until_ms > 0 OR hf.gate_counts_1(x, p_now) AS held
     FROM hf.gate AS x WHERE x.key = k.key OFFSET 0
   ) AS g WHERE l.key IS NULL;
   held := array_fill(false, ARRAY[cardinality(keys)]) || v_rest.held;

@@ -28,10 +28,8 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = f.lane OFFSET 0) AS l
     CROSS JOIN LATERAL (
       SELECT min(hf.gate_room_1(g, t.now)) AS free,
-        bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.cap IS NOT NULL) AS must,
-        bool_or(
-          g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.cap IS NOT NULL OR g.breaker_failures IS NOT NULL OR g.open_until_ms > 0
-        ) AS rules,
+        bool_or(hf.gate_counts_1(g, t.now)) AS must,
+        bool_or(g.breaker_failures IS NOT NULL OR g.open_until_ms > 0 OR hf.gate_counts_1(g, t.now)) AS rules,
         CASE WHEN bool_and(hf.gate_opens_at_1(g, t.now) IS NOT NULL) FILTER (WHERE hf.gate_room_1(g, t.now) <= 0)
           THEN max(hf.gate_opens_at_1(g, t.now)) FILTER (WHERE hf.gate_room_1(g, t.now) <= 0) END AS opens
       FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)

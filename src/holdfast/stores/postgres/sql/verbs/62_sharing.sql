@@ -13,7 +13,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x.limited, x.class_gates FROM hf.lane AS x WHERE x.id = k.lane OFFSET 0) AS l
     CROSS JOIN LATERAL (
       SELECT coalesce(min(hf.gate_room_1(g, t.now)), 1 << 30) AS free,
-        coalesce(bool_or(g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.cap IS NOT NULL), false) AS must
+        coalesce(bool_or(hf.gate_counts_1(g, t.now)), false) AS must
       FROM hf.gate AS g WHERE g.key = ANY (l.class_gates)
     ) AS g
   ) AS r;

@@ -151,6 +151,12 @@ DECLARE
   v_end record;
   v_gate hf.gate;
   v_before hf.gate;
+  v_ats bigint[]; -- what has come back to its rate: when it was charged, and for how long (us)
+  v_returned bigint[];
+  v_set_off bigint; -- and how much of it the rate has got
+  v_back bigint;
+  v_real bigint;
+  v_place integer;
 BEGIN
   FOR v_end IN
     SELECT t.taken ->> 0 AS key, f.ordinality AS at, t.taken, f.token, f.verdict, f.unstarted, f.claimed_ms, f.hold_until
@@ -167,15 +173,29 @@ BEGIN
       END IF;
       SELECT g.* INTO v_gate FROM hf.gate AS g WHERE g.key = v_end.key;
       v_before := v_gate;
+      v_ats := '{}';
+      v_returned := '{}';
+      v_set_off := 0;
     END IF;
-    v_gate := CASE
-      WHEN v_end.taken IS NOT NULL THEN hf.gate_give_back_2(
-        v_gate, v_end.taken, v_end.token, v_end.verdict,
-        hf.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (5, 6, 8, 9, 10)), p_now, v_end.claimed_ms
-      )
-      WHEN p_kinds[v_end.at] = 9 THEN hf.gate_cut_off_1(v_gate, v_end.hold_until, v_end.token, p_now)
-      ELSE hf.gate_push_back_1(v_gate, v_end.hold_until, v_end.token, p_now)
-    END;
+    IF v_end.taken IS NULL THEN
+      v_gate := CASE
+        WHEN p_kinds[v_end.at] = 9 THEN hf.gate_cut_off_1(v_gate, v_end.hold_until, v_end.token, p_now)
+        ELSE hf.gate_push_back_1(v_gate, v_end.hold_until, v_end.token, p_now)
+      END;
+      CONTINUE;
+    END IF;
+    v_real := hf.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (5, 6, 8, 9, 10));
+    v_back := hf.gate_returned_1(v_gate, v_end.taken, v_real, v_end.claimed_ms);
+    IF v_back > 0 THEN
+      v_place := coalesce(array_position(v_ats, v_end.claimed_ms), cardinality(v_ats) + 1);
+      v_ats[v_place] := v_end.claimed_ms;
+      v_returned[v_place] := least(coalesce(v_returned[v_place], 0) + v_back, 4600000000000000000);
+      v_back := hf.set_off_1(v_ats, v_returned, p_now) - v_set_off;
+      v_set_off := v_set_off + v_back;
+    END IF;
+    v_gate := hf.gate_give_back_2(
+      v_gate, v_end.taken, v_end.token, v_end.verdict, v_real, p_now, v_end.claimed_ms, v_back
+    );
   END LOOP;
   PERFORM hf.put_gate_2(v_before, v_gate, p_now), hf.log_news_1(v_before, v_gate, p_last, p_now);
 END $$;

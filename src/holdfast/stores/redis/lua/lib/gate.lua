@@ -8,6 +8,7 @@ do
   local TWENTY_BITS = 2 ^ 20
   local FULL = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
   local RAMP_MS = 10000 -- how long a ceiling takes to come back after somebody pushed back
+  local RAMP_JOBS = 20 -- so many at once a gate without numbers has climbed to, before it counts nobody again
 
   -- How long the gate would take from a standstill to its full pace.
   local function climb_ms(rule)
@@ -22,15 +23,39 @@ do
     return min(FULL, climbed)
   end
 
+  -- How many jobs may run at once when the gate goes at its full pace; nil when it counts nobody. A gate without numbers
+  -- that somebody pushed back counts those who start while it climbs.
+  function gate.most_at_once(g, now)
+    local rule = g.rule
+    if rule.concurrency or rule.interval_us or rule.cap then return rule.concurrency end
+    return (g.pace or FULL) < FULL and gate.pace(g, now) < FULL and RAMP_JOBS or nil
+  end
+
+  -- Whether the gate counts those who pass: they are never held ahead of time.
+  function gate.is_counting(g, now)
+    return (g.rule.interval_us or g.rule.cap or gate.most_at_once(g, now)) ~= nil
+  end
+
   -- How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may.
   function gate.slots(g, now)
-    local declared = g.rule.concurrency or 0
-    return max(min(1, declared), floor(declared * gate.pace(g, now) / FULL))
+    local most = gate.most_at_once(g, now) or 0
+    return max(min(1, most), floor(most * gate.pace(g, now) / FULL))
   end
 
   -- What a token is worth at a rate, in thousandths: less while an adaptive gate goes slower.
   local function thousandths(g, now)
     return g.rule.floor and max(1, gate.pace(g, now)) or FULL
+  end
+
+  -- How long what a job of cost 1 takes of the rate needs to come back.
+  local function token_us(g, now)
+    return ceil(g.rule.interval_us * FULL / thousandths(g, now))
+  end
+
+  -- What such a job was charged then, or less: the pace before a cut, or under a ceiling, is not known.
+  local function charged_token_us(g, charged_at)
+    if charged_at <= (g.paced_at_ms or 0) then return g.rule.interval_us end
+    return token_us({rule = g.rule, pace = g.pace, paced_at_ms = g.paced_at_ms}, charged_at)
   end
 
   -- How many jobs of cost 1 the rate admits now: each of an adaptive gate that goes slower takes more of a token.
@@ -67,7 +92,7 @@ do
   function gate.room(g, now)
     if g.paused or (g.held_until_ms or 0) > now then return 0 end
     local rule, free = g.rule, gate.LOTS
-    if rule.concurrency then free = max(0, gate.slots(g, now) - (g.used or 0)) end
+    if gate.most_at_once(g, now) then free = max(0, gate.slots(g, now) - (g.used or 0)) end
     if rule.interval_us then free = min(free, starts(g, now)) end
     if rule.cap then free = min(free, room_in_budget(g, now)) end
     local open_until = g.open_until_ms or 0
@@ -90,8 +115,10 @@ do
   function gate.opens_at(g, now)
     if g.paused then return nil end
     local rule, at = g.rule, max(now, g.held_until_ms or 0)
-    if rule.concurrency and (g.used or 0) >= gate.slots(g, now) then
-      local wanted = ceil(((g.used or 0) + 1) * FULL / rule.concurrency)
+    local most = gate.most_at_once(g, now)
+    if most and (g.used or 0) >= gate.slots(g, now) then
+      local wanted = ceil(((g.used or 0) + 1) * FULL / most)
+      if not rule.concurrency then wanted = min(FULL, wanted) end -- then it counts nobody
       if wanted > FULL or (rule.floor and wanted > max(rule.floor, g.ceiling or FULL)) then return nil end
       at = max(at, climbed_at(g, wanted))
     end
@@ -137,7 +164,7 @@ do
   -- Take what `costs` need. Answers one charge per job (none when nothing is counted), and whether the gate changed.
   function gate.charge(g, costs, token, now)
     local rule, count = g.rule, #costs
-    local slot, probe = rule.concurrency ~= nil, (g.open_until_ms or 0) ~= 0
+    local slot, probe = gate.most_at_once(g, now) ~= nil, (g.open_until_ms or 0) ~= 0
     local counted = rule.interval_us ~= nil or rule.cap ~= nil
     if count == 0 or not (slot or probe or counted or rule.breaker) then return {}, false end
     local charges, sum = {}, 0
@@ -146,8 +173,7 @@ do
       charges[n] = {rule.key, slot, counted and costs[n] or 0, probe}
     end
     if rule.interval_us then
-      local interval = ceil(rule.interval_us * FULL / thousandths(g, now))
-      g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * interval
+      g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * token_us(g, now)
     end
     if slot then g.used = (g.used or 0) + count end
     if probe then g.probe_token = token end
@@ -179,14 +205,30 @@ do
     return said
   end
 
+  -- What a rate gets back of all that was returned in one settlement: {when it was charged -> for how long}. Since it was
+  -- charged, time has brought back some of it, once for all of them: together they leave the rate as if it had stood still
+  -- since the first. Those for which time has brought back more than they were charged stay out of it.
+  local function set_off(returned, now)
+    local instants, most, total = {}, 0, 0
+    for at in pairs(returned) do instants[#instants + 1] = at end
+    table.sort(instants)
+    for n = #instants, 1, -1 do
+      total = total + returned[instants[n]]
+      most = max(most, total - max(0, now - instants[n]) * 1000)
+    end
+    return most
+  end
+
   -- A job that reserved `cost` turned out to cost `real`. A rate gets back only what time has not given back already; a
   -- budget is corrected in the period that was charged, as long as it lasts. True when the gate changed.
-  local function correct(g, cost, real, now, charged_at)
+  local function correct(g, cost, real, now, charged_at, returned)
     local rule, more, changed = g.rule, real - cost, false
     if rule.interval_us and more > 0 then
       g.full_at_us, changed = max(g.full_at_us or 0, now * 1000) + more * rule.interval_us, true
-    elseif rule.interval_us then
-      local back = max(0, -more * rule.interval_us - max(0, now - charged_at) * 1000)
+    elseif rule.interval_us and more < 0 then
+      local before = set_off(returned, now)
+      returned[charged_at] = (returned[charged_at] or 0) - more * charged_token_us(g, charged_at)
+      local back = set_off(returned, now) - before
       g.full_at_us, changed = (g.full_at_us or 0) - back, back > 0
     end
     if more ~= 0 and rule.period and (g.period_ms or 0) == period.began(rule.period, charged_at) then
@@ -196,15 +238,16 @@ do
   end
 
   -- A job that was charged `taken` has ended; `charged_at` may be nil. Answers whether the gate changed.
-  -- Slots always return; what was counted stays, unless the job never started or its `real` cost is known.
-  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at, real)
+  -- Slots always return; what was counted stays, unless the job never started or its `real` cost is known. `returned`:
+  -- what jobs of the same settlement have returned to the rate, to which this one adds.
+  function gate.give_back(g, taken, token, verdict, unstarted, now, charged_at, real, returned)
     local slot, cost, probe = taken[2], taken[3] or 0, taken[4]
     local changed = false
     if slot and (g.used or 0) > 0 then
       g.used, changed = g.used - 1, true
     end
     if unstarted then real = 0 end
-    if real then changed = correct(g, cost, real, now, charged_at or now) or changed end
+    if real then changed = correct(g, cost, real, now, charged_at or now, returned or {}) or changed end
     if not (probe and (g.probe_token or 0) == token) then
       return gate.learn(g, verdict, now) or changed
     end
@@ -212,8 +255,8 @@ do
     if verdict == "ok" then
       g.open_until_ms = 0
       forget(g)
-    elseif verdict == "failed" and g.rule.breaker then
-      gate.trip(g, now + (g.rule.breaker.cooldown_ms or 60000))
+    elseif verdict == "failed" then
+      gate.trip(g, now + (g.rule.breaker and g.rule.breaker.cooldown_ms or 60000))
     end
     return true
   end
@@ -290,8 +333,8 @@ do
   end
 
   -- Somebody told the job under `token` to come back later: the gate is held, and goes slower after that.
-  -- A rate begins again with one token, a ceiling with one job, and both climb; an adaptive gate goes half as fast as
-  -- it did, once for all the jobs that were claimed before.
+  -- A rate begins again with one token, a ceiling with one job, and so does a gate without numbers; all climb. An
+  -- adaptive gate goes half as fast as it did, once for all the jobs that were claimed before.
   function gate.push_back(g, until_ms, token, now)
     local rule = g.rule
     gate.hold(g, until_ms)

@@ -182,7 +182,7 @@ end
 
 local PUTS_OFF = { hold = true, snooze = true, suspend = true, drop = true }
 
-local function give_back(charges, token, claimed, t)
+local function give_back(s, charges, token, claimed, t)
   local verdict, unstarted = verdict_of(t), t.kind == "release" and not t.started
   for _, taken in ipairs(charges) do
     local key = taken[1]
@@ -191,7 +191,7 @@ local function give_back(charges, token, claimed, t)
     if found and is_unmoved(found, taken, verdict, real) then
       gating.touch(key)
     elseif found then
-      gate.give_back(gating.edit(key), taken, token, verdict, unstarted, tx.now, claimed, real)
+      gate.give_back(gating.edit(key), taken, token, verdict, unstarted, tx.now, claimed, real, base.heap(s.returned, key))
     end
   end
 end
@@ -210,7 +210,7 @@ function outcome.one(s, r, t)
   end
   tx.move(tx.class(lanes.get(r.lane).kind), RUNNING, state)
   if charges then
-    give_back(charges, token, claimed, t)
+    give_back(s, charges, token, claimed, t)
   end
   if state >= SUCCEEDED and (record.has(r.flags, KIDS) or record.has(r.flags, WATCHED)) then
     s.ended[#s.ended + 1] = { r, state, t.result }

@@ -16,6 +16,7 @@ function settling.new(session)
     -- All others, see outcome.
     records = {}, filed = {}, ready = {}, scheduled = {}, suspended = {}, attempts = {}, buried = {}, ended = {},
     results = {}, -- id and result in turn
+    returned = {}, -- gate -> what came back to its rate, by when it was charged
     succeeded = {}, -- queue -> ids
     kept = {}, -- queue -> succeeded jobs that it keeps now
   }

@@ -71,8 +71,7 @@ function taking.must_start(class)
   if class.starts == nil then
     class.starts = class.limited or class.keyed
     for _, each in ipairs(taking.class_gates(class)) do
-      local rule = each.rule
-      class.starts = class.starts or rule.concurrency ~= nil or rule.interval_us ~= nil or rule.cap ~= nil
+      class.starts = class.starts or gate.is_counting(each, tx.now)
     end
   end
   return class.starts
@@ -230,7 +229,7 @@ local function charge(rows, gates, costs)
   local probe = false
   for _, each in ipairs(gates) do
     local rule = each.rule
-    if rule.concurrency or rule.interval_us or rule.cap or rule.breaker or (each.open_until_ms or 0) > 0 then
+    if rule.breaker or (each.open_until_ms or 0) > 0 or gate.is_counting(each, tx.now) then
       local taken = gate.charge(gating.edit(rule.key), costs[unit_of(rule)], rows[1].lease.token, tx.now)
       for i, one in ipairs(taken) do
         local heap = t.charges[rows[i].id] or {}

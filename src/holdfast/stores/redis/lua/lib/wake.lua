@@ -23,7 +23,7 @@ local function needs_slot(kind, limited)
   local starts = limited
   for _, key in ipairs(starts and {} or tx.class(kind).gates) do
     local found = gating.get(key)
-    starts = starts or (found and (found.rule.concurrency or found.rule.interval_us or found.rule.cap)) ~= nil
+    starts = starts or (found ~= nil and gate.is_counting(found, tx.now))
   end
   return starts
 end
