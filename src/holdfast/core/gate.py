@@ -502,6 +502,26 @@ def _remembers(gate: Gate, now_ms: int) -> bool:
     return any(at > now_ms - rule.within_ms for at in gate.failed_at_ms)
 
 
+def _full_at_us(gate: Gate, rule: GateRule, now_ms: int) -> int:
+    """When the bucket is full under another rate: tokens that were taken stay taken, and come back at the new rate.
+
+    A smaller bucket is as full as the larger one was, in thousandths; or it would be in debt for what it never held.
+    """
+    old = gate.rule
+    if old.interval_us is None or rule.interval_us is None:
+        return 0
+    begins_us = max(now_ms, gate.held_until_ms) * 1000
+    if gate.full_at_us <= begins_us or (old.interval_us, old.burst) == (rule.interval_us, rule.burst):
+        return gate.full_at_us
+    missing = -(-(gate.full_at_us - begins_us) // old.interval_us)
+    if missing > old.burst > rule.burst:
+        missing -= old.burst - rule.burst
+    elif old.burst > rule.burst:
+        thousandths = -(-missing * FULL // old.burst)
+        missing = min(missing, -(-thousandths * rule.burst // FULL))
+    return begins_us + missing * rule.interval_us
+
+
 class GateChange(Struct, frozen=True):
     """What an operator asks of a gate; fields left out stay as they are."""
 
@@ -524,7 +544,8 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.clear:
         gate = replace(gate, declared=True)
     if change.rule is not None and (gate.declared or not change.declared):
-        gate = replace(gate, rule=change.rule, declared=change.declared, wants=0)
+        full_at_us = _full_at_us(gate, change.rule, now_ms)
+        gate = replace(gate, rule=change.rule, declared=change.declared, full_at_us=full_at_us, wants=0)
     if change.pause is not None:
         gate = replace(gate, paused=change.pause)
     if change.resume:

@@ -388,6 +388,60 @@ VECTORS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "a faster rate brings the tokens that were taken back from now on, whenever they were due",
+        GateRule(KEY, interval_us=8_640_000_000, burst=10),
+        (
+            Ask(T0, _one(12), 10, T0 + 8_640_000),
+            Change(T0 + 1_000, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000, burst=1_000))),
+            Ask(T0 + 1_000, _one(1_000), 990, T0 + 1_001),
+        ),
+    ),
+    Vector(
+        "a debt is paid at the new rate",
+        _TEN_A_SECOND,
+        (
+            Ask(T0, (50, 1), 1, T0 + 4_900),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=10_000, burst=2), declared=True)),
+            Ask(T0, _one(1), 0, T0 + 490),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000_000, burst=1))),
+            Ask(T0, _one(1), 0, T0 + 49_000),
+        ),
+    ),
+    Vector(
+        "a smaller bucket is as full as the larger one was",
+        GateRule(KEY, interval_us=100_000, burst=10),
+        (
+            Ask(T0, _one(4), 4),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=200_000, burst=5))),
+            Ask(T0, _one(5), 3, T0 + 200),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=200_000, burst=3))),
+            Ask(T0, _one(1), 0, T0 + 200),
+        ),
+    ),
+    Vector(
+        "a full bucket stays full under any rate, and one that is held is not filled by it",
+        GateRule(KEY, interval_us=100_000, burst=2),
+        (
+            Change(T0, GateChange(KEY, hold_ms=1_000)),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=900_000, burst=4))),
+            Ask(T0 + 999, _one(5), 0, T0 + 1_000),
+            Ask(T0 + 1_000, _one(5), 4, T0 + 1_900),
+            PushBack(T0 + 1_000, 0, T0 + 5_000),
+            Change(T0 + 1_000, GateChange(KEY, rule=GateRule(KEY, interval_us=100_000, burst=4))),
+            Ask(T0 + 5_000, _one(2), 1, T0 + 5_100),
+        ),
+    ),
+    Vector(
+        "a rate that was lifted owes nothing",
+        GateRule(KEY, interval_us=60_000_000, burst=2),
+        (
+            Ask(T0, _one(2), 2),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY))),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=60_000_000, burst=2))),
+            Ask(T0, _one(3), 2, T0 + 60_000),
+        ),
+    ),
+    Vector(
         "a probe that fails behind a breaker without a rule opens it again for a minute",
         GateRule(BREAKER),
         (

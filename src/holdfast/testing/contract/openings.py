@@ -70,10 +70,10 @@ WAYS: Final[dict[str, Way]] = {
         GateRule("limit:k", interval_us=3_600_000_000),
         claimed=1,
         act=lambda bench, busy, jobs: bench.change(
-            GateChange("limit:k", rule=GateRule("limit:k", interval_us=600_000_000, burst=4))
+            GateChange("limit:k", rule=GateRule("limit:k", interval_us=600_000_000))
         ),
         told_ms=3_600_000,
-        sooner_ms=1_800_000,
+        sooner_ms=600_000,
     ),
     "an operator resumes what is also held": Way(
         GateRule("limit:k", concurrency=1),

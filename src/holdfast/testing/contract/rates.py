@@ -165,8 +165,12 @@ class TestRate:
         hand = bench.hand()
         assert len(await hand.claim(10)) == 1
         assert await hand.claim(10) == []
+        await bench.change(GateChange("limit:r", rule=GateRule("limit:r", interval_us=1_000, burst=4)))
+        assert len(await hand.claim(10)) == 3
+        bench.clock.advance(1)
+        assert len(await hand.claim(10)) == 1
         await bench.change(GateChange("limit:r", rule=GateRule("limit:r")))
-        assert len(await hand.claim(10)) == 9
+        assert len(await hand.claim(10)) == 5
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_starts_in_any_span_never_exceed_burst_plus_rate_times_span(self, bench: Bench, seed: int) -> None:

@@ -82,11 +82,36 @@ BEGIN
   RETURN p_gate;
 END $$;
 
+-- When the bucket of a gate is full under its new rate, by the gate as it was: tokens that were taken stay taken, and come
+-- back at the new rate. A smaller bucket is as full as the larger one was, in thousandths; or it would be in debt for what
+-- it never held.
+CREATE OR REPLACE FUNCTION hf.gate_full_under_1(p_gate hf.gate, p_interval bigint, p_burst bigint, p_now bigint) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_begins numeric := greatest(p_now, p_gate.held_until_ms) * 1000::numeric;
+  v_missing numeric; -- whatever an operator says: a number that does not fit would stop who changes it
+BEGIN
+  IF p_gate.interval_us IS NULL OR p_interval IS NULL THEN
+    RETURN 0;
+  END IF;
+  IF p_gate.full_at_us <= v_begins OR (p_gate.interval_us = p_interval AND p_gate.burst = p_burst) THEN
+    RETURN p_gate.full_at_us;
+  END IF;
+  v_missing := div(p_gate.full_at_us - v_begins + greatest(1, p_gate.interval_us) - 1, greatest(1, p_gate.interval_us));
+  IF v_missing > p_gate.burst AND p_gate.burst > p_burst THEN
+    v_missing := v_missing - (p_gate.burst - p_burst);
+  ELSIF p_gate.burst > p_burst THEN
+    v_missing := least(v_missing, div(div(v_missing * 1000 + p_gate.burst - 1, p_gate.burst) * p_burst + 999, 1000));
+  END IF;
+  RETURN least(v_begins + v_missing * p_interval, 4600000000000000000)::bigint;
+END $$;
+
 -- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.
 CREATE OR REPLACE FUNCTION hf.gate_apply_1(p_gate hf.gate, p_change jsonb, p_now bigint) RETURNS hf.gate
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_declared boolean := coalesce((p_change ->> 'declared')::boolean, false);
+  v_after hf.gate;
 BEGIN
   IF p_gate.key IS NULL THEN
     p_gate := hf.gate_new_1(p_change ->> 'key');
@@ -95,7 +120,9 @@ BEGIN
     p_gate.declared := true;
   END IF;
   IF p_change ->> 'rule' IS NOT NULL AND (p_gate.declared OR NOT v_declared) THEN
-    p_gate := hf.gate_rule_1(p_gate, p_change -> 'rule');
+    v_after := hf.gate_rule_1(p_gate, p_change -> 'rule');
+    v_after.full_at_us := hf.gate_full_under_1(p_gate, v_after.interval_us, v_after.burst, p_now);
+    p_gate := v_after;
     p_gate.declared := v_declared;
     p_gate.wants := 0;
   END IF;

@@ -373,11 +373,29 @@ do
       and (g.ceiling or FULL) == FULL and gate.pace(g, now) == FULL and not remembers(g, now)
   end
 
+  -- When the bucket is full under another rate: tokens that were taken stay taken, and come back at the new rate. A
+  -- smaller bucket is as full as the larger one was, in thousandths; or it would be in debt for what it never held.
+  local function full_at(g, rule, now)
+    local old, full = g.rule, g.full_at_us or 0
+    if not (old.interval_us and rule.interval_us) then return nil end
+    local burst, begins = rule.burst or 1, max(now, g.held_until_ms or 0) * 1000
+    local before = old.burst or 1
+    if full <= begins or (old.interval_us == rule.interval_us and before == burst) then return full end
+    local missing = ceil((full - begins) / old.interval_us)
+    if missing > before and before > burst then
+      missing = missing - (before - burst)
+    elseif before > burst then
+      missing = min(missing, ceil(ceil(missing * FULL / before) * burst / FULL))
+    end
+    return begins + missing * rule.interval_us
+  end
+
   -- The gate after an operator's word: `change` is the map of core.gate.GateChange, `g` nil for a gate not there yet.
   function gate.change(g, change, now)
     g = g or {rule = {key = change.key}}
     if change.clear then g.declared = nil end
     if change.rule and (g.declared ~= false or not change.declared) then
+      g.full_at_us = full_at(g, change.rule, now)
       g.rule, g.declared, g.wants = change.rule, change.declared or false, nil
     end
     if change.pause then g.paused = change.pause end
