@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from holdfast import Budget, BudgetExceeded, Holdfast, InvalidArguments, Limit, chain, current_job
+from holdfast.core.gate import Gate
 from holdfast.core.ids import id_bytes
 from holdfast.core.state import State
+from holdfast.ops import LimitChange, Operator
 from holdfast.stores.sqlite.library import library
 
 
@@ -42,7 +45,7 @@ async def test_a_cost_above_the_whole_budget_is_refused_by_every_way_in(app: Hol
     @app.task(name="ask", limits=[Budget("llm", usd=1)], cost=lambda usd: {"usd": usd})
     async def ask(usd: float) -> None: ...
 
-    says = r"needs \$1.50, and Budget\('llm'\) is \$1 a day: it would wait for ever \(split the work"
+    says = r"needs \$1.50, and the budget 'llm' is \$1 a day: it would wait for ever \(split the work"
     async with app:
         with pytest.raises(InvalidArguments, match=says):
             await ask.enqueue(1.5)
@@ -55,6 +58,70 @@ async def test_a_cost_above_the_whole_budget_is_refused_by_every_way_in(app: Hol
         with pytest.raises(InvalidArguments, match=r"needs \$2"):
             await ask.options(cost={"usd": 2}).enqueue(0.1)
         assert (await app.store.count()).enqueued == 0
+
+
+async def test_what_an_operator_has_set_counts_and_not_what_the_code_declares(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    app = Holdfast(f"sqlite:///{path}")
+
+    @app.task(name="ask", limits=[Budget("llm:{team}", usd=1)], cost=lambda team, usd: {"usd": usd})
+    async def ask(team: str, usd: float) -> None: ...
+
+    async with app:
+        await Operator(app.store, actor="ada").set_limit("llm:acme", LimitChange(budgets={"usd": "2/day"}))
+        await ask.enqueue("acme", 1.5)
+        await app.enqueue_many([ask.job("acme", 2.0), ask.job("umbrella", 1.0)])
+        says = (
+            r"needs \$2.50, and the budget 'llm:acme' is \$2 a day, as an operator has set it: it would wait for ever"
+        )
+        with pytest.raises(InvalidArguments, match=says) as refused:
+            await ask.enqueue("acme", 2.5)
+        assert "holdfast limits set llm:acme --budget usd=2.5/day" in refused.value.fix
+        with pytest.raises(InvalidArguments, match=r"jobs\[1\]: .*the budget 'llm:umbrella' is \$1 a day: it would"):
+            await app.enqueue_many([ask.job("acme", 2.0), ask.job("umbrella", 1.5)])
+        conn = library.connect(str(path))  # who holds a transaction of their own cannot ask the store
+        with pytest.raises(InvalidArguments, match=r"needs \$1.50, .*declare a larger budget"):
+            await ask.options(conn=conn).enqueue("acme", 1.5)
+        with pytest.raises(InvalidArguments, match=r"jobs\[0\]: .*needs \$1.50"):
+            await app.enqueue_many([ask.job("acme", 1.5)], conn=conn)
+        conn.close()
+        assert (await app.store.count()).enqueued == 3
+
+
+async def test_a_budget_that_refuses_and_is_too_small_for_the_job_says_so(app: Holdfast) -> None:
+    @app.task(name="ask", limits=[Budget("llm", usd=1, over="refuse")], cost={"usd": 0.4})
+    async def ask() -> None: ...
+
+    async with app:
+        await Operator(app.store, actor="ada").set_limit("llm", LimitChange(budgets={"usd": "0.3/day"}))
+        with pytest.raises(
+            InvalidArguments, match=r"needs \$0.40, and the budget 'llm' is \$0.30 a day, as an operator"
+        ):
+            await ask.enqueue()
+
+
+async def test_the_budgets_of_many_jobs_are_asked_for_in_one_read(
+    app: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @app.task(limits=[Budget("llm:{team}", usd=1, tokens=9, over="refuse")], cost={"usd": 0.1, "tokens": 1})
+    async def ask(team: str) -> None: ...
+
+    @app.task(limits=[Budget("llm:{team}", usd=1)], cost={"usd": 0.1})
+    async def wait(team: str) -> None: ...
+
+    asked: list[Sequence[str] | None] = []
+
+    async def gates(prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+        asked.append(keys)
+        return await read(prefix, keys=keys)
+
+    async with app:
+        read = app.store.gates
+        monkeypatch.setattr(app.store, "gates", gates)
+        await app.enqueue_many([job.job(team) for team in ("a", "b", "c") for job in (ask, wait)])
+        await wait.enqueue("a")
+    (keys,) = asked
+    assert keys == [f"limit:{unit}/day:llm:{team}" for team in "abc" for unit in ("tokens", "usd")]
 
 
 async def test_a_budget_that_refuses_says_what_is_left_and_until_when(app: Holdfast) -> None:

@@ -415,14 +415,14 @@ def test_keys_that_are_filled_alike_count_a_job_once() -> None:
     spec = TaskSpec.declare(send, limits=[*limits, usd])
     two, rules = build_job(spec, {"customer": "a", "to": "b"}, id=ID)
     assert (two.lane.limits, two.lane.keys) == (("bank:hq",), ("bank:a", "bank:b", "usd/day:bank:b"))
-    assert (spec.learns(two.lane), [rule.key for rule in spec.refusing(two.lane)]) == (
+    assert (spec.learns(two.lane), [rule.key for _, rule in spec.caps(two.lane)]) == (
         "bank:a",
         ["limit:usd/day:bank:b"],
     )
     one, rules = build_job(spec, {"customer": "a", "to": "a"}, id=ID)
     assert (one.lane.limits, one.lane.keys) == (("bank:hq",), ("bank:a", "usd/day:bank:a"))
     assert [rule.key for rule in rules] == ["limit:bank:hq", "limit:bank:a", "limit:usd/day:bank:a"]
-    assert (spec.learns(one.lane), [rule.key for rule in spec.refusing(one.lane)]) == (
+    assert (spec.learns(one.lane), [rule.key for _, rule in spec.caps(one.lane)]) == (
         "bank:a",
         ["limit:usd/day:bank:a"],
     )
@@ -521,14 +521,15 @@ def test_buckets_and_budgets_become_gates_beside_their_limits() -> None:
     assert spec.learns(replace(job.lane, keys=("other",))) is None
 
 
-def test_budgets_that_refuse_are_told_from_those_that_let_wait() -> None:
+def test_the_budgets_of_a_lane_have_their_keys_and_say_whether_they_refuse() -> None:
     spec = TaskSpec.declare(
         send, limits=[Budget("a", usd=1), Budget("b:{to}", usd=2, tokens=9, over="refuse"), Limit("c", concurrency=1)]
     )
     lane = job_of(spec, "acme", to="x").lane
-    assert [(rule.key, rule.cap) for rule in spec.refusing(lane)] == [
-        ("limit:tokens/day:b:x", 9),
-        ("limit:usd/day:b:x", 2_000_000),
+    assert [(budget.over, rule.key, rule.cap) for budget, rule in spec.caps(lane)] == [
+        ("wait", "limit:usd/day:a", 1_000_000),
+        ("refuse", "limit:tokens/day:b:x", 9),
+        ("refuse", "limit:usd/day:b:x", 2_000_000),
     ]
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
-from holdfast.client.purse import Purse, affordable_job
+from holdfast.client.purse import Purse
 from holdfast.client.work import JobSpec
 from holdfast.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job
-from holdfast.core.task import TaskSpec
+from holdfast.core.task import TaskSpec, build_job
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
 # Who waits for whom, in one step: an engine notes each, and nobody else gets a turn meanwhile.
@@ -83,4 +83,4 @@ def _build(item: object, id: bytes) -> tuple[TaskSpec, Job, tuple[GateRule, ...]
     signature = item.spec.signature
     if not signature.required.issubset(item.values):
         signature.bind_named(item.values)  # raises, naming what is missing
-    return item.spec, *affordable_job(item.spec, item.values, item.options, id=item.options.id or id)
+    return item.spec, *build_job(item.spec, item.values, item.options, id=item.options.id or id)

@@ -16,7 +16,7 @@ from holdfast.client.flow_handle import FlowDesk, FlowHandle
 from holdfast.client.handle import Explain, Explained, JobHandle
 from holdfast.client.options import CallOptions
 from holdfast.client.producer import EnqueueTimeout, Producer
-from holdfast.client.purse import Purse, affordable_job
+from holdfast.client.purse import Purse
 from holdfast.client.registry import Published
 from holdfast.client.work import JobSpec, Work
 from holdfast.core.codec import MAX_BYTES
@@ -27,7 +27,7 @@ from holdfast.core.job import Enqueued, Job
 from holdfast.core.limit import did_you_mean
 from holdfast.core.payload import decode_json
 from holdfast.core.refs import with_refs
-from holdfast.core.task import PLAIN, Options, TaskSpec
+from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
 from holdfast.stores.base import Store
 from holdfast.stores.callers import joined
 
@@ -120,7 +120,7 @@ class Client:
         if options.conn is not None:
             return await self._enqueue_on(options.conn, spec, values, options)
         post = self._producer.post()
-        job, rules = affordable_job(spec, values, options, id=options.id or post.new_id())
+        job, rules = build_job(spec, values, options, id=options.id or post.new_id())
         if spec.budgets:
             purse = Purse()
             purse.add(spec, job)
@@ -133,7 +133,7 @@ class Client:
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
 
     async def _check(self, purse: Purse) -> None:
-        """Refuse what its budgets have no room for now, where the code asks for that."""
+        """Refuse what its budgets never have room for and, where the code asks for that, what they have not now."""
         if purse:
             await self._in_time("gates", purse.check(self.store))
 
@@ -141,7 +141,11 @@ class Client:
         self, conn: object, spec: TaskSpec, values: Mapping[str, Any], options: Options
     ) -> JobHandle[Any]:
         """No deadline and no shared round trip: both would act on the caller's connection behind its back."""
-        job, rules = affordable_job(spec, values, options, id=options.id or self._producer.new_id())
+        job, rules = build_job(spec, values, options, id=options.id or self._producer.new_id())
+        if spec.budgets:
+            purse = Purse()
+            purse.add(spec, job)
+            purse.check_declared()
         return (await self._put_on(conn, [job], rules))[0]
 
     async def _put_on(self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[JobHandle[Any]]:
@@ -243,6 +247,7 @@ class Client:
             await self._check(purse)
             answers = await self._producer.enqueue_batch(jobs, rules, again="await its .enqueue() again")
             return [(answer.id, answer.existing) for answer in answers]
+        purse.check_declared()
         if self._outbox() is not None:
             _refuse_late_duplicates(jobs)
         return await self._answers_on(conn, jobs, rules)
@@ -271,6 +276,7 @@ class Client:
         rules = list(batch.rules.values())
         try:
             if conn is not None:
+                batch.purse.check_declared()
                 return await self._put_on(conn, batch.jobs, rules)
             await self._check(batch.purse)
             answers = await self._producer.enqueue_batch(batch.jobs, rules, [handle.id for handle in before])

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.client.batch import MAX_DEPENDENCIES
 from holdfast.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
 from holdfast.client.handle import JobHandle
-from holdfast.client.purse import Purse, affordable_job
+from holdfast.client.purse import Purse
 from holdfast.client.work import Chain, Group, JobSpec, Work
 from holdfast.core.codec import PLAIN, looked_into
 from holdfast.core.errors import (
@@ -31,6 +31,7 @@ from holdfast.core.job import Job
 from holdfast.core.limit import did_you_mean
 from holdfast.core.naming import checked_name
 from holdfast.core.refs import Refers, flat
+from holdfast.core.task import build_job
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 from holdfast.stores.callers import run_here
 
@@ -376,7 +377,7 @@ class Flow:
             if not signature.required.issubset(node.values):
                 signature.bind_named(node.values)  # raises, naming what is missing
             options = replace(spec.options, after=after)
-            return affordable_job(spec.spec, node.values, options, id=node.handle.raw, flow=self._raw, meta=meta)
+            return build_job(spec.spec, node.values, options, id=node.handle.raw, flow=self._raw, meta=meta)
         except UsageError as error:
             raise _of_node(node, error) from error
 

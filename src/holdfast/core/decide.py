@@ -47,6 +47,7 @@ HOLD_CAP_MS: Final = 60_000
 HOLD_AGAIN_MS: Final = 10  # doubled each time, up to a second: "at once" that is refused again is no answer
 SPENT_PROBE_MS: Final = 600_000  # no money left: a person has to act, and one call in ten minutes sees that they did
 HOLD_JITTER: Final = 0.1  # workers on one key must not come back in the same instant
+HOLD_JITTER_MS: Final = 10_000  # at most: a key that is held for hours must not idle for minutes after that
 
 # What becomes of a job that was completed in a transaction which then was not committed: it did nothing.
 NOT_COMMITTED: Final = Failure(
@@ -195,7 +196,7 @@ def _hold(job: Claimed, limited: Limited, rng: random.Random, learns: str | None
 
 
 def _spread_ms(wait_ms: int, rng: random.Random) -> int:
-    return rng.randint(0, max(1, int(wait_ms * HOLD_JITTER)))
+    return rng.randint(0, min(HOLD_JITTER_MS, max(1, int(wait_ms * HOLD_JITTER))))
 
 
 def pushed_gate(lane: Lane, key: str | None) -> str:

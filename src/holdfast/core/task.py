@@ -180,14 +180,12 @@ class TaskSpec:
             return None
         return next((keys[0] for limit, keys in self._keys(lane) if isinstance(limit, Limit) and limit.learns), None)
 
-    def refusing(self, lane: Lane) -> Iterator[GateRule]:
-        """The gates of those budgets of a lane that refuse what does not fit."""
-        if all(budget.over == "wait" for budget in self.budgets):
-            return
+    def caps(self, lane: Lane) -> Iterator[tuple[Budget, GateRule]]:
+        """The budgets of a lane, each with every gate that it means there."""
         for budget, keys in self._keys(lane):
-            if isinstance(budget, Budget) and budget.over == "refuse":
+            if isinstance(budget, Budget):
                 for key, rule in zip(keys, budget.rules(""), strict=True):
-                    yield replace(rule, key=f"limit:{key}")
+                    yield budget, replace(rule, key=f"limit:{key}")
 
     def _keys(self, lane: Lane) -> Iterator[tuple[Limit | Budget, tuple[str, ...]]]:
         """Each limit and budget with its keys in a lane, but for those that a lane of another declaration lacks."""

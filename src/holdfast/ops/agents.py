@@ -26,7 +26,6 @@ from holdfast.core.transition import Failure
 from holdfast.core.view import JobView
 from holdfast.ops.bulk import Decision
 from holdfast.ops.select import PAGE, resolve, view_of
-from holdfast.stores.asking import gate_of
 from holdfast.stores.base import NOTHING_SPENT, Store
 
 LEASE_MS: Final = 600_000  # an agent thinks for minutes between signs of life
@@ -217,11 +216,10 @@ class Agents:
 
     async def _learns(self, view: JobView) -> str | None:
         """The key of the job's limit that is marked so: what code declares is known here by its gates."""
-        for key in (*view.lane.limits, *view.lane.keys):
-            gate = await gate_of(self.store, f"limit:{key}")
-            if gate is not None and gate.rule.learns:
-                return key
-        return None
+        keys = (*view.lane.limits, *view.lane.keys)
+        gates = await self.store.gates(keys=[f"limit:{key}" for key in keys])
+        learning = {gate.key for gate in gates if gate.rule.learns}
+        return next((key for key in keys if f"limit:{key}" in learning), None)
 
     async def _claimed(self, view: JobView) -> Claimed:
         return Claimed(

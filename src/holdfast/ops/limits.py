@@ -158,8 +158,7 @@ def keys_of_limit(gate_key: str) -> frozenset[str]:
 
 async def gates_of_limit(store: Store, gate_key: str) -> list[Gate]:
     """Those of them that are there."""
-    found = [await gate_of(store, key) for key in sorted(keys_of_limit(gate_key))]
-    return [gate for gate in found if gate is not None]
+    return await store.gates(keys=sorted(keys_of_limit(gate_key)))
 
 
 class Waiters(Struct, frozen=True):

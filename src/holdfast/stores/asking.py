@@ -49,7 +49,7 @@ async def find_all(store: Store, query: Query, *, now_ms: int | None = None) -> 
 
 async def gate_of(store: Store, key: str) -> Gate | None:
     """The gate with exactly this key."""
-    return next((gate for gate in await store.gates(key) if gate.key == key), None)
+    return next(iter(await store.gates(keys=[key])), None)
 
 
 async def refuse_draining(store: Store, *lanes: Lane) -> None:
@@ -57,9 +57,9 @@ async def refuse_draining(store: Store, *lanes: Lane) -> None:
 
     For those who have to make room for a job first, and must not do so in vain.
     """
-    for key in dict.fromkeys(key for lane in lanes for key in lane.class_gates[:3]):
-        gate = await gate_of(store, key)
-        if gate is not None and gate.draining:
+    for gate in await store.gates(keys=[key for lane in lanes for key in lane.class_gates[:3]]):
+        if gate.draining:
             raise QueueDraining(
-                f"{key} is draining and takes no new jobs", fix=f"holdfast resume {key.removeprefix('queue:')}"
+                f"{gate.key} is draining and takes no new jobs",
+                fix=f"holdfast resume {gate.key.removeprefix('queue:')}",
             )

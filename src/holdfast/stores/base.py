@@ -283,8 +283,8 @@ class Store(Protocol):
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         """Pause, resume, drain, hold, limit, trip or reset; wakes whoever can run now."""
 
-    async def gates(self, prefix: str = "") -> list[Gate]:
-        """Gates whose key begins with `prefix`, by key, at most 10,000."""
+    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+        """Gates whose key begins with `prefix`, by key, at most 10,000; or those of `keys` that there are, by key."""
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         """Write a named record; with `expect`, only over that version (0 = not there), else None.

@@ -150,7 +150,7 @@ class Bench:
 
     async def gate(self, key: str) -> Gate | None:
         """The gate of that key, if there is one."""
-        return next((gate for gate in await self.store.gates(key) if gate.key == key), None)
+        return next(iter(await self.store.gates(keys=[key])), None)
 
     async def everything(self) -> list[JobView]:
         """Every job that is stored, oldest first."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 CHANGE: Final = "SELECT * FROM hf.change_gates_1(%b::jsonb, %b::text, %b::bigint)"
 GATES: Final = "SELECT hf.gates_1(%b::text)"
+GATES_OF: Final = "SELECT hf.gates_of_keys_1(%b::text[])"
 
 _gates = msgspec.json.Decoder(list[Gate]).decode
 
@@ -31,6 +32,12 @@ async def change_gates(route: Route, changes: Sequence[GateChange], now_ms: int 
 async def gates(route: Route, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
     (answer,) = await route.row(GATES, (clean(prefix),), verb="gates")
+    return _gates(answer)
+
+
+async def gates_of(route: Route, keys: Sequence[str]) -> list[Gate]:
+    """Those of the gates with these keys that there are, by key."""
+    (answer,) = await route.row(GATES_OF, ([clean(key) for key in keys],), verb="gates")
     return _gates(answer)
 
 

@@ -269,8 +269,10 @@ class PostgresStore:
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(await self._route(), changes, now_ms)
 
-    async def gates(self, prefix: str = "") -> list[Gate]:
-        return await gates.gates(await self._route(), prefix)
+    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+        if keys is None:
+            return await gates.gates(await self._route(), prefix)
+        return await gates.gates_of(await self._route(), keys)
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         return await shelf.put_control(await self._route(), control, expect)

@@ -40,6 +40,16 @@ async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
     return [gate_or_shut(name, body) for name, body in sorted(found.items())[:MOST_GATES]]
 
 
+async def gates_of(route: Route, key: bytes, keys: Sequence[str]) -> list[Gate]:
+    """Those of the gates with these keys that there are, by key."""
+    names, found = sorted(set(keys)), list[Gate]()
+    for at in range(0, len(names), AT_ONCE):
+        some = names[at : at + AT_ONCE]
+        bodies = await route.call("gates", "HMGET", key[:-1] + b"g", *some)
+        found += [gate_or_shut(name, body) for name, body in zip(some, bodies, strict=True) if body is not None]
+    return found
+
+
 def gate_or_shut(key: str, body: bytes) -> Gate:
     """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
     try:

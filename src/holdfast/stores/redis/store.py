@@ -237,8 +237,10 @@ class RedisStore:
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(self._route, self._key, changes, now_ms)
 
-    async def gates(self, prefix: str = "") -> list[Gate]:
-        return await gates.gates(self._route, self._key, prefix)
+    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+        if keys is None:
+            return await gates.gates(self._route, self._key, prefix)
+        return await gates.gates_of(self._route, self._key, keys)
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         return await shelf.put_control(self._route, self._key, control, expect)

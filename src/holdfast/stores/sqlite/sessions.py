@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from msgspec.structs import replace
 
@@ -113,9 +115,12 @@ def _drained(tx: Tx) -> None:
                     tx.put_gate(replace(gate, paused=Pause("drain", "drained", tx.now_ms)))
 
 
-def gates(tx: Tx, prefix: str) -> list[Gate]:
-    """Gates whose key begins with `prefix`, by key."""
-    rows = tx.rows("all_gates", (prefix, f"{prefix}\U0010ffff"))
+def gates(tx: Tx, prefix: str, keys: Sequence[str] | None = None) -> list[Gate]:
+    """Gates whose key begins with `prefix`, or those of `keys`, by key."""
+    if keys is None:
+        rows = tx.rows("all_gates", (prefix, f"{prefix}\U0010ffff"))
+    else:
+        rows = sorted(set(tx.rows_in("gates_by_key", keys)))
     return [gate_or_shut(key, body) for key, body in rows]
 
 

@@ -351,8 +351,8 @@ class SqliteStore:
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await self._write("change_gates", lambda tx: operate.change_gates(tx, changes), now_ms)
 
-    async def gates(self, prefix: str = "") -> list[Gate]:
-        return await self._read("gates", lambda tx: sessions.gates(tx, prefix))
+    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+        return await self._read("gates", lambda tx: sessions.gates(tx, prefix, keys))
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         return await self._write("put_control", lambda tx: operate.put_control(tx, control, expect))

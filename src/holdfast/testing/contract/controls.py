@@ -194,6 +194,20 @@ class TestHold:
         assert [gate.key for gate in await bench.store.gates("limit:")] == ["limit:a", "limit:b"]
         assert {"limit:a", "limit:b", "queue:q"} <= {gate.key for gate in await bench.store.gates()}
 
+    async def test_gates_are_asked_for_by_their_keys(self, bench: Bench) -> None:
+        await bench.declare(*(GateRule(f"limit:{n}", concurrency=1) for n in range(600)))
+        wanted = [
+            *(f"limit:{n}" for n in range(500, 700)),
+            "limit:5",
+            "limit:5",
+            "limit:",
+            "limit:x",
+            "limit:é\U0001f600",
+        ]
+        found = await bench.store.gates(keys=wanted)
+        assert [gate.key for gate in found] == sorted(["limit:5", *(f"limit:{n}" for n in range(500, 600))])
+        assert await bench.store.gates(keys=[]) == []
+
 
 @asynchronous
 class TestControls:

@@ -332,6 +332,15 @@ BEGIN
   END IF;
 END $$;
 
+-- Verb: those of the gates with these keys that there are, by key.
+CREATE OR REPLACE FUNCTION hf.gates_of_keys_1(p_keys text[]) RETURNS text LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  RETURN (
+    SELECT coalesce(json_agg(hf.gate_json_1(g) ORDER BY g.key COLLATE "C"), '[]') FROM hf.gate AS g WHERE g.key = ANY (p_keys)
+  );
+END $$;
+
 -- Verb: gates whose key begins with p_prefix, by key, at most 10,000. In the order of bytes they stand together.
 CREATE OR REPLACE FUNCTION hf.gates_1(p_prefix text) RETURNS text LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
