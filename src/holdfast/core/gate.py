@@ -281,6 +281,11 @@ def falls_short(gate: Gate, cost: int, now_ms: int) -> Gate:
     return gate if left(gate, now_ms) >= max(1, cost) else _reserve(gate, 0, max(1, cost), now_ms)
 
 
+def give_up(gate: Gate, cost: int) -> Gate:
+    """The gate after a job of this cost has left those who wait: a budget that was shut for it looks at the next."""
+    return replace(gate, wants=0) if gate.wants and gate.wants == max(1, cost) else gate
+
+
 def _reserve(gate: Gate, cost: int, wants: int, now_ms: int) -> Gate:
     rule = gate.rule
     if rule.cap is None or rule.period is None:

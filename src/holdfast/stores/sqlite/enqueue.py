@@ -13,7 +13,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued, Job, Lane, Policy
 from holdfast.core.state import STATES, State
 from holdfast.stores.base import check_size
-from holdfast.stores.packed import Extra, encode_extra, is_plain
+from holdfast.stores.packed import PLAIN, Extra, encode_extra, extra_or_none, is_plain
 from holdfast.stores.sqlite import graph, lanes, unique
 from holdfast.stores.sqlite.library import library
 from holdfast.stores.sqlite.tx import BLOCKED, CANCELLED, ENQUEUED, READY, SCHEDULED, SUCCEEDED, Tx
@@ -294,15 +294,15 @@ def _insert_one(tx: Tx, job: Job, parents: list[tuple[bytes, dict[bytes, int]]],
 
 
 def _replace(tx: Tx, target: bytes, job: Job) -> None:
-    """The waiting job takes new arguments, priority and time; one that runs, has ended, or has steps or a checkpoint of
-    its own arguments stays as it is.
+    """The waiting job takes new arguments, priority, time and cost; one that runs, has ended, or has steps or a
+    checkpoint of its own arguments stays as it is. Where one of them is part of a flow, it costs what it did.
 
     `replace` counts the delay from the first enqueue, `debounce` starts it anew.
     """
     row = tx.row("job_waiting", (target,))
     if row is None:
         return
-    old_state, old_lane_id, enqueued_ms = row
+    old_state, old_lane_id, enqueued_ms, packed = row
     assert job.unique is not None
     base_ms = tx.now_ms if job.unique.on_duplicate == "debounce" else enqueued_ms
     due_ms = due_of(job, base_ms)
@@ -311,7 +311,11 @@ def _replace(tx: Tx, target: bytes, job: Job) -> None:
     lanes.remember(tx, [job.lane])
     remember_policies(tx, {job.policy})
     expires = None if job.expires_ms is None else tx.now_ms + job.expires_ms
-    tx.run("job_replace", (state, job.lane.id, job.lane.priority, due_ms, expires, job.policy.id, None, target))
+    old = extra_or_none(packed) or PLAIN
+    extra = packed if old.flow or old.after or job.flow or job.after else extra_of(job)
+    tx.run("job_replace", (state, job.lane.id, job.lane.priority, due_ms, expires, job.policy.id, None, extra, target))
+    if old_state == READY:
+        lanes.leave_line(tx, old_lane, packed)
     put_args(tx, target, job.args)
     tx.move(old_lane, old_state, None)
     tx.move(job.lane, None, state)

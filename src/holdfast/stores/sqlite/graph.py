@@ -153,9 +153,11 @@ def _cancel_one(tx: Tx, id: bytes, reason: str) -> int | None:
     row = tx.row("job_cancel_waiting", (id,))
     if row is None:
         return None
-    state, lane_id, flags = row
+    state, lane_id, flags, packed = row
     tx.run("job_cancelled", (reason, tx.now_ms, id))
     tx.move(tx.lane(lane_id), state, CANCELLED)
+    if state == READY:
+        lanes.leave_line(tx, tx.lane(lane_id), packed)
     if flags & WATCHED:
         tx.tell_finished([id])
     return int(flags)
@@ -166,7 +168,7 @@ def bury_waiting(tx: Tx, id: bytes, failure: Failure) -> None:
     row = tx.row("job_cancel_waiting", (id,))
     if row is None:
         return
-    state, lane_id, flags = row
+    state, lane_id, flags, _ = row
     lane = tx.lane(lane_id)
     bury(tx, id, lane, failure)
     tx.run("attempt_add", (id, id, 0, "dead", tx.now_ms, tx.now_ms, "", *failure_row(failure)))

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from holdfast.core.gate import give_up
 from holdfast.core.job import Lane
+from holdfast.stores.packed import extra_or_none
 from holdfast.stores.sqlite.tx import KNOWN_LANES, READY, SCHEDULED, Tx
 
 PROMOTE = 512  # due jobs that one claim moves to ready: bounds its length
@@ -57,6 +59,19 @@ def park(tx: Tx, lane: Lane, gate: str) -> None:
     """The lane waits at a gate."""
     tx.run("lane_park", (gate, lane.id))
     leave_seat(tx, lane)
+
+
+def leave_line(tx: Tx, lane: Lane, packed: bytes | None) -> None:
+    """A ready job of the lane goes without having run: where a budget was shut for it, others may go on."""
+    extra = extra_or_none(packed)
+    if not lane.limited or extra is None:
+        return
+    keys = (*lane.class_gates, *lane.lane_gates)
+    tx.load_gates(keys)
+    for gate in filter(None, map(tx.gate, keys)):
+        after = give_up(gate, extra.cost_in(gate.rule.unit))
+        if after is not gate:
+            tx.put_gate(after)
 
 
 def leave_seat(tx: Tx, lane: Lane) -> None:

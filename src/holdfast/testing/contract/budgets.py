@@ -7,6 +7,7 @@ import random
 import pytest
 
 from holdfast.core.gate import GateChange, GateRule, left
+from holdfast.core.job import Unique
 from holdfast.core.lease import Claimed
 from holdfast.core.period import DAY_MS, began_ms
 from holdfast.core.state import State
@@ -121,6 +122,32 @@ class TestBudget:
         assert await hand.claim(5) == []
         await succeed(hand, first, 4)
         assert large in await hand.ids(5)
+
+    @pytest.mark.parametrize("where", ["limits", "keys"])
+    @pytest.mark.parametrize("how", ["cancelled", "expired", "replaced"])
+    async def test_when_the_job_that_nobody_passes_is_gone_the_next_goes_on(
+        self, bench: Bench, how: str, where: str
+    ) -> None:
+        at: JobOptions = {"limits": ("usd",)} if where == "limits" else {"keys": ("usd",)}
+        large: JobOptions = {**at, "costs": usd(4), "unique": Unique("large", on_duplicate="replace")}
+        await bench.declare(USD)
+        await bench.put(make_job(bench.id(), {**at, "costs": usd(7)}))
+        (answer,) = await bench.put(make_job(bench.id(), {**large, "expires_ms": 5_000}))
+        hand, sleeper = bench.hand(), bench.hand("w2")
+        await hand.take()
+        assert await hand.claim(5) == []
+        (small,) = await bench.put(make_job(bench.id(), {**at, "costs": usd(1), "group": "g"}))
+        assert await sleeper.claim(5) == []
+        if how == "cancelled":
+            await bench.cancel(answer.id)
+        elif how == "replaced":
+            await bench.put(make_job(bench.id(), {**large, "costs": usd(2)}))
+        else:
+            bench.clock.advance(5_000)
+            await bench.store.expire(now_ms=bench.clock.now_ms)
+        assert (await sleeper.wait(5_000)).work
+        await sleeper.beat()
+        assert sorted(await sleeper.ids(5)) == sorted([small.id, *([answer.id] if how == "replaced" else [])])
 
     async def test_a_job_that_another_limit_stops_does_not_shut_a_budget(self, bench: Bench) -> None:
         await bench.declare(USD, GateRule("limit:slot", concurrency=1))

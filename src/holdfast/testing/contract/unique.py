@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.core.gate import GateRule, tokens
 from holdfast.core.job import OnDuplicate, Unique
 from holdfast.core.lease import Note, Signal
 from holdfast.core.state import State
@@ -159,6 +160,34 @@ class TestReplace:
         claimed = await bench.hand().claim(5)
         assert [(job.id, job.args) for job in claimed] == [(first, b'{"n":2}')]
         assert (await bench.store.count()).enqueued == 1
+
+    @pytest.mark.parametrize("costs", [{"usd": 7, "tokens": 1}, {}])
+    async def test_replace_takes_what_the_new_one_costs(self, bench: Bench, costs: dict[str, int]) -> None:
+        first = await bench.add(unique=self.REPLACE, cost=2, costs={"usd": 3}, tags=("old",))
+        await bench.put(bench.job(unique=self.REPLACE, cost=5, costs=costs, tags=("new",)))
+        view = await bench.view(first)
+        assert (view.cost, view.costs, view.tags, view.unique) == (5, costs, ("new",), "report")
+        await bench.declare(GateRule("limit:usd", unit="usd", cap=10, period="day"))
+        await bench.declare(GateRule("limit:r", interval_us=1_000_000, burst=9))
+        await bench.put(bench.job(unique=self.REPLACE, limits=("usd", "r"), cost=4, costs=costs))
+        (job,) = await bench.hand().claim(5)
+        assert (job.id, job.cost, job.costs) == (first, 4, costs)
+        usd, rate = await bench.gate("limit:usd"), await bench.gate("limit:r")
+        assert usd is not None
+        assert rate is not None
+        assert (usd.spent, tokens(rate, bench.clock.now_ms)) == (costs.get("usd", 0), 5)
+
+    @pytest.mark.parametrize("which", ["old in a flow", "new in a flow", "old waits"])
+    async def test_what_is_part_of_a_flow_stays_so_and_costs_what_it_did(self, bench: Bench, which: str) -> None:
+        parent, flow = await bench.add(task="parent"), b"f" * 16
+        old: JobOptions = {"old in a flow": {"flow": flow}, "old waits": {"after": (parent,)}}.get(which, {})  # type: ignore[assignment]
+        new: JobOptions = {"flow": flow} if which == "new in a flow" else {}
+        old = {**old, "unique": self.REPLACE, "costs": {"usd": 3}, "tags": ("old",)}
+        (first,) = await bench.put(make_job(bench.id(), old))
+        await bench.put(make_job(bench.id(), {**new, "unique": self.REPLACE, "costs": {"usd": 9}, "args": b'{"n":2}'}))
+        view = await bench.view(first.id)
+        assert (view.args, view.costs, view.tags) == (b'{"n":2}', {"usd": 3}, ("old",))
+        assert (view.flow, view.after) == (old.get("flow"), old.get("after", ()))
 
     async def test_replace_takes_the_new_priority(self, bench: Bench) -> None:
         before = await bench.add(priority=5)

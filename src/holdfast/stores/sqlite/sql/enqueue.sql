@@ -34,12 +34,12 @@ INSERT OR REPLACE INTO hf_unique (key, job, states, until_ms) VALUES (?, ?, ?, ?
 SELECT u.job, u.states, u.until_ms, j.state FROM hf_unique u LEFT JOIN hf_job j ON j.id = u.job WHERE u.key = ?;
 
 -- name: job_waiting
-SELECT state, lane, enqueued_ms FROM hf_job AS j WHERE id = ? AND state < 3
+SELECT state, lane, enqueued_ms, extra FROM hf_job AS j WHERE id = ? AND state < 3
   AND NOT EXISTS (SELECT 1 FROM hf_note WHERE job = j.id AND kind IN ('step', 'checkpoint'));
 
 -- name: job_replace
 UPDATE hf_job SET state = ?, lane = ?, priority = ?, due_ms = ?, expires_ms = ?, attempt = 0, held = 0, held_since_ms = NULL,
-  policy = ?, args = ? WHERE id = ? AND state < 3;
+  policy = ?, args = ?, extra = ? WHERE id = ? AND state < 3;
 
 -- Writes nothing new: a driver that begins before a statement that writes has begun after it.
 -- name: guest_enter

@@ -57,7 +57,7 @@ UPDATE hf_job SET state = ? WHERE id = ? AND state = 0;
 UPDATE hf_job SET state = 0, flags = flags & ?, finished_ms = NULL, reason = NULL WHERE id = ? AND state = 6;
 
 -- name: job_cancel_waiting
-SELECT state, lane, flags FROM hf_job WHERE id = ? AND state < 3;
+SELECT state, lane, flags, extra FROM hf_job WHERE id = ? AND state < 3;
 
 -- name: job_cancelled
 UPDATE hf_job SET state = 6, reason = ?, finished_ms = ?, token = NULL, charged = NULL WHERE id = ?;

@@ -79,6 +79,14 @@ BEGIN
   )::pg_snapshot;
 END $$;
 
+-- A job that a budget was shut for, since it needs so much, has gone without having run; false: somebody has the gate.
+CREATE OR REPLACE FUNCTION hf.give_up_1(p_key text, p_wants bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE hf.gate AS g SET wants = 0 WHERE g.key = p_key AND g.wants = p_wants
+    AND EXISTS (SELECT FROM hf.gate AS x WHERE x.key = p_key FOR UPDATE SKIP LOCKED);
+  RETURN FOUND OR NOT EXISTS (SELECT FROM hf.gate AS g WHERE g.key = p_key AND g.wants = p_wants);
+END $$;
+
 -- File up to `p_limit` posts, of so many lanes; whether there may be more. How far it got is noted once in a while: the few that are
 -- gone by then are cheap to walk over, and the note's own versions would not be.
 CREATE OR REPLACE FUNCTION hf.file_posts_2(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
@@ -146,6 +154,11 @@ BEGIN
   END LOOP;
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 5 LOOP
     PERFORM hf.log_event_1(v_post.gate, v_post.body, false, v_post.due_ms);
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 1 AND p.due_ms IS NOT NULL LOOP
+    IF NOT hf.give_up_1(v_post.gate, v_post.due_ms) THEN
+      INSERT INTO hf.post (kind, gate, due_ms) VALUES (1, v_post.gate, v_post.due_ms);
+    END IF;
   END LOOP;
   FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = 1 ORDER BY p.gate LOOP
     IF NOT hf.wake_lanes_1(v_key, p_now) THEN

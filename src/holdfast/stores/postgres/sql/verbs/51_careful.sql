@@ -229,8 +229,10 @@ BEGIN
   END IF;
 END $$;
 
--- A waiting job takes new arguments, priority and time; one that runs, has ended, or remembers what it has done (steps, a
--- checkpoint) stays as it is. `replace` counts the delay from the first enqueue, `debounce` starts it anew.
+-- A waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
+-- (steps, a checkpoint) stays as it is. `replace` (1) counts the delay from the first enqueue, `debounce` (2) starts it anew;
+-- where one of them is part of a flow (3 and 4, or the waiting one is), it costs what it did. What it costs of other units
+-- is written by who knows it (52_beside).
 CREATE OR REPLACE FUNCTION hf.replace_1(p_target bytea, p_batch hf.batch, p_at integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_old hf.wait;
@@ -238,6 +240,7 @@ DECLARE
   v_base bigint;
   v_due bigint;
   v_state smallint;
+  v_alone boolean;
 BEGIN
   SELECT * INTO v_old FROM hf.wait WHERE id = p_target FOR UPDATE;
   IF NOT FOUND OR v_old.flags & 8 <> 0 AND EXISTS (
@@ -245,15 +248,25 @@ BEGIN
   ) THEN
     RETURN;
   END IF;
-  v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM hf.job WHERE id = p_target) END;
+  v_alone := p_batch.on_duplicate[p_at] <= 2 AND NOT coalesce(p_batch.ids[p_at] = ANY (p_batch.children), false)
+    AND NOT EXISTS (SELECT FROM hf.flow_job AS f WHERE f.id = p_target)
+    AND NOT EXISTS (SELECT FROM hf.dep AS d WHERE d.child = p_target);
+  IF v_old.state = 2 THEN
+    PERFORM hf.leave_line_1(ARRAY[p_target], ARRAY[v_old.lane], ARRAY[v_old.cost], true, p_now);
+  END IF;
+  v_base := CASE WHEN p_batch.on_duplicate[p_at] IN (2, 4) THEN p_now ELSE (SELECT enqueued_ms FROM hf.job WHERE id = p_target) END;
   v_due := CASE
     WHEN p_batch.dues[p_at] IS NULL THEN v_base + coalesce(p_batch.delays[p_at], 0) ELSE greatest(p_batch.dues[p_at], 0)
   END;
   v_state := CASE WHEN v_old.state = 0 THEN 0 WHEN v_due > p_now THEN 1 ELSE 2 END;
   UPDATE hf.wait SET state = v_state, lane = p_batch.lanes[v_lane], priority = p_batch.priorities[v_lane], due_ms = v_due,
-    expires_ms = p_now + p_batch.expires[p_at], attempt = 0, held = 0, held_since_ms = NULL WHERE id = p_target;
+    expires_ms = p_now + p_batch.expires[p_at], attempt = 0, held = 0, held_since_ms = NULL,
+    cost = CASE WHEN v_alone THEN coalesce(p_batch.costs[p_at], 1) ELSE cost END WHERE id = p_target;
   UPDATE hf.job SET lane = p_batch.lanes[v_lane], policy = p_batch.policies[p_batch.policy_of[p_at]],
-    args = p_batch.args[p_at] WHERE id = p_target;
+    args = p_batch.args[p_at], extra = CASE WHEN v_alone THEN p_batch.extras[p_at] ELSE extra END WHERE id = p_target;
+  IF v_alone THEN
+    DELETE FROM hf.cost_job WHERE id = p_target;
+  END IF;
   PERFORM hf.count_1(v_old.lane, v_old.state::integer, -1, 20, 1);
   PERFORM hf.post_lanes_1(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);
   PERFORM hf.count_1(p_batch.lanes[v_lane], 10, -1, 21, 1); -- it was enqueued before

@@ -9,6 +9,12 @@ CREATE OR REPLACE FUNCTION hf.enqueue_beside_1(
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
+  IF p_flows IS NOT NULL AND p_batch.on_duplicate IS NOT NULL THEN
+    p_batch.on_duplicate := ARRAY(
+      SELECT CASE WHEN j.flow IS NOT NULL AND j.how > 0 THEN j.how + 2 ELSE j.how END
+      FROM unnest(p_batch.on_duplicate, p_flows) WITH ORDINALITY AS j (how, flow, at) ORDER BY j.at
+    );
+  END IF;
   SELECT * INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM hf.enqueue_1(p_batch, p_now);
   IF p_flows IS NOT NULL THEN
     INSERT INTO hf.flow_job (id, flow)
@@ -19,6 +25,15 @@ BEGIN
     INSERT INTO hf.cost_job (id, costs)
     SELECT j.id, p_costs -> (j.at - 1)::integer FROM unnest(p_batch.ids, existing) WITH ORDINALITY AS j (id, existing, at)
     WHERE jsonb_typeof(p_costs -> (j.at - 1)::integer) = 'object' AND j.existing IS NOT TRUE;
+    IF 0 < ANY (p_batch.on_duplicate) THEN -- those whose words the waiting job has taken are told by these
+      INSERT INTO hf.cost_job (id, costs)
+      SELECT DISTINCT ON (j.target) j.target, p_costs -> (j.at - 1)::integer
+      FROM unnest(ids, existing, p_batch.on_duplicate, p_batch.extras) WITH ORDINALITY AS j (target, existing, how, extra, at)
+      CROSS JOIN LATERAL (SELECT FROM hf.job AS x WHERE x.id = j.target AND x.extra = j.extra OFFSET 0) AS x
+      WHERE j.existing AND j.how IN (1, 2) AND jsonb_typeof(p_costs -> (j.at - 1)::integer) = 'object'
+      ORDER BY j.target, j.at DESC
+      ON CONFLICT (id) DO UPDATE SET costs = excluded.costs;
+    END IF;
   END IF;
 END $$;
 

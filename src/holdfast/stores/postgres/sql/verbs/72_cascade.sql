@@ -2,11 +2,44 @@
 -- a retry brings them back, an erased parent leaves nobody waiting. Inputs: as named. Answer: as each says.
 -- Locks: whoever walks holds the graph (lock 2), which comes before any row of `wait`; see 71_graph.
 
+-- Ready jobs go without having run: where a budget is shut for one of them, others may go on. Waits for nobody: what
+-- somebody has in hands is posted, and done with the next claim; so is all of it where p_posted says so.
+CREATE OR REPLACE FUNCTION hf.leave_line_1(p_ids bytea[], p_lanes bigint[], p_costs integer[], p_posted boolean, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_each record;
+  v_gate hf.gate;
+  v_after hf.gate;
+BEGIN
+  FOR v_each IN
+    SELECT DISTINCT g.key, g.wants FROM unnest(p_ids, p_lanes, p_costs) AS j (id, lane, cost)
+    CROSS JOIN LATERAL (SELECT x.class_gates, x.lane_gates FROM hf.lane AS x WHERE x.id = j.lane AND x.limited OFFSET 0) AS l
+    CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
+    CROSS JOIN LATERAL (SELECT x.key, x.unit, x.wants FROM hf.gate AS x WHERE x.key = k.key AND x.wants > 0 OFFSET 0) AS g
+    WHERE g.wants = greatest(1, hf.cost_in_1(g.unit, j.cost, (SELECT c.costs FROM hf.cost_job AS c WHERE c.id = j.id)))
+    ORDER BY g.key
+  LOOP
+    v_gate := NULL;
+    IF NOT p_posted THEN
+      SELECT x.* INTO v_gate FROM hf.gate AS x WHERE x.key = v_each.key AND x.wants = v_each.wants FOR UPDATE SKIP LOCKED;
+    END IF;
+    IF v_gate.key IS NULL THEN
+      INSERT INTO hf.post (kind, gate, due_ms) VALUES (1, v_each.key, v_each.wants);
+      CONTINUE;
+    END IF;
+    UPDATE hf.gate AS x SET wants = 0 WHERE x.key = v_each.key RETURNING x.* INTO v_after;
+    PERFORM hf.gate_tell_2(v_gate, v_after, p_now);
+  END LOOP;
+END $$;
+
 -- Jobs that wait end as cancelled, each for its own reason; those of them that did wait.
 CREATE OR REPLACE FUNCTION hf.cancel_rows_1(p_ids bytea[], p_reasons text[], p_by_parent boolean, p_now bigint)
 RETURNS bytea[] LANGUAGE plpgsql AS $$
 DECLARE
   v_gone bytea[];
+  v_ready bytea[]; -- of them
+  v_lanes bigint[];
+  v_costs integer[];
 BEGIN
   PERFORM FROM hf.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR UPDATE;
   WITH gone AS (
@@ -26,7 +59,12 @@ BEGIN
       count(*), count(*)
     ] FROM gone AS g GROUP BY g.lane
   )
-  SELECT array_agg(g.id) INTO v_gone FROM gone AS g;
+  SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.state = 2), array_agg(g.lane) FILTER (WHERE g.state = 2),
+    array_agg(g.cost) FILTER (WHERE g.state = 2)
+  INTO v_gone, v_ready, v_lanes, v_costs FROM gone AS g;
+  IF v_ready IS NOT NULL THEN
+    PERFORM hf.leave_line_1(v_ready, v_lanes, v_costs, false, p_now);
+  END IF;
   IF v_gone IS NOT NULL THEN
     PERFORM hf.tell_finished_1(v_gone);
   END IF;

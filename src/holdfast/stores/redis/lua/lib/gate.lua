@@ -192,6 +192,11 @@ do
     return gate.is_short(g, cost, now) and reserve(g, 0, max(1, cost), now)
   end
 
+  -- True when the budget is shut for a job of this cost: should it leave those who wait, the next one is looked at.
+  function gate.is_shut_for(g, cost)
+    return (g.wants or 0) ~= 0 and g.wants == max(1, cost)
+  end
+
   -- What was counted is forgotten.
   local function forget(g)
     g.failed_at_ms, g.calls = nil, nil

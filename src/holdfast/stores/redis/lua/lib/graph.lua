@@ -195,6 +195,9 @@ local function cancel_records(records, reason, by_parent)
       blocked[#blocked + 1] = r.id
     else
       unlist(r)
+      if r.state == READY then
+        waiting.leave_line(r)
+      end
     end
     tx.move(class, r.state, CANCELLED)
     r.state, r.finished, r.rare.r = CANCELLED, tx.now, reason

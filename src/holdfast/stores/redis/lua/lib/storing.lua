@@ -114,8 +114,19 @@ local function arguments(flags, tail)
   return record.has(flags, EXTRA) and sub(tail, 5 + struct.unpack(">I4", tail)) or tail
 end
 
--- The waiting job takes new arguments, priority and time; one that runs, has ended, or remembers what it has done stays as
--- it is. `replace` counts the delay from the first enqueue, `debounce` starts it anew.
+-- The part of a tail before the arguments, with its length; "" when there is none.
+local function before_arguments(flags, tail)
+  return record.has(flags, EXTRA) and sub(tail, 1, 4 + struct.unpack(">I4", tail)) or ""
+end
+
+-- True when a job is part of a flow.
+local function flows_with(flags, tail)
+  return record.extra({ flags = flags, tail = tail })[4] ~= nil
+end
+
+-- The waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
+-- stays as it is. Where one of them is part of a flow, it costs what it did. `replace` counts the delay from the first
+-- enqueue, `debounce` starts it anew.
 function storing.replace(target, run, tail, meta)
   local r = record.load(target)
   if not r or r.running or r.state > READY or noting.remembers(r) then
@@ -135,9 +146,14 @@ function storing.replace(target, run, tail, meta)
   end
   r.rare.e = run.expires >= 0 and tx.now + run.expires or nil
   index_expiry(run, r.id)
-  local extra = ""
-  if record.has(r.flags, EXTRA) then
-    extra = sub(r.tail, 1, 4 + struct.unpack(">I4", r.tail))
+  if old_state == READY then
+    waiting.leave_line(r)
+  end
+  local extra = before_arguments(r.flags, r.tail)
+  local waits = record.has(r.flags, INPUTS) or #meta.parents > 0
+  if not (waits or flows_with(r.flags, r.tail) or flows_with(run.flags, tail)) then
+    extra = before_arguments(run.flags, tail)
+    r.flags = extra == "" and record.without(r.flags, EXTRA) or record.with(r.flags, EXTRA)
   end
   r.tail, r.flags = extra .. arguments(run.flags, tail), record.without(r.flags, BODY)
   call("HDEL", P .. "B", r.id)

@@ -50,6 +50,27 @@ function waiting.wake_now(keys)
   end
 end
 
+-- A ready job goes without having run: where a budget was shut for it, others may go on.
+function waiting.leave_line(r)
+  local lane, extra = lanes.get(r.lane), nil
+  local class = tx.class(lane.kind)
+  if not (class.limited or lane.keyed) then
+    return
+  end
+  for _, keys in ipairs({ class.gates, lanes.gates(lane) }) do
+    gating.load(keys)
+    for _, key in ipairs(keys) do
+      local found = gating.get(key)
+      if found and found.wants then
+        extra = extra or record.extra(r)
+        if gate.is_shut_for(found, record.cost(extra, found.rule.unit or "")) then
+          gating.edit(key).wants = 0
+        end
+      end
+    end
+  end
+end
+
 -- Those who wait at a gate go on sooner than sleeping workers were told.
 function waiting.time_lanes(key, opens)
   for _, kind in ipairs(call("SMEMBERS", P .. "WC:" .. key)) do
