@@ -521,6 +521,21 @@ def test_buckets_and_budgets_become_gates_beside_their_limits() -> None:
     assert spec.learns(replace(job.lane, keys=("other",))) is None
 
 
+def test_the_lane_of_a_task_has_what_depends_on_arguments_as_it_is_written() -> None:
+    lane = TaskSpec.declare(
+        send,
+        name="mail.send",
+        queue="mail",
+        limits=[
+            Limit("smtp:{task}", rate="1/s"),
+            Limit("m:{to}", buckets={"tokens": "9/s"}),
+            Budget("llm:{to}", usd=1),
+        ],
+    ).pattern
+    assert (lane.task, lane.queue, lane.limits) == ("mail.send", "mail", ("smtp:mail.send",))
+    assert lane.keys == ("m:{to}", "tokens:m:{to}", "usd/day:llm:{to}")
+
+
 def test_the_budgets_of_a_lane_have_their_keys_and_say_whether_they_refuse() -> None:
     spec = TaskSpec.declare(
         send, limits=[Budget("a", usd=1), Budget("b:{to}", usd=2, tokens=9, over="refuse"), Limit("c", concurrency=1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.declaration import Declaration, DeclaredLimit
 from holdfast.core.gate import BreakerRule, GateChange, GateRule
+from holdfast.core.ids import id_text
 from holdfast.core.job import Policy
 from holdfast.core.lease import Beat, Serves
 from holdfast.core.view import Finding
@@ -69,6 +70,24 @@ async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, 
     spent = (await found(operator))["spent"]
     assert spent.text.startswith("no money or quota is left: limit openai is shut until 20")
     assert "holdfast breakers reset limit:openai" in spent.fix
+
+
+async def test_a_budget_that_a_job_can_never_fit_is_told_with_what_to_do(operator: Operator, store: Store) -> None:
+    rule = GateRule("limit:usd/month:llm:acme", unit="usd", cap=1_000_000, period="month")
+    dear = job(keys=("usd/month:llm:acme",), costs={"usd": 1_500_000})
+    small = job("other", keys=("usd/month:llm:acme",), costs={"usd": 100_000})
+    await put(store, dear, small, rules=(rule,))
+    assert await claim(store) == []
+    finding = (await found(operator))["never_fits"]
+    assert finding.level == "error"
+    assert finding.text == "the budget 'llm:acme' is $1 a month, and the first job in line needs $1.50: it never fits"
+    assert "holdfast limits set llm:acme --budget usd=1.5/month" in finding.fix
+    assert "cancel the job, then: holdfast breakers reset limit:usd/month:llm:acme" in finding.fix
+    assert (await operator.explain(id_text(dear.id))).reasons[0].code == "never_fits"
+    await store.cancel([dear.id], "too dear")
+    await operator.reset("limit:usd/month:llm:acme")
+    assert "never_fits" not in await found(operator)
+    assert [each.id for each in await claim(store)] == [small.id]
 
 
 async def test_old_jobs_are_told(store: Store) -> None:

@@ -79,7 +79,17 @@ def test_a_job_that_can_never_fit_says_so_even_before_it_is_due() -> None:
     found = budget(50_000_001)
     assert codes(found) == ["never_fits", "position"]
     assert "it needs $50.000001, and the budget 'llm:acme' is $50 a day: it never fits" in str(found)
-    assert "holdfast limits set llm:acme --budget usd=AMOUNT/day" in str(found)
+    assert "cancel it, or raise the budget: holdfast limits set llm:acme --budget usd=50.000001/day" in str(found)
+
+
+def test_a_job_behind_one_that_can_never_fit_does_not_wait_for_the_end_of_the_period() -> None:
+    found = budget(100_000, wants=60_000_000)
+    assert found.reasons[0].text == (
+        "the budget 'llm:acme' is $50 a day, and a job that came first needs $60, more than all of it; nobody passes "
+        "it before it is cancelled and the budget reset (holdfast breakers reset limit:usd/day:llm:acme), or the "
+        "budget raised: holdfast limits set llm:acme --budget usd=60/day"
+    )
+    assert found.reasons[0].until is None
 
 
 def test_a_bucket_is_named_after_its_limit() -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import Listing, command
+
+if TYPE_CHECKING:
+    from holdfast.ops.weights import Weight
 
 
 @click.group(cls=Listing)
@@ -26,23 +32,30 @@ async def list_body(terminal: Terminal) -> None:
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def set_body(terminal: Terminal, name: str, weight: int, reason: str) -> None:
     """Let one turn of NAME (queue:mail, group:acme) serve WEIGHT jobs."""
-    await _set(terminal, name, weight, reason)
+    from holdfast.ops.weights import unused
+
+    async with terminal.operator() as operator:
+        found = await operator.set_weight(name, weight, reason=reason)
+        note = await unused(operator.store, name)
+    _told(terminal, found, [note] if note else [])
 
 
 @click.argument("name")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def clear_body(terminal: Terminal, name: str, reason: str) -> None:
     """Give NAME the share that all others have: one job per turn."""
-    await _set(terminal, name, 1, reason)
-
-
-async def _set(terminal: Terminal, name: str, weight: int, reason: str) -> None:
     async with terminal.operator() as operator:
-        found = await operator.set_weight(name, weight, reason=reason)
+        found = await operator.set_weight(name, 1, reason=reason)
+    _told(terminal, found)
+
+
+def _told(terminal: Terminal, found: Weight, notes: Sequence[str] = ()) -> None:
     if terminal.machine:
-        terminal.answer({"name": found.name, "weight": found.weight})
-    else:
-        terminal.text(f"{found.name}: {found.weight} per turn")
+        terminal.answer({"name": found.name, "weight": found.weight, "notes": list(notes)})
+        return
+    terminal.text(f"{found.name}: {found.weight} per turn")
+    for note in notes:
+        terminal.say(f"note: {note}")
 
 
 weights.add_command(command("list", lists=True)(list_body))

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.budget import base_of, this
+from holdfast.core.budget import base_of, raising, this
 from holdfast.core.duration import iso
 from holdfast.core.errors import BudgetExceeded, InvalidArguments
 from holdfast.core.gate import Gate, GateRule, left
 from holdfast.core.job import Job
 from holdfast.core.period import ends_ms
 from holdfast.core.task import TaskSpec
-from holdfast.core.unit import Cost, amount_text, amount_typed, public_amount, public_unit
+from holdfast.core.unit import Cost, amount_text, public_amount, public_unit
 from holdfast.stores.base import Store
 
 
@@ -86,7 +86,7 @@ def _refuse_for_ever(ask: _Ask, gate: Gate | None = None) -> None:
     unit, _, key = base_of(rule.key.removeprefix("limit:"))
     by = "" if gate is None or gate.declared else ", as an operator has set it"
     whole = f"{amount_text(unit, rule.cap)} a {rule.period}{by}"
-    more = "declare a larger budget" if gate is None else f"raise the budget: {_command(rule, ask.most)}"
+    more = "declare a larger budget" if gate is None else f"raise the budget: {raising(rule, ask.most)}"
     needs = amount_text(unit, ask.most)
     raise InvalidArguments(
         f"{ask.dearest}it needs {needs}, and the budget {key!r} is {whole}: it would wait for ever",
@@ -102,16 +102,10 @@ def _refusal(rule: GateRule, ask: _Ask, free: int, now_ms: int) -> BudgetExceede
     has = f"{amount_text(unit, max(0, free))} of {amount_text(unit, rule.cap or 0)} left {this(period)}"
     return BudgetExceeded(
         f"{ask.place}the budget {key!r} has {has}, and this needs {amount_text(unit, ask.needs)}",
-        fix=f"enqueue it after {iso(until_ms)}, or raise the budget: {_command(rule, enough)}",
+        fix=f"enqueue it after {iso(until_ms)}, or raise the budget: {raising(rule, enough)}",
         key=key,
         unit=named,
         left=public_amount(named, max(0, free)),
         needs=public_amount(named, ask.needs),
         until=datetime.fromtimestamp(until_ms / 1000, UTC),
     )
-
-
-def _command(rule: GateRule, cap: int) -> str:
-    """How an operator raises a budget."""
-    key, unit = base_of(rule.key.removeprefix("limit:"))[2], public_unit(rule.unit)
-    return f"holdfast limits set {key} --budget {unit}={amount_typed(unit, cap)}/{rule.period or 'day'}"

@@ -10,7 +10,18 @@ from holdfast.core.gate import GateRule
 from holdfast.core.job import Lane
 from holdfast.core.limit import Limit, Template, did_you_mean
 from holdfast.core.period import PERIODS, Period
-from holdfast.core.unit import MICRO, MONEY, PLAIN, UNITS, Amount, Cost, amount_of, amount_text, stored_unit
+from holdfast.core.unit import (
+    MICRO,
+    MONEY,
+    PLAIN,
+    UNITS,
+    Amount,
+    Cost,
+    amount_of,
+    amount_text,
+    amount_typed,
+    stored_unit,
+)
 
 Over = Literal["wait", "refuse"]
 
@@ -94,6 +105,12 @@ def base_of(key: str) -> tuple[str, str, str]:
     unit, _, period = head.partition("/")
     known = rest and unit in UNITS and (period in PERIODS if "/" in head else unit != PLAIN)
     return (unit, period, rest) if known else ("", "", key)
+
+
+def raising(rule: GateRule, cap: int) -> str:
+    """The command by which an operator raises a budget to `cap`."""
+    unit, _, key = base_of(rule.key.removeprefix("limit:"))
+    return f"holdfast limits set {key} --budget {unit}={amount_typed(unit, cap)}/{rule.period}"
 
 
 def first_limit(lane: Lane) -> str | None:

@@ -174,6 +174,12 @@ class TaskSpec:
             retry=Retry(),
         )
 
+    @property
+    def pattern(self) -> Lane:
+        """Where its jobs queue, with what depends on their arguments as it is written."""
+        keys = (one.template.fill({"task": self.name}) if one.template.constant else one.key for one in self.ceilings)
+        return _new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
+
     def learns(self, lane: Lane) -> str | None:
         """The key that a 429 without a key of its own holds for a job of `lane`: the limit marked so, if any."""
         if not any(limit.learns for limit in self.limits):

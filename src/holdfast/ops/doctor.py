@@ -8,15 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from holdfast.core.agreement import disagreements
+from holdfast.core.budget import raising
 from holdfast.core.declaration import Declaration
 from holdfast.core.duration import iso, text_of_ms
 from holdfast.core.gate import FOREVER_MS, Gate
 from holdfast.core.lease import SessionView
 from holdfast.core.state import WAITING, State
+from holdfast.core.unit import amount_text, public_unit
 from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
 from holdfast.ops.calendar import Calendar
 from holdfast.ops.declared import declared_tasks
-from holdfast.ops.stops import gate_words
+from holdfast.ops.stops import gate_name, gate_words, is_blocked, unblocking
 from holdfast.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
@@ -147,9 +149,19 @@ def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
                 text = f"no money or quota is left: {what} is shut {'until a job has probed it' if half else until}"
                 fix = f"pay or raise the quota, then: holdfast breakers reset {gate.key}"
                 yield Finding("error", "spent", text, fix)
+        if is_blocked(gate, now_ms):
+            yield _never_fits(gate)
         if gate.held_until_ms > now_ms:
             text = f"{what} is held until {iso(gate.held_until_ms)} (429 or Retry-After)"
             yield Finding("warning", "held", text, "the provider asked for it; lower the rate if it happens often")
+
+
+def _never_fits(gate: Gate) -> Finding:
+    rule, unit = gate.rule, public_unit(gate.rule.unit)
+    whole = f"{amount_text(unit, rule.cap or 0)} a {rule.period}"
+    needs = f"the first job in line needs {amount_text(unit, gate.wants)}: it never fits"
+    fix = f"raise it: {raising(rule, gate.wants)}; or cancel the job, then: {unblocking(gate)}"
+    return Finding("error", "never_fits", f"{gate_name(gate)} is {whole}, and {needs}", fix)
 
 
 def _dead(counts: Counts) -> Iterator[Finding]:

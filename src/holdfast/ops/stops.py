@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.core.budget import base_of, this
+from holdfast.core.budget import base_of, raising, this
 from holdfast.core.duration import iso, text_of_ms
 from holdfast.core.gate import (
     FOREVER_MS,
@@ -15,6 +15,7 @@ from holdfast.core.gate import (
     most_at_once,
     opens_at_ms,
     pace,
+    room,
     slots,
     tokens,
 )
@@ -73,11 +74,14 @@ def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: 
     }
     wants, whole = amount_text(unit, needs), amount_text(unit, cap)
     if needs > cap:
-        fix = f"holdfast limits set {base_of(gate.key.removeprefix('limit:'))[2]} --budget {unit}=AMOUNT/{period}"
-        text = (
-            f"it needs {wants}, and {what} is {whole} a {period}: it never fits; cancel it, or raise the budget: {fix}"
-        )
-        yield Reason("never_fits", text, None, data)
+        text = f"it needs {wants}, and {what} is {whole} a {period}: it never fits"
+        yield Reason("never_fits", f"{text}; cancel it, or raise the budget: {raising(gate.rule, needs)}", None, data)
+        return
+    if is_blocked(gate, now_ms):
+        first = f"a job that came first needs {amount_text(unit, gate.wants)}, more than all of it"
+        until = f"before it is cancelled and the budget reset ({unblocking(gate)}), or the budget raised"
+        text = f"{what} is {whole} a {period}, and {first}; nobody passes it {until}: {raising(gate.rule, gate.wants)}"
+        yield Reason("budget", text, None, data)
         return
     ends_at_ms = ends_ms(period, now_ms)
     has = f"{what} has {amount_text(unit, max(0, free))} of {whole} left {this(period)}"
@@ -87,6 +91,16 @@ def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: 
     elif free < gate.wants:
         first = f"a job that came first needs {amount_text(unit, gate.wants)}, and nobody passes it"
         yield Reason("budget", f"{has}; {first}; {again}", instant(ends_at_ms), data)
+
+
+def is_blocked(gate: Gate, now_ms: int) -> bool:
+    """Whether the first in line of a budget needs more than all of it: nobody passes, and no time helps."""
+    return gate.rule.cap is not None and gate.wants > gate.rule.cap and room(gate, now_ms) <= 0
+
+
+def unblocking(gate: Gate) -> str:
+    """The command that lets others pass when such a job is gone."""
+    return f"holdfast breakers reset {gate.key}"
 
 
 def _breaker(gate: Gate, what: str, now_ms: int) -> Reason:

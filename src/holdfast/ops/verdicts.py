@@ -125,7 +125,7 @@ def tell(
         rng=random.Random(0),
         retry_function=None if spec is None else spec.retry.function,
         error=error,
-        learns=None if spec is None else spec.learns(_lane(spec)),
+        learns=None if spec is None else spec.learns(spec.pattern),
     )
     name = type_name(error)
     if isinstance(error, JobSignal):
@@ -159,17 +159,8 @@ def tell(
 
 
 def _job(spec: TaskSpec | None) -> Claimed:
-    policy = Policy() if spec is None else spec.policy
-    return Claimed(bytes(16), 1, 1, 0, _lane(spec), policy, b"{}", 0, 0, 0)
-
-
-def _lane(spec: TaskSpec | None) -> Lane:
-    """Where a job of the task would be; keys that depend on arguments are shown as they are written."""
-    if spec is None:
-        return Lane("default", _NOBODY)
-    constant = tuple(limit.template.text for limit in spec.limits if limit.template.constant)
-    keyed = tuple(limit.template.text for limit in spec.limits if not limit.template.constant)
-    return Lane(spec.queue, spec.name, limits=constant, keys=keyed)
+    lane, policy = (Lane("default", _NOBODY), Policy()) if spec is None else (spec.pattern, spec.policy)
+    return Claimed(bytes(16), 1, 1, 0, lane, policy, b"{}", 0, 0, 0)
 
 
 def _source(judged: Judgement, own: int) -> str:

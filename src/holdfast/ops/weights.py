@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.view import Control
+from holdfast.core.view import Control, Page, Query, Term
+from holdfast.ops.known import strange
 from holdfast.stores.base import Store
 
 KIND: Final = "weight"
@@ -37,3 +38,12 @@ async def set_weight(store: Store, name: str, weight: int) -> Weight:
         raise InvalidOption(f"a weight of {weight!r} is no share", fix=f"use 1 (the usual one) to {MOST:,}")
     await store.put_control(Control(KIND, name, msgspec.json.encode(weight)))
     return Weight(name, weight)
+
+
+async def unused(store: Store, name: str) -> str:
+    """A note about a queue or a group of which nothing is there, or nothing: jobs of it may still come."""
+    kind, _, rest = name.partition(":")
+    if kind == "queue":
+        return await strange(store, name)
+    page = await store.find(Query(terms=(Term("group", rest),), limit=1))
+    return f"no job of group {rest!r} is there; its share counts when one comes" if page == Page(()) else ""

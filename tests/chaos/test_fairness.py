@@ -1,0 +1,184 @@
+"""A mountain of jobs beside somebody's single one: with four processes at work, that one waits for one round."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.core.gate import GateChange, GateRule, Pause
+from holdfast.core.ids import IdMaker
+from holdfast.core.job import Job
+from holdfast.core.state import State
+from holdfast.core.task import build_job
+from holdfast.ops.weights import set_weight
+from holdfast.runtime.pace import MOST_AHEAD
+from tests.chaos import fair_jobs
+from tests.chaos.conftest import on_every_engine
+from tests.chaos.field import Field
+
+WORKERS: Final = 4
+PLACES: Final = 10
+FULL: Final = bool(os.environ.get("HOLDFAST_FULL"))
+MOUNTAIN: Final = 1_000_000 if FULL else 20_000
+HILL: Final = MOUNTAIN // 5
+NEWCOMERS: Final = 10 if FULL else 2
+MS: Final = 0 if FULL else 1  # what a job takes: a small mountain must outlast its newcomers
+BATCH: Final = 5_000
+PAUSED: Final = Pause("test", "its time has not come", 0)
+
+
+class Scene(NamedTuple):
+    """Who has how many jobs, where the newcomers come, and how many jobs of others may be handed out before theirs."""
+
+    tenants: Mapping[str, int]  # of each task, which has a queue of its own
+    newcomers: str  # their task
+    round: int
+    jobs: int = HILL
+    weight: int = 1
+
+
+CROWD: Final = 10_000 if FULL else 100
+SCENES: Final = {
+    "one tenant": Scene({"plain": 1}, "plain", 1, MOUNTAIN),
+    "one tenant of weight 100": Scene({"weighed": 1}, "weighed", 100, weight=100),
+    "many tenants": Scene({"crowded": CROWD}, "crowded", CROWD, MOUNTAIN if FULL else HILL),
+    "another queue": Scene({"broad": 1}, "beside", 1),
+    "three queues of five tenants": Scene({"first": 5, "second": 5, "third": 5}, "first", (5 + 1) * 3 - 1),
+    "a limit that all share": Scene({"narrow": 1}, "narrow", 1),
+    # A claim may find as much room as the limit has, and give all of it to the one whose turn it is.
+    "a key that both share": Scene({"keyed": 1}, "keyed", fair_jobs.CEILING),
+}
+
+
+class Start(NamedTuple):
+    tenant: str
+    token: int
+    at_ns: int
+    process: str
+
+    @property
+    def claimed_at_ms(self) -> int:
+        """When it was handed out: tokens follow the store's clock."""
+        return self.token >> 11
+
+
+class Wait(NamedTuple):
+    """Of a newcomer: the jobs that came before it, and how long it waited."""
+
+    handed_out: int  # to anybody, after it was enqueued and before it
+    held: int  # by workers when it was enqueued, and started before it
+    passed: int  # handed out after it, and started before it, by other workers
+    ms: float
+
+
+class Starts:
+    """All jobs that were started so far, read as the trace grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read_bytes = 0
+        self.lines: list[Start] = []
+        self.by_tenant: dict[str, Start] = {}
+
+    def read(self) -> list[Start]:
+        with self._path.open("rb") as file:
+            file.seek(self._read_bytes)
+            whole = file.read().rpartition(b"\n")[0]
+        self._read_bytes += len(whole) + bool(whole)
+        for line in whole.decode().splitlines():
+            tenant, token, at_ns, process = line.split()
+            self.lines.append(Start(tenant, int(token), int(at_ns), process))
+            self.by_tenant[tenant] = self.lines[-1]
+        return self.lines
+
+    def has(self, tenant: str) -> bool:
+        self.read()
+        return tenant in self.by_tenant
+
+    def everybody_works(self, since: int) -> bool:
+        return len({line.process for line in self.read()[since:]}) == WORKERS
+
+
+def wait_of(me: Start, lines: list[Start], since_ns: int) -> Wait:
+    since_ms = -(-since_ns // 1_000_000)
+    mine = [line for line in lines if line.token == me.token]
+    later = [line for line in lines if line.token < me.token and line.claimed_at_ms > since_ms]
+    before = [line for line in lines if since_ns < line.at_ns < me.at_ns]
+    passed = [line for line in before if line.token > me.token]
+    assert me.process not in {line.process for line in passed}, "its worker started what came later before it"
+    return Wait(
+        handed_out=mine.index(me) + len(later),
+        held=sum(line.token < me.token and line.claimed_at_ms <= since_ms for line in before),
+        passed=len(passed),
+        ms=(me.at_ns - since_ns) / 1e6,
+    )
+
+
+@on_every_engine
+@pytest.mark.timeout(3_600 if FULL else 120)
+async def test_a_newcomer_waits_for_one_round_whatever_others_have(
+    field: Field, request: pytest.FixtureRequest
+) -> None:
+    ids, starts = IdMaker(), Starts(field.trace_file)
+    tasks = fair_jobs.app.parts().tasks
+    await field.store.change_gates([GateChange(f"queue:{task}", pause=PAUSED) for task in tasks])
+    field.start(app="tests.chaos.fair_jobs:app", processes=WORKERS, concurrency=PLACES)
+    for scene in SCENES.values():
+        await build(field, ids, scene)
+    waits: dict[str, list[Wait]] = {}
+    for name, scene in SCENES.items():
+        queues = {*scene.tenants, scene.newcomers}
+        await field.store.change_gates([GateChange(f"queue:{queue}", resume=True) for queue in queues])
+        await field.until("all are at work", partial(starts.everybody_works, len(starts.read())))
+        came = [await newcomer(field, ids, scene.newcomers, starts) for _ in range(NEWCOMERS)]
+        counts = await field.store.count()
+        await field.store.change_gates([GateChange(f"queue:{queue}", pause=PAUSED) for queue in queues])
+        assert all(counts.now.get((task, task, State.ready)) for task in scene.tenants), f"{name}: the mountain is gone"
+        waits[name] = [wait_of(starts.by_tenant[tenant], starts.lines, since_ns) for tenant, since_ns in came]
+    request.node.add_report_section("call", "waits", "\n".join(f"{name}: {those}" for name, those in waits.items()))
+    for name, scene in SCENES.items():
+        assert max(wait.handed_out for wait in waits[name]) <= scene.round, (name, waits[name])
+        assert max(wait.held for wait in waits[name]) <= WORKERS * (PLACES + MOST_AHEAD), (name, waits[name])
+
+
+async def build(field: Field, ids: IdMaker, scene: Scene) -> None:
+    """Enqueue all that the tenants of a scene have, in queues that are paused."""
+    tasks = fair_jobs.app.parts().tasks
+    models: list[Job] = []
+    rules: dict[str, GateRule] = {}
+    for task, tenants in scene.tenants.items():
+        for number in range(tenants):
+            tenant = f"{task}-{number}"
+            job, declared = build_job(tasks[task], {"tenant": tenant, "ms": MS}, id=b"")
+            models.append(job)
+            rules |= {rule.key: rule for rule in declared}
+            if scene.weight != 1:
+                await set_weight(field.store, f"group:{tenant}", scene.weight)
+    turns = cycle(models)
+    for done in range(0, scene.jobs, BATCH):
+        batch = list(islice(turns, min(BATCH, scene.jobs - done)))
+        made = ids.make_many(len(batch), time.time_ns() // 1_000_000)
+        await field.store.enqueue(
+            [replace(job, id=id) for job, id in zip(batch, made, strict=True)], list(rules.values())
+        )
+
+
+async def newcomer(field: Field, ids: IdMaker, task: str, starts: Starts) -> tuple[str, int]:
+    """Enqueue somebody's only job at some moment, and wait for its start; who it is, and since when it is there."""
+    await asyncio.sleep(field.rng.uniform(0, 0.02))
+    (id,) = ids.make_many(1, time.time_ns() // 1_000_000)
+    tenant = id.hex()
+    job, rules = build_job(fair_jobs.app.parts().tasks[task], {"tenant": tenant, "ms": MS}, id=id)
+    await field.store.enqueue([job], rules)
+    since_ns = time.time_ns()
+    await field.until("the newcomer is served", partial(starts.has, tenant))
+    return tenant, since_ns
