@@ -82,6 +82,7 @@ class Gate(Struct, frozen=True):
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
     wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
+    told: int = 0  # what people have heard of the budget in this period; see core.news
 
     @property
     def key(self) -> str:
@@ -491,7 +492,7 @@ def is_blank(gate: Gate, now_ms: int) -> bool:
         and gate.open_until_ms == 0
         and gate.held_until_ms <= now_ms
         and gate.full_at_us <= now_ms * 1000
-        and not (gate.spent and _is_current(gate, now_ms))
+        and not ((gate.spent or gate.told) and _is_current(gate, now_ms))
         and pace(gate, now_ms) == gate.ceiling == FULL
         and not _remembers(gate, now_ms)
     )

@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.gate import Gate, left
 from holdfast.core.view import Entry
 
-MARKS: Final = (50, 80, 100)  # percent of a budget
+MARKS: Final = {1: 50, 2: 80, 4: 100}  # percent of a budget, by the bit of Gate.told that says so
+SHORT: Final = 8  # and the bit for one that somebody waits for
 
 
 def news(before: Gate | None, after: Gate, now_ms: int) -> Iterator[Entry]:
@@ -25,18 +27,41 @@ def news(before: Gate | None, after: Gate, now_ms: int) -> Iterator[Entry]:
     if after.rule.floor is not None and after.cut_token > before.cut_token:
         yield _event("limit.slowed", now_ms, after, pace=after.pace)
     cap = after.rule.cap
-    if cap is not None:
-        was, spent = _spent(before, after), cap - left(after, now_ms)
-        for percent in MARKS:
-            if was * 100 < percent * cap <= spent * 100:
+    if cap is not None and _level(before) != _level(after):
+        spent, new = cap - left(after, now_ms), _told(before, after, cap, now_ms) & ~_heard(before, after)
+        for bit, percent in MARKS.items():
+            if new & bit:
                 yield _event("budget.reached", now_ms, after, percent=percent, spent=spent, cap=cap)
-        if after.wants and not (before.wants and before.period_ms == after.period_ms):
+        if new & SHORT:
             yield _event("budget.short", now_ms, after, wants=after.wants, spent=spent, cap=cap)
 
 
-def _spent(before: Gate, after: Gate) -> int:
-    """What had been spent before in the period that is counted now."""
-    return before.spent if before.period_ms == after.period_ms else 0
+def marked(before: Gate | None, after: Gate, now_ms: int) -> Gate:
+    """The gate as it is kept after its news: of a budget each thing is told once in a period, while the cap stays.
+
+    What jobs reserve and give back lets a busy budget pass its marks up and down all day.
+    """
+    cap, before = after.rule.cap, before or Gate(after.rule)
+    if cap is None or _level(before) == _level(after):
+        return after
+    return replace(after, told=_told(before, after, cap, now_ms))
+
+
+def _level(gate: Gate) -> tuple[int | None, ...]:
+    """What can be news about a budget."""
+    return gate.rule.cap, gate.period_ms, gate.spent, gate.wants
+
+
+def _told(before: Gate, after: Gate, cap: int, now_ms: int) -> int:
+    spent = cap - left(after, now_ms)
+    reached = sum(bit for bit, percent in MARKS.items() if spent * 100 >= percent * cap)
+    kept = _heard(before, after) if before.rule.cap == cap else 0
+    return kept | reached | (SHORT if after.wants else 0)
+
+
+def _heard(before: Gate, after: Gate) -> int:
+    """What people had heard before, in the period that is counted now."""
+    return before.told if before.period_ms == after.period_ms else 0
 
 
 def _event(kind: str, now_ms: int, gate: Gate, **facts: int) -> Entry:

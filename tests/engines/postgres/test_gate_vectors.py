@@ -31,7 +31,7 @@ from holdfast.core.gate import (
     room,
     tokens,
 )
-from holdfast.core.news import news
+from holdfast.core.news import marked, news
 from holdfast.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
 from holdfast.testing.budget_vectors import BUDGETS
 from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
@@ -105,6 +105,7 @@ BEGIN
       PERFORM hf.log_news_1(v_before, v_gate, false, v_now);
     END IF;
     PERFORM hf.put_gate_2(v_before, v_gate, v_now);
+    SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
     v_answers := v_answers || json_build_array(v_said, hf.gate_json_1(v_gate), array_to_json(ARRAY(
       SELECT json_build_array(e.at_ms, e.kind, convert_from(e.data, 'UTF8')::json) FROM hf.log AS e ORDER BY e.seq
     )));
@@ -199,6 +200,7 @@ class Story:
 
     def _note(self, step: list[Any], said: list[Any], before: Gate) -> None:
         told = [[each.at_ms, each.kind, msgspec.json.decode(each.data)] for each in news(before, self.gate, step[1])]
+        self.gate = marked(before, self.gate, step[1])
         self.steps.append(step)
         self.expected.append((said, self.gate, told))
 

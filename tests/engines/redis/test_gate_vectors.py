@@ -36,7 +36,7 @@ from holdfast.core.gate import (
     slots,
     tokens,
 )
-from holdfast.core.news import news
+from holdfast.core.news import marked, news
 from holdfast.core.period import DAY_MS, Period, began_ms, ends_ms
 from holdfast.testing.budget_vectors import BUDGETS
 from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
@@ -164,6 +164,7 @@ class Story:
 
     def _note(self, step: list[Any], said: list[Any], after: Gate) -> None:
         told = [(entry.kind, msgspec.json.decode(entry.data)) for entry in news(self.gate, after, step[1])]
+        after = marked(self.gate, after, step[1])
         self.steps.append(step)
         self.expected.append(Answer(said, told, after))
         self.gate = after

@@ -14,7 +14,7 @@ from holdfast.core.gate import Gate, GateRule, Pause, opens_at_ms, opens_sooner,
 from holdfast.core.job import URGENT as URGENT_PRIORITY
 from holdfast.core.job import Lane, Policy
 from holdfast.core.lease import Serves
-from holdfast.core.news import news
+from holdfast.core.news import marked, news
 from holdfast.core.state import State
 from holdfast.stores.sqlite.ear import CANCEL, FINISHED, URGENT, WORK
 from holdfast.stores.sqlite.statements import statements, with_marks, with_prefix
@@ -236,8 +236,11 @@ class Tx:
         """What became of gates that people want to hear of."""
         for key, before in self._before.items():
             after = self._gates[key]
-            for entry in () if after is None else news(before, after, self.now_ms):
+            if after is None:
+                continue
+            for entry in news(before, after, self.now_ms):
                 self.run("log_add", (entry.log, entry.at_ms, entry.kind, "", None, "", entry.data))
+            self._gates[key] = marked(before, after, self.now_ms)
 
     def _opens_sooner(self, key: str) -> bool:
         before, after = self._before[key], self._gates[key]

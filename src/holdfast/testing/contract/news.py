@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 
 from holdfast.core.gate import BreakerRule, GateChange, GateRule
+from holdfast.core.period import DAY_MS
 from holdfast.core.transition import Succeed
+from holdfast.core.view import Retention
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 
@@ -75,6 +77,39 @@ class TestNews:
         assert await hand.claim() == []
         hundred = {"gate": "limit:usd", "percent": 100, "spent": 10, "cap": 10}
         assert (await events(bench))[-1] == ("budget.reached", hundred)
+
+    async def test_a_budget_is_news_once_in_a_period_however_often_it_comes_and_goes(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:usd", unit="usd", cap=10, period="day"))
+        await bench.add_many(16, limits=("usd",), costs={"usd": 6})
+        hand = bench.hand()
+        half, short = ("budget.reached", 50), ("budget.short", None)
+        for day in range(2):
+            for _ in range(3):
+                (job,) = await hand.claim(2)
+                assert await hand.claim(2) == []
+                await hand.settle(Succeed(job.id, job.token), spent={job.id: {"usd": 0}})
+                told = [(kind, facts.get("percent")) for kind, facts in await events(bench)]
+                assert told == [half, short] * (day + 1)
+                while await bench.store.prune(Retention(event_ms=None), now_ms=bench.clock.now_ms):
+                    pass
+            bench.clock.advance(DAY_MS)
+
+    async def test_a_budget_is_news_again_when_its_cap_is_changed(self, bench: Bench) -> None:
+        async def set_cap(cap: int) -> list[int | None]:
+            rule = GateRule("limit:usd", unit="usd", cap=cap, period="day")
+            seen = len(await events(bench))
+            await bench.change(GateChange("limit:usd", rule=rule))
+            return [facts.get("percent") for _, facts in (await events(bench))[seen:]]
+
+        await bench.add_many(4, limits=("usd",), costs={"usd": 3})
+        assert await set_cap(10) == []
+        hand = bench.hand()
+        await hand.take()
+        assert await set_cap(5) == [50]
+        assert await set_cap(3) == [80, 100]
+        assert await set_cap(12) == []
+        await hand.take()
+        assert [facts.get("percent") for _, facts in await events(bench)] == [50, 80, 100, 50]
 
     async def test_a_budget_that_somebody_waits_for_is_news_once(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:usd", unit="usd", cap=10, period="day"))

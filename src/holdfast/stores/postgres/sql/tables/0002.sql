@@ -24,7 +24,8 @@ ALTER TABLE hf.gate
   ADD COLUMN pace bigint NOT NULL DEFAULT 1000,
   ADD COLUMN paced_at_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN ceiling bigint NOT NULL DEFAULT 1000,
-  ADD COLUMN cut_token bigint NOT NULL DEFAULT 0;
+  ADD COLUMN cut_token bigint NOT NULL DEFAULT 0,
+  ADD COLUMN told bigint NOT NULL DEFAULT 0; -- written by log_news_1 alone
 ALTER TABLE hf.gate_old
   DROP COLUMN seen,
   ADD COLUMN unit text COLLATE "C" NOT NULL DEFAULT '',
@@ -39,6 +40,7 @@ ALTER TABLE hf.gate_old
   ADD COLUMN paced_at_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN ceiling bigint NOT NULL DEFAULT 1000,
   ADD COLUMN cut_token bigint NOT NULL DEFAULT 0,
+  ADD COLUMN told bigint NOT NULL DEFAULT 0,
   ADD COLUMN seen xid8;
 
 -- What jobs cost of other units than the plain one: {unit: how much}. Only claims under a gate that counts one look here.

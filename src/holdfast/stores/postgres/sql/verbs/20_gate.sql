@@ -299,7 +299,7 @@ CREATE OR REPLACE FUNCTION hf.gate_is_blank_1(p_gate hf.gate, p_now bigint) RETU
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).paused_at_ms IS NULL AND NOT (p_gate).draining AND (p_gate).declared AND (p_gate).used = 0
     AND (p_gate).open_until_ms = 0 AND (p_gate).held_until_ms <= p_now AND (p_gate).full_at_us <= p_now * 1000
-    AND ((p_gate).spent = 0 OR NOT hf.gate_is_current_1(p_gate, p_now))
+    AND ((p_gate).spent = 0 AND (p_gate).told = 0 OR NOT hf.gate_is_current_1(p_gate, p_now))
     AND (p_gate).ceiling = 1000 AND ((p_gate).pace = 1000 OR hf.gate_pace_1(p_gate, p_now) = 1000)
     AND CASE -- what its breaker has counted can open it no more
       WHEN (p_gate).breaker_failures IS NULL THEN true

@@ -31,6 +31,7 @@ BEGIN
   v_gate.paced_at_ms := 0;
   v_gate.ceiling := 1000;
   v_gate.cut_token := 0;
+  v_gate.told := 0;
   RETURN v_gate;
 END $$;
 
@@ -55,7 +56,7 @@ CREATE OR REPLACE FUNCTION hf.gate_json_1(p_gate hf.gate) RETURNS json LANGUAGE 
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
     'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
     'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants,
-    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token
+    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'told', (p_gate).told
   )
 $$;
 

@@ -16,12 +16,36 @@ BEGIN
   INSERT INTO hf.log (log, at_ms, kind, actor, reason, data) VALUES ('event', p_at, p_kind, '', '', p_data);
 END $$;
 
+-- What people have heard of a budget after the news of a step: each thing once in a period, while the cap stays (what jobs
+-- reserve and give back lets a busy budget pass its marks up and down all day). Bits: 1, 2, 4 at 50, 80, 100 percent, 8
+-- somebody waits. `fresh`: those of them that are new.
+CREATE OR REPLACE FUNCTION hf.gate_told_1(p_before hf.gate, p_after hf.gate, p_now bigint, OUT told bigint, OUT fresh bigint)
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+  v_spent numeric := p_after.cap - hf.gate_left_1(p_after, p_now); -- percents of large numbers are larger
+  v_heard bigint := CASE WHEN p_before.period_ms = p_after.period_ms THEN p_before.told ELSE 0 END;
+BEGIN
+  told := p_after.told;
+  fresh := 0;
+  IF (p_before.cap, p_before.period_ms, p_before.spent, p_before.wants)
+    IS NOT DISTINCT FROM (p_after.cap, p_after.period_ms, p_after.spent, p_after.wants)
+  THEN
+    RETURN;
+  END IF;
+  told := CASE WHEN p_before.cap = p_after.cap THEN v_heard ELSE 0 END
+    | CASE WHEN v_spent * 100 >= 50 * p_after.cap::numeric THEN 1 ELSE 0 END
+    | CASE WHEN v_spent * 100 >= 80 * p_after.cap::numeric THEN 2 ELSE 0 END
+    | CASE WHEN v_spent >= p_after.cap THEN 4 ELSE 0 END
+    | CASE WHEN p_after.wants > 0 THEN 8 ELSE 0 END;
+  fresh := told & ~v_heard;
+END $$;
+
 -- The events of one step that changed a gate.
 CREATE OR REPLACE FUNCTION hf.gate_news_1(p_before hf.gate, p_after hf.gate, p_now bigint) RETURNS TABLE (kind text, facts json)
 LANGUAGE plpgsql STABLE AS $$
 DECLARE
-  v_spent numeric; -- percents of large numbers are larger
-  v_was numeric;
+  v_spent bigint;
+  v_fresh bigint;
 BEGIN
   IF p_after.opened > p_before.opened THEN
     RETURN QUERY SELECT 'breaker.opened', json_build_object('gate', p_after.key, 'until_ms', p_after.open_until_ms);
@@ -38,12 +62,11 @@ BEGIN
     RETURN;
   END IF;
   v_spent := p_after.cap - hf.gate_left_1(p_after, p_now);
-  v_was := CASE WHEN p_before.period_ms = p_after.period_ms THEN p_before.spent ELSE 0 END;
+  v_fresh := (SELECT t.fresh FROM hf.gate_told_1(p_before, p_after, p_now) AS t);
   RETURN QUERY
   SELECT 'budget.reached', json_build_object('gate', p_after.key, 'percent', m.percent, 'spent', v_spent, 'cap', p_after.cap)
-  FROM unnest('{50,80,100}'::integer[]) AS m (percent)
-  WHERE v_was * 100 < m.percent * p_after.cap::numeric AND m.percent * p_after.cap::numeric <= v_spent * 100;
-  IF p_after.wants > 0 AND NOT (p_before.wants > 0 AND p_before.period_ms = p_after.period_ms) THEN
+  FROM unnest('{1,2,4}'::bigint[], '{50,80,100}'::integer[]) AS m (mask, percent) WHERE v_fresh & m.mask <> 0;
+  IF v_fresh & 8 <> 0 THEN
     RETURN QUERY
     SELECT 'budget.short', json_build_object('gate', p_after.key, 'wants', p_after.wants, 'spent', v_spent, 'cap', p_after.cap);
   END IF;
@@ -51,11 +74,17 @@ END $$;
 
 -- Log them. The gate's row is held.
 CREATE OR REPLACE FUNCTION hf.log_news_1(p_before hf.gate, p_after hf.gate, p_last boolean, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_told bigint;
 BEGIN
   IF p_after.cap IS NULL AND p_after.opened = p_before.opened AND p_after.open_until_ms = p_before.open_until_ms
     AND p_after.held_until_ms = p_before.held_until_ms AND p_after.cut_token = p_before.cut_token
   THEN
     RETURN; -- as most changes are
+  END IF;
+  IF p_after.cap IS NOT NULL THEN
+    v_told := (SELECT t.told FROM hf.gate_told_1(p_before, p_after, p_now) AS t);
+    UPDATE hf.gate AS g SET told = v_told WHERE g.key = p_after.key AND g.told <> v_told;
   END IF;
   PERFORM hf.log_event_1(n.kind, convert_to(n.facts::text, 'UTF8'), p_last, p_now) FROM hf.gate_news_1(p_before, p_after, p_now) AS n;
 END $$;

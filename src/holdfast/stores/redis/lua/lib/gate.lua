@@ -374,7 +374,7 @@ do
   function gate.is_blank(g, now)
     return not g.paused and not g.draining and g.declared ~= false and (g.used or 0) == 0
       and (g.open_until_ms or 0) == 0 and (g.held_until_ms or 0) <= now
-      and (g.full_at_us or 0) <= now * 1000 and not ((g.spent or 0) ~= 0 and is_current(g, now))
+      and (g.full_at_us or 0) <= now * 1000 and not (((g.spent or 0) ~= 0 or (g.told or 0) ~= 0) and is_current(g, now))
       and (g.ceiling or FULL) == FULL and gate.pace(g, now) == FULL and not remembers(g, now)
   end
 
@@ -424,7 +424,8 @@ do
     rule = "table", declared = "boolean", paused = "table", draining = "boolean", used = "number",
     full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
     open_until_ms = "number", probe_token = "number", opened = "number", pace = "number", paced_at_ms = "number",
-    ceiling = "number", cut_token = "number", period_ms = "number", spent = "number", wants = "number"
+    ceiling = "number", cut_token = "number", period_ms = "number", spent = "number", wants = "number",
+    told = "number"
   }
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
@@ -509,6 +510,7 @@ do
     keep(map, g, "period_ms", 0)
     keep(map, g, "spent", 0)
     keep(map, g, "wants", 0)
+    keep(map, g, "told", 0)
     if g.failed_at_ms and #g.failed_at_ms > 0 then map.failed_at_ms = g.failed_at_ms end
     local calls = g.calls
     if calls and not (calls[1] == 0 and calls[2] == 0 and calls[3] == 0 and calls[4] == 0) then map.calls = calls end

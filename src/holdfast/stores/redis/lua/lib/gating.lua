@@ -34,7 +34,7 @@ end
 local function facts(g)
   return {
     opened = g.opened, open_until_ms = g.open_until_ms, held_until_ms = g.held_until_ms, cut_token = g.cut_token,
-    period_ms = g.period_ms, spent = g.spent, wants = g.wants,
+    period_ms = g.period_ms, spent = g.spent, wants = g.wants, told = g.told, rule = g.rule,
   }
 end
 
@@ -135,11 +135,11 @@ function gating.settle()
     end
     if changed[key] then
       local body = gates[key]
-      call("HSET", P .. "g", key, gate.encode(body))
-      call(body.draining and "SADD" or "SREM", P .. "dr", key)
       for _, event in ipairs(is_quiet(before[key], body) and {} or news.of(before[key], body, tx.now)) do
         events[#events + 1] = event
       end
+      call("HSET", P .. "g", key, gate.encode(body))
+      call(body.draining and "SADD" or "SREM", P .. "dr", key)
     end
   end
   if #events > 0 then

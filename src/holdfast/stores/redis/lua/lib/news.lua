@@ -1,6 +1,6 @@
 -- Promise: the events of core/news.py: a breaker that opened or closed, a hold, a slower pace, a budget that runs out.
 -- Inputs: the gate before a script changed it (nil when it is new) and after it, the instant.
--- Answer: events as {kind, facts}; facts are the text of a JSON object.
+-- Answer: events as {kind, facts}; facts are the text of a JSON object. A budget notes what was told of it.
 news = {}
 
 local function event(kind, g, names, ...)
@@ -16,17 +16,36 @@ local function marks(cap)
   return { { 50, cap - floor(cap / 2) }, { 80, cap - floor(cap / 5) }, { 100, cap } }
 end
 
+local SHORT = 8 -- the bit of `told` for a budget that somebody waits for; 1, 2 and 4 are for the marks
+
+-- Each thing is told once in a period, while the cap stays: what jobs reserve and give back lets a busy budget pass its
+-- marks up and down all day.
 local function of_budget(before, g, now, found)
-  local cap, same = g.rule.cap, (before.period_ms or 0) == (g.period_ms or 0)
-  local was, spent = same and before.spent or 0, cap - gate.left(g, now)
-  for _, mark in ipairs(spent > was and marks(cap) or {}) do
-    if was < mark[2] and mark[2] <= spent then
-      found[#found + 1] = event("budget.reached", g, { "percent", "spent", "cap" }, mark[1], spent, cap)
+  local cap, spent = g.rule.cap, g.rule.cap - gate.left(g, now)
+  local same = before.rule and before.rule.cap == cap
+  if same and (before.period_ms or 0) == (g.period_ms or 0) and (before.spent or 0) == (g.spent or 0)
+    and (before.wants or 0) == (g.wants or 0)
+  then
+    return
+  end
+  local heard = (before.period_ms or 0) == (g.period_ms or 0) and before.told or 0
+  local told = same and heard or 0
+  for i, mark in ipairs(marks(cap)) do
+    if mark[2] <= spent then
+      local mask = 2 ^ (i - 1)
+      told = bit.bor(told, mask)
+      if bit.band(heard, mask) == 0 then
+        found[#found + 1] = event("budget.reached", g, { "percent", "spent", "cap" }, mark[1], spent, cap)
+      end
     end
   end
-  if (g.wants or 0) ~= 0 and not (same and (before.wants or 0) ~= 0) then
-    found[#found + 1] = event("budget.short", g, { "wants", "spent", "cap" }, g.wants, spent, cap)
+  if (g.wants or 0) ~= 0 then
+    told = bit.bor(told, SHORT)
+    if bit.band(heard, SHORT) == 0 then
+      found[#found + 1] = event("budget.short", g, { "wants", "spent", "cap" }, g.wants, spent, cap)
+    end
   end
+  g.told = told
 end
 
 -- The events of one script that changed a gate.
