@@ -14,6 +14,7 @@ from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Serves
 from holdfast.testing.bench import Bench
+from holdfast.testing.making import JobOptions
 from tests.engines.postgres.guests import Guest, guest
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.postgres import shared
@@ -82,6 +83,18 @@ async def test_what_many_posted_is_served_in_its_order(place: Namespace) -> None
         await bench.add(priority=8)
     urgent = await bench.add(priority=0)
     assert (await bench.hand().ids(10))[0] == urgent
+
+
+async def test_what_lanes_posted_that_have_work_already_keeps_nobody_waiting(place: Namespace) -> None:
+    bench = await place.bench()
+    lanes: list[JobOptions] = [{"group": f"{n}", "priority": 8} for n in range(STEP + 50)]
+    await bench.put(*(bench.job(**lane) for lane in lanes))
+    while await file(bench):
+        pass
+    for _ in range(4):
+        await bench.put(*(bench.job(**lane) for lane in lanes))
+    urgent = await bench.add(priority=0)
+    assert await bench.hand().ids() == [urgent]
 
 
 async def test_every_order_of_commits(place: Namespace) -> None:

@@ -87,7 +87,7 @@ BEGIN
   RETURN FOUND OR NOT EXISTS (SELECT FROM hf.gate AS g WHERE g.key = p_key AND g.wants = p_wants);
 END $$;
 
--- File up to `p_limit` posts, of so many lanes; whether there may be more. How far it got is noted once in a while: the few that are
+-- File up to `p_limit` posts, and how many lanes had something to be told; whether there may be more. How far it got is noted once in a while: the few that are
 -- gone by then are cheap to walk over, and the note's own versions would not be.
 CREATE OR REPLACE FUNCTION hf.file_posts_2(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
 DECLARE
@@ -137,11 +137,16 @@ BEGIN
     PERFORM hf.declare_1(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
   END LOOP;
   FOR v_at, v_ready, v_due, v_id IN
-    SELECT coalesce(min(at) FILTER (WHERE body IS NOT NULL), min(at)), bool_or(n > 0),
-      (array_agg(due_ms ORDER BY due_ms, id) FILTER (WHERE n > 0))[1],
-      (array_agg(id ORDER BY due_ms, id) FILTER (WHERE n > 0))[1]
-    FROM unnest(v_posts) WITH ORDINALITY AS p (xid, seq, kind, n, lane, due_ms, id, class, member, ring, gate, body, at)
-    WHERE kind = 0 GROUP BY lane ORDER BY min(at)
+    SELECT k.at, k.ready, k.due_ms, k.id FROM (
+      SELECT p.lane, coalesce(min(at) FILTER (WHERE body IS NOT NULL), min(at)) AS at, bool_or(n > 0) AS ready,
+        (array_agg(due_ms ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS due_ms,
+        (array_agg(id ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS id, min(at) AS first
+      FROM unnest(v_posts) WITH ORDINALITY AS p (xid, seq, kind, n, lane, due_ms, id, class, member, ring, gate, body, at)
+      WHERE kind = 0 GROUP BY lane
+    ) AS k WHERE NOT EXISTS ( -- most of those that are busy have nothing to be told
+      SELECT 1 FROM hf.lane_now AS x WHERE x.id = k.lane
+        AND (NOT k.ready OR (x.state <> 0 AND (x.floor_ms, x.floor_id) <= (k.due_ms, k.id))) OFFSET 0
+    ) ORDER BY k.first
   LOOP
     lanes := lanes + 1;
     PERFORM hf.file_lane_1(v_posts[v_at], v_ready, v_due, v_id, p_now);
