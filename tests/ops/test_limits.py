@@ -18,6 +18,7 @@ from holdfast.core.transition import Hold
 from holdfast.core.view import Entry, JobView
 from holdfast.ops import Agents, LimitChange, Operator
 from holdfast.ops import limits as limits_room
+from holdfast.ops.known import strange
 from holdfast.ops.shape import breaker_shape, event_shape, gate_shape
 from holdfast.ops.stops import stops
 from holdfast.stores.asking import last_seq
@@ -166,6 +167,26 @@ async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operato
         "per": "day",
     }
     assert shapes["limit:smtp"]["waiting"] == 2
+
+
+async def test_thousands_of_keys_hide_nothing(operator: Operator, store: Store) -> None:
+    keys = [f"c:{n:05}" for n in range(10_000)]
+    rules = [GateRule(f"limit:{key}", concurrency=1) for key in (*keys, "z:1")]
+    late = replace(USD, key="limit:usd/day:z:1")
+    await put(store, *(job("late", keys=("z:1", "usd/day:z:1")) for _ in range(2)), rules=(*rules, late))
+    await operator.set_limit("queue:mail", LimitChange(concurrency=2))
+    await operator.pause("task:late", new=True)
+    gates = await operator.limits()
+    assert gates[-1].key == "queue:mail"
+    assert "task late is paused" in {finding.code: finding.text for finding in await operator.doctor()}["paused"]
+    await operator.resume("task:late")
+    await claim(store)
+    found = await operator.waiters(gates)
+    assert (found.counts, [gate.key for gate in found.beyond]) == ({"limit:z:1": 1}, ["limit:z:1"])
+    assert [gate.key for gate in await operator.limits("z:")] == ["limit:usd/day:z:1", "limit:z:1"]
+    assert await strange(store, "limit:z:1") == ""
+    (gate,) = await operator.clear_limit("z:1")
+    assert gate.key == "limit:z:1"
 
 
 def test_what_a_gate_that_climbs_lets_through_is_a_reason_to_wait() -> None:

@@ -30,16 +30,22 @@ def breakers() -> None:
     """Circuit breakers: what failed too often and is cut off."""
 
 
+@click.argument("key", required=False, default="")
 @click.option("--waiting", is_flag=True, help="Only those that stop somebody, or admit nobody now.")
-async def limits_list_body(terminal: Terminal, waiting: bool) -> None:
-    """List limits, buckets and budgets with their levels, and how many jobs wait behind each."""
+async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
+    """List limits, buckets and budgets with their levels, and how many jobs wait behind each; of KEY alone, or of
+    all whose keys begin so."""
     from holdfast.core.gate import room
     from holdfast.ops.shape import gate_shape
     from holdfast.ops.stops import opens_text
+    from holdfast.stores.asking import MOST_GATES
 
     async with terminal.operator() as operator:
-        gates, now_ms = await operator.limits(), operator.now_ms()
+        gates, now_ms = await operator.limits(key), operator.now_ms()
         behind = await operator.waiters(gates)
+    if len(gates) >= MOST_GATES:
+        terminal.say(f"note: of very many limits {MOST_GATES:,} are looked at, and those that stop a job: name a key")
+        gates += behind.beyond
     if waiting:
         gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
     shapes = [

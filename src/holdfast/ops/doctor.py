@@ -19,6 +19,7 @@ from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
 from holdfast.ops.calendar import Calendar
 from holdfast.ops.declared import declared_tasks
 from holdfast.ops.stops import gate_name, gate_words, is_blocked, unblocking
+from holdfast.stores.asking import all_gates
 from holdfast.stores.base import Features, Store
 
 OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
@@ -40,7 +41,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_service(counts, sessions),
         *_leases(running.jobs, sessions, now_ms),
         *_waits(await store.queues(), now_ms),
-        *_gates(await store.gates(), now_ms),
+        *_gates(await all_gates(store), now_ms),
         *_dead(counts),
         *_conservation(counts),
         *_review(await declared_tasks(store)),

@@ -19,7 +19,7 @@ from holdfast.core.unit import UNITS, checked_unit, stored_unit
 from holdfast.core.view import Query
 from holdfast.ops.declared import declared_rule
 from holdfast.ops.select import PAGE
-from holdfast.stores.asking import gate_of
+from holdfast.stores.asking import MOST_GATES, gate_of
 from holdfast.stores.base import Store
 
 LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may be millions
@@ -161,31 +161,49 @@ async def gates_of_limit(store: Store, gate_key: str) -> list[Gate]:
     return await store.gates(keys=sorted(keys_of_limit(gate_key)))
 
 
+async def limits_beginning(store: Store, begins: str) -> list[Gate]:
+    """The gates of limits whose keys begin so, their buckets and budgets included, by key."""
+    gate_key = limit_gate_key(begins)
+    if not gate_key.startswith("limit:"):
+        return await store.gates(gate_key)
+    found = {gate.key: gate for key in keys_of_limit(gate_key) for gate in await store.gates(key)}
+    return [found[key] for key in sorted(found)]
+
+
 class Waiters(Struct, frozen=True):
-    """How many ready jobs wait behind each gate; without `complete`, at least so many."""
+    """How many ready jobs wait behind each gate; without `complete`, at least so many.
+
+    `beyond`: gates that stop somebody and were not asked about, as there were too many to list them all.
+    """
 
     counts: dict[str, int]
     complete: bool
+    beyond: tuple[Gate, ...] = ()
 
 
 async def waiters(store: Store, gates: Sequence[Gate], now_ms: int) -> Waiters:
     """Count the ready jobs that each of these gates stops now, looking at the oldest few thousand only."""
-    # A budget may have room, and not enough for a dear job.
-    shut = {gate.key: gate for gate in gates if room(gate, now_ms) <= 0 or gate.rule.cap is not None}
+    seen = {gate.key: gate for gate in gates}
+    listed, beyond = frozenset(seen), len(gates) >= MOST_GATES
     counts: Counter[str] = Counter()
     query = Query(frozenset({State.ready}), limit=PAGE, newest_first=False)
-    seen = 0
-    while shut:
+    looked_at, complete = 0, False
+    # A budget may have room, and not enough for a dear job.
+    while beyond or any(room(gate, now_ms) <= 0 or gate.rule.cap is not None for gate in gates):
         page = await store.find(query, now_ms=now_ms)
+        if beyond:
+            keys = {key for view in page.jobs for key in (*view.lane.class_gates, *view.lane.lane_gates)} - seen.keys()
+            seen.update((gate.key, gate) for gate in await store.gates(keys=sorted(keys)))
         for view in page.jobs:
             for key in (*view.lane.class_gates, *view.lane.lane_gates):
-                gate = shut.get(key)
+                gate = seen.get(key)
                 if gate is not None and not admits(gate, [view.cost_in(gate.rule.unit)], now_ms):
                     counts[key] += 1
-        seen += len(page.jobs)
-        if page.cursor is None:
+        looked_at += len(page.jobs)
+        complete = page.cursor is None
+        if complete or looked_at >= LOOKED_AT:
             break
-        if seen >= LOOKED_AT:
-            return Waiters(dict(counts), complete=False)
         query = replace(query, cursor=page.cursor)
-    return Waiters(dict(counts), complete=True)
+    else:
+        complete = True
+    return Waiters(dict(counts), complete, tuple(seen[key] for key in sorted(counts.keys() - listed)))

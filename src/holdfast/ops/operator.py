@@ -39,12 +39,13 @@ from holdfast.ops.limits import (
     gates_of_limit,
     keys_of_limit,
     limit_gate_key,
+    limits_beginning,
     waiters,
 )
 from holdfast.ops.query import parse_query, query_text
 from holdfast.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from holdfast.ops.weights import Weight, set_weight, weights
-from holdfast.stores.asking import gate_of
+from holdfast.stores.asking import all_gates, gate_of
 from holdfast.stores.base import RetryRequest, Store
 
 _RETRYABLE = frozenset({State.dead, State.scheduled})
@@ -122,12 +123,15 @@ class Operator:
         """Counters that sum up to what was enqueued."""
         return await self.store.count()
 
-    async def limits(self) -> list[Gate]:
-        """Limits, and queues and tasks that have a ceiling of their own or were pushed back."""
+    async def limits(self, begins: str = "") -> list[Gate]:
+        """Limits, and queues and tasks that have a ceiling of their own or were pushed back; 10,000 limits at most.
+
+        With `begins`, those whose keys begin so, and their buckets and budgets.
+        """
         now_ms = self.now_ms()
         return [
             gate
-            for gate in await self.store.gates()
+            for gate in (await limits_beginning(self.store, begins) if begins else await all_gates(self.store))
             if gate.key.startswith("limit:") or gate.held_until_ms > now_ms or is_counting(gate, now_ms)
         ]
 
@@ -137,7 +141,7 @@ class Operator:
 
     async def breakers(self) -> list[Gate]:
         """Every breaker that has been declared, tripped or counted, and every other gate that is open as one."""
-        return [gate for gate in await self.store.gates() if gate.key.startswith("breaker:") or gate.breaker_open]
+        return [gate for gate in await all_gates(self.store) if gate.key.startswith("breaker:") or gate.breaker_open]
 
     async def events(self, limit: int = 100) -> list[Entry]:
         """The newest events: what became of breakers, limits and budgets; oldest first."""

@@ -13,6 +13,9 @@ from holdfast.core.lease import ClaimRequest, Serves
 from holdfast.core.view import JobView, Query
 from holdfast.stores.base import Store
 
+MOST_GATES: Final = 10_000  # that one look at a store's gates answers
+GATE_KINDS: Final = ("all", "breaker:", "limit:", "queue:", "task:")
+
 _NOBODY: Final = ClaimRequest("holdfast.clock", Serves((), ()), limit=0, slots=0, seq=0, claimer="clock")
 
 
@@ -50,6 +53,11 @@ async def find_all(store: Store, query: Query, *, now_ms: int | None = None) -> 
 async def gate_of(store: Store, key: str) -> Gate | None:
     """The gate with exactly this key."""
     return next(iter(await store.gates(keys=[key])), None)
+
+
+async def all_gates(store: Store) -> list[Gate]:
+    """The gates of every kind, by kind and key, at most MOST_GATES of each: many keys hide no queue and no task."""
+    return [gate for kind in GATE_KINDS for gate in await store.gates(kind)]
 
 
 async def refuse_draining(store: Store, *lanes: Lane) -> None:
