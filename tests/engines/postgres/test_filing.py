@@ -17,6 +17,7 @@ from holdfast.testing.bench import Bench
 from holdfast.testing.making import JobOptions
 from tests.engines.postgres.guests import Guest, guest
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.engines.postgres.pages import Pages
 from tests.servers.postgres import shared
 
 STEP = 256  # posts that one claim files
@@ -95,6 +96,22 @@ async def test_what_lanes_posted_that_have_work_already_keeps_nobody_waiting(pla
         await bench.put(*(bench.job(**lane) for lane in lanes))
     urgent = await bench.add(priority=0)
     assert await bench.hand().ids() == [urgent]
+
+
+async def test_what_was_filed_is_not_walked_over_again(place: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that was left alone has much to file at once, and nobody cleans up behind that for a minute."""
+    bench, pages, touched = await place.bench(), Pages(monkeypatch, "claim"), []
+    place.ask("ALTER TABLE hf.post SET (autovacuum_enabled = off)")
+    for calls in (1, 40):
+        for _ in range(calls):
+            await bench.put(*(bench.job(group=f"{n}") for n in range(STEP)))
+        while await file(bench):
+            pass
+        await file(bench)
+        pages.count = 0
+        await file(bench)
+        touched.append(pages.count)
+    assert touched[1] <= touched[0] + 10, f"{touched[1]} pages for a claim, after {touched[0]}"
 
 
 async def test_every_order_of_commits(place: Namespace) -> None:

@@ -104,9 +104,9 @@ DECLARE
   v_graph boolean;
 BEGIN
   SELECT f.pass, pg_current_snapshot(), CASE WHEN pg_snapshot_xmin(f.filed) = pg_snapshot_xmax(f.filed) THEN ARRAY(
-    SELECT p FROM hf.post AS p
-    WHERE p.xid >= pg_snapshot_xmax(f.filed) AND (p.xid, p.seq) > (f.at_xid, f.at_seq) ORDER BY p.xid, p.seq LIMIT p_limit
-  ) ELSE ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p) END INTO v_pass, v_seen, v_posts FROM hf.floor AS f;
+    SELECT p FROM hf.post AS p WHERE (p.xid, p.seq) > (k.xid, k.seq) ORDER BY p.xid, p.seq LIMIT p_limit
+  ) ELSE ARRAY(SELECT p FROM hf.unfiled_1(p_limit) AS p) END INTO v_pass, v_seen, v_posts
+  FROM hf.floor AS f CROSS JOIN LATERAL hf.filed_to_1(f) AS k;
   v_count := cardinality(v_posts);
   more := v_count = p_limit;
   lanes := 0;
