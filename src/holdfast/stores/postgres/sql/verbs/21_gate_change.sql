@@ -316,19 +316,29 @@ BEGIN
   END IF;
 END $$;
 
--- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs.
+-- Make limits and breakers that jobs name known; an operator's rule stays. Locks nothing where nothing differs. Nobody can
+-- wait at a gate that was not there: those are stored all at once, a batch may name ten thousand.
 CREATE OR REPLACE FUNCTION hf.declare_1(p_rules jsonb, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-  v_keys text[];
+  v_new jsonb;
   v_changes jsonb;
 BEGIN
-  SELECT array_agg(r.rule ->> 'key') INTO v_keys
-  FROM jsonb_array_elements(p_rules) AS r (rule)
+  SELECT jsonb_agg(r.rule) FILTER (WHERE (f.gate).key IS NULL),
+    jsonb_agg(jsonb_build_object('key', r.rule ->> 'key', 'rule', r.rule, 'declared', true)) FILTER (WHERE (f.gate).key IS NOT NULL)
+  INTO v_new, v_changes
+  FROM ( -- of several the last counts
+    SELECT DISTINCT ON (a.rule ->> 'key' COLLATE "C") a.rule FROM jsonb_array_elements(p_rules) WITH ORDINALITY AS a (rule, at)
+    ORDER BY a.rule ->> 'key' COLLATE "C", a.at DESC
+  ) AS r
   LEFT JOIN LATERAL (SELECT g FROM hf.gate AS g WHERE g.key = r.rule ->> 'key' LIMIT 1) AS f (gate) ON true
   WHERE (f.gate).key IS NULL OR (f.gate).declared AND hf.gate_rule_1(f.gate, r.rule) IS DISTINCT FROM f.gate;
-  IF v_keys IS NOT NULL THEN
-    SELECT jsonb_agg(jsonb_build_object('key', r ->> 'key', 'rule', r, 'declared', true)) INTO v_changes
-    FROM jsonb_array_elements(p_rules) AS r WHERE r ->> 'key' = ANY (v_keys);
+  IF v_new IS NOT NULL THEN
+    INSERT INTO hf.gate
+    SELECT g.* FROM (SELECT a.rule FROM jsonb_array_elements(v_new) AS a (rule) ORDER BY a.rule ->> 'key' COLLATE "C") AS r
+    CROSS JOIN LATERAL hf.gate_rule_1(hf.gate_new_1(r.rule ->> 'key'), r.rule) AS g
+    ON CONFLICT (key) DO NOTHING;
+  END IF;
+  IF v_changes IS NOT NULL THEN
     PERFORM hf.apply_changes_1(v_changes, p_now);
   END IF;
 END $$;
