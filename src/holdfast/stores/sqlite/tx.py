@@ -220,11 +220,7 @@ class Tx:
         sooner = {key for key in self._shut & self._changed if self._opens_sooner(key)}
         self._wake_opened_classes(sooner)
         self._log_news()
-        # Nobody can wait at a gate that was not there, and a batch may name ten thousand of those.
-        new = [key for key, before in self._before.items() if before is None]
-        if new:
-            self.many("gate_put", [(key, _gate_encoder.encode(self.gate(key)), None) for key in new])
-        for key in sorted(self._touched.difference(new)):
+        for key in sorted(self._touched):
             gate = self.gate(key)
             opens: int | None = None
             if key.startswith("limit:"):
