@@ -169,6 +169,15 @@ async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operato
     assert shapes["limit:smtp"]["waiting"] == 2
 
 
+async def test_what_code_no_longer_declares_is_forgotten_on_request(operator: Operator, store: Store) -> None:
+    await put(store, paid(700_000), paid(700_000), rules=(USD,))
+    await claim(store)
+    assert await claim(store) == []
+    (gate,) = await operator.clear_limit("llm:acme")
+    assert gate.rule == GateRule("limit:usd/day:llm:acme")
+    assert len(await claim(store)) == 1
+
+
 async def test_thousands_of_keys_hide_nothing(operator: Operator, store: Store) -> None:
     keys = [f"c:{n:05}" for n in range(10_000)]
     rules = [GateRule(f"limit:{key}", concurrency=1) for key in (*keys, "z:1")]

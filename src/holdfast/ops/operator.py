@@ -353,13 +353,16 @@ class Operator:
         return [rule for rule, _ in await change.rules(self.store, limit_gate_key(key))]
 
     async def clear_limit(self, key: str, *, reason: str = "") -> tuple[Gate, ...]:
-        """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again."""
+        """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again.
+
+        Where nobody has set anything, forget what code once declared and no longer does.
+        """
         gate = limit_gate_key(key)
         found = await gates_of_limit(self.store, gate)
         if not found:
             await self._met(gate, new=False)
-        by_hand = [one.key for one in found if not one.declared] or [gate]
-        return await self._change_all([(await cleared(self.store, one), {}) for one in by_hand], "unlimit", reason)
+        meant = [one.key for one in found if not one.declared] or [one.key for one in found] or [gate]
+        return await self._change_all([(await cleared(self.store, one), {}) for one in meant], "unlimit", reason)
 
     async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
