@@ -26,6 +26,11 @@ def test_a_store_and_the_model_agree_after_every_step(name: str, folder: Path) -
     walk(harness)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_store_and_the_model_agree_on_a_long_way(engine: Harness, seed: int) -> None:
     stroll(engine, seed)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_limits_and_budgets_keep_their_books_on_a_long_way(engine: Harness, seed: int) -> None:
+    stroll(engine, seed, limited=True)

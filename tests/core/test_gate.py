@@ -23,6 +23,7 @@ from holdfast.core.gate import (
     admits,
     apply_change,
     charge,
+    cut_off,
     falls_short,
     give_back,
     is_blank,
@@ -34,7 +35,7 @@ from holdfast.core.gate import (
     tokens,
 )
 from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from holdfast.testing.pace_vectors import PACES
 
 
@@ -95,6 +96,10 @@ def test_the_vectors(vector: Vector) -> None:
             case PushBack():
                 token, _, _ = story.jobs[step.job]
                 story.gate = push_back(story.gate, step.until_ms, token, step.at_ms)
+                story.end(End(step.at_ms, step.job))
+            case CutOff():
+                token, _, _ = story.jobs[step.job]
+                story.gate = cut_off(story.gate, step.until_ms, token, step.at_ms)
                 story.end(End(step.at_ms, step.job))
             case Change():
                 story.gate = apply_change(story.gate, step.change, step.at_ms)

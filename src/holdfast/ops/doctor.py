@@ -7,14 +7,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
+from holdfast.core.account import Account
 from holdfast.core.agreement import disagreements
-from holdfast.core.budget import raising
+from holdfast.core.budget import base_of, raising
 from holdfast.core.declaration import Declaration
 from holdfast.core.duration import iso, text_of_ms
 from holdfast.core.gate import FOREVER_MS, Gate
 from holdfast.core.lease import SessionView
 from holdfast.core.state import WAITING, State
-from holdfast.core.unit import amount_text, public_unit
+from holdfast.core.unit import amount_text, amount_typed, public_unit
 from holdfast.core.view import Counts, Finding, JobView, Query, QueueView
 from holdfast.ops.calendar import Calendar
 from holdfast.ops.declared import declared_tasks
@@ -34,6 +35,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     counts = await store.count()
     took_ms = (time.perf_counter() - started) * 1000
     sessions = await store.sessions()
+    accounts = await store.accounts()
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
         *await store.check(),
@@ -44,6 +46,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_gates(await all_gates(store), now_ms),
         *_dead(counts),
         *_conservation(counts),
+        *_accounts(accounts),
         *_review(await declared_tasks(store)),
         *(await Calendar.read(store, now_ms)).findings(),
     ]
@@ -186,6 +189,36 @@ def _conservation(counts: Counts) -> Iterator[Finding]:
     else:
         text = f"{counts.enqueued} jobs were enqueued and {known} are accounted for"
         yield Finding("error", "conservation", text, "report this: a job may be lost or counted twice")
+
+
+def _accounts(accounts: Sequence[Account]) -> Iterator[Finding]:
+    faults = [finding for account in accounts for finding in _faults(account)]
+    yield from faults
+    if accounts and not faults:
+        yield Finding("ok", "accounts", "every limit counts what running jobs hold of it")
+
+
+def _faults(account: Account) -> Iterator[Finding]:
+    """Where a gate counts something else than what running jobs hold of it."""
+    gate, rule, what = account.gate, account.gate.rule, gate_name(account.gate)
+    key = gate.key.removeprefix("limit:")
+    if account.leaked:
+        text = f"{what} counts {gate.used} slots as taken, and running jobs hold {account.slots}"
+        fix = "report this: more jobs may run at once than it allows, until those end"
+        if account.leaked > 0:
+            fix = f"report this; until then: holdfast limits set {key} --concurrency "
+            fix += str((rule.concurrency or 0) + account.leaked)
+        yield Finding("error", "slots", text, fix)
+    if account.uncounted and rule.cap is not None:
+        unit = public_unit(rule.unit)
+        counted, reserved = amount_text(unit, gate.spent), amount_text(unit, account.reserved)
+        text = f"{what} counts {counted} as spent, and running jobs have reserved {reserved}"
+        lower = amount_typed(unit, max(1, rule.cap - account.uncounted))
+        fix = f"report this; until then: holdfast limits set {base_of(key)[2]} --budget {unit}={lower}/{rule.period}"
+        yield Finding("error", "reservations", text, fix)
+    if account.stuck:
+        text = f"{what} waits for a probe that nobody runs, and admits nobody"
+        yield Finding("error", "probe", text, f"holdfast breakers reset {gate.key.removeprefix('breaker:')}")
 
 
 def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ from typing import Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from holdfast.core.account import Account
 from holdfast.core.errors import BatchTooLarge
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.job import Enqueued, Job
@@ -285,6 +286,12 @@ class Store(Protocol):
 
     async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
         """Gates whose key begins with `prefix`, by key, at most 10,000; or those of `keys` that there are, by key."""
+
+    async def accounts(self) -> list[Account]:
+        """Gates by key, at most 10,000, each with what running jobs hold of it at that very instant.
+
+        Reads what every running job was charged: for people and for checks, not for who asks often.
+        """
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         """Write a named record; with `expect`, only over that version (0 = not there), else None.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Unpack, cast
+from typing import NamedTuple, Unpack, cast
 
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import IdMaker
 from holdfast.core.job import Enqueued, Job
 from holdfast.core.lease import Serves, Signal
 from holdfast.core.state import State
-from holdfast.core.view import FlowView, JobView, Query, Term
+from holdfast.core.view import Counts, FlowView, JobView, Query, Term
 from holdfast.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer, Store
 from holdfast.testing.hand import Hand
 from holdfast.testing.harness import Clock, Harness, Transactional, Visitor
@@ -19,6 +19,14 @@ from holdfast.testing.making import JobOptions, make_job
 
 SWEEP_MS = 1_000  # the pace of a janitor; a longer gap would make `expire` wait a lease time (D6)
 STORED = (State.blocked, State.scheduled, State.ready, State.running, State.dead)
+
+
+class Books(NamedTuple):
+    """What was read of a store to check its books."""
+
+    counts: Counts
+    jobs: list[JobView]
+    gates: list[Gate]
 
 
 class Bench:
@@ -165,7 +173,7 @@ class Bench:
 
     # -- the books
 
-    async def check_books(self) -> None:
+    async def check_books(self) -> Books:
         """What must be true of every store at every moment: counters sum up, and equal what is stored."""
         counts = await self.store.count()
         stored = sum(counts.total(state) for state in STORED)
@@ -177,11 +185,13 @@ class Bench:
         assert found == {key: number for key, number in counts.now.items() if number}, "counters and jobs differ"
         await self._check_holders([job for job in jobs if job.state is State.running])
         await self._check_flows(jobs)
-        gates = await self.store.gates()
-        running = counts.total(State.running)
-        for gate in gates:
-            assert 0 <= gate.used <= running, f"{gate.key} counts {gate.used} slots for {running} running jobs"
-            assert running or not gate.probe_token, f"{gate.key} waits for a probe that nobody runs"
+        accounts = await self.store.accounts()
+        for account in accounts:
+            gate = account.gate
+            assert not account.leaked, f"{gate.key} counts {gate.used} slots, and running jobs hold {account.slots}"
+            assert not account.uncounted, f"{gate.key} counts {gate.spent}, and {account.reserved} are reserved"
+            assert not account.stuck, f"{gate.key} waits for a probe that nobody runs"
+        return Books(counts, jobs, [account.gate for account in accounts])
 
     async def _check_flows(self, jobs: Sequence[JobView]) -> None:
         """Every flow is listed with all of its jobs that are stored, and no other is."""

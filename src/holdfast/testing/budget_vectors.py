@@ -47,6 +47,11 @@ BUDGETS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "what nobody could pay for is not waited for in the next period",
+        _TEN_A_DAY,
+        (Ask(T0, (11,), 0, MIDNIGHT), Ask(MIDNIGHT - 1, (1,), 0, MIDNIGHT), Ask(MIDNIGHT, (1,), 1)),
+    ),
+    Vector(
         "what a job did not use comes back, and whoever waits for no more than that goes on",
         _TEN_A_DAY,
         (

@@ -42,6 +42,14 @@ class PushBack(Struct, frozen=True):
     until_ms: int
 
 
+class CutOff(Struct, frozen=True):
+    """The n-th admitted job (from 0) was told that no money is left; it ends, too."""
+
+    at_ms: int
+    job: int
+    until_ms: int
+
+
 class Change(Struct, frozen=True):
     """An operator changes the gate."""
 
@@ -54,7 +62,7 @@ class Vector(Struct, frozen=True):
 
     name: str
     rule: GateRule
-    steps: tuple[Ask | End | PushBack | Change, ...]
+    steps: tuple[Ask | End | PushBack | CutOff | Change, ...]
 
 
 KEY: Final = "limit:k"
@@ -96,6 +104,19 @@ VECTORS: Final[tuple[Vector, ...]] = (
             Ask(T0, _one(1), 1),
             End(T0, 1, "failed"),
             Ask(T0, _one(1), 1),
+        ),
+    ),
+    Vector(
+        "who took a slot under another rule returns it, and who took none returns none",
+        GateRule(KEY, concurrency=2),
+        (
+            Ask(T0, _one(2), 2),
+            Change(T0, GateChange(KEY, rule=_TEN_A_SECOND)),
+            Ask(T0, _one(1), 1),
+            End(T0, 0),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, concurrency=2))),
+            End(T0, 2),
+            Ask(T0, _one(2), 1, None),
         ),
     ),
     Vector(

@@ -6,11 +6,12 @@ A job has at most one parent here, which keeps the question who cancelled whom a
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
-from holdfast.core.gate import FOREVER_MS, LOTS
+from holdfast.core.gate import FOREVER_MS
 from holdfast.core.job import Job
 from holdfast.core.lease import Claimed, ClaimRequest, Note, Signal
 from holdfast.core.state import FINISHED, LIVE, State
@@ -27,16 +28,17 @@ from holdfast.core.transition import (
     Transition,
 )
 from holdfast.core.view import JobView
+from holdfast.testing.ledger import Ledger
 from holdfast.testing.model_job import ModelJob
-from holdfast.testing.starts import Starts
+
+NOTHING_SAID: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass
 class Model:
     """All jobs, and the few totals that are never forgotten."""
 
-    ceilings: Mapping[str, int]  # concurrency by limit key
-    starts: Starts = field(default_factory=Starts)
+    ledger: Ledger = field(default_factory=Ledger)
     jobs: dict[bytes, ModelJob] = field(default_factory=dict)
     paused: set[str] = field(default_factory=set)  # names of queues
     enqueued: int = 0
@@ -57,6 +59,7 @@ class Model:
         entry = ModelJob(job.id, job.lane, _waiting(due_at_ms, now_ms), due_at_ms, job.policy.max_lost, key)
         entry.expires_at_ms = None if job.expires_ms is None else now_ms + job.expires_ms
         entry.flow = job.flow
+        entry.costs = {"": job.cost, **job.costs}
         if job.after:
             entry.parent, entry.if_parent_fails = job.after[0], job.if_parent_fails
             self._meet_parent(entry, now_ms)
@@ -85,6 +88,10 @@ class Model:
 
     def eligible(self, job: ModelJob, request: ClaimRequest, now_ms: int) -> bool:
         """May this job be given to that worker now, as far as gates and abilities go?"""
+        return self._able(job, request, now_ms) and self.ledger.admits(job, now_ms)
+
+    def _able(self, job: ModelJob, request: ClaimRequest, now_ms: int) -> bool:
+        """The same, whatever its limits say."""
         lane = job.lane
         waits = job.state is State.ready or (job.state is State.scheduled and job.due_at_ms <= now_ms)
         return (
@@ -93,15 +100,11 @@ class Model:
             and lane.priority <= request.least_urgent
             and lane.queue not in self.paused
             and request.serves.can(lane.queue, lane.task, lane.needs)
-            and all(self._running(key) < self.ceilings.get(key, LOTS) for key in (*lane.limits, *lane.keys))
         )
 
     def _timed(self, job: ModelJob) -> bool:
         """Ruled by a rate or a breaker: whether it may run is told by time, which the model does not foresee."""
-        return job.lane.breaker is not None or self.starts.rule(job.lane)
-
-    def _running(self, key: str) -> int:
-        return sum(1 for job in self.jobs.values() if job.token and key in (*job.lane.limits, *job.lane.keys))
+        return job.lane.breaker is not None or self.ledger.is_rated(job)
 
     def claimed(
         self,
@@ -109,18 +112,24 @@ class Model:
         request: ClaimRequest,
         before: Mapping[bytes, JobView],
         *,
+        wants: tuple[Mapping[str, int], Mapping[str, int]],
         all_given: bool,
         now_ms: int,
     ) -> None:
-        """Check that what was given was allowed, and that nothing better was left behind."""
+        """Check that what was given was allowed, and that nothing better was left behind.
+
+        `wants`: by budget, what the store says that somebody waits for, before the claim and after it.
+        """
         assert len(given) <= request.limit
         lines = self._lines(before, now_ms)
+        shut = self.ledger.awaited(wants[0], now_ms)
         urgent = sum(1 for claimed in given if claimed.lane.limited or claimed.lost)
         assert urgent <= request.slots, "more were given that must start at once than there are slots"
         no_slot = urgent == request.slots
         for claimed in given:
             job = self.jobs[claimed.id]
             assert self.eligible(job, request, now_ms), f"{job} was given though it may not run"
+            assert shut.isdisjoint(job.gates), f"{job} was given though somebody came first"
             line = lines.get(job.lane.id, [])
             if job.id in line:
                 ahead = line[: line.index(job.id)]
@@ -129,13 +138,21 @@ class Model:
                 line.remove(job.id)
             else:
                 assert before[job.id].state is State.blocked, "a job was given that had not waited"
-            self.starts.add(claimed, now_ms)
             job.state, job.token, job.session = State.running, claimed.token, request.session
             job.attempt += 1
+            job.claimed_at_ms = now_ms
+            self.ledger.start(job, probe=claimed.probe, now_ms=now_ms)
             assert (claimed.attempt, claimed.lost, claimed.held) == (job.attempt, job.lost, job.held)
             assert job.has(claimed.notes), f"{claimed.notes} were handed out for {job}"
             assert not job.cancel_requested
-        self._nothing_better(given, request, lines, request.slots - urgent, all_given=all_given, now_ms=now_ms)
+        heads = [self.jobs[line[0]] for line in lines.values() if line]
+        heads = [job for job in heads if not self._timed(job) and (not no_slot or not job.must_start)]
+        heads = [job for job in heads if self._able(job, request, now_ms) and self.ledger.has_room(job, now_ms)]
+        self._somebody_waits(given, wants, lines)
+        shut = self.ledger.awaited(wants[1], now_ms)
+        self._nothing_better(given, request, heads, shut, all_given=all_given, now_ms=now_ms)
+        if all_given and len(given) < request.limit:
+            self._nobody_passes(heads, shut, now_ms)
 
     def _lines(self, before: Mapping[bytes, JobView], now_ms: int) -> dict[int, list[bytes]]:
         """The waiting jobs of each lane in the order of (due, id), as the store's own views tell it."""
@@ -150,23 +167,45 @@ class Model:
         self,
         given: list[Claimed],
         request: ClaimRequest,
-        lines: dict[int, list[bytes]],
-        slots: int,
+        heads: Sequence[ModelJob],
+        shut: set[str],
         *,
         all_given: bool,
         now_ms: int,
     ) -> None:
-        heads = [self.jobs[line[0]] for line in lines.values() if line]
-        heads = [job for job in heads if not self._timed(job) and (slots > 0 or not job.must_start)]
-        left = [job for job in heads if self.eligible(job, request, now_ms)]
+        """Of what could have been given, nothing is left that is better, nor anything at all when there was room."""
+        passable = [job for job in heads if shut.isdisjoint(job.gates)]
+        left = [job for job in passable if not self.ledger.too_dear_for(job, now_ms)]
         best = min((job.lane.priority for job in left), default=None)
         if best is not None:
             worst = max((claimed.lane.priority for claimed in given), default=0)
             assert worst <= best, f"priority {worst} was given while priority {best} waits"
             assert len(given) >= request.limit or not all_given, f"{left[0]} was left behind"
 
-    def settle(self, transition: Transition, now_ms: int) -> str:
-        """Apply a transition as a store should; the answer it should give."""
+    def _somebody_waits(
+        self,
+        given: Sequence[Claimed],
+        wants: tuple[Mapping[str, int], Mapping[str, int]],
+        lines: Mapping[int, Sequence[bytes]],
+    ) -> None:
+        """What is newly wanted of a budget is the cost of a job that stands first in its lane and was not served."""
+        served = {key for claimed in given for key in self.jobs[claimed.id].gates}
+        waiting = [job for line in lines.values() for job in _front([self.jobs[id] for id in line])]
+        for key, wanted in wants[1].items():
+            if key in served or wants[0].get(key) != wanted:
+                unit = self.ledger.rules[key].unit
+                costs = {max(1, job.cost_in(unit)) for job in waiting if key in job.gates}
+                assert wanted in costs, f"{wanted} is wanted of {key}, and those who wait cost {costs}"
+
+    def _nobody_passes(self, heads: Sequence[ModelJob], shut: set[str], now_ms: int) -> None:
+        """Whoever is stopped by money alone has shut a budget, lest smaller ones pass it for ever."""
+        for job in heads:
+            budgets = self.ledger.too_dear_for(job, now_ms)
+            used_up = [key for key in budgets if self.ledger.left(key, now_ms) <= 0]
+            assert not budgets or used_up or not shut.isdisjoint(job.gates), f"{job} can be passed"
+
+    def settle(self, transition: Transition, now_ms: int, said: Mapping[str, int] = NOTHING_SAID) -> str:
+        """Apply a transition as a store should; the answer it should give. `said`: what the job says it cost."""
         job = self.jobs.get(transition.id)
         if job is None:
             return "gone"
@@ -175,8 +214,9 @@ class Model:
             return "stale"
         if isinstance(transition, Lose):
             self.lost += 1
-        if isinstance(transition, Release) and not transition.started:
-            self.starts.forget(job.id, job.token)
+        if isinstance(transition, Hold) and not job.cancel_requested:
+            self.ledger.shut(job, transition, now_ms)
+        self.ledger.end(job, transition, said, now_ms)
         if job.cancel_requested and not isinstance(transition, Succeed):
             job.attempt, job.lost = _spent(job, transition)
             self._end(job, State.cancelled, now_ms)
@@ -200,7 +240,9 @@ class Model:
             self._end(job, State.cancelled, now_ms)
         elif isinstance(transition, Lose) and (transition.proven or job.lost >= job.max_lost):
             self._end(job, State.dead, now_ms)
-        elif isinstance(transition, RetryAfter | Snooze):
+        elif isinstance(transition, RetryAfter | Snooze) or (
+            isinstance(transition, Hold) and transition.gate not in (*job.lane.class_gates, *job.lane.lane_gates)
+        ):
             self._wait(job, now_ms + transition.delay_ms, now_ms)
         elif isinstance(transition, Suspend):
             self._suspend(job, transition, now_ms)
@@ -251,6 +293,8 @@ class Model:
                 if child.parent == id and child.state is State.blocked and child.if_parent_fails == "cancel":
                     self._end(child, State.cancelled, now_ms)
             return "cancelling"
+        if job.token:
+            self.ledger.end(job, Drop(id, job.token, ""), NOTHING_SAID, now_ms, forced=True)
         self._end(job, State.cancelled, now_ms)
         return "cancelled"
 
@@ -333,8 +377,12 @@ class Model:
             if job.state not in FINISHED:
                 counted = (view.attempt, view.lost, view.held, view.cancel_requested)
                 assert counted == (job.attempt, job.lost, job.held, job.cancel_requested), f"{view} is not {job}"
-        used = Counter(key for job in self.jobs.values() if job.token for key in (*job.lane.limits, *job.lane.keys))
-        assert all(count <= self.ceilings.get(key, LOTS) for key, count in used.items()), f"a limit is exceeded: {used}"
+
+
+def _front(line: Sequence[ModelJob]) -> Sequence[ModelJob]:
+    """Who may have been looked at first: suspects are passed over when there is no slot for them."""
+    plain = [number for number, job in enumerate(line) if not job.lost]
+    return line[: plain[0] + 1] if plain else line
 
 
 def _waiting(due_at_ms: int, now_ms: int) -> State:

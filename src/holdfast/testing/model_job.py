@@ -31,11 +31,16 @@ class ModelJob:
     cancel_requested: bool = False
     felled_by: bytes | None = None  # the dead job that took this one down, and whose replay brings it back
     flow: bytes | None = None
+    costs: dict[str, int] = field(default_factory=dict)  # by unit, the plain one as ""
+    claimed_at_ms: int = 0
     notes: dict[tuple[str, str], bytes] = field(default_factory=dict)  # by kind and name
 
     @property
     def gates(self) -> tuple[str, ...]:
         return tuple(f"limit:{key}" for key in (*self.lane.limits, *self.lane.keys))
+
+    def cost_in(self, unit: str) -> int:
+        return self.costs.get(unit, 0)
 
     @property
     def must_start(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.core.gate import GateChange, GateRule
-from holdfast.testing.gate_vectors import KEY, T0, Ask, Change, End, PushBack, Vector
+from holdfast.testing.gate_vectors import KEY, T0, Ask, Change, CutOff, End, PushBack, Vector
 
 _TEN_A_SECOND: Final = GateRule(KEY, interval_us=100_000, burst=10)
 _ADAPTIVE: Final = GateRule(KEY, interval_us=100_000, burst=10, floor=100, climb_ms=100_000)
@@ -166,6 +166,39 @@ PACES: Final[tuple[Vector, ...]] = (
             Ask(T0, _one(1), 1),
             PushBack(T0, 0, T0 + 1_000),
             Ask(T0 + 2_000, (3, 3, 1), 2, T0 + 2_277),
+        ),
+    ),
+    Vector(
+        "where no money is left only the probe has anything new to say",
+        _EIGHT,
+        (
+            Ask(T0, _one(4), 4),
+            CutOff(T0, 0, T0 + 10_000),
+            Ask(T0 + 1, _one(1), 0, T0 + 10_000),
+            CutOff(T0 + 9_999, 1, T0 + 60_000),
+            Ask(T0 + 9_999, _one(1), 0, T0 + 10_000),
+            Ask(T0 + 10_000, _one(2), 1, None, probe=True),
+            CutOff(T0 + 10_001, 2, T0 + 60_000),
+            Ask(T0 + 10_001, _one(1), 0, None),
+            CutOff(T0 + 10_002, 4, T0 + 20_000),
+            CutOff(T0 + 10_003, 3, T0 + 60_000),
+            Ask(T0 + 19_999, _one(1), 0, T0 + 20_000),
+            Ask(T0 + 20_000, _one(2), 1, None, probe=True),
+            End(T0 + 20_001, 5, "ok"),
+            Ask(T0 + 20_001, _one(9), 8, None),
+        ),
+    ),
+    Vector(
+        "whoever is told that no money is left while nobody probes shuts the gate again",
+        _EIGHT,
+        (
+            Ask(T0, _one(2), 2),
+            CutOff(T0, 0, T0 + 1_000),
+            CutOff(T0 + 1_000, 1, T0 + 9_000),
+            Ask(T0 + 8_999, _one(1), 0, T0 + 9_000),
+            Ask(T0 + 9_000, _one(2), 1, None, probe=True),
+            End(T0 + 9_001, 2, unstarted=True),
+            Ask(T0 + 9_001, _one(2), 1, None, probe=True),
         ),
     ),
 )

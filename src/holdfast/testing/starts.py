@@ -1,38 +1,56 @@
-"""Remembers when jobs under a rate were started, and says when that was too many."""
+"""Remembers when jobs under a rate were started and what they cost, and says when that was too much."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import dataclass
 
 from holdfast.core.gate import GateRule
-from holdfast.core.job import Lane
-from holdfast.core.lease import Claimed
+
+
+@dataclass
+class Start:
+    """So much was taken from a bucket at this instant, by the job under this token."""
+
+    at_ms: int
+    cost: int
+    job: tuple[bytes, int]
 
 
 class Starts:
     """The model's side of rates: no token bucket, only the promise that it keeps."""
 
-    def __init__(self, rules: Mapping[str, GateRule] | None = None) -> None:
-        self._rules = rules or {}  # by limit key
-        self._starts: dict[str, list[tuple[int, bytes, int]]] = {key: [] for key in self._rules}  # when, job, token
+    def __init__(self) -> None:
+        self._starts: dict[str, list[Start]] = {}  # by gate
 
-    def rule(self, lane: Lane) -> bool:
-        """True when a rate rules this lane."""
-        return any(key in self._rules for key in (*lane.limits, *lane.keys))
+    def add(self, rule: GateRule, cost: int, job: tuple[bytes, int], now_ms: int) -> None:
+        """No span of time sees more than its burst and what the span brings, but for the debt that the last one leaves.
 
-    def add(self, job: Claimed, now_ms: int) -> None:
-        """No span of time sees more starts than the burst and what the span brings."""
-        for key in (*job.lane.limits, *job.lane.keys):
-            rule = self._rules.get(key)
-            if rule is None or rule.interval_us is None:
-                continue
-            starts = self._starts[key]
-            starts.append((now_ms, job.id, job.token))
-            for number, (at_ms, _, _) in enumerate(starts):
-                allowed = rule.burst + (now_ms - at_ms) * 1_000 // rule.interval_us
-                assert len(starts) - number <= allowed, f"{key} was exceeded: {starts[number:]}"
+        Who was the last of those that were started at one instant is not known: it may have been the dearest.
+        """
+        assert rule.interval_us is not None
+        starts, taken, dearest = self._starts.setdefault(rule.key, []), cost, cost
+        for start in reversed(starts):
+            taken += start.cost
+            dearest = max(dearest, start.cost) if start.at_ms == now_ms else dearest
+            allowed = rule.burst + (now_ms - start.at_ms) * 1_000 // rule.interval_us
+            assert taken - dearest < allowed, f"{rule.key} was exceeded: {taken} since {start.at_ms}"
+        starts.append(Start(now_ms, cost, job))
 
-    def forget(self, id: bytes, token: int) -> None:
-        """A job that was released before it began has spent nothing."""
-        for starts in self._starts.values():
-            starts[:] = [start for start in starts if start[1:] != (id, token)]
+    def correct(self, key: str, job: tuple[bytes, int], real: int, now_ms: int) -> None:
+        """The job has cost more, which counts from now on; or less, as if it had never reserved the rest."""
+        for start in [start for start in self._starts.get(key, []) if start.job == job]:
+            if real > start.cost:
+                self._starts[key].append(Start(now_ms, real - start.cost, (b"", 0)))
+            else:
+                start.cost = real
+
+    def full_at_us(self, rule: GateRule) -> int:
+        """The earliest instant at which a bucket can be full again that has given away what was taken."""
+        at_us = 0
+        for start in self._starts.get(rule.key, []):
+            at_us = max(at_us, start.at_ms * 1_000) + start.cost * (rule.interval_us or 0)
+        return at_us
+
+    def forget(self, key: str) -> None:
+        """Another rule, or an operator's reset: whoever starts from now on may find a full bucket."""
+        self._starts.pop(key, None)

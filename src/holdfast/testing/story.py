@@ -169,6 +169,7 @@ class Story:
         await store.queues()
         await store.standing(self.ids["later"], now_ms=now_ms)
         await store.gates()
+        await store.accounts()
         await store.sessions()
         await store.check()
         await store.watch(self.ids["plain"], 1_000)

@@ -6,22 +6,24 @@ The random walk is short, and shrinks what it finds; this one goes far enough fo
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Final
 
-from holdfast.testing.hand import ENDINGS
 from holdfast.testing.harness import Harness
 from holdfast.testing.walk import (
     AFTER,
     DELAYS,
+    ENDS,
     EVENTS,
     EXPIRIES,
     FLOWS,
     FORGOTTEN,
+    LANES,
     MAX_LOST,
     OPERATIONS,
     RECORDED,
+    SAID,
     SPANS_MS,
     TURNS,
     UNIQUES,
@@ -31,14 +33,24 @@ from holdfast.testing.walk import (
 FAR = 1 << 20
 ENOUGH = 3  # workers that are alive, for most of the jobs to be run
 LOOK_EVERY = 4  # steps between two comparisons of everything
+EVERY_LANE = range(len(LANES))
+LIMITED_LANES = [number for number, lane in enumerate(LANES) if lane.get("task") in ("asks", "pays", "slow")]
 
 
 class Stroll:
     """Draws for the rules what hypothesis draws for them in the random walk."""
 
-    def __init__(self, walk: StoreWalk, rng: Random) -> None:
+    def __init__(self, walk: StoreWalk, rng: Random, lanes: Sequence[int] = EVERY_LANE) -> None:
         self.walk = walk
         self.rng = rng
+        self._lanes = lanes
+
+    def begin(self) -> None:
+        self.walk.begin(self.lanes(12))
+
+    def lanes(self, most: int) -> list[int]:
+        """Picks that mean some of the lanes of this stroll."""
+        return [pick - pick % len(LANES) + self.rng.choice(self._lanes) for pick in self.picks(most)]
 
     def picks(self, most: int) -> list[int]:
         return [self.rng.randrange(FAR) for _ in range(self.rng.randint(1, most))]
@@ -49,7 +61,7 @@ class Stroll:
     def put(self) -> None:
         choice = self.rng.choice
         unique = choice(UNIQUES) if self.seldom() else None  # jobs of one key are mostly one job
-        self.walk.put(self.picks(6), choice(DELAYS), unique, choice(MAX_LOST), choice(EXPIRIES), choice(FLOWS))
+        self.walk.put(self.lanes(6), choice(DELAYS), unique, choice(MAX_LOST), choice(EXPIRIES), choice(FLOWS))
 
     def put_after(self) -> None:
         self.walk.put_after(self.picks(2), self.rng.choice(DELAYS), self.rng.choice(AFTER))
@@ -64,7 +76,8 @@ class Stroll:
 
     def settle(self) -> None:
         if self.walk.tandem.given and self.walk.tandem.alive:
-            self.walk.settle(self.picks(3), self.rng.choice(sorted(ENDINGS)), self.seldom(), self.seldom())
+            ending, said = self.rng.choice(ENDS), self.rng.choice([None, None, *SAID])
+            self.walk.settle(self.picks(3), ending, said, self.seldom(), self.seldom())
 
     def turn_over(self) -> None:
         few = len(self.walk.tandem.alive) < ENOUGH
@@ -85,12 +98,18 @@ class Stroll:
         if self.walk.tandem.stopped():
             self.walk.bring_back_or_discard(self.rng.randrange(FAR), self.seldom(), self.rng.choice(FORGOTTEN))
 
+    def change_limits(self) -> None:
+        self.walk.change_limits(self.rng.randrange(FAR))
+
     def operate(self) -> None:
         paused = sorted(self.walk.model.paused)
         self.walk.operate(paused[0] if paused else self.rng.choice(OPERATIONS))
 
     def let_time_pass(self) -> None:
         self.walk.let_time_pass(self.rng.choice(SPANS_MS), self.rng.random() < 0.5)
+
+    def let_much_time_pass(self) -> None:
+        self.walk.let_time_pass(SPANS_MS[-1], True)
 
 
 # How often each step is taken, so that most jobs are claimed and ended and some are not.
@@ -105,17 +124,36 @@ STEPS: Final[dict[Callable[[Stroll], None], int]] = {
     Stroll.signal: 1,
     Stroll.cancel: 1,
     Stroll.bring_back_or_discard: 1,
+    Stroll.change_limits: 2,
     Stroll.operate: 1,
     Stroll.let_time_pass: 2,
 }
 
 
-def stroll(harness: Harness, seed: int, *, steps: int = 300) -> None:
-    """Go `steps` steps; the store and the model agree all the way, and in the end everything that can run does."""
+# The same among limits and budgets: they are changed often, and minutes go by.
+LIMITED_STEPS: Final[dict[Callable[[Stroll], None], int]] = {
+    Stroll.put: 4,
+    Stroll.claim: 8,
+    Stroll.settle: 8,
+    Stroll.turn_over: 1,
+    Stroll.cancel: 2,
+    Stroll.change_limits: 3,
+    Stroll.operate: 1,
+    Stroll.let_time_pass: 2,
+    Stroll.let_much_time_pass: 2,
+}
+
+
+def stroll(harness: Harness, seed: int, *, steps: int = 300, limited: bool = False) -> None:
+    """Go `steps` steps; the store and the model agree all the way, and in the end everything that can run does.
+
+    With `limited`, all jobs are ruled by limits and budgets.
+    """
     walk, rng = StoreWalk(harness), Random(seed)
-    went = Stroll(walk, rng)
-    kinds, weights = list(STEPS), list(STEPS.values())
-    walk.begin(went.picks(12))
+    went = Stroll(walk, rng, LIMITED_LANES if limited else EVERY_LANE)
+    chosen = LIMITED_STEPS if limited else STEPS
+    kinds, weights = list(chosen), list(chosen.values())
+    went.begin()
     try:
         for number in range(steps):
             rng.choices(kinds, weights)[0](went)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
 
 from holdfast.core.gate import Gate, GateChange, GateRule, Pause
 from holdfast.core.ids import id_text
@@ -11,12 +13,14 @@ from holdfast.core.lease import Claimed, ClaimRequest, Note, Serves, Signal
 from holdfast.core.state import FINISHED, State
 from holdfast.core.transition import Lose, Release, Transition
 from holdfast.core.view import JobView, Retention, Term
+from holdfast.stores.base import NOTHING_SPENT
 from holdfast.testing.bench import SWEEP_MS, Bench
 from holdfast.testing.hand import ENDINGS, Hand, next_seq
 from holdfast.testing.harness import Harness
-from holdfast.testing.model import Model
+from holdfast.testing.headlines import Headlines
+from holdfast.testing.ledger import PERIOD_MS
+from holdfast.testing.model import NOTHING_SAID, Model
 from holdfast.testing.model_job import ModelJob
-from holdfast.testing.starts import Starts
 
 TTL_MS = 4_000
 PATIENCE_MS = TTL_MS + 17_000  # a silent session's jobs are back by then, even after a gap (D6)
@@ -29,11 +33,9 @@ class Tandem:
         self.harness = harness
         self.bench = bench
         self.rules = rules
-        keys = {rule.key.removeprefix("limit:"): rule for rule in rules if rule.breaker is None}
-        self.model = Model(
-            {key: rule.concurrency for key, rule in keys.items() if rule.concurrency is not None},
-            Starts({key: rule for key, rule in keys.items() if rule.interval_us is not None}),
-        )
+        self.model = Model()
+        self.headlines = Headlines()
+        self.gates: dict[str, Gate] = {}  # after the last step that may have made news of them
         self.made: list[Job] = []
         self.given: list[tuple[Claimed, str]] = []  # with the session that got it
         self.alive: dict[str, Hand] = {}
@@ -73,6 +75,7 @@ class Tandem:
     async def put(self, jobs: Sequence[Job]) -> None:
         # Rules come with the jobs, as those of an app do: a store may forget them while nobody is ruled.
         answers = await self.bench.put(*jobs, rules=self.rules)
+        self.model.ledger.declare(self.rules)
         expected = [self.model.enqueue(job, self.now_ms) for job in jobs]
         assert [(answer.id, answer.existing) for answer in answers] == expected
         self.made += [job for job, answer in zip(jobs, answers, strict=True) if not answer.existing]
@@ -99,37 +102,51 @@ class Tandem:
         self, hand: Hand, limit: int, slots: int, least_urgent: int = LEAST_URGENT, *, unheard: bool = False
     ) -> list[Claimed]:
         """A claim, asked again as it was when the first answer went unheard."""
-        before, breakers, seq = await self.views(), await self.bench.store.gates("breaker:"), next_seq()
+        before, seq = await self.views(), next_seq()
+        gates = self.gates = await self._look()
+        wants = self._wants(gates)
         answer = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
         given = list(answer.jobs)
         if given and unheard:
             again = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
             assert sorted((job.id, job.token) for job in again.jobs) == sorted((job.id, job.token) for job in given)
         await self._follow_expiry()
-        self._check_breakers(breakers, given)
+        self._check_breakers(gates, given)
         request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent)
-        self.model.claimed(given, request, before, all_given=not answer.again, now_ms=self.now_ms)
+        after = await self._look()
+        wanted = wants, self._wants(after)
+        self.model.claimed(given, request, before, wants=wanted, all_given=not answer.again, now_ms=self.now_ms)
+        self._expect_news(after)
         newest = {job.id: job.token for job, _ in self.given}
         assert all(job.token > newest.get(job.id, 0) for job in given), "a token did not grow"
         self.given += [(claimed, hand.session) for claimed in given]
         return given
 
-    def _check_breakers(self, before: Sequence[Gate], given: Sequence[Claimed]) -> None:
+    def _check_breakers(self, before: Mapping[str, Gate], given: Sequence[Claimed]) -> None:
         """An open breaker lets nobody through, a half-open one its one probe."""
-        for gate in before:
+        for gate in before.values():
             through = [job for job in given if f"breaker:{job.lane.breaker}" == gate.key]
             if gate.open_until_ms > self.now_ms or (gate.breaker_open and gate.probe_token):
                 assert not through, f"{gate.key} is open and let a job through"
             elif gate.breaker_open:
                 assert [job.probe for job in through] in ([], [True]), f"{gate.key} let more through than its probe"
 
-    async def settle(self, hand: Hand, transitions: Sequence[Transition], *, unheard: bool = False) -> None:
-        seq = next_seq()
-        expected = [self.model.settle(transition, self.now_ms) for transition in transitions]
-        answers = await hand.settle(*transitions, seq=seq)
+    async def settle(
+        self,
+        hand: Hand,
+        transitions: Sequence[Transition],
+        said: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        *,
+        unheard: bool = False,
+    ) -> None:
+        """A settlement in which jobs have `said` what they cost."""
+        seq, now_ms = next_seq(), self.now_ms
+        expected = [self.model.settle(each, now_ms, said.get(each.id, NOTHING_SAID)) for each in transitions]
+        answers = await hand.settle(*transitions, seq=seq, spent=said)
         assert [answer.answer for answer in answers] == expected
         if unheard:
-            assert await hand.settle(*transitions, seq=seq) == answers
+            assert await hand.settle(*transitions, seq=seq, spent=said) == answers
+        self._expect_news(await self._look())
 
     async def save(self, claimed: Claimed, note: Note) -> None:
         answer = await self.bench.store.save(claimed.id, claimed.token, note, now_ms=self.now_ms)
@@ -176,6 +193,7 @@ class Tandem:
         views = await self.views()
         for id in [id for id, job in self.model.jobs.items() if id not in views and job.state is not State.dead]:
             self.model.remove(id, self.now_ms)
+        self.model.ledger.forget(await self._look())
 
     async def pause_or_resume(self, queue: str) -> None:
         if queue in self.model.paused:
@@ -184,6 +202,13 @@ class Tandem:
         else:
             await self.bench.change(GateChange(f"queue:{queue}", pause=Pause("walk", "", self.now_ms)))
             self.model.paused.add(queue)
+
+    async def change(self, *changes: GateChange) -> None:
+        """An operator changes limits, each in a step of its own."""
+        for change in changes:
+            await self.bench.change(change)
+            self.model.ledger.change(change, self.now_ms)
+            self._expect_news(await self._look())
 
     async def reopen(self) -> None:
         """Everybody goes on through another handle, as after a restart."""
@@ -217,10 +242,32 @@ class Tandem:
 
     async def _follow_expiry(self) -> None:
         """Follow the store in when it meets a job that was not started in time."""
-        views = await self.views()
-        for job in [job for job in self.model.jobs.values() if job.overdue(self.now_ms)]:
+        overdue = [job for job in self.model.jobs.values() if job.overdue(self.now_ms)]
+        views = await self.views() if overdue else {}
+        for job in overdue:
             if job.state not in FINISHED and views[job.id].state is State.cancelled:
                 self.model.expire(job.id, self.now_ms)
+
+    # -- gates
+
+    async def _look(self) -> dict[str, Gate]:
+        return {gate.key: gate for gate in await self.bench.store.gates()}
+
+    def _spent(self) -> dict[str, int]:
+        """What was spent of every budget, by the walk's own books."""
+        ledger = self.model.ledger
+        return {key: ledger.spent(key, self.now_ms) for key, rule in ledger.rules.items() if rule.cap is not None}
+
+    def _wants(self, gates: Mapping[str, Gate]) -> dict[str, int]:
+        """What the first job in line needs of a budget that it did not fit into in this minute, says the store."""
+        minute_ms = self.now_ms - self.now_ms % PERIOD_MS
+        budgets = [gate for gate in gates.values() if gate.rule.cap is not None and gate.period_ms == minute_ms]
+        return {gate.key: gate.wants for gate in budgets if gate.wants}
+
+    def _expect_news(self, after: dict[str, Gate]) -> None:
+        """What a step that left these gates has made of them is in the log."""
+        self.headlines.expect(self.gates, after, self._spent(), self.now_ms)
+        self.gates = after
 
     # -- judging
 
@@ -228,15 +275,13 @@ class Tandem:
         return {view.id: view for view in await self.bench.everything()}
 
     async def agree(self) -> None:
-        """Every job, every counter and every limit is what the model says."""
-        self.model.check(await self.views(), self.now_ms)
-        await self.bench.check_books()
-        counts = await self.bench.store.count()
+        """Every job, every counter, every limit and every event is what the model says."""
+        counts, jobs, gates = await self.bench.check_books()
+        self.model.check({view.id: view for view in jobs}, self.now_ms)
         assert (counts.enqueued, counts.discarded) == (self.model.enqueued, self.model.discarded)
         assert (counts.lost, counts.stale) == (self.model.lost, self.model.stale)
-        for gate in [gate for gate in await self.bench.store.gates("limit:") if gate.rule.concurrency is not None]:
-            running = [job for job in self.model.jobs.values() if job.token and gate.key in job.gates]
-            assert gate.used == len(running), f"{gate.key} counts {gate.used} slots, {len(running)} run"
+        self.model.ledger.check([gate for gate in gates if gate.key.startswith("limit:")], self.now_ms)
+        self.headlines.compare(await self.bench.store.read("event", self.headlines.read_up_to, 1_000))
         await self._find_together()
 
     async def _find_together(self) -> None:
@@ -254,9 +299,12 @@ class Tandem:
             assert await self.bench.found(Term("unique", key), limit=len(expected)) == expected
 
     async def heal(self) -> None:
-        """When all faults are over, everything that can run does: nothing is stuck."""
+        """When all faults are over and nothing costs too much, everything that can run does: nothing is stuck."""
         for queue in sorted(self.model.paused):
             await self.pause_or_resume(queue)
+        for rule in [rule for rule in self.rules if rule.breaker is None]:
+            generous = replace(rule, cap=rule.cap and 1 << 40, interval_us=rule.interval_us and 1_000)
+            await self.change(GateChange(rule.key, rule=generous, reset=True))
         for hand in list(self.alive.values()):
             await self.fall_silent(hand)
         await self.sweep(2 * PATIENCE_MS)

@@ -16,23 +16,51 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec.structs import replace
 
-from holdfast.core.gate import BreakerRule, GateRule
+from holdfast.core.gate import BreakerRule, GateChange, GateRule
 from holdfast.core.job import LEAST_URGENT, IfParentFails, Policy, Unique
-from holdfast.core.lease import Note, Serves, Signal
+from holdfast.core.lease import Claimed, Note, Serves, Signal
 from holdfast.core.state import State
+from holdfast.core.transition import Hold
 from holdfast.testing.hand import ENDINGS, Hand
 from holdfast.testing.harness import Harness
 from holdfast.testing.making import JobOptions
 from holdfast.testing.model import Model
 from holdfast.testing.tandem import Tandem
 
+SHARED = GateRule("limit:shared", concurrency=3)
+KEYED = GateRule("limit:k2", concurrency=2)
+SLOW = GateRule("limit:slow", interval_us=700_000, burst=2)
+WORDS = GateRule("limit:words", unit="words", interval_us=1_000_000, burst=4)
+ADAPTIVE = GateRule("limit:adaptive", concurrency=4, floor=250, climb_ms=20_000)
+USD = GateRule("limit:usd", unit="usd", cap=14, period="minute")
+PLAIN = GateRule("limit:plain", cap=7, period="minute")
 RULES = [
-    GateRule("limit:shared", concurrency=3),
+    SHARED,
     GateRule("limit:k1", concurrency=1),
-    GateRule("limit:k2", concurrency=2),
-    GateRule("limit:slow", interval_us=700_000, burst=2),
+    KEYED,
+    SLOW,
+    WORDS,
+    ADAPTIVE,
+    USD,
+    PLAIN,
     GateRule("breaker:shaky", breaker=BreakerRule(failures=1, cooldown_ms=4_000, probe_after_ms=4_000)),
+]
+# What operators do to limits while jobs hold something of them; a rule without numbers is what `limits clear` leaves.
+CHANGES = [
+    *(GateChange(rule.key, rule=rule, declared=True, clear=True) for rule in RULES if rule.breaker is None),
+    *(GateChange(rule.key, reset=True) for rule in (USD, ADAPTIVE)),
+    *(GateChange("limit:usd", rule=replace(USD, cap=cap)) for cap in (4, 30)),
+    GateChange("limit:usd", rule=GateRule("limit:usd")),
+    GateChange("limit:plain", rule=replace(PLAIN, cap=15)),
+    GateChange("limit:shared", rule=replace(SHARED, concurrency=1)),
+    GateChange("limit:adaptive", rule=GateRule("limit:adaptive", interval_us=500_000, burst=3)),
+    GateChange("limit:k2", rule=GateRule("limit:k2")),
+    GateChange("limit:k2", hold_ms=3_000),
+    GateChange("limit:slow", rule=GateRule("limit:slow", concurrency=2)),
+    GateChange("limit:adaptive", ceiling=500),
+    GateChange("limit:adaptive", trip_ms=2_000),
 ]
 LANES: list[JobOptions] = [
     {},
@@ -47,7 +75,20 @@ LANES: list[JobOptions] = [
     {"task": "slow", "limits": ("slow",)},
     {"task": "shaky", "breaker": "shaky"},
     {"task": "shaky", "breaker": "shaky", "group": "acme", "priority": 3},
+    {"task": "asks", "limits": ("adaptive", "words")},
+    {"task": "asks", "limits": ("adaptive",)},
+    {"task": "pays", "limits": ("usd",)},
+    {"task": "pays", "limits": ("usd",), "group": "acme", "priority": 3},
+    {"task": "pays", "limits": ("usd",), "keys": ("plain",)},
+    {"task": "pays", "keys": ("plain", "adaptive")},
 ]
+COSTS = [(1, 1), (1, 3), (2, 5), (3, 2), (4, 9), (1, 6)]  # of the plain unit, and of the others
+SAID: dict[str, Callable[[int], int]] = {  # what a job says that it cost, by what it was to cost
+    "nothing at all": lambda cost: 0,
+    "half": lambda cost: cost // 2,
+    "as told": lambda cost: cost,
+    "more": lambda cost: 2 * cost + 1,
+}
 WORKERS = [Serves(capabilities=("gpu",)), Serves(queues=("default",)), Serves(tasks=("other",))]
 MAX_WORKERS = 4
 AFTER: list[IfParentFails] = ["cancel", "cancel", "run", "wait"]
@@ -62,10 +103,13 @@ RECORDED = ["fetch", "send"]
 FORGOTTEN: list[tuple[str, ...]] = [(), (), ("fetch",), ("*",)]
 OPERATIONS = ["default", "second", "reopen", "prune"]
 SPANS_MS = [1, 1_000, 5_000, 25_000]
+SHUT_MS = [500, 2_000, 6_000]
+ENDS = [*sorted(ENDINGS), "succeed", "succeed", "succeed"]
 
 picks = st.integers(0, 1 << 20)
 seldom = st.sampled_from([False, False, False, True])
-endings = st.sampled_from(sorted(ENDINGS))
+endings = st.sampled_from(ENDS)
+said = st.sampled_from([None, None, *SAID])
 delays = st.sampled_from(DELAYS)
 
 
@@ -118,6 +162,8 @@ class StoreWalk(RuleBasedStateMachine):
             options["expires_ms"] = expires_ms
             options["flow"] = flow
             options["policy"] = Policy(max_lost=max_lost)
+            options["cost"], other = COSTS[lane // len(LANES) % len(COSTS)]
+            options["costs"] = {"usd": other, "words": other}
             jobs.append(self.tandem.bench.job(**options))
         self.run(self.tandem.put(jobs))
 
@@ -157,15 +203,15 @@ class StoreWalk(RuleBasedStateMachine):
         self.run(self.tandem.claim(hand, limit, max(0, limit - taken), least_urgent, unheard=unheard))
 
     @precondition(lambda self: self.tandem.given and self.tandem.alive)
-    @rule(picked=st.lists(picks, min_size=1, max_size=3), ending=endings, stale=seldom, unheard=seldom)
-    def settle(self, picked: list[int], ending: str, stale: bool, unheard: bool) -> None:
-        """With tokens that hold, or with those of holders that were overtaken."""
+    @rule(picked=st.lists(picks, min_size=1, max_size=3), ending=endings, said=said, stale=seldom, unheard=seldom)
+    def settle(self, picked: list[int], ending: str, said: str | None, stale: bool, unheard: bool) -> None:
+        """With tokens that hold, or with those of holders that were overtaken; with a word about costs, or none."""
         among = (self.tandem.overtaken() if stale else self.tandem.held()) or self.tandem.given
-        chosen = [among[pick % len(among)] for pick in picked]
-        hand = self.tandem.alive.get(chosen[0][1]) or self._hand(0)
-        # Holding a gate would starve the walk; a release moves the job alike.
-        ending = "release" if ending == "hold" else ending
-        self.run(self.tandem.settle(hand, [ENDINGS[ending](claimed) for claimed, _ in chosen], unheard=unheard))
+        chosen = [(among[pick % len(among)], pick // len(among)) for pick in picked]
+        hand = self.tandem.alive.get(chosen[0][0][1]) or self._hand(0)
+        ends = [_shut(job, pick) if ending == "hold" else ENDINGS[ending](job) for (job, _), pick in chosen]
+        spent = {job.id: _said(job, SAID[said]) for (job, _), _ in chosen} if said else {}
+        self.run(self.tandem.settle(hand, ends, spent, unheard=unheard))
 
     @precondition(lambda self: self.tandem.given)
     @rule(pick=picks, name=st.sampled_from(RECORDED), stale=seldom)
@@ -194,7 +240,10 @@ class StoreWalk(RuleBasedStateMachine):
     @precondition(lambda self: self.tandem.made)
     @rule(pick=picks, force=st.booleans())
     def cancel(self, pick: int, force: bool) -> None:
-        self.run(self.tandem.cancel(self.tandem.made[pick % len(self.tandem.made)].id, force=force))
+        """Any job that was ever made, or one that runs: it holds something."""
+        made, held = [job.id for job in self.tandem.made], [claimed.id for claimed, _ in self.tandem.held()]
+        among = held if held and pick % 2 else made
+        self.run(self.tandem.cancel(among[pick // 2 % len(among)], force=force))
 
     @precondition(lambda self: self.tandem.made)
     @rule(picked=st.lists(picks, min_size=1, max_size=3), event=st.sampled_from(EVENTS))
@@ -210,6 +259,15 @@ class StoreWalk(RuleBasedStateMachine):
         stopped = self.tandem.stopped()
         id = stopped[pick % len(stopped)]
         self.run(self.tandem.discard(id) if discard else self.tandem.retry(id, forget))
+
+    @rule(pick=picks)
+    def change_limits(self, pick: int) -> None:
+        """Of limits that running jobs hold something of, if there are any; what was set is soon cleared."""
+        held = {f"limit:{key}" for job, _ in self.tandem.held() for key in (*job.lane.limits, *job.lane.keys)}
+        operated = self.model.ledger.operated if pick % 2 else set()
+        among = [change for change in CHANGES if change.clear and change.key in operated]
+        among = among or [change for change in CHANGES if change.key in held] or CHANGES
+        self.run(self.tandem.change(among[pick // 2 % len(among)]))
 
     @rule(what=st.sampled_from(OPERATIONS))
     def operate(self, what: str) -> None:
@@ -240,6 +298,18 @@ class StoreWalk(RuleBasedStateMachine):
         """Let go of the store, whatever state it is in."""
         self.run(self.harness.close())
         self.runner.close()
+
+
+def _shut(job: Claimed, pick: int) -> Hold:
+    """The other side has pushed back, or says that no money is left: of a limit of the job's own, or of another."""
+    keys, delay_ms = (*job.lane.limits, *job.lane.keys, "adaptive"), SHUT_MS[pick % len(SHUT_MS)]
+    return Hold(job.id, job.token, f"limit:{keys[pick % len(keys)]}", delay_ms, "429", trips=pick % 7 < 2)
+
+
+def _said(job: Claimed, real: Callable[[int], int]) -> dict[str, int]:
+    """What a job says that it cost; of the plain unit it speaks only when that was more than one."""
+    costs = job.costs if job.cost == 1 else {"": job.cost, **job.costs}
+    return {unit: real(cost) for unit, cost in costs.items()}
 
 
 def walk(open_harness: Callable[[], Harness], *, examples: int | None = None, steps: int = 40) -> None:

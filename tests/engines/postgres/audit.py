@@ -27,7 +27,8 @@ CREATE TEMP VIEW named AS -- lanes, stored or only posted
   UNION SELECT p.lane, b.body ->> 'queue', b.body ->> 'task' FROM hf.post AS p
   CROSS JOIN LATERAL (SELECT convert_from(p.body, 'UTF8')::jsonb AS body) AS b WHERE p.kind = 0 AND p.body IS NOT NULL;
 CREATE TEMP VIEW charge AS
-  SELECT r.id, r.token, c ->> 0 AS gate, (c -> 1)::boolean AS slot, (c -> 3)::boolean AS probe
+  SELECT r.id, r.token, r.claimed_ms, c ->> 0 AS gate, (c -> 1)::boolean AS slot, (c -> 2)::bigint AS cost,
+    (c -> 3)::boolean AS probe
   FROM hf.running AS r CROSS JOIN LATERAL jsonb_array_elements(r.charged) AS c;
 CREATE TEMP VIEW counted AS
   SELECT queue, task, what::integer, n FROM hf.count
@@ -149,6 +150,10 @@ FAULTS: Final = {
     "slots are taken of a gate that is not there": (
         "SELECT c.id, c.gate FROM charge AS c WHERE c.slot AND c.gate NOT IN (SELECT key FROM hf.gate)"
     ),
+    "a budget does not count what is reserved of it": """
+        SELECT g.key, g.spent, sum(c.cost) FROM hf.gate AS g JOIN charge AS c ON c.gate = g.key
+        WHERE g.cap IS NOT NULL AND hf.period_began_1(g.period, c.claimed_ms) = g.period_ms
+        GROUP BY g.key, g.spent HAVING g.spent < sum(c.cost)""",
     "a breaker waits for a probe that nobody runs": """
         SELECT g.key, g.probe_token FROM hf.gate AS g WHERE g.probe_token <> 0
           AND NOT EXISTS (SELECT FROM charge AS c WHERE c.gate = g.key AND c.probe AND c.token = g.probe_token)""",

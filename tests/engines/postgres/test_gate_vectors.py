@@ -34,7 +34,7 @@ from holdfast.core.gate import (
 from holdfast.core.news import marked, news
 from holdfast.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
 from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from holdfast.testing.pace_vectors import PACES
 from tests.engines.postgres.schemas import Schema, fresh_schema
 
@@ -147,7 +147,7 @@ def run_steps(schema: Schema, gate: Gate, steps: list[Any]) -> list[tuple[Any, G
     return msgspec.json.decode(answer, type=list[tuple[Any, Gate, Any]])
 
 
-REFUSALS = {"push_back": push_back, "cut_off": cut_off}
+REFUSALS = {PushBack: ("push_back", push_back), CutOff: ("cut_off", cut_off)}
 
 
 class Story:
@@ -187,11 +187,11 @@ class Story:
         charged = [taken, token, step.verdict, step.unstarted, charged_at_ms, step.real]
         self._note(["end", step.at_ms, *charged], [], before)
 
-    def refuse(self, step: PushBack, how: str = "push_back") -> None:
+    def refuse(self, step: PushBack | CutOff) -> None:
         token, _, _ = self.jobs[step.job]
-        before = self.gate
-        self.gate = REFUSALS[how](before, step.until_ms, token, step.at_ms)
-        self._note([how, step.at_ms, step.until_ms, token], [], before)
+        before, (name, refused) = self.gate, REFUSALS[type(step)]
+        self.gate = refused(before, step.until_ms, token, step.at_ms)
+        self._note([name, step.at_ms, step.until_ms, token], [], before)
 
     def change(self, step: Change) -> None:
         before = self.gate
@@ -222,7 +222,7 @@ def test_the_vectors(schema: Schema, vector: Vector) -> None:
                 admitted.append((step, len(story.steps) - 1))
             case End():
                 story.end(step)
-            case PushBack():
+            case PushBack() | CutOff():
                 story.refuse(step)
                 story.end(End(step.at_ms, step.job))
             case Change():
@@ -320,15 +320,15 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
     story, now_ms = Story(data.draw(GATES)), T0
     for _ in range(data.draw(st.integers(1, 20))):
         now_ms += data.draw(WAITS)
-        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", *REFUSALS, "change"]))
+        what = data.draw(st.sampled_from(["ask", "ask", "end", "end", "end", PushBack, CutOff, "change"]))
         if what == "ask":
             story.ask(now_ms, data.draw(COSTS))
         elif what == "change":
             story.change(Change(now_ms, data.draw(CHANGES)))
         elif story.jobs:
             job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
-            if what in REFUSALS:
-                story.refuse(PushBack(now_ms, job, now_ms + data.draw(WAITS)), what)
+            if what in (PushBack, CutOff):
+                story.refuse(what(now_ms, job, now_ms + data.draw(WAITS)))
             real = data.draw(some(st.integers(0, 30)))
             story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
     story.check(schema)

@@ -9,6 +9,8 @@ from typing import Any
 
 import msgspec
 
+from holdfast.core.account import Running, accounts
+from holdfast.core.gate import Charge, Gate
 from holdfast.core.state import State
 from holdfast.stores.redis.record import (
     ATTEMPTS,
@@ -207,13 +209,14 @@ class Audit:
 
     def leases(self) -> None:
         held: dict[int, set[bytes]] = defaultdict(set)
-        slots: Counter[str] = Counter()
+        charged: list[Running] = []
         for id, running in self.run.items():
             if id not in self.jobs:
                 self.faults.append(f"{id.hex()} runs and is not stored")
-            held[int.from_bytes(running[:7], "big")].add(id)
-            for gate, slot, _, _ in unpack(running[13:]) if len(running) > 13 else ():
-                slots[gate] += slot
+            token, claimed_ms = int.from_bytes(running[:7], "big"), int.from_bytes(running[7:13], "big")
+            held[token].add(id)
+            if len(running) > 13:
+                charged.append((token, claimed_ms, unpack(running[13:], type=list[Charge])))
         leases = {int(token): unpack(body) for token, body in self.hash(b"le").items()}
         self.same(
             "jobs left of leases", {t: left for t, (_, left) in leases.items()}, {t: len(x) for t, x in held.items()}
@@ -229,13 +232,11 @@ class Audit:
         self.same("leases of sessions", {name: set(tokens) for name, tokens in self.named(b"st:").items()}, by_session)
         if not set(self.hash(b"H")) <= {b"%d" % token for token in leases}:
             self.faults.append("a deadline of no lease")
-        used = {gate: body.get("used", 0) for gate, body in self.gates().items()}
-        self.same(
-            "slots", {gate: n for gate, n in used.items() if n}, {g: n for g, n in slots.items() if n and g in used}
-        )
-
-    def gates(self) -> dict[str, Any]:
-        return {key.decode(): unpack(body) for key, body in self.hash(b"g").items()}
+        for account in accounts((unpack(body, type=Gate) for body in self.hash(b"g").values()), charged):
+            key = account.gate.key
+            self.same(f"slots of {key}", account.gate.used, account.slots)
+            self.same(f"uncounted reservations of {key}", account.uncounted, 0)
+            self.same(f"{key} waits for a probe that nobody runs", account.stuck, False)
 
     def dependencies(self) -> None:
         open_pairs = set()

@@ -39,7 +39,7 @@ from holdfast.core.gate import (
 from holdfast.core.news import marked, news
 from holdfast.core.period import DAY_MS, Period, began_ms, ends_ms
 from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, End, PushBack, Vector
+from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from holdfast.testing.pace_vectors import PACES
 from tests.servers.redis import RedisServer, shared
 
@@ -154,7 +154,7 @@ class Story:
         after = push_back(self.gate, step.until_ms, token, step.at_ms)
         self._note(["push_back", step.at_ms, step.until_ms, token], [], after)
 
-    def cut_off(self, step: PushBack) -> None:
+    def cut_off(self, step: CutOff) -> None:
         token, _, _ = self.jobs[step.job]
         after = cut_off(self.gate, step.until_ms, token, step.at_ms)
         self._note(["cut_off", step.at_ms, step.until_ms, token], [], after)
@@ -192,6 +192,9 @@ def test_the_vectors(server: RedisServer, vector: Vector) -> None:
                 story.end(step)
             case PushBack():
                 story.push_back(step)
+                story.end(End(step.at_ms, step.job))
+            case CutOff():
+                story.cut_off(step)
                 story.end(End(step.at_ms, step.job))
             case Change():
                 story.change(step)
@@ -297,8 +300,11 @@ def test_any_history_of_a_gate_is_that_of_core(server: RedisServer, data: st.Dat
         elif story.jobs:
             job = data.draw(st.integers(0, len(story.jobs) - 1))
             if what != "end":
-                step = PushBack(now_ms, job, now_ms + data.draw(st.integers(0, 30_000)))
-                (story.push_back if what == "push_back" else story.cut_off)(step)
+                until_ms = now_ms + data.draw(st.integers(0, 30_000))
+                if what == "push_back":
+                    story.push_back(PushBack(now_ms, job, until_ms))
+                else:
+                    story.cut_off(CutOff(now_ms, job, until_ms))
             verdict = data.draw(VERDICTS)
             real = data.draw(some(st.integers(0, 20)))
             story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
@@ -313,20 +319,6 @@ def test_a_budget_gets_back_no_more_than_was_spent_of_it(server: RedisServer) ->
     story.ask(T0, (2,))
     story.end(End(T0, 0, real=0))
     assert (story.gate.spent, left(story.gate, T0)) == (0, 20)
-    story.check(server)
-
-
-def test_only_a_probe_opens_a_gate_again_that_was_cut_off(server: RedisServer) -> None:
-    story = Story(Gate(GateRule("limit:k", concurrency=5)))
-    story.ask(T0, (1,))
-    story.ask(T0, (1,))
-    story.cut_off(PushBack(T0, 0, T0 + 100))
-    story.cut_off(PushBack(T0 + 50, 1, T0 + 500))
-    story.ask(T0 + 100, (1, 1))
-    story.cut_off(PushBack(T0 + 101, 1, T0 + 900))
-    assert (story.gate.opened, story.gate.open_until_ms) == (1, T0 + 100)
-    story.cut_off(PushBack(T0 + 102, 2, T0 + 300))
-    assert (story.gate.opened, story.gate.open_until_ms) == (2, T0 + 300)
     story.check(server)
 
 

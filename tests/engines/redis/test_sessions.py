@@ -318,6 +318,7 @@ async def test_gates_are_listed_by_key_and_no_more_than_the_most(place: Place) -
     place.server.ask("HSET", place.key("g"), *words)
     place.server.ask("HSET", place.key("g"), "queue:q", b"\xc1")
     assert len(await place.store.gates()) == MOST_GATES
+    assert len(await place.store.accounts()) == MOST_GATES
     assert [gate.key for gate in await place.store.gates("queue:")] == ["queue:q"]
     assert (await place.store.gates("queue:"))[0].paused is not None
     place.server.ask("DEL", place.key("g"))

@@ -31,6 +31,7 @@ class Facts(Struct, frozen=True):
     runs: list[tuple[str, int]]
     breaker: Gate | None
     notes: list[dict[str, Any]]
+    leaked: int = 0  # slots that a limit counts and nobody holds, or the other way round
 
 
 class Jobs(Struct, frozen=True):
@@ -116,9 +117,16 @@ async def gather_facts(store: Store, ledger: Ledger, folder: Folder, plan: Plan)
     for start in range(0, len(ids), CHUNK):
         chunk = ids[start : start + CHUNK]
         views.update(zip(chunk, await store.get([id_bytes(id) for id in chunk]), strict=True))
-    gates = await store.gates(f"breaker:{PROVIDER}")
+    accounts = {account.gate.key: account for account in await store.accounts()}
+    breaker = accounts.get(f"breaker:{PROVIDER}")
     return Facts(
-        await store.count(), views, ledger.effects(), ledger.runs(), gates[0] if gates else None, folder.notes()
+        await store.count(),
+        views,
+        ledger.effects(),
+        ledger.runs(),
+        breaker.gate if breaker is not None else None,
+        folder.notes(),
+        sum(abs(account.leaked) for account in accounts.values()),
     )
 
 
@@ -286,6 +294,7 @@ def _wrong_letters(plan: Plan, letters: DeadLetters) -> Iterator[str]:
 
 def _wrong_rest(facts: Facts, workers: Workers, spells: Sequence[Spell]) -> Iterator[str]:
     yield from _expected("attempts spent by deployments and kills", workers.attempts_spent_by_kills, 0)
+    yield from _expected("slots of limits that nobody gave back", facts.leaked, 0)
     for note in facts.notes:
         if note["kind"] == "worker.terminated" and note["code"] > 0:
             yield f"exit code of a worker after SIGTERM: {note['code']}, should be 0"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from holdfast.core.account import Account, Running, accounts
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.stores.postgres.wire import clean, clean_json
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
 CHANGE: Final = "SELECT * FROM hf.change_gates_1(%b::jsonb, %b::text, %b::bigint)"
 GATES: Final = "SELECT hf.gates_1(%b::text)"
 GATES_OF: Final = "SELECT hf.gates_of_keys_1(%b::text[])"
+ACCOUNTS: Final = "SELECT * FROM hf.accounts_1()"
 
 _gates = msgspec.json.Decoder(list[Gate]).decode
+_running = msgspec.json.Decoder(list[Running]).decode
 
 
 async def change_gates(route: Route, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
@@ -39,6 +42,12 @@ async def gates_of(route: Route, keys: Sequence[str]) -> list[Gate]:
     """Those of the gates with these keys that there are, by key."""
     (answer,) = await route.row(GATES_OF, ([clean(key) for key in keys],), verb="gates")
     return _gates(answer)
+
+
+async def accounted(route: Route) -> list[Account]:
+    """All gates, with what running jobs hold of each."""
+    stored, running = await route.row(ACCOUNTS, verb="accounts")
+    return accounts(_gates(stored), _running(running))
 
 
 def rules_json(rules: Sequence[GateRule]) -> bytes:

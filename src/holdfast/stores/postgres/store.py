@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
+from holdfast.core.account import Account
 from holdfast.core.errors import ResultTimeout
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
@@ -273,6 +274,9 @@ class PostgresStore:
         if keys is None:
             return await gates.gates(await self._route(), prefix)
         return await gates.gates_of(await self._route(), keys)
+
+    async def accounts(self) -> list[Account]:
+        return await gates.accounted(await self._route())
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         return await shelf.put_control(await self._route(), control, expect)

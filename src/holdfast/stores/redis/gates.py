@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core.gate import Gate, GateChange, GateRule, Pause
+from holdfast.core.account import Account, accounts
+from holdfast.core.gate import Charge, Gate, GateChange, GateRule, Pause
 from holdfast.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ AT_ONCE = 500  # gates that one command reads
 
 _pack = msgspec.msgpack.Encoder().encode
 _gate = msgspec.msgpack.Decoder(Gate).decode
+_charges = msgspec.msgpack.Decoder(list[Charge]).decode
 
 
 async def change_gates(route: Route, key: bytes, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
@@ -48,6 +50,18 @@ async def gates_of(route: Route, key: bytes, keys: Sequence[str]) -> list[Gate]:
         bodies = await route.call("gates", "HMGET", key[:-1] + b"g", *some)
         found += [gate_or_shut(name, body) for name, body in zip(some, bodies, strict=True) if body is not None]
     return found
+
+
+async def accounted(route: Route, key: bytes) -> list[Account]:
+    """All gates, with what running jobs hold of each."""
+    flat, running = await route.script("accounts", script("accounts"), key, ("", MOST_GATES))
+    found = dict(zip(flat[::2], flat[1::2], strict=True))
+    known = [gate_or_shut(name.decode(), body) for name, body in sorted(found.items())[:MOST_GATES]]
+    return accounts(known, [(_number(one[:7]), _number(one[7:13]), _charges(one[13:])) for one in running])
+
+
+def _number(digits: bytes) -> int:
+    return int.from_bytes(digits, "big")
 
 
 def gate_or_shut(key: str, body: bytes) -> Gate:

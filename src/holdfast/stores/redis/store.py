@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from holdfast.core.account import Account
 from holdfast.core.errors import ResultTimeout, StoreFull, WrongContext
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
@@ -241,6 +242,9 @@ class RedisStore:
         if keys is None:
             return await gates.gates(self._route, self._key, prefix)
         return await gates.gates_of(self._route, self._key, keys)
+
+    async def accounts(self) -> list[Account]:
+        return await gates.accounted(self._route, self._key)
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         return await shelf.put_control(self._route, self._key, control, expect)

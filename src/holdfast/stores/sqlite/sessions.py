@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.core.account import Account, accounts
 from holdfast.core.gate import Gate, Pause
 from holdfast.core.lease import Beat, Held, Pulse, SessionView
 from holdfast.stores.sqlite import graph, settle
@@ -122,6 +123,12 @@ def gates(tx: Tx, prefix: str, keys: Sequence[str] | None = None) -> list[Gate]:
     else:
         rows = sorted(set(tx.rows_in("gates_by_key", keys)))
     return [gate_or_shut(key, body) for key, body in rows]
+
+
+def accounted(tx: Tx) -> list[Account]:
+    """All gates, with what running jobs hold of each."""
+    running = [(token, at_ms, settle.charges_of(body)) for token, at_ms, body in tx.rows("charged_jobs")]
+    return accounts(gates(tx, ""), running)
 
 
 def view(tx: Tx) -> list[SessionView]:

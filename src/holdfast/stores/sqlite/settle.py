@@ -43,7 +43,7 @@ from holdfast.stores.sqlite.tx import (
     Tx,
 )
 
-_decode_charges = msgspec.json.Decoder(list[Charge]).decode
+charges_of = msgspec.json.Decoder(list[Charge]).decode
 _encode_answers = msgspec.json.Encoder().encode
 _decode_answers = msgspec.json.Decoder(list[Settled]).decode
 
@@ -255,7 +255,7 @@ class Settling:
         unstarted = isinstance(transition, Release) and not transition.started
         unfinished = isinstance(transition, (Hold, Snooze, Suspend, Drop)) and not self.forced
         spent = self.spent.get(head.id, {})
-        for taken in _decode_charges(head.charged):
+        for taken in charges_of(head.charged):
             gate = self.tx.gate(taken.gate)
             if gate is None:
                 continue

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, TypeVar
 
+from holdfast.core.account import Account
 from holdfast.core.errors import ResultTimeout, WrongContext
 from holdfast.core.gate import Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
@@ -353,6 +354,9 @@ class SqliteStore:
 
     async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
         return await self._read("gates", lambda tx: sessions.gates(tx, prefix, keys))
+
+    async def accounts(self) -> list[Account]:
+        return await self._read("accounts", sessions.accounted)
 
     async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
         return await self._write("put_control", lambda tx: operate.put_control(tx, control, expect))

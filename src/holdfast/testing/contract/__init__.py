@@ -12,6 +12,7 @@ random walk and the crash points for the same harness.
 
 from __future__ import annotations
 
+from holdfast.testing.contract.accounts import TestAccounts
 from holdfast.testing.contract.breakers import TestBreaker, TestBreakerByHand, TestProbe, TestRateBreaker
 from holdfast.testing.contract.budgets import TestBudget, TestCosts, TestSpentForGood, TestSpentOfARate
 from holdfast.testing.contract.cancel import TestCancel
@@ -48,6 +49,7 @@ from holdfast.testing.contract.wakeups import TestWakeUps, TestWatch
 from holdfast.testing.contract.waking import TestWakingWaiters
 
 __all__ = [
+    "TestAccounts",
     "TestBeats",
     "TestBreaker",
     "TestBreakerByHand",

@@ -99,6 +99,9 @@ DELETE FROM hf_turn WHERE id = ? AND NOT EXISTS (SELECT 1 FROM hf_lane l WHERE l
 -- name: all_gates
 SELECT key, body FROM hf_gate WHERE key >= ? AND key < ? ORDER BY key LIMIT 10000;
 
+-- name: charged_jobs
+SELECT token, claimed_ms, charged FROM hf_job INDEXED BY hf_job_running WHERE state = 3 AND charged IS NOT NULL;
+
 -- name: control_value
 SELECT value FROM hf_control WHERE kind = ? AND name = ?;
 

@@ -367,3 +367,13 @@ BEGIN
   END LOOP;
   RETURN array_to_json(v_found);
 END $$;
+
+-- Verb: the gates, by key, at most 10,000; and [token, instant of the claim, charges] of each running job that was charged
+-- anything. Both in the snapshot of the statement that calls it.
+CREATE OR REPLACE FUNCTION hf.accounts_1(OUT gates text, OUT running text) LANGUAGE plpgsql STABLE
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  gates := hf.gates_1('');
+  SELECT coalesce(json_agg(json_build_array(r.token, r.claimed_ms, r.charged)), '[]') INTO running
+  FROM hf.running AS r WHERE r.charged IS NOT NULL;
+END $$;
