@@ -58,7 +58,7 @@ def test_a_budget_admits_what_it_can_pay_and_lets_the_rest_wait(tmp_path: Path) 
         "ready, spent 0.00",
         "succeeded, spent 0.05",
         "the budget 'llm:acme' has $0.20 of $1 left today; this job needs $0.30",
-        "refused: no job of 'ask' can start with this cost: it needs $3, and Budget('llm:{team}') is $1 a day: "
+        "refused: no job of 'ask' can start with this cost: it needs $3, and the budget 'llm:acme' is $1 a day: "
         "it would wait for ever",
         "an answer to the usual question",
     ]

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, falls_short, room
 from holdfast.core.job import Job, Lane, Policy
+from holdfast.core.news import marked
 from holdfast.core.period import began_ms
 from holdfast.testing.gate_vectors import T0
 from tests.engines.postgres.plans import overheard
@@ -293,7 +294,7 @@ def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[La
     left = floor.ground.one(
         "SELECT hf.try_take(%s, %s, %s, %s)", [lane.id for lane in counts], list(counts.values()), slots, T0
     )
-    assert Place(floor.schema).stored() == model.gates
+    assert Place(floor.schema).stored() == {key: marked(gates[key], gate, T0) for key, gate in model.gates.items()}
     assert left == model.slots
     running = {id: (token, sorted(charged or [])) for id, token, charged in floor.schema.ask(RUNNING)}
     expected = {id: (token, sorted(map(_listed, charged))) for id, (token, charged) in model.running.items()}

@@ -156,10 +156,10 @@ BEGIN
     SELECT DISTINCT ON (p.lane) p.lane, p.due_ms, p.id FROM unnest(p_lanes, p_dues, p_ids) AS p (lane, due_ms, id)
     ORDER BY p.lane, p.due_ms DESC, p.id DESC
   ) AS l
-  WHERE f.id BETWEEN l.lane AND l.lane AND NOT EXISTS (
-    SELECT 1 FROM hf.wait AS w WHERE w.lane = f.id AND w.state = 2 AND (w.due_ms, w.id) < (l.due_ms, l.id)
-      AND (w.due_ms, w.id) >= (f.floor_ms, f.floor_id) OFFSET 0
-  );
+  WHERE f.id BETWEEN l.lane AND l.lane AND NOT coalesce((
+    SELECT (w.due_ms, w.id) < (l.due_ms, l.id) FROM hf.wait AS w -- the first alone: a scan would not end with the last
+    WHERE w.lane = f.id AND w.state = 2 AND (w.due_ms, w.id) >= (f.floor_ms, f.floor_id) ORDER BY w.due_ms, w.id LIMIT 1
+  ), false);
 END $$;
 
 -- Locked jobs become running, and are counted.
