@@ -453,6 +453,23 @@ VECTORS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "what was charged before a rate was changed comes back no more",
+        _TEN_A_SECOND,
+        (
+            Ask(T0, (1, 1), 2),
+            Change(T0 + 1, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000_000, burst=2))),
+            End(T0 + 2, 0, unstarted=True),
+            Ask(T0 + 2, (1,), 0, T0 + 1_001),
+            Ask(T0 + 1_001, (1,), 1),
+            End(T0 + 1_002, 2, unstarted=True),
+            Ask(T0 + 1_003, (1,), 1),
+            Change(T0 + 1_004, GateChange(KEY, reset=True)),
+            Ask(T0 + 1_004, (1,), 1),
+            End(T0 + 1_005, 1, real=0),
+            Ask(T0 + 1_005, (1,), 0, T0 + 2_004),
+        ),
+    ),
+    Vector(
         "a rate that was lifted owes nothing",
         GateRule(KEY, interval_us=60_000_000, burst=2),
         (
