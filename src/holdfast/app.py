@@ -484,11 +484,13 @@ class Holdfast:
         grace: Duration = 25,
         stop: asyncio.Event | None = None,
         until_empty: bool = False,
+        ageing: int | None = None,
     ) -> WorkReport:
         """Be a worker inside this process, until cancelled, `stop` is set, or (`until_empty`) nothing is left.
 
         Ending means: claim no more, finish what fits into `grace` seconds, hand the rest back unspent. No
-        signal handlers are installed; the `holdfast worker` command does that.
+        signal handlers are installed; the `holdfast worker` command does that. With `ageing` one job in so many is
+        claimed past more urgent ones, so that no priority starves.
         """
         named = queues if queues is None or isinstance(queues, str) else [queue_name(queue) for queue in queues]
         chosen = None if named is None else checked_names(named, what="queues")
@@ -499,7 +501,7 @@ class Holdfast:
         worker = Worker(
             self.store,
             parts.tasks,
-            WorkerSettings(queues=chosen, concurrency=concurrency, grace_ms=to_ms(grace, what="grace")),
+            WorkerSettings(queues=chosen, concurrency=concurrency, grace_ms=to_ms(grace, what="grace"), ageing=ageing),
             resources=parts.resources,
             hooks=parts.hooks,
             middleware=parts.middleware,

@@ -73,7 +73,9 @@ def test_unknown_keys_are_errors_with_advice(tmp_path: Path, text: str, fix: str
     assert caught.value.fix == fix
 
 
-@pytest.mark.parametrize("text", ["[worker]\nconcurrency = 'many'", "url = 3", "worker = 3", "url ="])
+@pytest.mark.parametrize(
+    "text", ["[worker]\nconcurrency = 'many'", "[worker]\nageing = 'often'", "url = 3", "worker = 3", "url ="]
+)
 def test_wrong_kinds_and_broken_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "holdfast.toml").write_text(text)
     with pytest.raises(InvalidOption, match=r"holdfast\.toml"):

@@ -102,7 +102,10 @@ def test_a_free_job_at_the_front_only_waits_for_a_slot() -> None:
     found = ask(STANDING)
     assert codes(found) == ["next"]
     assert id_text(ID) in str(found)
-    assert "free slot" in str(found)
+    assert str(found).endswith("free slot; more urgent jobs go first, unless the worker has --ageing.")
+    urgent = replace(STANDING, view=replace(VIEW, lane=replace(VIEW.lane, priority=0)))
+    for explained in (ask(urgent), ask(STANDING, sessions=(session(),))):
+        assert str(explained).endswith("free slot.")
 
 
 def test_a_position_is_counted() -> None:

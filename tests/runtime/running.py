@@ -8,19 +8,56 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core.ids import IdMaker
-from holdfast.core.lease import Beat, Claimed, ClaimRequest, Serves
+from holdfast.core.lease import Beat, Claim, Claimed, ClaimRequest, Serves, Wake
 from holdfast.core.options import Options
 from holdfast.core.state import State
 from holdfast.core.task import TaskOptions, TaskSpec, build_job
 from holdfast.core.view import JobView
 from holdfast.runtime import Worker, WorkerSettings, WorkReport
 from holdfast.stores.base import Store
+from holdfast.stores.sqlite import SqliteStore
 
 _ids = IdMaker()
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+class Watched(SqliteStore):
+    """The real engine, in memory; remembers what was asked, and the tasks of what it gave."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.requests: list[ClaimRequest] = []
+        self.given: list[str] = []
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        self.requests.append(request)
+        claim = await super().claim(request, now_ms=now_ms)
+        self.given += [job.lane.task for job in claim.jobs]
+        return claim
+
+
+class Hesitant(Watched):
+    """Answers one claimer when the test says so."""
+
+    def __init__(self, claimer: str) -> None:
+        super().__init__()
+        self.claimer = claimer
+        self.asked, self.woken, self.go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        if request.claimer == self.claimer:
+            self.asked.set()
+            await self.go_on.wait()
+        return await super().claim(request, now_ms=now_ms)
+
+    async def wait(self, session: str, timeout_ms: int) -> Wake:
+        wake = await super().wait(session, timeout_ms)
+        if wake.work and self.asked.is_set():
+            self.woken.set()
+        return wake
 
 
 class Bench:

@@ -12,22 +12,7 @@ from holdfast.core.signals import RetryLater
 from holdfast.core.state import State
 from holdfast.runtime.context import current_job
 from holdfast.stores.sqlite import SqliteStore
-from tests.runtime.running import Bench
-
-
-class Watched(SqliteStore):
-    """The real engine; remembers what was asked, and the tasks of what it gave."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-        self.requests: list[ClaimRequest] = []
-        self.given: list[str] = []
-
-    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
-        self.requests.append(request)
-        claim = await super().claim(request, now_ms=now_ms)
-        self.given += [job.lane.task for job in claim.jobs]
-        return claim
+from tests.runtime.running import Bench, Hesitant, Watched
 
 
 class Hasty(SqliteStore):
@@ -276,6 +261,80 @@ async def test_thread_jobs_beyond_the_threads_are_left_to_others_and_the_loop_go
     stop.set()
     go_on.set()
     await work
+
+
+async def test_urgent_jobs_that_find_no_thread_are_not_claimed_and_handed_back_in_circles() -> None:
+    store = Watched()
+    bench = Bench(store)
+    loop, started, go_on = asyncio.get_running_loop(), asyncio.Queue[None](), threading.Semaphore(0)
+
+    def heavy() -> None:
+        loop.call_soon_threadsafe(started.put_nowait, None)
+        go_on.acquire()
+
+    async def light() -> None:
+        started.put_nowait(None)
+
+    heavies, lights = bench.task(heavy, priority="high"), bench.task(light, priority="high")
+    stop = asyncio.Event()
+    settings = {"concurrency": 10, "threads": 2, "beat_ms": 60_000, "ttl_ms": 180_000}  # no beat helps out
+    work = asyncio.create_task(bench.worker(settings).run(stop))
+    for _ in range(2):
+        await bench.put(heavies)
+        await started.get()
+    for _ in range(20):
+        await bench.put(heavies)
+        await bench.put(lights)
+        await started.get()
+    assert len(store.requests) < 150
+    store.requests.clear()
+    for _ in range(100):
+        await bench.put(lights, priority="normal")
+    for _ in range(100):
+        await started.get()
+    assert [request.claimer for request in store.requests].count("bypass") < 20
+    go_on.release()
+    await started.get()  # the thread that fell free, and that is reserved for urgent jobs, is taken
+    for _ in range(30):
+        go_on.release()
+    stop.set()
+    report = await work
+    assert report.released < 50
+    await store.close()
+
+
+async def test_news_are_not_lost_while_the_bypass_has_been_promised_every_slot() -> None:
+    store = Hesitant("bypass")
+    bench = Bench(store)
+    loop, started, go_on = asyncio.get_running_loop(), asyncio.Queue[str](), threading.Event()
+
+    def heavy() -> None:
+        loop.call_soon_threadsafe(started.put_nowait, "heavy")
+        go_on.wait(30)
+
+    async def light() -> None:
+        started.put_nowait("light")
+
+    heavies, lights = bench.task(heavy, priority="high"), bench.task(light)
+    stop = asyncio.Event()
+    settings = {"concurrency": 2, "threads": 1, "reserved": 0.0, "beat_ms": 60_000, "ttl_ms": 180_000}
+    work = asyncio.create_task(bench.worker(settings).run(stop))
+    await bench.put(heavies)
+    assert await started.get() == "heavy"
+    while not (await store.sessions())[0].idle:
+        pass
+    await bench.put(heavies)  # the worker sleeps for other tasks alone, so this one is told of as urgent
+    await store.asked.wait()
+    await bench.put(lights)
+    await store.woken.wait()
+    for _ in range(5):  # the fetcher looks, and finds no slot
+        await asyncio.sleep(0)
+    store.go_on.set()
+    assert await started.get() == "light"
+    stop.set()
+    go_on.set()
+    await work
+    await store.close()
 
 
 async def test_an_idle_worker_asks_nothing_until_it_is_woken() -> None:

@@ -66,7 +66,7 @@ def test_ordinary_jobs_leave_the_reserved_slot_free_and_urgent_ones_take_it() ->
     assert numbers(held) == [99]
     held.push(job(98, priority=0))
     assert numbers(held) == []
-    held.done("async")
+    held.done(job(0), "async")
     assert numbers(held) == [98]
 
 
@@ -76,6 +76,38 @@ def test_suspects_and_limited_jobs_start_before_any_that_were_held() -> None:
     held.push(job(2, priority=8, lost=1))
     held.push(job(3, priority=8, limit="smtp"))
     assert numbers(held) == [2, 3, 1]
+
+
+def test_an_aged_job_starts_before_all_that_are_held_and_is_shed_after_them() -> None:
+    held = rack()
+    for number, priority in enumerate([0, 5]):
+        held.push(job(number, priority))
+    held.push(job(2, priority=5, limit="smtp"))
+    held.push(job(3, priority=8), aged=True)
+    assert [int.from_bytes(each.id, "big") for each in held.shed(2)] == [0, 1]
+    assert numbers(held) == [3, 2]
+
+
+@pytest.mark.parametrize("task", ["in_loop", "in_thread"])
+def test_an_aged_job_takes_no_place_of_urgent_ones_and_stops_none(task: str) -> None:
+    held = rack(slots=4, threads=4)  # three for all, one reserved
+    for number in range(3):
+        held.push(job(number, priority=3, task=task))
+    held.push(job(10, priority=8, task=task))
+    assert numbers(held) == [0, 1, 2]  # ordinary jobs leave a place free beside the urgent ones
+    held.push(job(11, priority=8, task=task), aged=True)
+    assert numbers(held) == [11]
+    for number in range(3):
+        held.done(job(number, priority=3), "async" if task == "in_loop" else "thread")
+    assert numbers(held) == [10]
+    held.push(job(12, task=task), aged=True)
+    held.push(job(13, task=task), aged=True)
+    held.push(job(14, priority=0, task=task))
+    assert numbers(held) == [12, 14]
+    held.push(job(15, priority=3, task=task))
+    assert [int.from_bytes(each.id, "big") for each in held.surplus(ahead=0)] == (
+        [13, 15] if task == "in_thread" else []
+    )
 
 
 def test_a_job_lost_twice_runs_in_a_process() -> None:
@@ -111,12 +143,22 @@ def test_no_more_limited_jobs_are_asked_for_than_can_start_in_any_executor_that_
     held.promised = 0
     started: list[int] = []
     held.on_started = lambda: started.append(held.started)
-    for number in range(4):
+    for number in range(3):
         held.push(job(number, priority=0, task="in_thread", limit="model"))
-    assert held.startable(URGENT) == 0  # they have not started yet
+    assert held.startable(URGENT) == 1  # they have not started yet, but will
+    held.push(job(3, priority=0, task="in_thread", limit="model"))
+    assert held.startable(URGENT) == 6  # those of threads are not asked for any more
     assert len(numbers(held)) == 4
     assert started == [4]
-    assert (held.startable(), held.startable(of_saturated=True)) == (5, 0)  # those of threads are not asked for
+    assert held.startable() == 5
+
+
+def test_a_place_that_a_held_job_will_take_is_not_free_for_others() -> None:
+    held = rack(threads=2)
+    held.push(job(1, priority=3, task="in_thread"))
+    assert [held.idle("thread", priority) for priority in (3, 5)] == [True, False]
+    held.push(job(2, priority=3, task="in_thread"))
+    assert not held.idle("thread", 3)
 
 
 def test_shedding_takes_the_least_urgent() -> None:

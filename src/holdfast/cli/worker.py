@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs at once in each process (100).")
 @click.option("--threads", type=click.IntRange(1), help="Threads for sync tasks in each process (16).")
 @click.option("--processes", type=click.IntRange(1), help="Worker processes (1).")
+@click.option("--ageing", type=click.IntRange(2), metavar="N", help="Claim one job in N past more urgent ones.")
 @click.option("--grace", type=duration, help="How long running jobs may take to end after SIGTERM (25 s).")
 @click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What jobs may need; repeatable.")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
@@ -92,6 +93,7 @@ def _settings(
         "capabilities": tuple(flags["capabilities"] or file.capabilities or ()),
         "concurrency": flags["concurrency"] or file.concurrency,
         "threads": flags["threads"] or file.threads,
+        "ageing": flags["ageing"] or file.ageing,
         "grace_ms": flags["grace"] if flags["grace"] is not None else _ms(file.grace, "grace"),
         "max_jobs": flags["max_jobs"] or file.max_jobs,
         "max_memory_bytes": _bytes(flags["max_memory_mb"] or file.max_memory_mb),

@@ -25,6 +25,7 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int | None = None
     threads: int | None = None
     processes: int | None = None
+    ageing: int | None = None
     grace: Seconds | None = None
     capabilities: list[str] | None = None
     max_jobs: int | None = None

@@ -114,7 +114,7 @@ def _waiting(
             {"lost": view.lost},
         )
     if view.state is State.ready:
-        yield _position(standing, free=not shut)
+        yield _position(standing, free=not shut, idle=any(session.idle for session in sessions))
     if view.expires_at_ms is not None:
         yield Reason(
             "expires",
@@ -201,12 +201,15 @@ def _missing(needs: Sequence[str], sessions: Sequence[SessionView]) -> list[str]
     return [need for need in needs if need not in offered] or list(needs)
 
 
-def _position(standing: Standing, *, free: bool) -> Reason:
+def _position(standing: Standing, *, free: bool, idle: bool) -> Reason:
     count = f"{standing.ahead}{' or more' if standing.ahead_capped else ''}"
     data: dict[str, object] = {"ahead": standing.ahead, "capped": standing.ahead_capped, "lane": standing.lane_state}
     if standing.ahead:
         jobs = "job is" if standing.ahead == 1 else "jobs are"
         return Reason("position", f"{count} {jobs} ahead of it in its lane", None, data)
     if free and standing.able:
-        return Reason("next", "it is first in its lane and starts when a worker has a free slot", None, data)
+        text = "it is first in its lane and starts when a worker has a free slot"
+        if standing.view.lane.priority and not idle:
+            text += "; more urgent jobs go first, unless the worker has --ageing"
+        return Reason("next", text, None, data)
     return Reason("position", "it is first in its lane", None, data)

@@ -149,7 +149,7 @@ class Crew:
                 raise
             if attempt.replaced:
                 return  # it came back after its hard timeout: another runner has its place
-            rack.done(executor)
+            rack.done(job, executor)
             self._end(attempt, transition)
             turn += 1
             if self._fell is None:
@@ -188,7 +188,7 @@ class Crew:
         attempt.replaced = True
         self._runners.discard(runner)
         self._stuck.add(runner)
-        self._rack.done(self._rack.executor_of(attempt.job))
+        self._rack.done(attempt.job, self._rack.executor_of(attempt.job))
         self._end(attempt, transition)
         self.wake()
 

@@ -3,67 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 from typing import Final
 
-from msgspec import Struct
-
-from holdfast.core.job import URGENT
-from holdfast.core.lease import Claim, Claimed, ClaimRequest, Serves
-from holdfast.core.task import TaskSpec
-from holdfast.core.transition import Release
-from holdfast.runtime.crew import Crew
-from holdfast.runtime.pace import Pace
+from holdfast.core.job import LEAST_URGENT, URGENT
+from holdfast.core.lease import Claim
+from holdfast.runtime.claiming import Claiming, Reach, Want
 from holdfast.runtime.part import Part
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.rack import Rack
-from holdfast.runtime.settings import WorkReport
-from holdfast.runtime.settler import Settler
-from holdfast.stores.base import Store
 
 MOST_PER_CLAIM: Final = 1_024
 STUCK_S: Final = 0.1  # held jobs that nobody started for so long are given to whoever is free
-
-
-class Want(Struct, frozen=True):
-    """What a claimer asks for now. Two equal `reach`es would get the same empty answer again."""
-
-    limit: int
-    slots: int
-    places: int  # that the answer may fill
-    reach: tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
-
-
-class Claiming(Struct, frozen=True):
-    """What both claimers share."""
-
-    store: Store
-    session: str
-    serves: Serves
-    tasks: Mapping[str, TaskSpec]
-    rack: Rack
-    pace: Pace
-    settler: Settler
-    patience: Patience
-    report: WorkReport
-    crew: Crew
-
-    def give_back(self, jobs: list[Claimed]) -> None:
-        """Hand held jobs back, unspent."""
-        for job in jobs:
-            self.settler.put(Release(job.id, job.token))
-
-    def take(self, claim: Claim) -> None:
-        """Hold what was claimed, return what cannot start soon, start what can."""
-        for job in claim.jobs:
-            self.rack.push(job)
-            self.rack.newest_token = max(self.rack.newest_token, job.token)
-        self.report.claimed += len(claim.jobs)
-        ahead = self.pace.ahead()
-        self.crew.refill_at = ahead // 2
-        self.crew.wake()
-        self.give_back(self.rack.surplus(ahead))
 
 
 class Fetcher(Part):
@@ -78,11 +27,10 @@ class Fetcher(Part):
         self._poked = asyncio.Event()
         self._claiming = False
         self._told = False  # news came while a claim was under way, whose answer may be older
-        self._dry: tuple[bool, bool, bool] | None = None  # the reach of the last claim, when it found nothing
+        self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
         self._due: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
         self._seen_started = 0
-        self._serves: dict[tuple[bool, bool], Serves] = {}
         self.on_empty: Callable[[Claim], None] = lambda claim: None
 
     @property
@@ -112,12 +60,11 @@ class Fetcher(Part):
             self._poked.clear()
             while (want := self._want()) is not None:
                 self._claiming, self._told = True, False
-                self._shared.rack.promised += want.places
+                self._seq += 1
                 try:
-                    claim = await self._claim(want)
+                    claim = await self._shared.ask(self.name, self._seq, want)
                 finally:
                     self._claiming = False
-                    self._shared.rack.promised -= want.places
                 self._took(want, claim)
 
     async def stop(self) -> None:
@@ -127,51 +74,26 @@ class Fetcher(Part):
                 timer.cancel()
 
     def _want(self) -> Want | None:
-        rack = self._shared.rack
+        shared, rack = self._shared, self._shared.rack
+        ahead = shared.pace.ahead()
         free = max(0, rack.slots.free() - rack.promised)
-        ahead = self._shared.pace.ahead()
         if not free and rack.held * 2 > ahead:
             return None
         limit = min(MOST_PER_CLAIM, free + ahead - rack.held)
-        slots = min(rack.startable(), limit)
-        threads, processes = rack.pools["thread"], rack.pools["process"]
-        reach = (
-            threads is None or threads.free() > 0,
-            processes is None or processes.free() > 0,
-            slots > 0,
-        )
+        slots = rack.startable()
+        reach = shared.reach(LEAST_URGENT, slots)
         if limit <= 0 or self._dry == reach:
             return None
-        return Want(limit, slots, min(free, limit), reach)
-
-    async def _claim(self, want: Want) -> Claim:
-        shared = self._shared
-        self._seq += 1
-        request = ClaimRequest(shared.session, self._narrowed(want), want.limit, want.slots, self._seq)
-        return await shared.patience.ask("claim", partial(shared.store.claim, request))
+        return Want(limit, min(slots, limit), min(free, limit), reach, aged=min(limit, shared.owed))
 
     def _took(self, want: Want, claim: Claim) -> None:
         if claim.jobs:
             self._dry = None
-            self._shared.take(claim)
             self._watch_stuck()
         elif not claim.again:
             self._dry = None if self._told else want.reach
             self._alarm(claim)
             self.on_empty(claim)
-
-    def _narrowed(self, want: Want) -> Serves:
-        """A saturated executor's tasks are not asked for: held here they would only wait."""
-        threads, processes, _ = want.reach
-        if threads and processes:
-            return self._shared.serves
-        key = threads, processes
-        if key not in self._serves:
-            shut = {name for name, is_free in (("thread", threads), ("process", processes)) if not is_free}
-            tasks = tuple(name for name, spec in self._shared.tasks.items() if spec.executor not in shut)
-            base = self._shared.serves
-            self._serves[key] = Serves(base.queues, tasks, base.capabilities)
-        return self._serves[key]
 
     def _alarm(self, claim: Claim) -> None:
         if self._due is not None:
@@ -206,42 +128,54 @@ class Bypass(Part):
         self._shared = shared
         self._seq = 0
         self._called = asyncio.Event()
-        self.hungry = False  # urgent jobs wait in the store for a place to fall free here
-        self.on_asked: Callable[[], None] = lambda: None
+        self._hungry = False  # urgent jobs may wait in the store for a place to fall free here
+        self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
+        self.on_answer: Callable[[], None] = lambda: None  # slots that were promised may be free after all
 
     def call(self) -> None:
-        """An urgent job has arrived, or a place for one is free."""
+        """An urgent job has arrived."""
+        self._dry = None
         self._called.set()
+
+    def poke(self) -> None:
+        """A place is free."""
+        if self._hungry:
+            self._called.set()
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
-        shared = self._shared
+        shared, rack = self._shared, self._shared.rack
         while True:
             await self._called.wait()
             self._called.clear()
-            free = max(0, shared.rack.slots.free(URGENT) - shared.rack.promised)
+            free = max(0, rack.slots.free(URGENT) - rack.promised)
             # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
             limit = free + (1 if shared.pace.ahead() else 0)
-            self.hungry = not limit
-            if not limit:
+            slots = rack.startable(URGENT)
+            reach = shared.reach(URGENT, slots)
+            self._hungry = not (limit and all(reach))
+            if not limit or reach == self._dry:
                 continue
             self._seq += 1
-            slots = shared.rack.startable(URGENT, of_saturated=True)
-            request = ClaimRequest(shared.session, shared.serves, limit, slots, self._seq, self.name, URGENT)
-            shared.rack.promised += free
-            try:
-                claim = await shared.patience.ask("claim", partial(shared.store.claim, request))
-            finally:
-                shared.rack.promised -= free
+            want = Want(limit, slots, free, reach, URGENT, self._aged(slots, reach))
+            claim = await shared.ask(self.name, self._seq, want)
+            self.on_answer()
             if claim.jobs:
-                shared.take(claim)
                 self._make_room()
-            self.on_asked()
+            elif not claim.again and not self._called.is_set():
+                self._dry = reach
             if claim.again or len(claim.jobs) == limit:
-                self.hungry = True
-                if shared.rack.slots.free(URGENT):
+                self._hungry = True
+                if rack.slots.free(URGENT):
                     self.call()
                     await asyncio.sleep(0)  # others may ask for the places in between
+
+    def _aged(self, slots: int, reach: Reach) -> int:
+        """Where urgent jobs take every place that falls free, aged ones can have none but those."""
+        shared, rack = self._shared, self._shared.rack
+        if shared.reach(LEAST_URGENT, slots, aged=True) != reach:
+            return 0  # it might be given one that finds no thread
+        return min(shared.owed, max(0, rack.slots.free(aged=True) - rack.promised))
 
     def _make_room(self) -> None:
         """Urgent jobs push out the least urgent ones held here."""

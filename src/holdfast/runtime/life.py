@@ -14,10 +14,12 @@ from msgspec import Struct
 from holdfast.core.errors import StoreError
 from holdfast.core.lease import Claim, Pulse, Serves, Wake
 from holdfast.core.transition import Release
+from holdfast.runtime.ageing import Ageing
 from holdfast.runtime.audit import Audit
+from holdfast.runtime.claiming import Claiming
 from holdfast.runtime.crew import Crew
 from holdfast.runtime.crier import Crier
-from holdfast.runtime.fetcher import Bypass, Claiming, Fetcher
+from holdfast.runtime.fetcher import Bypass, Fetcher
 from holdfast.runtime.isolation import Isolation
 from holdfast.runtime.janitor import Janitor
 from holdfast.runtime.keeper import Keeper, Notebook, StoreDesk
@@ -108,6 +110,7 @@ class Life:
             patience=patience,
             report=plan.report,
             crew=self._crew,
+            ageing=Ageing(settings.ageing),
         )
         self._fetcher = Fetcher(shared)
         self._bypass = Bypass(shared)
@@ -123,8 +126,8 @@ class Life:
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
         self._fetcher.on_empty = self._empty
-        self.rack.on_started = self._fetcher.poke
-        self._bypass.on_asked = self._fetcher.poke  # places that it had asked for may be free again
+        self.rack.on_started = self._places
+        self._bypass.on_answer = self._fetcher.poke
         self._settler.on_settled = self._settled
         self._settler.before = self._keeper.last_words
         self._janitor.on_sweep = self._swept
@@ -225,10 +228,12 @@ class Life:
             if not wake.work:
                 self._bypass.call()
 
-    def _low(self) -> None:
+    def _places(self) -> None:
         self._fetcher.poke()
-        if self._bypass.hungry:
-            self._bypass.call()
+        self._bypass.poke()
+
+    def _low(self) -> None:
+        self._places()
         limit = self._settings.max_jobs
         if limit is not None and self._crew.ended >= limit:
             self.end("recycled")

@@ -11,6 +11,7 @@ from holdfast.core.lease import Claimed
 from holdfast.core.task import TaskSpec
 
 AT_ONCE: Final = -1  # jobs that were claimed for a free slot start before any that were held
+AGED: Final = -2  # and before those the ones whose turn it is, or more urgent ones would pass them here after all
 
 _Entry = tuple[int, int, Claimed]  # how urgent, order of arrival
 
@@ -18,21 +19,42 @@ _Entry = tuple[int, int, Claimed]  # how urgent, order of arrival
 class Places:
     """A number of places, of which `reserved` are for urgent jobs alone (D16)."""
 
-    __slots__ = ("busy", "for_all", "size")
+    __slots__ = ("busy", "for_all", "ordinary", "size")
 
     def __init__(self, size: int, reserved: float) -> None:
         self.size = size
         # Of a single place nothing can be reserved, or ordinary jobs would never run.
         self.for_all = size - (min(size - 1, max(1, int(size * reserved))) if reserved > 0 else 0)
         self.busy = 0
+        self.ordinary = 0  # of the busy ones, those with jobs that are not urgent
 
-    def free(self, priority: int = LEAST_URGENT) -> int:
-        """How many jobs of that priority could start now."""
-        return max(0, (self.size if priority <= URGENT else self.for_all) - self.busy)
+    def free(self, priority: int = LEAST_URGENT, *, aged: bool = False) -> int:
+        """How many jobs of that priority could start now.
+
+        For ordinary jobs a reserved place is always left, besides those that urgent ones hold. Under a flood of
+        urgent jobs there is never so much room; to an aged job those that run hold the reserved places.
+        """
+        if priority <= URGENT:
+            return max(0, self.size - self.busy)
+        if aged:
+            return max(0, min(self.size - self.busy, self.for_all - self.ordinary))
+        return max(0, self.for_all - self.busy)
+
+    def take(self, priority: int) -> None:
+        """A job of that priority starts."""
+        self.busy += 1
+        if priority > URGENT:
+            self.ordinary += 1
+
+    def leave(self, priority: int) -> None:
+        """A job of that priority has ended."""
+        self.busy -= 1
+        if priority > URGENT:
+            self.ordinary -= 1
 
 
 class Rack:
-    """Three heaps, one per executor, over shared slots; a saturated executor never stops the others."""
+    """Two heaps per executor, urgent jobs and others, over shared slots; none that cannot start stops the others."""
 
     def __init__(
         self, tasks: Mapping[str, TaskSpec], slots: Places, threads: Places, processes: Places, *, isolates: bool
@@ -41,9 +63,11 @@ class Rack:
         self.pools: dict[str, Places | None] = {"async": None, "thread": threads, "process": processes}
         self._executors = {name: spec.executor for name, spec in tasks.items()}
         limited = {spec.executor for spec in tasks.values() if spec.ceilings or spec.breaker is not None}
-        self._limited = [places for name, places in self.pools.items() if places is not None and name in limited]
-        self._heaps: dict[str, list[_Entry]] = {name: [] for name in self.pools}
-        self._in_loop = self._heaps["async"]
+        self._limited = tuple(limited)
+        self._heaps: dict[tuple[str, bool], list[_Entry]] = {
+            (name, urgent): [] for name in self.pools for urgent in (True, False)
+        }
+        self._plain = self._heaps["async", False]
         self._arrived = 0
         self.held = 0
         self._at_once = 0  # of those, how many were claimed for a free slot
@@ -53,63 +77,69 @@ class Rack:
         self.on_started: Callable[[], None] = lambda: None  # all that was claimed for free slots has started
         self._isolates = isolates  # suspects can be run alone in a process
 
+    def idle(self, executor: str, priority: int, *, aged: bool = False) -> bool:
+        """True when a job of that priority finds a place of that executor, besides those that are held for it."""
+        return self._spare(executor, priority, aged=aged) > 0
+
+    def _spare(self, executor: str, priority: int, *, aged: bool = False) -> int:
+        places = self.pools[executor]
+        if places is None:  # slots are all it takes
+            return self.slots.size
+        held = len(self._heaps[executor, True]) + len(self._heaps[executor, False])
+        return places.free(priority, aged=aged) - held
+
     def executor_of(self, job: Claimed) -> str:
         """Where the job runs; a job that was lost twice runs alone (D10)."""
         return "process" if job.lost >= 2 and self._isolates else self._executors[job.lane.task]
 
-    def startable(self, priority: int = LEAST_URGENT, *, of_saturated: bool = False) -> int:
+    def startable(self, priority: int = LEAST_URGENT) -> int:
         """How many jobs under a limit can start now, whichever they are: claimed for nothing, they would block others.
 
-        `of_saturated`: they may be of executors that have no place at all.
+        Those of an executor that is not idle are not asked for.
         """
-        pools = [places.free(priority) for places in self._limited]
-        free = min([self.slots.free(priority), *(free for free in pools if free or of_saturated)])
-        return max(0, free - self.promised - self._at_once)
+        free = self.slots.free(priority) - self._at_once
+        pools = [self._spare(name, priority) for name in self._limited]
+        return max(0, min([free, *(spare for spare in pools if spare > 0)]) - self.promised)
 
-    def push(self, job: Claimed) -> None:
+    def push(self, job: Claimed, *, aged: bool = False) -> None:
         """Hold a claimed job until it may start."""
         self._arrived += 1
         self.held += 1
         lane = job.lane
-        rank = AT_ONCE if job.lost or job.probe or lane.limited else lane.priority
-        self._at_once += rank == AT_ONCE
-        heappush(self._heaps[self.executor_of(job)], (rank, self._arrived, job))
+        rank = AGED if aged else AT_ONCE if job.lost or job.probe or lane.limited else lane.priority
+        self._at_once += rank <= AT_ONCE
+        heappush(self._heaps[self.executor_of(job), lane.priority <= URGENT], (rank, self._arrived, job))
 
     def pop(self) -> tuple[Claimed, str] | None:
         """The most urgent job that may start, with its executor; it takes its places. None when none may."""
         if not self.held:
             return None
-        heap = self._in_loop
-        slots = self.slots
-        if len(heap) == self.held:
-            if slots.busy >= (slots.size if heap[0][2].lane.priority <= URGENT else slots.for_all):
-                return None
-            executor = "async"
-        else:
+        heap, executor = self._plain, "async"
+        if len(heap) != self.held or self.slots.busy >= self.slots.for_all:
             found = self._best()
             if found is None:
                 return None
-            executor = found
-            heap = self._heaps[executor]
-            places = self.pools[executor]
-            if places is not None:
-                places.busy += 1
+            executor = found[0]
+            heap = self._heaps[found]
         rank, _, job = heappop(heap)
         self.held -= 1
         self.started += 1
-        slots.busy += 1
-        if rank == AT_ONCE:
+        self.slots.take(job.lane.priority)
+        places = self.pools[executor]
+        if places is not None:
+            places.take(job.lane.priority)
+        if rank <= AT_ONCE:
             self._at_once -= 1
             if not self._at_once:
                 self.on_started()
         return job, executor
 
-    def done(self, executor: str) -> None:
+    def done(self, job: Claimed, executor: str) -> None:
         """A job that `pop` gave out no longer takes its places."""
-        self.slots.busy -= 1
+        self.slots.leave(job.lane.priority)
         places = self.pools[executor]
         if places is not None:
-            places.busy -= 1
+            places.leave(job.lane.priority)
 
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every held job."""
@@ -131,44 +161,54 @@ class Rack:
         self._count()
         return before - self.held
 
-    def _best(self) -> str | None:
-        best: str | None = None
+    def _best(self) -> tuple[str, bool] | None:
+        best: tuple[str, bool] | None = None
         first: _Entry | None = None
-        for name, heap in self._heaps.items():
-            if not heap:
-                continue
-            priority = heap[0][2].lane.priority
-            places = self.pools[name]
-            if not self.slots.free(priority) or (places is not None and not places.free(priority)):
-                continue
-            if first is None or heap[0] < first:
-                best, first = name, heap[0]
+        for key, heap in self._heaps.items():
+            if heap and (first is None or heap[0] < first) and self._room(key[0], heap[0]):
+                best, first = key, heap[0]
         return best
+
+    def _room(self, executor: str, entry: _Entry) -> int:
+        """How many jobs like this one could start now."""
+        priority, aged, places = entry[2].lane.priority, entry[0] == AGED, self.pools[executor]
+        free = self.slots.free(priority, aged=aged)
+        return free if places is None else min(free, places.free(priority, aged=aged))
 
     def surplus(self, ahead: int) -> list[Claimed]:
         """Take out what a saturated executor will not start soon: another worker may be free for it."""
         taken: list[Claimed] = []
         for name, places in self.pools.items():
-            heap = self._heaps[name]
-            if places is None or not heap:
+            if places is None or not (self._heaps[name, True] or self._heaps[name, False]):
                 continue
-            first = heap[0][2].lane.priority
-            keep = min(places.free(first), self.slots.free(first)) + ahead
-            if len(heap) > keep:
-                heap.sort()
-                taken += [entry[2] for entry in heap[keep:]]
-                del heap[keep:]
+            kept: list[_Entry] = []
+            starting = 0
+            for entry in sorted(self._heaps[name, True] + self._heaps[name, False]):
+                if starting < self._room(name, entry):
+                    starting += 1
+                elif len(kept) - starting == ahead:
+                    taken.append(entry[2])
+                    continue
+                kept.append(entry)
+            self._keep(name, kept)
         self._count()
         return taken
 
     def shed(self, keep: int) -> list[Claimed]:
         """Take out the least urgent held jobs, so that at most `keep` stay."""
-        entries = sorted((entry, name) for name, heap in self._heaps.items() for entry in heap)
-        for name, heap in self._heaps.items():
-            heap[:] = [entry for entry, kind in entries[:keep] if kind == name]  # sorted, so still a heap
+        entries = sorted((entry, name) for (name, _), heap in self._heaps.items() for entry in heap)
+        for name in self.pools:
+            self._keep(name, [entry for entry, executor in entries[:keep] if executor == name])
         self._count()
         return [entry[2] for entry, _ in entries[keep:]]
 
+    def _keep(self, executor: str, entries: list[_Entry]) -> None:
+        """Of an executor only these stay; they are sorted, so each part of them is a heap."""
+        for urgent in (True, False):
+            self._heaps[executor, urgent][:] = [
+                entry for entry in entries if (entry[2].lane.priority <= URGENT) is urgent
+            ]
+
     def _count(self) -> None:
         entries = [entry for heap in self._heaps.values() for entry in heap]
-        self.held, self._at_once = len(entries), sum(rank == AT_ONCE for rank, _, _ in entries)
+        self.held, self._at_once = len(entries), sum(rank <= AT_ONCE for rank, _, _ in entries)

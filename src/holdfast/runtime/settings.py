@@ -33,6 +33,7 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     threads: int = 16
     job_processes: int = max(1, os.cpu_count() or 1)  # isolated children for process jobs and suspects
     reserved: float = 0.10  # share of slots and threads that only critical and high jobs may take (D16)
+    ageing: int | None = None  # one job in so many is claimed past more urgent ones
     grace_ms: int = 25_000
     cleanup_ms: int = 2_000  # after the grace: how long a stopped handler may take to end
     ttl_ms: int = 15_000
@@ -54,6 +55,11 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
                 raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
         if not 0 <= self.reserved < 1:
             raise InvalidOption(f"reserved is {self.reserved}", fix="it is a share of the slots, from 0 to below 1")
+        if self.ageing is not None and self.ageing < 2:
+            raise InvalidOption(
+                f"ageing is {self.ageing}",
+                fix="2 or more: one job in so many is claimed past more urgent ones; left out, priorities are strict",
+            )
         if self.beat_ms * 2 > self.ttl_ms:
             raise InvalidOption(
                 f"a beat every {self.beat_ms} ms cannot keep a lease of {self.ttl_ms} ms",

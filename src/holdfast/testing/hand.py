@@ -79,18 +79,25 @@ class Hand:
         *,
         slots: int | None = None,
         least_urgent: int = LEAST_URGENT,
+        aged: int = 0,
+        most_urgent: int = 0,
         claimer: str = "fetcher",
         seq: int | None = None,
     ) -> Claim:
         """One claim, exactly as asked, without a beat; a given `seq` repeats an earlier question."""
         seq = next_seq() if seq is None else seq
-        request = ClaimRequest(
-            self.session, self.serves, limit, limit if slots is None else slots, seq, claimer, least_urgent
-        )
+        slots = limit if slots is None else slots
+        request = ClaimRequest(self.session, self.serves, limit, slots, seq, claimer, least_urgent, aged, most_urgent)
         return await self.store.claim(request, now_ms=self.clock.now_ms)
 
     async def claim(
-        self, limit: int = 1, *, slots: int | None = None, least_urgent: int = LEAST_URGENT
+        self,
+        limit: int = 1,
+        *,
+        slots: int | None = None,
+        least_urgent: int = LEAST_URGENT,
+        aged: int = 0,
+        most_urgent: int = 0,
     ) -> list[Claimed]:
         """What a worker gets in the end: it beats when it should, and asks again when told to."""
         if self._beaten_at_ms != self.clock.now_ms:
@@ -98,7 +105,10 @@ class Hand:
         jobs: list[Claimed] = []
         free = limit if slots is None else slots
         for _ in range(1_000):
-            answer = await self.ask(limit - len(jobs), slots=free, least_urgent=least_urgent)
+            left = limit - len(jobs)
+            answer = await self.ask(
+                left, slots=free, least_urgent=least_urgent, aged=max(0, aged - len(jobs)), most_urgent=most_urgent
+            )
             jobs += answer.jobs
             free -= sum(1 for job in answer.jobs if job.lane.limited or job.lost or job.probe)
             if len(jobs) >= limit or not answer.again:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from holdfast.core.gate import FOREVER_MS
-from holdfast.core.job import Job
+from holdfast.core.job import LEAST_URGENT, Job
 from holdfast.core.lease import Claimed, ClaimRequest, Note, Signal
 from holdfast.core.state import FINISHED, LIVE, State
 from holdfast.core.transition import (
@@ -97,7 +97,7 @@ class Model:
         return (
             waits
             and not job.overdue(now_ms)
-            and lane.priority <= request.least_urgent
+            and (lane.priority <= request.least_urgent or (request.aged > 0 and lane.priority >= request.most_urgent))
             and lane.queue not in self.paused
             and request.serves.can(lane.queue, lane.task, lane.needs)
         )
@@ -152,7 +152,8 @@ class Model:
         shut = self.ledger.awaited(wants[1], now_ms)
         self._nothing_better(given, request, heads, shut, all_given=all_given, now_ms=now_ms)
         if all_given and len(given) < request.limit:
-            self._nobody_passes(heads, shut, now_ms)
+            least = LEAST_URGENT if len(_aged(given, request)) < request.aged else request.least_urgent
+            self._nobody_passes([job for job in heads if job.lane.priority <= least], shut, now_ms)
 
     def _lines(self, before: Mapping[bytes, JobView], now_ms: int) -> dict[int, list[bytes]]:
         """The waiting jobs of each lane in the order of (due, id), as the store's own views tell it."""
@@ -176,11 +177,17 @@ class Model:
         """Of what could have been given, nothing is left that is better, nor anything at all when there was room."""
         passable = [job for job in heads if shut.isdisjoint(job.gates)]
         left = [job for job in passable if not self.ledger.too_dear_for(job, now_ms)]
-        best = min((job.lane.priority for job in left), default=None)
-        if best is not None:
-            worst = max((claimed.lane.priority for claimed in given), default=0)
-            assert worst <= best, f"priority {worst} was given while priority {best} waits"
-            assert len(given) >= request.limit or not all_given, f"{left[0]} was left behind"
+        aged = _aged(given, request)
+        others = [job for job in given if job not in aged]
+        assert all(job.lane.priority <= request.least_urgent for job in others)
+        strict = [job for job in left if job.lane.priority <= request.least_urgent]
+        passing = [job for job in left if job.lane.priority >= request.most_urgent]
+        for jobs, waiting, limit in ((others, strict, request.limit - len(aged)), (aged, passing, request.aged)):
+            best = min((job.lane.priority for job in waiting), default=None)
+            if best is not None:
+                worst = max((job.lane.priority for job in jobs), default=0)
+                assert worst <= best, f"priority {worst} was given while priority {best} waits"
+                assert len(jobs) >= min(limit, request.limit) or not all_given, f"{waiting[0]} was left behind"
 
     def _somebody_waits(
         self,
@@ -377,6 +384,11 @@ class Model:
             if job.state not in FINISHED:
                 counted = (view.attempt, view.lost, view.held, view.cancel_requested)
                 assert counted == (job.attempt, job.lost, job.held, job.cancel_requested), f"{view} is not {job}"
+
+
+def _aged(given: Sequence[Claimed], request: ClaimRequest) -> list[Claimed]:
+    """Those that were taken past more urgent ones, if there were any."""
+    return [job for job in given if job.lane.priority >= request.most_urgent][: request.aged]
 
 
 def _front(line: Sequence[ModelJob]) -> Sequence[ModelJob]:

@@ -20,6 +20,7 @@ from holdfast.testing.walk import (
     FLOWS,
     FORGOTTEN,
     LANES,
+    LEVELS,
     MAX_LOST,
     OPERATIONS,
     RECORDED,
@@ -72,7 +73,7 @@ class Stroll:
     def claim(self) -> None:
         if self.walk.tandem.alive:
             limit, taken = self.rng.randint(1, 8), self.rng.randint(0, 4)
-            self.walk.claim(self.rng.randrange(FAR), limit, taken, self.seldom(), self.seldom())
+            self.walk.claim(self.rng.randrange(FAR), limit, taken, self.rng.choice(LEVELS), self.seldom())
 
     def settle(self) -> None:
         if self.walk.tandem.given and self.walk.tandem.alive:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -99,20 +100,29 @@ class Tandem:
         assert not pulse.fresh
 
     async def claim(
-        self, hand: Hand, limit: int, slots: int, least_urgent: int = LEAST_URGENT, *, unheard: bool = False
+        self,
+        hand: Hand,
+        limit: int,
+        slots: int,
+        *,
+        least_urgent: int = LEAST_URGENT,
+        aged: int = 0,
+        most_urgent: int = 0,
+        unheard: bool = False,
     ) -> list[Claimed]:
         """A claim, asked again as it was when the first answer went unheard."""
         before, seq = await self.views(), next_seq()
         gates = self.gates = await self._look()
         wants = self._wants(gates)
-        answer = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
+        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, "fetcher", least_urgent, aged, most_urgent)
+        ask = partial(self.bench.store.claim, request, now_ms=self.now_ms)
+        answer = await ask()
         given = list(answer.jobs)
         if given and unheard:
-            again = await hand.ask(limit, slots=slots, least_urgent=least_urgent, seq=seq)
+            again = await ask()
             assert sorted((job.id, job.token) for job in again.jobs) == sorted((job.id, job.token) for job in given)
         await self._follow_expiry()
         self._check_breakers(gates, given)
-        request = ClaimRequest(hand.session, hand.serves, limit, slots, seq, least_urgent=least_urgent)
         after = await self._look()
         wanted = wants, self._wants(after)
         self.model.claimed(given, request, before, wants=wanted, all_given=not answer.again, now_ms=self.now_ms)

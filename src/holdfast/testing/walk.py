@@ -102,6 +102,8 @@ EVENTS = ["go", "go", "stop"]
 RECORDED = ["fetch", "send"]
 FORGOTTEN: list[tuple[str, ...]] = [(), (), ("fetch",), ("*",)]
 OPERATIONS = ["default", "second", "reopen", "prune"]
+EVERYTHING = (LEAST_URGENT, 0, 0)
+LEVELS = [EVERYTHING, EVERYTHING, (3, 0, 0), (LEAST_URGENT, 2, 4), (3, 1, 4)]  # least urgent, aged, most urgent
 SPANS_MS = [1, 1_000, 5_000, 25_000]
 SHUT_MS = [500, 2_000, 6_000]
 ENDS = [*sorted(ENDINGS), "succeed", "succeed", "succeed"]
@@ -196,11 +198,12 @@ class StoreWalk(RuleBasedStateMachine):
         return hands[pick % len(hands)]
 
     @precondition(lambda self: self.tandem.alive)
-    @rule(pick=picks, limit=st.integers(1, 8), taken=st.integers(0, 4), urgent=seldom, unheard=seldom)
-    def claim(self, pick: int, limit: int, taken: int, urgent: bool, unheard: bool) -> None:
-        hand, least_urgent = self._hand(pick), 3 if urgent else LEAST_URGENT
+    @rule(pick=picks, limit=st.integers(1, 8), taken=st.integers(0, 4), levels=st.sampled_from(LEVELS), unheard=seldom)
+    def claim(self, pick: int, limit: int, taken: int, levels: tuple[int, int, int], unheard: bool) -> None:
+        hand, slots, (least, aged, most) = self._hand(pick), max(0, limit - taken), levels
         self.run(self.tandem.beat(hand))
-        self.run(self.tandem.claim(hand, limit, max(0, limit - taken), least_urgent, unheard=unheard))
+        claim = self.tandem.claim(hand, limit, slots, least_urgent=least, aged=aged, most_urgent=most, unheard=unheard)
+        self.run(claim)
 
     @precondition(lambda self: self.tandem.given and self.tandem.alive)
     @rule(picked=st.lists(picks, min_size=1, max_size=3), ending=endings, said=said, stale=seldom, unheard=seldom)

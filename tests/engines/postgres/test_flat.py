@@ -21,6 +21,7 @@ from holdfast.core.state import State
 from holdfast.core.view import Query, Term
 from holdfast.stores.open import open_store
 from holdfast.testing.bench import Bench
+from holdfast.testing.hand import Hand
 from holdfast.testing.harness import Clock
 from tests.engines.postgres.pages import Pages
 from tests.servers.postgres import CARELESS, PostgresServer, running
@@ -116,12 +117,17 @@ async def claimed(server: PostgresServer, bench: Bench, monkeypatch: pytest.Monk
     server.ask("VACUUM ANALYZE", timeout_s=600)  # that left remains behind: the janitor's task
     await bench.add_many((CLAIMS + 1) * BATCH, task="plain")
     await hand.succeed(*await hand.claim(BATCH))
+    return await counted(hand, monkeypatch)
+
+
+async def counted(hand: Hand, monkeypatch: pytest.MonkeyPatch, aged: int = 0) -> float:
     counts = []
     with monkeypatch.context() as patch:
         pages = Pages(patch, "claim")
         for _ in range(CLAIMS):
             before = pages.count
-            jobs = await hand.claim(BATCH)
+            jobs = await hand.claim(BATCH, aged=aged, most_urgent=4)
+            assert {job.lane.priority for job in jobs} == {5}
             assert len(jobs) == BATCH
             counts.append(pages.count - before)
             await hand.succeed(*jobs)
@@ -156,6 +162,25 @@ async def test_jobs_that_cannot_run_cost_a_claim_nothing(
         bench = Bench(store, Clock())
         await lie(bench, count)
         costs.append(await claimed(server, bench, monkeypatch))
+        await store.close()
+    few, beside_many = costs
+    assert beside_many <= few * 1.25 + DEEPER, f"{beside_many} pages beside {MANY:,} jobs, {few} beside {FEW:,}"
+
+
+async def test_urgent_jobs_cost_nothing_to_those_that_pass_them(
+    server: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs = []
+    for number, count in enumerate((FEW, MANY)):
+        store = open_store(server.url, f"n{number}")
+        bench, hand = Bench(store, Clock()), Bench(store, Clock()).hand()
+        await many(bench, count // 2, priority=3)
+        await many(bench, count // 2, priority=3, group=f"g{number}")
+        await bench.put(*(bench.job(priority=3, group=f"c{n}") for n in range(count // 10)))
+        await bench.add_many((CLAIMS + 1) * BATCH)
+        await hand.succeed(*await hand.claim(BATCH, aged=BATCH, most_urgent=4))
+        server.ask("VACUUM ANALYZE", timeout_s=600)
+        costs.append(await counted(hand, monkeypatch, aged=BATCH))
         await store.close()
     few, beside_many = costs
     assert beside_many <= few * 1.25 + DEEPER, f"{beside_many} pages beside {MANY:,} jobs, {few} beside {FEW:,}"

@@ -58,7 +58,7 @@ END
 """
 CLAIM = """
 SELECT ARRAY[coalesce(cardinality((c.jobs).ids), 0), c.again::integer]
-FROM hf.claim_1('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s) AS c
+FROM hf.claim_2('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s, 0, 0::smallint) AS c
 """
 
 

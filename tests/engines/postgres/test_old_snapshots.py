@@ -22,7 +22,11 @@ from tests.servers.postgres import shared
 JOBS = 20_000
 CROWD = 500
 TAKEN = 20  # jobs of one claim
-CLAIM = "SELECT * FROM hf.claim_1('probe', 'fetcher', {seq}, {limit}, {limit}, 9::smallint, NULL, NULL, '{{}}', {now})"
+CLAIM = """
+SELECT * FROM hf.claim_2(
+  'probe', 'fetcher', {seq}, {limit}, {limit}, 9::smallint, NULL, NULL, '{{}}', {now}, 0, 0::smallint
+)
+"""
 
 READER = "SELECT count(*) FROM pg_class"
 WRITER = "SELECT pg_current_xact_id()"

@@ -93,7 +93,7 @@ async def a_day(bench: Bench) -> None:
         await hand.end(ending, *await hand.claim(1))
     for job in await hand.claim(3):
         await hand.bury(job)
-    await hand.succeed(*await hand.claim(3))
+    await hand.succeed(*await hand.claim(3, aged=1, most_urgent=5))
     for _ in range(3):
         bench.clock.advance(1_000)
         await hand.claim(5)

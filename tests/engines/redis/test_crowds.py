@@ -68,6 +68,20 @@ async def test_the_best_priority_is_found_behind_any_number_of_others(crowd: Cro
     assert await hand.claim() == []
 
 
+async def test_aged_jobs_cost_a_claim_no_more_where_there_are_more_urgent_ones(crowd: Crowd) -> None:
+    costs = []
+    hand = crowd.hand()
+    await crowd.add_many(10, priority=8)
+    for start in (0, 600):
+        await crowd.put(*(crowd.job(queue=f"q{start + n}", group=f"g{n}", priority=3) for n in range(600 + start)))
+        await hand.claim(2, aged=2, most_urgent=4)
+        crowd.reset()
+        assert [job.lane.priority for job in await hand.claim(2, aged=2, most_urgent=4)] == [8, 8]
+        costs.append(crowd.commands())
+    assert costs[1] <= costs[0] + 5
+    assert costs[1] < 60
+
+
 async def test_a_claim_costs_no_more_where_there_are_more_queues(crowd: Crowd) -> None:
     costs = []
     hand = crowd.hand()

@@ -73,9 +73,9 @@ class Walk:
     async def take(self) -> None:
         hand = self.rng.choice(self.hands)
         self.seq += 1
-        jobs = (
-            await hand.ask(self.rng.choice([1, 2, 8, 100]), least_urgent=self.rng.choice([9, 9, 3]), seq=self.seq)
-        ).jobs
+        least, aged, most = self.rng.choice([(9, 0, 0), (9, 0, 0), (3, 0, 0), (9, 2, 4), (3, 1, 4)])
+        limit = self.rng.choice([1, 2, 8, 100])
+        jobs = (await hand.ask(limit, least_urgent=least, aged=aged, most_urgent=most, seq=self.seq)).jobs
         self.said.append(jobs)
         if jobs:
             await self.end(hand, list(jobs))

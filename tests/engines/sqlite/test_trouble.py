@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,6 +25,7 @@ from holdfast.core.lease import Beat, ClaimRequest, Serves
 from holdfast.core.state import State
 from holdfast.core.transition import Snooze, Succeed
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.stores.sqlite.connection import connect
 from holdfast.stores.sqlite.library import library
 
 LANE = Lane("default", "work")
@@ -156,6 +159,19 @@ async def test_many_handles_may_open_a_new_file_at_once(tmp_path: Path) -> None:
     assert (await stores[0].count()).enqueued == 8
     for store in stores:
         await store.close()
+
+
+def test_whoever_comes_while_a_new_file_gets_its_log_waits_for_it(tmp_path: Path) -> None:
+    for number in range(40):
+        path, together = str(tmp_path / f"{number}.db"), threading.Barrier(8)
+
+        def open_one(path: str = path, together: threading.Barrier = together) -> None:
+            together.wait()
+            connect(path, "normal", "hf_").close()
+
+        with ThreadPoolExecutor(8) as threads:
+            for opened in [threads.submit(open_one) for _ in range(8)]:
+                opened.result()
 
 
 async def test_namespaces_see_nothing_of_each_other(tmp_path: Path) -> None:

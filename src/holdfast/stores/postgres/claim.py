@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from holdfast.stores.postgres.route import Route
 
 CLAIM: Final = """SELECT c.now_ms, c.next_at, c.again, c.asleep, (c.jobs).*, c.w_lanes, c.w_ns, c.w_dues, c.w_gates
-FROM hf.claim_1(
-  %b::text, %b::text, %b::bigint, %b::integer, %b::integer, %b::smallint, %b::text[], %b::text[], %b::text[], %b::bigint
+FROM hf.claim_2(
+  %b::text, %b::text, %b::bigint, %b::integer, %b::integer, %b::smallint,
+  %b::text[], %b::text[], %b::text[], %b::bigint, %b::integer, %b::smallint
 ) AS c"""
 POSTED: Final = "SELECT hf.posted_since_1()"
 
@@ -42,6 +43,8 @@ async def claim(route: Route, known: Known, request: ClaimRequest, now_ms: int |
         None if serves.tasks is None else list(serves.tasks),
         list(serves.capabilities),
         now_ms,
+        min(request.aged, MOST),
+        request.most_urgent,
     )
     now, next_at, again, asleep, *columns = await route.change(CLAIM, values, verb="claim", now_ms=now_ms)
     if asleep:

@@ -41,6 +41,8 @@ async def claim(
         request.claimer,
         request.least_urgent,
         ear,
+        request.aged,
+        request.most_urgent,
     )
     answer: list[Any] = await route.script("claim", script("claim"), key, args)
     now, instant, again, rows = answer

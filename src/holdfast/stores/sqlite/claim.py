@@ -27,7 +27,7 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     gates_due, jobs_due, fans = tx.row("chores", (tx.now_ms,))
     if gates_due:
         lanes.open_due_gates(tx)
-    more_due = bool(jobs_due and lanes.promote(tx)) | bool(fans and graph.fan_out(tx))
+    more_due = bool(jobs_due and _promote(tx, request)) | bool(fans and graph.fan_out(tx))
     taking = Taking(tx, request)
     again = taking.fill() or (more_due and len(taking.rows) < request.limit)
     if not taking.rows:
@@ -37,6 +37,13 @@ def claim(tx: Tx, request: ClaimRequest) -> Claim:
     if session[0] and request.least_urgent == LEAST_URGENT:
         tx.run("session_busy", (request.session,))
     return Claim(jobs, tx.now_ms, again=again)
+
+
+def _promote(tx: Tx, request: ClaimRequest) -> bool:
+    """Make due jobs ready, also those that a crowd of more urgent ones stands before."""
+    if request.aged:
+        lanes.promote(tx, request.most_urgent)
+    return lanes.promote(tx)
 
 
 def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[object, ...], again: bool) -> Claim:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import sqlite3
 from collections.abc import Sequence
@@ -39,13 +40,7 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
     )
     try:
         if path is not None:
-            mode = conn.execute("PRAGMA journal_mode = WAL").fetchone()[0]
-            if mode != "wal":
-                raise StoreUnreachable(
-                    f"{path} cannot use a write-ahead log (journal mode is {mode})",
-                    verb="open",
-                    fix="put it on a local disk",
-                )
+            _use_log(conn, path)
             conn.execute(f"PRAGMA synchronous = {'FULL' if sync == 'full' else 'NORMAL'}")
             # With a checkpointer the writer's own copy of the log is a backstop that finds little to do.
             pages = 12_000 if version() >= FIXED_VERSION else 4_000
@@ -59,6 +54,19 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
         conn.close()
         raise
     return conn
+
+
+def _use_log(conn: sqlite3.Connection, path: str) -> None:
+    if conn.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        return
+    # Two that bring in the log of a new file at once are refused without waiting: they come one after the other.
+    with open(f"{path}-lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        mode = conn.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreUnreachable(
+            f"{path} cannot use a write-ahead log (journal mode is {mode})", verb="open", fix="put it on a local disk"
+        )
 
 
 def migrate(conn: sqlite3.Connection, prefix: str) -> None:

@@ -92,9 +92,10 @@ def ready_again(tx: Tx, lane_id: int, count: int = 1) -> None:
     activate(tx, tx.lane(lane_id), count)
 
 
-def promote(tx: Tx) -> bool:
-    """Move due jobs from scheduled to ready, urgent ones first; True when more are due than one step takes."""
-    due = tx.rows("due_jobs", (tx.now_ms, PROMOTE))
+def promote(tx: Tx, most_urgent: int = 0) -> bool:
+    """Move due jobs of this priority or less from scheduled to ready, urgent ones first; True when more are due than
+    one step takes."""
+    due = tx.rows("due_jobs", (most_urgent, tx.now_ms, PROMOTE))
     if not due:
         return False
     tx.many("job_promote", [(id,) for id, _ in due])

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.core.errors import StoreCorrupt
 from holdfast.core.fair import Turn, places, share
 from holdfast.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, is_counting, room
-from holdfast.core.job import Lane, Policy
+from holdfast.core.job import LEAST_URGENT, Lane, Policy
 from holdfast.core.lease import Claimed, ClaimRequest
 from holdfast.core.transition import Failure
 from holdfast.stores.packed import Extra, extra_or_none
@@ -57,6 +57,7 @@ class Taking:
         self.skipped: set[int] = set()  # classes that give nothing to this claim
         self.skipped_lanes: set[int] = set()
         self.set_aside = 0  # lanes that were active, and gave nothing since they were shut or empty
+        self.floor, self.least = 0, request.least_urgent  # priorities that it takes from
         self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
         self.fronts: dict[int, int] = {}  # lane → jobs at its front, when those are all it has
         self.disturbed = False  # a job left on the way, so its dependents may have come into lanes seen before
@@ -68,6 +69,22 @@ class Taking:
 
     def fill(self) -> bool:
         """Take until there is enough or nothing is left; True when a bound ended it first."""
+        bounded = bool(self.request.aged) and self._fill_with_aged()
+        return self._fill() or bounded
+
+    def _fill_with_aged(self) -> bool:
+        """Take those that may pass more urgent ones; what gave nothing to them may still give something."""
+        enough = self.left
+        self.left = min(enough, self.request.aged)
+        self.floor, self.least = self.request.most_urgent, LEAST_URGENT
+        bounded = self._fill()
+        self.left = enough - len(self.rows)
+        self.floor, self.least = 0, self.request.least_urgent
+        self.skipped.clear()
+        self.floors.clear()
+        return bounded
+
+    def _fill(self) -> bool:
         for _ in range(MAX_ROUNDS):
             if self.left <= 0:
                 return False
@@ -105,12 +122,13 @@ class Taking:
         for kind, *found in tx.rows("active_classes"):
             if kind in self.skipped:
                 continue
-            first = tx.row("active_below", (kind, self.floors[kind])) if kind in self.floors else found
+            floor = self.floors.get(kind, self.floor)
+            first = tx.row("active_below", (kind, floor)) if floor else found
             if first is None:
                 self.skipped.add(kind)
                 continue
             priority, lane = first[0], tx.lane(first[1])
-            if priority <= request.least_urgent and request.serves.can(lane.queue, lane.task, lane.needs):
+            if priority <= self.least and request.serves.can(lane.queue, lane.task, lane.needs):
                 able.append((priority, kind, lane))
         tx.load_gates({key for _, _, lane in able for key in lane.class_gates})
         return [(priority, kind) for priority, kind, lane in able if self._class_is_open(kind, lane)]

@@ -43,6 +43,7 @@ from holdfast.testing.contract.relay import TestRefusedRelay, TestRelay, TestRel
 from holdfast.testing.contract.revival import TestRevival
 from holdfast.testing.contract.schedule import TestExpiry, TestSchedule
 from holdfast.testing.contract.settle import TestSettle
+from holdfast.testing.contract.starvation import TestStarvation
 from holdfast.testing.contract.suspension import TestSignal, TestSleep, TestWaiting
 from holdfast.testing.contract.unique import TestReplace, TestUnique
 from holdfast.testing.contract.wakeups import TestWakeUps, TestWatch
@@ -105,6 +106,7 @@ __all__ = [
     "TestSpentForGood",
     "TestSpentOfARate",
     "TestStanding",
+    "TestStarvation",
     "TestTokens",
     "TestUnique",
     "TestWaiting",

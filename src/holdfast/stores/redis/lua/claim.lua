@@ -2,7 +2,8 @@
 --   groups, no gate exceeded. The same (session, claimer, seq) again gets what is still held of the same jobs again.
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
 -- Keys: the namespace's m.
--- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear
+-- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear · aged · most
+--   urgent: so many jobs are taken first, of that priority and less urgent ones
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
 --   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them; of very many inputs it is their
 --   number alone, and they are read after it, a part at a time.
@@ -18,7 +19,7 @@ if refused then
 end
 local session, sig, serves = ARGV[2], ARGV[3], ARGV[4]
 local limit, slots, seq, claimer = tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7], ARGV[8]
-local least, ear = tonumber(ARGV[9]), ARGV[10]
+local least, ear, aged, most = tonumber(ARGV[9]), ARGV[10], tonumber(ARGV[11]), tonumber(ARGV[12])
 local EVERYTHING = 9
 local MANY_INPUTS = 256 -- each may be large
 
@@ -125,12 +126,12 @@ if known.ear ~= ear then
   call("HSET", P .. "s:" .. session, "ear", ear)
 end
 
-local more_due = calendar.open_due()
+local more_due = calendar.open_due(aged > 0 and most or 0)
 if call("EXISTS", P .. "fan") == 1 then
   more_due = graph.fan_out() or more_due
 end
 local taken = taking.begin(sig, limit, slots, least)
-local again = taking.fill() or (more_due and #taken.rows < limit)
+local again = taking.fill(aged, most) or (more_due and #taken.rows < limit)
 if #taken.rows == 0 then
   local instant = calendar.next_instant()
   if taken.reopening then

@@ -77,7 +77,7 @@ UPDATE hf_turn SET weight = ?, left = min(left, ?) WHERE name = ?;
 -- name: due_jobs
 SELECT j.id, j.lane FROM (VALUES (0), (1), (2), (3), (4), (5), (6), (7), (8), (9)) AS p
 CROSS JOIN hf_job AS j INDEXED BY hf_job_scheduled
-WHERE j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ? LIMIT ? + 0;
+WHERE p.column1 >= ? AND j.state = 1 AND j.priority = p.column1 AND j.due_ms <= ? LIMIT ? + 0;
 
 -- name: job_promote
 UPDATE hf_job SET state = 2 WHERE id = ? AND state = 1;

@@ -3,7 +3,8 @@
 -- Relies on the primary key of seat (a loose scan: one seek per class that has an active lane, however many lanes and
 -- jobs there are), seat_turn, lane_now_active.
 
--- The classes with active lanes that this worker can run and no gate stops as a whole, with their best priorities.
+-- The classes with active lanes that this worker can run and no gate stops as a whole, with their best priorities. Those
+-- without a floor of their own have the one at place 0, if there is one.
 CREATE OR REPLACE FUNCTION hf.open_classes_1(INOUT t hf.taking, OUT classes bigint[], OUT priorities smallint[], OUT plain boolean[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;
@@ -22,7 +23,7 @@ BEGIN
     SELECT step.class, f.priority, l.limited, g.free, g.must, g.opens, NOT l.limited AND NOT coalesce(g.rules, false) AS plain
     FROM step CROSS JOIN LATERAL (
       SELECT s.priority, s.lane FROM hf.seat AS s WHERE s.class = step.class
-        AND s.priority >= coalesce(t.floor_priorities[array_position(t.floor_classes, step.class)], 0)
+        AND s.priority >= coalesce(t.floor_priorities[array_position(t.floor_classes, step.class)], t.floor_priorities[0], 0)
       ORDER BY s.priority, s.member LIMIT 1
     ) AS f
     CROSS JOIN LATERAL (SELECT x.* FROM hf.lane AS x WHERE x.id = f.lane OFFSET 0) AS l

@@ -3,8 +3,8 @@
 -- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
 
--- Due jobs become ready, urgent ones first; true when more are due than one step takes.
-CREATE OR REPLACE FUNCTION hf.promote_1(p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+-- Due jobs of this priority and less urgent ones become ready, urgent ones first; true when more are due than one step takes.
+CREATE OR REPLACE FUNCTION hf.promote_2(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_n integer := 0;
   v_each record;
@@ -12,7 +12,7 @@ DECLARE
 BEGIN
   FOR v_each IN
     WITH due AS (
-      SELECT w.place FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+      SELECT w.place FROM generate_series(p_most, 9) AS p (priority) CROSS JOIN LATERAL (
         SELECT r.ctid AS place FROM hf.wait AS r WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms <= p_now
           AND EXISTS (SELECT 1 FROM hf.lane_now AS k WHERE k.id = r.lane OFFSET 0) -- others are filed first
         ORDER BY r.due_ms, r.id LIMIT 512 FOR UPDATE SKIP LOCKED
@@ -175,10 +175,10 @@ BEGIN
     (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.ear);
 END $$;
 
--- The verb.
-CREATE OR REPLACE FUNCTION hf.claim_1(
+-- The verb. Up to p_aged jobs are taken first, of the priority p_most and less urgent ones; the rest down to p_least.
+CREATE OR REPLACE FUNCTION hf.claim_2(
   p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
-  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint,
+  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint, p_aged integer, p_most smallint,
   OUT now_ms bigint, OUT next_at bigint, OUT again boolean, OUT asleep boolean, OUT jobs hf.handed,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
@@ -224,7 +224,10 @@ BEGIN
     PERFORM hf.open_due_gates_1(now_ms);
   END IF;
   IF v_due THEN
-    v_more := hf.promote_1(now_ms) OR v_more;
+    IF p_aged > 0 THEN
+      PERFORM hf.promote_2(p_most, now_ms);
+    END IF;
+    v_more := hf.promote_2(0::smallint, now_ms) OR v_more;
   END IF;
   IF v_fans THEN
     v_more := hf.fan_out_1(now_ms) OR v_more;
@@ -244,9 +247,21 @@ BEGIN
       now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
       v_last, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
     );
+    IF p_aged > 0 THEN
+      t.left_n := least(t.left_n, p_aged);
+      t.least := 9;
+      t.floor_priorities := array_fill(p_most, '{1}', '{0}');
+      SELECT * INTO v_got FROM hf.fill_1(t);
+      t := v_got.t;
+      v_ids := v_got.ids;
+      t.left_n := least(p_limit, 1024) - cardinality(v_ids);
+      t.least := p_least;
+      t.floor_classes := '{}';
+      t.floor_priorities := '{}';
+    END IF;
     SELECT * INTO v_got FROM hf.fill_1(t);
     t := v_got.t;
-    v_ids := v_got.ids;
+    v_ids := v_ids || v_got.ids;
     v_tokens := t.tokens;
     v_hards := t.hards;
     again := t.again OR (v_more AND t.left_n > 0);
@@ -270,3 +285,15 @@ BEGIN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM hf.posted_1() AS p;
   END IF;
 END $$;
+
+-- The verb of layout 1: nobody passes anybody.
+CREATE OR REPLACE FUNCTION hf.claim_1(
+  p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
+  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint,
+  OUT now_ms bigint, OUT next_at bigint, OUT again boolean, OUT asleep boolean, OUT jobs hf.handed,
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE sql AS $$
+  SELECT c.* FROM hf.claim_2(
+    p_session, p_claimer, p_seq, p_limit, p_slots, p_least, p_queues, p_tasks, p_capabilities, p_now, 0, 0::smallint
+  ) AS c
+$$;

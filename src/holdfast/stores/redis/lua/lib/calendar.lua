@@ -32,8 +32,9 @@ function calendar.unschedule(lane, item)
   arm(lane.prio)
 end
 
--- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first. True when more is due.
-function calendar.open_due()
+-- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first; those from the level `first` on may
+-- pass the others. True when more is due.
+function calendar.open_due(first)
   local due = call("ZRANGEBYSCORE", P .. "T", "-inf", base.text(tx.now), "LIMIT", 0, GATES)
   local levels, keys = {}, {}
   for _, name in ipairs(due) do
@@ -48,7 +49,12 @@ function calendar.open_due()
     waiting.wake_now(keys)
   end
   table.sort(levels)
-  local left = PROMOTE
+  local left, passing = PROMOTE, first > 0 and PROMOTE or 0
+  for _, level in ipairs(levels) do
+    if level >= first then
+      passing = passing - calendar.promote(level, passing)
+    end
+  end
   for _, level in ipairs(levels) do
     left = left - calendar.promote(level, left)
   end

@@ -176,7 +176,7 @@ end
 
 -- Active lanes of the best priority that has any for this worker.
 function choosing.candidates()
-  local from = "-"
+  local from = "[" .. char(t.most)
   while true do
     local open = {}
     local more, prio = look(from, "(" .. char(t.least + 1), open), nil

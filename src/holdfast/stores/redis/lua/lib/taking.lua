@@ -3,6 +3,7 @@
 local MAX_CLAIM = 1024
 local MAX_ROUNDS = 256 -- looks at the active lanes within one claim: then "ask again"
 local MAX_SET_ASIDE = 256 -- and lanes that turn out shut or empty: a hundred thousand keys may run out at once
+local LEAST = 9 -- the least urgent priority
 local SLACK_MS = 30000 -- beyond the hard timeout that the worker itself enforces
 
 taking = {}
@@ -11,7 +12,7 @@ local t -- the claim that is being filled
 -- Begin: `sig` says what the worker can run, `least` the least urgent priority that it asks for.
 function taking.begin(sig, limit, slots, least)
   t = {
-    sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least,
+    sig = sig, left = min(limit, MAX_CLAIM), slots = slots, least = least, most = 0,
     rows = {}, leases = {}, tokens = {}, charges = {}, hard = {}, moved = {},
     reopening = nil, -- the earliest instant at which a shut class may go on
     skipped = {}, -- classes that give nothing to this claim
@@ -309,7 +310,7 @@ function taking.lane(lane, count)
 end
 
 -- Take until there is enough or nothing is left; true when a bound ended it first.
-function taking.fill()
+local function fill()
   for _ = 1, MAX_ROUNDS do
     if t.left <= 0 then
       return false
@@ -333,6 +334,18 @@ function taking.fill()
     end
   end
   return t.left > 0
+end
+
+-- The same, where up to `aged` jobs are taken first, of the priority `most` and less urgent ones.
+function taking.fill(aged, most)
+  if aged == 0 then
+    return fill()
+  end
+  local enough, least = t.left, t.least
+  t.left, t.least, t.most = min(enough, aged), LEAST, most
+  local bounded = fill()
+  t.left, t.least, t.most, t.floors = enough - #t.rows, least, 0, {}
+  return fill() or bounded
 end
 
 -- -- the lease
