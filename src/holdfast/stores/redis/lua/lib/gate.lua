@@ -53,9 +53,9 @@ do
   end
 
   -- What such a job was charged then, or less: the pace before a cut, or under a ceiling, is not known. Nothing when the
-  -- rate was changed since: the bucket may not hold it any more, and others would start on it.
+  -- rule was changed since: this bucket was not charged, and others would start on what came back.
   local function charged_token_us(g, charged_at)
-    if charged_at <= (g.rated_at_ms or 0) then return 0 end
+    if charged_at <= (g.ruled_at_ms or 0) then return 0 end
     if charged_at <= (g.paced_at_ms or 0) then return g.rule.interval_us end
     return token_us({rule = g.rule, pace = g.pace, paced_at_ms = g.paced_at_ms}, charged_at)
   end
@@ -384,7 +384,7 @@ do
   -- smaller bucket is as full as the larger one was, in thousandths; or it would be in debt for what it never held.
   local function full_at(g, rule, now)
     local old, full = g.rule, g.full_at_us or 0
-    if not (old.interval_us and rule.interval_us) then return 0 end
+    if not (old.interval_us and rule.interval_us) then return nil end
     local burst, begins = rule.burst or 1, max(now, g.held_until_ms or 0) * 1000
     local before = old.burst or 1
     if full <= begins or (old.interval_us == rule.interval_us and before == burst) then return full end
@@ -397,17 +397,13 @@ do
     return begins + missing * rule.interval_us
   end
 
-  -- The bucket is full then, because somebody says so: what was charged before comes back no more.
-  local function set_full_at(g, full, now)
-    if full ~= (g.full_at_us or 0) then g.full_at_us, g.rated_at_ms = full, now end
-  end
-
   -- The gate after an operator's word: `change` is the map of core.gate.GateChange, `g` nil for a gate not there yet.
   function gate.change(g, change, now)
     g = g or {rule = {key = change.key}}
     if change.clear then g.declared = nil end
     if change.rule and (g.declared ~= false or not change.declared) then
-      set_full_at(g, full_at(g, change.rule, now), now)
+      if g.rule.interval_us or g.rule.cap then g.ruled_at_ms = now end  -- or else nobody was charged
+      g.full_at_us = full_at(g, change.rule, now)
       g.rule, g.declared, g.wants = change.rule, change.declared or false, nil
     end
     if change.pause then g.paused = change.pause end
@@ -419,7 +415,8 @@ do
     if change.reset then
       local rule = g.rule
       if rule.interval_us then  -- one may go at once, however far somebody had pushed it back
-        set_full_at(g, min(g.full_at_us or 0, now * 1000 + ((rule.burst or 1) - 1) * rule.interval_us), now)
+        g.full_at_us = min(g.full_at_us or 0, now * 1000 + ((rule.burst or 1) - 1) * rule.interval_us)
+        g.ruled_at_ms = now
       end
       gate.reset(g)
       g.held_until_ms, g.wants, g.pace, g.paced_at_ms, g.ceiling, g.cut_token = nil, nil, nil, nil, nil, nil
@@ -432,7 +429,7 @@ do
     full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
     open_until_ms = "number", probe_token = "number", opened = "number", pace = "number", paced_at_ms = "number",
     ceiling = "number", cut_token = "number", period_ms = "number", spent = "number", wants = "number",
-    told = "number", rated_at_ms = "number"
+    told = "number", ruled_at_ms = "number"
   }
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
@@ -517,7 +514,7 @@ do
     keep(map, g, "period_ms", 0)
     keep(map, g, "spent", 0)
     keep(map, g, "wants", 0)
-    keep(map, g, "rated_at_ms", 0)
+    keep(map, g, "ruled_at_ms", 0)
     keep(map, g, "told", 0)
     if g.failed_at_ms and #g.failed_at_ms > 0 then map.failed_at_ms = g.failed_at_ms end
     local calls = g.calls
