@@ -11,7 +11,8 @@ from holdfast.core.budget import Budget, base_of, first_limit
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Lane
-from holdfast.core.limit import Limit, Template
+from holdfast.core.limit import Limit
+from holdfast.core.template import Template
 from holdfast.core.unit import Cost
 
 

@@ -1,139 +1,15 @@
-"""Limits and breakers become gates; templates read arguments and refuse names that are not there."""
+"""Limits and breakers become gates, or are refused."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from decimal import Decimal
-from enum import Enum
 from typing import Any
-from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask
+from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.limit import Breaker, Limit, Template, did_you_mean, parse_rate
-
-
-class Plan(Enum):
-    free = "free"
-
-
-@dataclass
-class Order:
-    customer: str
-    lines: list[int]
-    plan: Plan = Plan.free
-
-
-@pytest.mark.parametrize(
-    ("text", "values", "filled"),
-    [
-        ("smtp", {}, "smtp"),
-        ("customer:{customer}", {"customer": "acme"}, "customer:acme"),
-        ("{a}-{b}", {"a": 1, "b": True}, "1-true"),
-        ("{order.customer}", {"order": Order("acme", [])}, "acme"),
-        ("{order.customer}", {"order": {"customer": "acme"}}, "acme"),
-        ("{order.plan}", {"order": Order("acme", [])}, "free"),
-        ("{order.lines[1]}", {"order": Order("acme", [7, 8])}, "8"),
-        ("{row[name]}", {"row": {"name": "x"}}, "x"),
-        ("{row[3]}", {"row": {3: "x"}}, "x"),
-        ("{id}", {"id": UUID(int=5)}, str(UUID(int=5))),
-        ("{price}", {"price": Decimal("1.50")}, "1.50"),
-        ("{who}", {"who": None}, ""),
-        ("{task}/{queue}/{group}", {"task": "t", "queue": "q", "group": "g"}, "t/q/g"),
-        ("{{literal}}", {}, "{literal}"),
-    ],
-)
-def test_a_template_reads_the_arguments(text: str, values: dict[str, Any], filled: str) -> None:
-    assert Template(text).fill(values) == filled
-
-
-@pytest.mark.parametrize(
-    ("text", "constant"), [("smtp", True), ("x:{task}", True), ("{queue}", False), ("{group}", False), ("{a}", False)]
-)
-def test_a_template_is_constant_when_every_job_of_a_task_gets_the_same(text: str, constant: bool) -> None:
-    assert Template(text).constant is constant
-
-
-@pytest.mark.parametrize(
-    "text", ["", "{", "}", "{}", "{0}", "{a b}", "{a!r}", "{a:>3}", "{a.}", "{a[]}", "{a.b()}", None]
-)
-def test_a_template_that_cannot_be_read_is_refused_at_once(text: Any) -> None:
-    with pytest.raises(InvalidTask):
-        Template(text)
-
-
-def test_an_unknown_parameter_is_refused_with_the_nearest_name() -> None:
-    with pytest.raises(InvalidTask, match=r"'custmer'.*did you mean 'customer'"):
-        Template("{custmer}").check(["customer", "to"])
-    Template("{customer}:{task}:{queue}:{group}").check(["customer"])
-
-
-@pytest.mark.parametrize(
-    ("text", "values"),
-    [
-        ("{customer}", {}),
-        ("{order.customer}", {"order": 3}),
-        ("{order.customer}", {"order": {}}),
-        ("{rows[9]}", {"rows": [1]}),
-        ("{rows[x]}", {"rows": [1]}),
-        ("{order}", {"order": Order("a", [])}),
-        ("{order}", {"order": {"a": 1}}),
-        ("{name}", {"name": "x" * 257}),
-    ],
-)
-def test_arguments_that_a_key_cannot_be_made_of_are_refused(text: str, values: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArguments, match=r"the key"):
-        Template(text).fill(values)
-
-
-@given(st.text(st.characters(exclude_characters="{}\0", exclude_categories=["Cs"]), min_size=1, max_size=200))
-def test_text_without_braces_is_its_own_key(text: str) -> None:
-    assert Template(text).fill({}) == text
-
-
-@pytest.mark.parametrize("value", ["\udcff", "a\0b"])
-@pytest.mark.parametrize("text", ["{name}", "customer:{name}", "{name}:{name}"])
-def test_a_key_that_no_engine_can_keep_is_refused(text: str, value: str) -> None:
-    with pytest.raises(InvalidArguments, match="cannot be stored"):
-        Template(text).fill({"name": value})
-
-
-@pytest.mark.parametrize(
-    ("rate", "count", "interval_us"),
-    [
-        ("10/s", 10, 100_000),
-        ("10/m", 10, 6_000_000),
-        ("3/s", 3, 333_334),
-        ("1/h", 1, 3_600_000_000),
-        ("1/d", 1, 86_400_000_000),
-        ("3/30s", 3, 10_000_000),
-        ("100/10ms", 100, 100),
-        (" 5 / 1.5 m ", 5, 18_000_000),
-    ],
-)
-def test_rates(rate: str, count: int, interval_us: int) -> None:
-    assert parse_rate(rate) == (count, interval_us)
-
-
-@given(st.integers(1, 10**6), st.sampled_from("smhd"))
-def test_a_rate_is_never_faster_than_asked(count: int, unit: str) -> None:
-    found, interval_us = parse_rate(f"{count}/{unit}")
-    period_us = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}[unit] * 1_000_000
-    assert found == count
-    assert interval_us * count >= period_us
-    assert (interval_us - 1) * count < period_us
-
-
-@pytest.mark.parametrize(
-    "rate", ["", "10", "10/", "/s", "0/s", "-1/s", "1.5/s", "10/y", "10 per s", "2000000/s", 10, None]
-)
-def test_a_rate_that_cannot_be_read_is_refused(rate: Any) -> None:
-    with pytest.raises(InvalidOption, match="rate="):
-        parse_rate(rate)
+from holdfast.core.limit import Breaker, Limit
+from holdfast.core.naming import did_you_mean
 
 
 def test_a_limit_becomes_a_gate() -> None:

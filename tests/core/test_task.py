@@ -114,6 +114,8 @@ def injected_by_position(db: object = Inject(POOL), *more: int) -> None: ...
 @pytest.mark.parametrize(
     ("fn", "options", "says"),
     [
+        (send, {"budgets": []}, r"no option 'budgets'.*limits=\[Budget"),
+        (send, {"max_retries": 3}, r"no option 'max_retries'.*retry=Retry\(attempts=5\)"),
         (send, {"prioritty": 1}, r"no option 'prioritty'.*did you mean 'priority'"),
         (send, {"priority": "urgent"}, r"priority='urgent'"),
         (send, {"name": "a b"}, r"name='a b'"),

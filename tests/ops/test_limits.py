@@ -127,7 +127,7 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
         ({"rate": "10/m", "burst": 0}, r"rate='10/m', burst=0 admits nobody"),
         ({"rate": "10/m", "burst": 10**12}, r"burst=1000000000000 limits nothing"),
         ({"rate": "1/366d", "burst": 10**6}, r"fill up for millennia"),
-        ({"rate": "10/min"}, r"rate='10/min' cannot be read"),
+        ({"rate": "10/mi"}, r"rate='10/mi' cannot be read"),
         ({"adaptive": "no"}, r"adaptive='no' is neither yes nor no"),
     ],
 )

@@ -78,7 +78,7 @@ def _said(
     terminal: Terminal, flag: str | None, task: str | None
 ) -> tuple[TaskSpec | None, list[TaskSpec], tuple[Classifier, ...]]:
     """What the app and its tasks say of errors; nothing without an app."""
-    from holdfast.core.limit import did_you_mean
+    from holdfast.core.naming import did_you_mean
     from holdfast.ops.known import UnknownName
 
     reference = app_reference(flag)
@@ -95,7 +95,7 @@ def _said(
 
 def _error(target: str) -> type[BaseException]:
     """The exception class that a word on the command line means."""
-    from holdfast.core.limit import did_you_mean
+    from holdfast.core.naming import did_you_mean
     from holdfast.runtime.loading import load_module
 
     place, colon, path = target.partition(":")

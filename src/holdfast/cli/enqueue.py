@@ -14,7 +14,7 @@ from holdfast.cli.terminal import Terminal
 from holdfast.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
 from holdfast.core.errors import HoldfastError, InvalidOption, ResultTimeout
 from holdfast.core.ids import id_bytes, id_text
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.ops.codes import CONFLICT, OK
 from holdfast.ops.known import known
 from holdfast.ops.select import resolve

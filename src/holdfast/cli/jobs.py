@@ -57,7 +57,7 @@ def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
 
 async def _hint(store: Any, query: Any) -> str:
     """A query that finds nothing because a name is misspelt should say so."""
-    from holdfast.core.limit import did_you_mean
+    from holdfast.core.naming import did_you_mean
     from holdfast.ops.known import known
 
     for term in query.terms:

@@ -14,7 +14,7 @@ from holdfast.cli.terminal import Terminal, say_error
 from holdfast.cli.words import command, duration
 from holdfast.core.duration import text_of_ms, to_ms
 from holdfast.core.errors import InvalidOption, UsageError
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.ops.codes import REFUSED
 from holdfast.stores.open import redacted
 

@@ -24,7 +24,7 @@ from holdfast.core.errors import InvalidOption, StoreTimeout, UnknownQueue, Usag
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import Enqueued, Job
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.payload import decode_json
 from holdfast.core.refs import with_refs
 from holdfast.core.task import PLAIN, Options, TaskSpec, build_job

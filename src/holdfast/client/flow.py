@@ -28,8 +28,7 @@ from holdfast.core.flow import Mark, arrows, mark_meta, order
 from holdfast.core.gate import GateRule
 from holdfast.core.ids import id_bytes, id_text
 from holdfast.core.job import Job
-from holdfast.core.limit import did_you_mean
-from holdfast.core.naming import checked_name
+from holdfast.core.naming import checked_name, did_you_mean
 from holdfast.core.refs import Refers, flat
 from holdfast.core.task import build_job
 from holdfast.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS

@@ -8,8 +8,10 @@ from typing import Final, Literal, get_args
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Lane
-from holdfast.core.limit import Limit, Template, did_you_mean
+from holdfast.core.limit import Limit
+from holdfast.core.naming import did_you_mean
 from holdfast.core.period import PERIODS, Period
+from holdfast.core.template import Template
 from holdfast.core.unit import (
     MICRO,
     MONEY,

@@ -9,7 +9,6 @@ from holdfast.core.budget import first_limit
 from holdfast.core.duration import LONGEST_WAIT_MS, bounded_ms, text_of_ms
 from holdfast.core.job import Lane
 from holdfast.core.lease import Claimed
-from holdfast.core.limit import MAX_KEY_CHARS
 from holdfast.core.outcome import (
     CancelAsked,
     CancelledByRequest,
@@ -27,6 +26,7 @@ from holdfast.core.outcome import (
     TimedOut,
 )
 from holdfast.core.retry import RetryFunction, delay_ms
+from holdfast.core.template import MAX_KEY_CHARS
 from holdfast.core.text import storable
 from holdfast.core.transition import (
     Bury,

@@ -15,7 +15,8 @@ from holdfast.core.codec import MAX_BYTES
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask
 from holdfast.core.job import OnDuplicate, Policy
-from holdfast.core.limit import Breaker, Limit, Template, did_you_mean
+from holdfast.core.limit import Breaker, Limit
+from holdfast.core.naming import did_you_mean
 from holdfast.core.options import timeout_ms_of
 from holdfast.core.overrides import ClassifyOption
 from holdfast.core.payload import Signature
@@ -23,6 +24,7 @@ from holdfast.core.queue import Queue
 from holdfast.core.retry import MOST_ATTEMPTS, Retry, RetryFunction
 from holdfast.core.state import State
 from holdfast.core.steps import STEPS_OPTIONS, StepsOption
+from holdfast.core.template import Template
 from holdfast.core.unique import UniqueOption
 from holdfast.core.unit import Amounts, Cost, cost_from
 

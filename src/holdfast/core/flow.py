@@ -14,7 +14,7 @@ from msgspec import Struct
 from holdfast.core.errors import CycleFound, InvalidOption
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job, Unique
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.refs import STANDS_FOR, stand_ins_of
 from holdfast.core.state import FINISHED, LIVE, State
 from holdfast.core.view import JobView

@@ -1,8 +1,9 @@
-"""Decides what may be the name of a task, a queue, a tag or a capability."""
+"""Decides what may be the name of a task, a queue, a tag or a capability, and which one was meant."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
 from typing import Final
 
 from holdfast.core.errors import InvalidOption
@@ -22,3 +23,11 @@ def checked_names(values: Iterable[str], *, what: str) -> tuple[str, ...]:
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise InvalidOption(f"{what}={values!r} is not a list", fix=f"pass {what}=[...]")
     return tuple(dict.fromkeys(checked_name(value, what=what) for value in values))
+
+
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """A sentence for a refusal: the nearest known name, or all of them."""
+    close = get_close_matches(name, sorted(known), n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return f"known: {', '.join(sorted(known))}" if known else "there are none"

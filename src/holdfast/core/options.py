@@ -14,11 +14,11 @@ from holdfast.core.duration import Duration, instant_ms, to_ms
 from holdfast.core.errors import InvalidOption
 from holdfast.core.ids import id_bytes
 from holdfast.core.job import LEAST_URGENT, PRIORITIES, IfParentFails, OnDuplicate, Policy
-from holdfast.core.limit import MAX_KEY_CHARS, did_you_mean
-from holdfast.core.naming import checked_names
+from holdfast.core.naming import checked_names, did_you_mean
 from holdfast.core.queue import queue_name
 from holdfast.core.retry import Retry
 from holdfast.core.state import FINISHED, State
+from holdfast.core.template import MAX_KEY_CHARS
 from holdfast.core.text import is_storable
 from holdfast.core.unique import UniqueOption
 from holdfast.core.unit import amounts_from

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from holdfast.core.answer import codes_of, status_of
 from holdfast.core.errors import InvalidOption
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.signals import JobSignal
 from holdfast.core.verdict import SAYABLE, Classifier, Kind, Verdict
 

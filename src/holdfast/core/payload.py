@@ -27,7 +27,7 @@ from holdfast.core.codec import (
     too_large,
 )
 from holdfast.core.errors import InvalidArguments, InvalidTask
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.refs import REF, Given, Refers, filled, holds_failed, look_alikes, refuse_look_alikes
 
 __all__ = ["Parameter", "Signature", "canonical", "decode_json", "encode_result", "refuse_look_alikes_in"]

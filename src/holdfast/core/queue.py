@@ -10,8 +10,8 @@ from typing import Final
 from holdfast.core.duration import Duration
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import GateRule
-from holdfast.core.limit import checked_ceiling
 from holdfast.core.naming import checked_name
+from holdfast.core.rate import checked_ceiling
 from holdfast.core.retry import Retry
 
 

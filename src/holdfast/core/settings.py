@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 
 DEFAULT_URL: Final = "sqlite:///holdfast.db"
 DEFAULT_NAMESPACE: Final = "default"

@@ -33,8 +33,8 @@ from holdfast.core.declare import (
 from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, UsageError
 from holdfast.core.gate import GateRule
 from holdfast.core.job import Job, Lane, OnDuplicate, Policy, Unique
-from holdfast.core.limit import Breaker, Limit, Template, checked_key, did_you_mean
-from holdfast.core.naming import checked_name, checked_names
+from holdfast.core.limit import Breaker, Limit
+from holdfast.core.naming import checked_name, checked_names, did_you_mean
 from holdfast.core.options import (
     PLAIN,
     Options,
@@ -48,12 +48,17 @@ from holdfast.core.queue import NO_QUEUES, Queue, queue_name
 from holdfast.core.retry import Retry
 from holdfast.core.state import State
 from holdfast.core.steps import StepsOption
+from holdfast.core.template import Template, checked_key
 from holdfast.core.unique import UniqueOption, unique_of
 from holdfast.core.unit import ONE, Cost
 from holdfast.core.verdict import Classifier
 
 __all__ = ["PLAIN", "Inject", "Options", "TaskOptions", "TaskSpec", "build_job"]
 
+# What other libraries call an option, or what one would guess, and where it is here.
+_ELSEWHERE: Final = dict.fromkeys(("budget", "budgets"), 'pass it among limits=[Budget("llm:{team}", usd=50)]')
+_ELSEWHERE.update(dict.fromkeys(("rate", "rate_limit"), 'pass limits=[Limit("key", rate="10/m")]'))
+_ELSEWHERE.update(dict.fromkeys(("attempts", "max_retries", "max_attempts"), "pass retry=Retry(attempts=5)"))
 _CACHED: Final = 10_000  # lanes remembered per task; a tenant's key is hashed once, not once per job
 
 
@@ -116,7 +121,8 @@ class TaskSpec:
         """
         for option in options:
             if option not in TASK_OPTIONS:
-                raise InvalidOption(f"@task has no option {option!r}", fix=did_you_mean(option, TASK_OPTIONS))
+                fix = _ELSEWHERE.get(option) or did_you_mean(option, TASK_OPTIONS)
+                raise InvalidOption(f"@task has no option {option!r}", fix=fix)
         injected = injected_of(fn)
         signature = Signature.of(fn, injected=frozenset(injected))
         signature.prepare()

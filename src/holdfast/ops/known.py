@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, cast
 
 from holdfast.core.errors import UnknownQueue, UsageError
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.schedules import schedule
 from holdfast.core.schedules.schedule import read_schedule
 from holdfast.ops.declared import declared_rule, declared_tasks

@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from holdfast.core.budget import base_of, budget_key, checked_cap
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import Gate, GateChange, GateRule, admits, room
-from holdfast.core.limit import checked_burst, checked_ceiling, parse_bucket, parse_rate, usual_floor
+from holdfast.core.limit import usual_floor
 from holdfast.core.period import PERIODS, Period
+from holdfast.core.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
 from holdfast.core.state import State
 from holdfast.core.unit import UNITS, checked_unit, stored_unit
 from holdfast.core.view import Query

@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.core.duration import to_ms
 from holdfast.core.errors import HoldfastError, UsageError
 from holdfast.core.job import LEAST_URGENT, PRIORITIES
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.state import GROUPS, STATES, State
 from holdfast.core.view import Compare, Query, Term
 

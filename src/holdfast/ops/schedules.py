@@ -17,7 +17,7 @@ from holdfast.core.duration import Duration, instant_ms, iso
 from holdfast.core.errors import InvalidOption, UsageError
 from holdfast.core.ids import id_text
 from holdfast.core.job import Enqueued
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.schedules.declared import returned
 from holdfast.core.schedules.history import remembered
 from holdfast.core.schedules.policy import Overlap, TickPolicy

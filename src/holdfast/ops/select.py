@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.core.errors import InvalidOption, JobNotFound, UsageError
 from holdfast.core.ids import id_bytes, id_text
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.state import LIVE, State
 from holdfast.core.steps import KIND
 from holdfast.core.view import JobView, Query, Term

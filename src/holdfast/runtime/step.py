@@ -30,7 +30,7 @@ from holdfast.core.errors import (
 from holdfast.core.failure import message_of, type_name
 from holdfast.core.ids import id_text
 from holdfast.core.job import Policy
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.payload import Signature
 from holdfast.core.retry import Retry, RetryFunction, delay_ms
 from holdfast.core.signals import JobSignal

@@ -6,7 +6,7 @@ from datetime import date
 from typing import Final
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 from holdfast.core.schedules.field import FIELDS
 
 DAY_S: Final = 86_400

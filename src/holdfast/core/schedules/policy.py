@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 
 MOST_CAUGHT_UP: Final = 1_000  # ticks that one plan fires late: they are enqueued in one write
 _CATCH_UP: Final = {"skip": 0, "last": 1, "all": MOST_CAUGHT_UP}

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from holdfast.core.codec import canonical, decode_json
 from holdfast.core.errors import InvalidArguments, InvalidOption, UsageError
 from holdfast.core.job import stable_hash
-from holdfast.core.limit import did_you_mean
-from holdfast.core.naming import checked_name
+from holdfast.core.naming import checked_name, did_you_mean
 from holdfast.core.options import Options
 from holdfast.core.schedules.plan import Plan, plan
 from holdfast.core.schedules.policy import TickPolicy

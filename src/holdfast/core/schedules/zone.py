@@ -7,7 +7,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from holdfast.core.errors import InvalidOption
-from holdfast.core.limit import did_you_mean
+from holdfast.core.naming import did_you_mean
 
 _OF_THE_MACHINE: Final = {"localtime", "posixrules", "Factory"}  # files of the database that are no zones
 
