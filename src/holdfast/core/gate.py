@@ -82,7 +82,7 @@ class Gate(Struct, frozen=True):
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
     wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
-    ruled_at_ms: int = 0  # when its rule was changed, or its rate reset: it gets back nothing that was charged up to then
+    ruled_at_ms: int = 0  # when its rule was changed, or its rate reset: what was charged till then never returns
     told: int = 0  # what people have heard of the budget in this period; see core.news
 
     @property
