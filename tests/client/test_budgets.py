@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
-from holdfast import Budget, BudgetExceeded, Holdfast, InvalidArguments, Limit, chain, current_job
+from holdfast import Budget, BudgetExceeded, Holdfast, InvalidArguments, JobHandle, Limit, chain, current_job
 from holdfast.core.gate import Gate
 from holdfast.core.ids import id_bytes
 from holdfast.core.state import State
@@ -149,6 +150,58 @@ async def test_a_budget_that_refuses_says_what_is_left_and_until_when(app: Holdf
             await app.enqueue("ask", {"team": "acme"}, cost={"usd": 0.7})
         await ask.enqueue("acme")
         assert (await app.store.count()).enqueued == 2
+
+
+async def test_a_job_that_is_stored_already_is_answered_and_not_refused(app: Holdfast) -> None:
+    """Whoever does not know whether a job has arrived asks again: that costs nothing, and a refusal would be untrue."""
+
+    @app.task(name="ask", limits=[Budget("llm", usd=1, over="refuse")], cost=lambda usd: {"usd": usd})
+    async def ask(usd: float) -> None: ...
+
+    async with app:
+        first = await ask.enqueue(0.6)
+        await app.work(until_empty=True)
+        again = await ask.options(id=first.id).enqueue(0.6)
+        assert (again.id, again.existing) == (first.id, True)
+        many = await app.enqueue_many([ask.job(0.6), ask.job(0.4)], ids=[first.id, str(uuid4())])
+        assert [job.existing for job in many] == [True, False]
+        with pytest.raises(BudgetExceeded, match=r"jobs\[1\]: .*this needs \$0.50"):
+            await app.enqueue_many([ask.job(0.6), ask.job(0.5)], ids=[first.id, str(uuid4())])
+        await Operator(app.store, actor="ada").set_limit("llm", LimitChange(budgets={"usd": "0.5/day"}))
+        assert (await ask.options(id=first.id).enqueue(0.6)).existing
+        assert (await app.store.count()).enqueued == 2
+
+
+async def test_a_duplicate_of_a_job_that_runs_is_answered_and_not_refused(app: Holdfast) -> None:
+    asked: list[JobHandle[None]] = []
+
+    @app.task(name="ask", unique="ask:{team}", limits=[Budget("llm", usd=1, over="refuse")], cost={"usd": 0.6})
+    async def ask(team: str) -> None:
+        asked.append(await ask.enqueue(team))
+        asked.append(await ask.options(on_duplicate="replace").enqueue(team))
+        with pytest.raises(BudgetExceeded):
+            await ask.enqueue("another")
+
+    async with app:
+        job = await ask.enqueue("a*")
+        report = await app.work(until_empty=True)
+        assert report.succeeded == 1
+        assert [(each.id, each.existing) for each in asked] == [(job.id, True)] * 2
+        with pytest.raises(BudgetExceeded):  # the key is free again
+            await ask.enqueue("a*")
+
+
+async def test_what_takes_the_place_of_a_waiting_job_is_refused_when_it_does_not_fit(app: Holdfast) -> None:
+    @app.task(unique="ask", limits=[Budget("llm", usd=1, over="refuse")], cost=lambda usd: {"usd": usd})
+    async def ask(usd: float) -> None: ...
+
+    async with app:
+        await ask.options(unique="other").enqueue(0.6)
+        await app.work(until_empty=True)
+        job = await ask.options(delay="1h").enqueue(0.1)
+        with pytest.raises(BudgetExceeded):
+            await ask.options(on_duplicate="replace").enqueue(0.5)
+        assert (await ask.enqueue(0.5)).id == job.id
 
 
 async def test_a_job_in_the_callers_transaction_waits_instead_of_being_refused(tmp_path: Path) -> None:

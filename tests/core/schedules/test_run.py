@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import msgspec
 import pytest
 
+from holdfast.core.budget import Budget
 from holdfast.core.errors import InvalidArguments, InvalidOption
 from holdfast.core.job import Lane, Policy, Unique
+from holdfast.core.limit import Limit
 from holdfast.core.schedules.policy import Overlap
 from holdfast.core.schedules.run import Run, Verdict, check_fits, job_of, live_runs, verdict
 from holdfast.core.schedules.schedule import Schedule
@@ -26,6 +29,9 @@ def send(to: str, count: int = 1) -> None: ...
 
 def spec(**options: Any) -> TaskSpec:
     return TaskSpec.declare(send, name="send", **options)
+
+
+BUDGETED = spec(limits=[Budget("mail", usd=1)], cost=lambda count, **_: {"usd": count * 5})
 
 
 def schedule(args: bytes = b'{"to":"a@b.c"}', overlap: str = "skip", **options: Any) -> Schedule:
@@ -114,6 +120,8 @@ def test_what_fits_is_accepted() -> None:
     check_fits(schedule(), spec())
     check_fits(schedule(), spec(unique=True))
     check_fits(schedule(overlap="allow"), spec(unique=True, unique_states=["ready"]))
+    check_fits(schedule(b'{"to":"a","count":0}'), BUDGETED)
+    check_fits(schedule(), dataclasses.replace(BUDGETED, cost=None))  # only code that is elsewhere knows
 
 
 @pytest.mark.parametrize(
@@ -125,6 +133,9 @@ def test_what_fits_is_accepted() -> None:
         (schedule(overlap="queue_one"), spec(unique=True), InvalidOption, "needs two jobs"),
         (schedule(overlap="cancel_running"), spec(unique=True), InvalidOption, "needs two jobs"),
         (schedule(), spec(unique=True, unique_states=["ready"]), InvalidOption, "overlap='allow'"),
+        (schedule(), BUDGETED, InvalidArguments, "schedule hello: it needs $5, and Budget('mail') is $1 a day"),
+        (schedule(b'{"to":"a","count":0}', cost={"usd": 2}), BUDGETED, InvalidArguments, "it needs $2"),
+        (schedule(), spec(limits=[Limit("to:{to.name}", rate="1/s")]), InvalidArguments, "has no 'name'"),
     ],
 )
 def test_what_cannot_work_with_its_task_is_refused(

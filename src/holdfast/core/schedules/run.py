@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
@@ -21,6 +21,7 @@ from holdfast.core.schedules.policy import Overlap
 from holdfast.core.schedules.schedule import Schedule
 from holdfast.core.state import LIVE, State
 from holdfast.core.task import TaskSpec, build_job
+from holdfast.core.unit import Cost
 from holdfast.core.view import JobView, Query, Term
 
 MOST_QUEUED: Final = 2  # with queue_one: the run that is not finished, and the one behind it
@@ -99,10 +100,13 @@ def job_of(schedule: Schedule, spec: TaskSpec, run: Run) -> tuple[Job, tuple[Gat
 
 
 def check_fits(schedule: Schedule, spec: TaskSpec) -> None:
-    """Refuse what cannot work with this task: arguments that do not fit, a key of its own that forbids the overlap."""
+    """Refuse what cannot work with this task: arguments or a cost that do not fit, a key of its own that forbids the
+    overlap."""
     values = decode_json(bytes(schedule.args))
     try:
         spec.signature.encode(spec.signature.bind_named(values), max_bytes=spec.max_payload_bytes)
+        if spec.ceilings and spec.cost is not None:  # else only the code of a worker knows it
+            _check_ceilings(schedule, spec, values)
     except InvalidArguments as refused:
         raise InvalidArguments(f"schedule {schedule.name}: {refused.message}", fix=refused.fix) from refused
     overlap = schedule.policy.overlap
@@ -120,3 +124,11 @@ def check_fits(schedule: Schedule, spec: TaskSpec) -> None:
             "until a job is finished",
             fix="use overlap='allow' to leave it to that key, or take unique_states off the task",
         )
+
+
+def _check_ceilings(schedule: Schedule, spec: TaskSpec, values: Mapping[str, Any]) -> None:
+    """Refuse runs whose arguments name no key of a limit, or that would shut a budget by waiting for ever."""
+    job, _ = build_job(spec, values, Options().replace(**schedule.options), id=bytes(16))
+    for budget in spec.budgets:
+        if why := budget.too_dear(Cost(job.cost, job.costs)):
+            raise InvalidArguments(why, fix="split the work, lower cost=, or declare a larger budget")
