@@ -82,6 +82,7 @@ class Gate(Struct, frozen=True):
     period_ms: int = 0  # when the period began that `spent` belongs to
     spent: int = 0  # of the cap: what running jobs reserved, and ended ones cost
     wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
+    ruled_at_ms: int = 0  # when its rule was changed, or its rate reset: what was charged till then never returns
     told: int = 0  # what people have heard of the budget in this period; see core.news
 
     @property
@@ -370,7 +371,12 @@ def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int, 
 
 
 def _charged_token_us(gate: Gate, interval_us: int, charged_at_ms: int) -> int:
-    """What a job of cost 1 was charged then, or less: the pace before a cut, or under a ceiling, is not known."""
+    """What a job of cost 1 was charged then, or less: the pace before a cut, or under a ceiling, is not known.
+
+    Nothing when the rule was changed since: this bucket was not charged, and others would start on what came back.
+    """
+    if charged_at_ms <= gate.ruled_at_ms:
+        return 0
     if charged_at_ms <= gate.paced_at_ms:
         return interval_us
     return _token_us(replace(gate, ceiling=FULL), interval_us, charged_at_ms)
@@ -550,6 +556,8 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.clear:
         gate = replace(gate, declared=True)
     if change.rule is not None and (gate.declared or not change.declared):
+        if gate.rule.interval_us is not None or gate.rule.cap is not None:  # or else nobody was charged
+            gate = replace(gate, ruled_at_ms=now_ms)
         full_at_us = _full_at_us(gate, change.rule, now_ms)
         gate = replace(gate, rule=change.rule, declared=change.declared, full_at_us=full_at_us, wants=0)
     if change.pause is not None:
@@ -567,6 +575,6 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.reset:
         if gate.rule.interval_us is not None:  # one may go at once, however far somebody had pushed it back
             one_token_us = now_ms * 1000 + (gate.rule.burst - 1) * gate.rule.interval_us
-            gate = replace(gate, full_at_us=min(gate.full_at_us, one_token_us))
+            gate = replace(gate, full_at_us=min(gate.full_at_us, one_token_us), ruled_at_ms=now_ms)
         gate = replace(reset(gate), held_until_ms=0, wants=0, pace=FULL, ceiling=FULL, paced_at_ms=0, cut_token=0)
     return gate

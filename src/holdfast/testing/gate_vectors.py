@@ -453,6 +453,46 @@ VECTORS: Final[tuple[Vector, ...]] = (
         ),
     ),
     Vector(
+        "what was charged before a rate was changed comes back no more",
+        _TEN_A_SECOND,
+        (
+            Ask(T0, (1, 1), 2),
+            Change(T0 + 1, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000_000, burst=2))),
+            End(T0 + 2, 0, unstarted=True),
+            Ask(T0 + 2, (1,), 0, T0 + 1_001),
+            Ask(T0 + 1_001, (1,), 1),
+            End(T0 + 1_002, 2, unstarted=True),
+            Ask(T0 + 1_003, (1,), 1),
+            Change(T0 + 1_004, GateChange(KEY, reset=True)),
+            Ask(T0 + 1_004, (1,), 1),
+            End(T0 + 1_005, 1, real=0),
+            Ask(T0 + 1_005, (1,), 0, T0 + 2_004),
+        ),
+    ),
+    Vector(
+        "nor does it when time had filled the bucket again before",
+        _TEN_A_SECOND,
+        (
+            Ask(T0, (1, 1), 2),
+            Change(T0 + 300, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000_000, burst=2))),
+            Ask(T0 + 300, (1, 1), 2),
+            End(T0 + 301, 0, unstarted=True),
+            Ask(T0 + 301, (1,), 0, T0 + 1_300),
+        ),
+    ),
+    Vector(
+        "what a budget was charged does not come back to the rate that took its place",
+        GateRule(KEY, cap=10, period="minute"),
+        (
+            Ask(T0, (5,), 1),
+            Change(T0 + 1, GateChange(KEY, rule=GateRule(KEY))),
+            Change(T0 + 1, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000_000, burst=2))),
+            Ask(T0 + 2, (1, 1), 2),
+            End(T0 + 3, 0, real=1),
+            Ask(T0 + 3, (1,), 0, T0 + 1_002),
+        ),
+    ),
+    Vector(
         "a rate that was lifted owes nothing",
         GateRule(KEY, interval_us=60_000_000, burst=2),
         (

@@ -30,7 +30,7 @@ class Taken:
     gate: str
     slot: bool
     cost: int
-    minute: int | None  # in which it reserved the cost; None: of no budget
+    minute: int | None  # in which that was; None: it holds nothing, and will not be asked what it cost
 
 
 @dataclass
@@ -168,10 +168,13 @@ class Ledger:
                 shutter.probe = lease
             if rule.interval_us is not None:
                 self.starts.add(rule, cost, lease, now_ms)
-            minute = None if rule.cap is None else now_ms // PERIOD_MS
-            if minute is not None:
+            minute, slot = now_ms // PERIOD_MS, self._most_at_once(rule, now_ms) is not None
+            if rule.cap is not None:
                 self._spent[rule.key] = minute, self.spent(rule.key, now_ms) + cost
-            entries.append(Taken(rule.key, self._most_at_once(rule, now_ms) is not None, cost, minute))
+            # A gate that becomes a budget while the job runs hears all that it cost.
+            counted = rule.cap is not None or rule.interval_us is not None
+            known = counted or slot or shutter.open_until_ms
+            entries.append(Taken(rule.key, slot, cost if counted else 0, minute if known else None))
 
     def end(
         self, job: ModelJob, transition: Transition, said: Mapping[str, int], now_ms: int, *, forced: bool = False

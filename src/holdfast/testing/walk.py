@@ -50,7 +50,7 @@ RULES = [
 # What operators do to limits while jobs hold something of them; a rule without numbers is what `limits clear` leaves.
 CHANGES = [
     *(GateChange(rule.key, rule=rule, declared=True, clear=True) for rule in RULES if rule.breaker is None),
-    *(GateChange(rule.key, reset=True) for rule in (USD, ADAPTIVE)),
+    *(GateChange(rule.key, reset=True) for rule in (USD, ADAPTIVE, WORDS)),
     *(GateChange("limit:usd", rule=replace(USD, cap=cap)) for cap in (4, 30)),
     GateChange("limit:usd", rule=GateRule("limit:usd")),
     GateChange("limit:plain", rule=replace(PLAIN, cap=15)),
@@ -59,6 +59,8 @@ CHANGES = [
     GateChange("limit:k2", rule=GateRule("limit:k2")),
     GateChange("limit:k2", hold_ms=3_000),
     GateChange("limit:slow", rule=GateRule("limit:slow", concurrency=2)),
+    GateChange("limit:slow", rule=replace(SLOW, interval_us=3_000_000)),
+    GateChange("limit:words", rule=replace(WORDS, burst=2)),
     GateChange("limit:adaptive", ceiling=500),
     GateChange("limit:adaptive", trip_ms=2_000),
 ]

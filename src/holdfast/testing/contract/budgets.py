@@ -420,6 +420,19 @@ class TestSpentOfARate:
         await hand.settle(Succeed(job.id, job.token), spent={job.id: {"": 1}})
         assert await hand.ids(5) == ids[:4]
 
+    async def test_a_rate_that_was_lowered_gets_nothing_back_for_old_estimates(self, bench: Bench) -> None:
+        await bench.declare(GateRule("limit:words", interval_us=600, burst=100_000, unit="words"))
+        await bench.add_many(3, limits=("words",), costs={"words": 30_000})
+        hand = bench.hand()
+        old = await hand.claim(3)
+        bench.clock.advance(1_000)
+        await bench.declare(GateRule("limit:words", interval_us=60_000, burst=1_000, unit="words"))
+        await bench.add_many(5, limits=("words",), costs={"words": 1_000})
+        assert len(await hand.claim(5)) == 1
+        for job in old:
+            await hand.settle(Succeed(job.id, job.token), spent={job.id: {"words": 5_000}})
+            assert await hand.claim(5) == []
+
 
 @asynchronous
 class TestSpentForGood:

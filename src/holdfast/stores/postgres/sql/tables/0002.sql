@@ -25,6 +25,7 @@ ALTER TABLE hf.gate
   ADD COLUMN paced_at_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN ceiling bigint NOT NULL DEFAULT 1000,
   ADD COLUMN cut_token bigint NOT NULL DEFAULT 0,
+  ADD COLUMN ruled_at_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN told bigint NOT NULL DEFAULT 0; -- written by log_news_1 alone
 ALTER TABLE hf.gate_old
   DROP COLUMN seen,
@@ -40,6 +41,7 @@ ALTER TABLE hf.gate_old
   ADD COLUMN paced_at_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN ceiling bigint NOT NULL DEFAULT 1000,
   ADD COLUMN cut_token bigint NOT NULL DEFAULT 0,
+  ADD COLUMN ruled_at_ms bigint NOT NULL DEFAULT 0,
   ADD COLUMN told bigint NOT NULL DEFAULT 0,
   ADD COLUMN seen xid8;
 

@@ -77,10 +77,13 @@ BEGIN
 END $$;
 
 -- How long (us) what a job of cost 1 was charged then needs to come back, or less: the pace before a cut, or under a ceiling,
--- is not known.
+-- is not known. Nothing when the rule was changed since: this bucket was not charged, and others would start on what came back.
 CREATE OR REPLACE FUNCTION hf.gate_charged_interval_1(p_gate hf.gate, p_charged_at bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
+  IF p_charged_at <= p_gate.ruled_at_ms THEN
+    RETURN 0;
+  END IF;
   IF p_gate.floor IS NULL OR p_charged_at <= p_gate.paced_at_ms THEN
     RETURN p_gate.interval_us;
   END IF;

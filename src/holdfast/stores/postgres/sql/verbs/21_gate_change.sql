@@ -31,6 +31,7 @@ BEGIN
   v_gate.paced_at_ms := 0;
   v_gate.ceiling := 1000;
   v_gate.cut_token := 0;
+  v_gate.ruled_at_ms := 0;
   v_gate.told := 0;
   RETURN v_gate;
 END $$;
@@ -56,7 +57,7 @@ CREATE OR REPLACE FUNCTION hf.gate_json_1(p_gate hf.gate) RETURNS json LANGUAGE 
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
     'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
     'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants,
-    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'told', (p_gate).told
+    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'ruled_at_ms', (p_gate).ruled_at_ms, 'told', (p_gate).told
   )
 $$;
 
@@ -123,6 +124,9 @@ BEGIN
   IF p_change ->> 'rule' IS NOT NULL AND (p_gate.declared OR NOT v_declared) THEN
     v_after := hf.gate_rule_1(p_gate, p_change -> 'rule');
     v_after.full_at_us := hf.gate_full_under_1(p_gate, v_after.interval_us, v_after.burst, p_now);
+    IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
+      v_after.ruled_at_ms := p_now;
+    END IF;
     p_gate := v_after;
     p_gate.declared := v_declared;
     p_gate.wants := 0;
@@ -154,6 +158,7 @@ BEGIN
     p_gate := hf.gate_reset_1(p_gate);
     IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
       p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + hf.gate_times_1(p_gate.burst - 1, p_gate.interval_us));
+      p_gate.ruled_at_ms := p_now;
     END IF;
     p_gate.held_until_ms := 0;
     p_gate.wants := 0;
@@ -213,7 +218,7 @@ BEGIN
     open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
     unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
     wants = p_gate.wants, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
-    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token
+    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms
   WHERE g.key = p_gate.key;
 END $$;
 

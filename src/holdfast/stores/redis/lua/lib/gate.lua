@@ -52,8 +52,10 @@ do
     return ceil(g.rule.interval_us * FULL / thousandths(g, now))
   end
 
-  -- What such a job was charged then, or less: the pace before a cut, or under a ceiling, is not known.
+  -- What such a job was charged then, or less: the pace before a cut, or under a ceiling, is not known. Nothing when the
+  -- rule was changed since: this bucket was not charged, and others would start on what came back.
   local function charged_token_us(g, charged_at)
+    if charged_at <= (g.ruled_at_ms or 0) then return 0 end
     if charged_at <= (g.paced_at_ms or 0) then return g.rule.interval_us end
     return token_us({rule = g.rule, pace = g.pace, paced_at_ms = g.paced_at_ms}, charged_at)
   end
@@ -400,6 +402,7 @@ do
     g = g or {rule = {key = change.key}}
     if change.clear then g.declared = nil end
     if change.rule and (g.declared ~= false or not change.declared) then
+      if g.rule.interval_us or g.rule.cap then g.ruled_at_ms = now end  -- or else nobody was charged
       g.full_at_us = full_at(g, change.rule, now)
       g.rule, g.declared, g.wants = change.rule, change.declared or false, nil
     end
@@ -413,6 +416,7 @@ do
       local rule = g.rule
       if rule.interval_us then  -- one may go at once, however far somebody had pushed it back
         g.full_at_us = min(g.full_at_us or 0, now * 1000 + ((rule.burst or 1) - 1) * rule.interval_us)
+        g.ruled_at_ms = now
       end
       gate.reset(g)
       g.held_until_ms, g.wants, g.pace, g.paced_at_ms, g.ceiling, g.cut_token = nil, nil, nil, nil, nil, nil
@@ -425,7 +429,7 @@ do
     full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
     open_until_ms = "number", probe_token = "number", opened = "number", pace = "number", paced_at_ms = "number",
     ceiling = "number", cut_token = "number", period_ms = "number", spent = "number", wants = "number",
-    told = "number"
+    told = "number", ruled_at_ms = "number"
   }
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
@@ -510,6 +514,7 @@ do
     keep(map, g, "period_ms", 0)
     keep(map, g, "spent", 0)
     keep(map, g, "wants", 0)
+    keep(map, g, "ruled_at_ms", 0)
     keep(map, g, "told", 0)
     if g.failed_at_ms and #g.failed_at_ms > 0 then map.failed_at_ms = g.failed_at_ms end
     local calls = g.calls
