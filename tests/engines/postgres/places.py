@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 # What somebody holds, so that a verb stops half-way.
 NEW_LEASES: Final = "LOCK TABLE hf.lease IN SHARE MODE"  # written by a claim, after its jobs have left `wait`
+NEW_RUNNING: Final = "LOCK TABLE hf.running IN SHARE MODE"  # written by a claim that has seen its gates
 LEASES: Final = "SELECT FROM hf.lease FOR UPDATE"  # written by who ends a job, after the job has left `running`
 GRAPH: Final = "SELECT hf.lock_1(2)"
 COUNTS: Final = "LOCK TABLE hf.tally IN EXCLUSIVE MODE"  # an enqueue counts last

@@ -10,18 +10,58 @@ import psycopg
 import pytest
 
 from holdfast.core.errors import StoreUnreachable
+from holdfast.core.gate import BreakerRule, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Control, Entry
 from tests.contract.harnesses import POSTGRES
-from tests.engines.postgres.places import GRAPH, LEASES, NEW_LEASES, Place, a_place, dead, soon, start
+from tests.engines.postgres.places import GRAPH, LEASES, NEW_LEASES, NEW_RUNNING, Place, a_place, dead, soon, start
 
 
 @pytest.fixture(params=POSTGRES)
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     async with a_place(request.param) as place:
         yield place
+
+
+# -- gates
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("breaker:api", GateChange("breaker:api", trip_ms=1_000)),
+        ("task:work", GateChange("task:work", trip_ms=1_000)),
+        ("task:work", GateChange("task:work", rule=GateRule("task:work", concurrency=5))),
+        ("limit:api", GateChange("limit:api", rule=GateRule("limit:api", unit="usd", cap=5, period="day"))),
+    ],
+)
+async def test_what_changes_about_a_gate_while_jobs_pass_it_takes_nothing_for_them(
+    place: Place, key: str, change: GateChange
+) -> None:
+    """They were charged by what the gate was, and give back no more than that: a probe or a slot would never return."""
+    await place.declare(
+        GateRule("breaker:api", breaker=BreakerRule()),
+        GateRule("limit:api", learns=True),
+        GateRule("limit:usd", unit="usd", cap=5, period="day"),
+    )
+    await place.change(GateChange("task:work", resume=True))
+    ids = await place.add_many(2, limits=("api", "usd"), breaker="api", costs={"usd": 2})
+    other, hand = await place.another(), place.hand()
+    await hand.beat()
+    with place.holding(NEW_RUNNING):
+        claim = start(hand.ask(1))
+        await place.until_waiting(1)  # it has seen the gates
+        await other.change(change)
+    (job,) = (await claim).jobs
+    gate = await place.gate(key)
+    assert gate is not None
+    assert (gate.probe_token, gate.used, gate.spent) == (0, 0, 0)
+    await place.check_books()
+    await hand.succeed(job)
+    place.clock.advance(1_000)
+    assert await hand.ids() == ids[1:]
 
 
 # -- cancel

@@ -5,8 +5,9 @@
 
 -- The stored gates of these lanes: how many places, starts and how much money each has (NULL: no matter), what a job of
 -- cost 1 is charged there, whether jobs that pass it must start at once, and which unit it counts. Those that count, or
--- at which a lane would have to wait, are locked; `held`: somebody else has done that. `priced`: one at least is a budget,
--- or counts another unit than the plain cost. `slow`: the rows of those whose rate goes slower than declared.
+-- at which a lane would have to wait, are locked, and come first: they alone have a `must`. `held`: somebody else has
+-- locked it. `priced`: one at least is a budget, or counts another unit than the plain cost. `slow`: the rows of those
+-- whose rate goes slower than declared.
 CREATE OR REPLACE FUNCTION hf.gates_of_2(
   p_lanes hf.lane[], p_now bigint,
   OUT keys text[], OUT places bigint[], OUT tokens bigint[], OUT moneys bigint[], OUT charges jsonb[], OUT musts boolean[],
@@ -356,7 +357,9 @@ BEGIN
         v_slow[v_gate].full_at_us := hf.gate_passed_1(v_slow[v_gate], v_sum, t.now);
         v_tokens[v_gate] := hf.gate_starts_1(v_slow[v_gate], t.now);
       END IF;
-      v_ns[v_gate] := v_ns[v_gate] + v_n;
+      IF v_musts[v_gate] IS NOT NULL THEN -- what is not locked may count by now, and nothing was charged there
+        v_ns[v_gate] := v_ns[v_gate] + v_n;
+      END IF;
       v_spent[v_gate] := least(v_spent[v_gate] + v_sum, 4600000000000000000);
       IF v_n > 0 THEN
         v_firsts[v_gate] := coalesce(v_firsts[v_gate], cardinality(v_taken) - v_n + 1);
