@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from holdfast.core.gate import FOREVER_MS
-from holdfast.core.job import LEAST_URGENT, Job
+from holdfast.core.job import Job
 from holdfast.core.lease import Claimed, ClaimRequest, Note, Signal
 from holdfast.core.state import FINISHED, LIVE, State
 from holdfast.core.transition import (
@@ -152,8 +152,8 @@ class Model:
         shut = self.ledger.awaited(wants[1], now_ms)
         self._nothing_better(given, request, heads, shut, all_given=all_given, now_ms=now_ms)
         if all_given and len(given) < request.limit:
-            least = LEAST_URGENT if len(_aged(given, request)) < request.aged else request.least_urgent
-            self._nobody_passes([job for job in heads if job.lane.priority <= least], shut, now_ms)
+            by_priority = [job for job in heads if job.lane.priority <= request.least_urgent]
+            self._nobody_passes(by_priority, shut, now_ms)
 
     def _lines(self, before: Mapping[bytes, JobView], now_ms: int) -> dict[int, list[bytes]]:
         """The waiting jobs of each lane in the order of (due, id), as the store's own views tell it."""

@@ -58,6 +58,7 @@ class Taking:
         self.skipped_lanes: set[int] = set()
         self.set_aside = 0  # lanes that were active, and gave nothing since they were shut or empty
         self.floor, self.least = 0, request.least_urgent  # priorities that it takes from
+        self.passing = False  # it takes those that may pass more urgent ones
         self.floors: dict[int, int] = {}  # class → priority below which it has given all it can
         self.fronts: dict[int, int] = {}  # lane → jobs at its front, when those are all it has
         self.disturbed = False  # a job left on the way, so its dependents may have come into lanes seen before
@@ -75,12 +76,13 @@ class Taking:
     def _fill_with_aged(self) -> bool:
         """Take those that may pass more urgent ones; what gave nothing to them may still give something."""
         enough = self.left
-        self.left = min(enough, self.request.aged)
+        self.left, self.passing = min(enough, self.request.aged), True
         self.floor, self.least = self.request.most_urgent, LEAST_URGENT
         bounded = self._fill()
-        self.left = enough - len(self.rows)
+        self.left, self.passing = enough - len(self.rows), False
         self.floor, self.least = 0, self.request.least_urgent
         self.skipped.clear()
+        self.skipped_lanes.clear()
         self.floors.clear()
         return bounded
 
@@ -345,7 +347,9 @@ class Taking:
         return admitted
 
     def _fall_short(self, stopping: list[Gate], costs: dict[str, list[int]], at: int) -> None:
-        """When nothing but budgets stopped the job at this place, nobody passes it there."""
+        """When nothing but budgets stopped the job at this place, nobody passes it there, but whom it would pass."""
+        if self.passing:
+            return
         gates = [self.tx.gate_or_new(gate.key) for gate in stopping]
         shut = [falls_short(gate, costs[gate.rule.unit][at], self.tx.now_ms) for gate in gates]
         if all(after is not before for before, after in zip(gates, shut, strict=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.gate import GateRule
+from holdfast.core.job import Job
 from holdfast.core.transition import Succeed
 from holdfast.testing.bench import Bench
 from holdfast.testing.contract.fairness import served, weigh
@@ -46,6 +47,26 @@ class TestStarvation:
             assert await hand.claim(5, aged=aged, most_urgent=most_urgent) == []
             await hand.succeed(*jobs)
         assert order == ["urgent", "normal", "low", "urgent", "urgent", "low"]
+
+    @pytest.mark.parametrize("kind", LIMITS)
+    async def test_an_aged_job_that_does_not_fit_a_budget_shuts_it_for_nobody(self, bench: Bench, kind: str) -> None:
+        await bench.declare(GateRule("limit:x", unit="usd", cap=10, period="day"))
+
+        def job(task: str, priority: int, usd: int) -> Job:
+            return bench.job(**LIMITS[kind] | {"task": task, "priority": priority, "costs": {"usd": usd}})
+
+        await bench.put(*(job("urgent", 3, 2) for _ in range(4)))
+        hand = bench.hand()
+        assert len(await hand.claim(1)) == 1
+        await bench.put(job("low", 8, 9), *(job("low", 8, 1) for _ in range(5)))
+        for _ in range(2):
+            assert [job.lane.task for job in await hand.claim(1, aged=1, most_urgent=4)] == ["urgent"]
+        # Where it is reached by priority, nobody passes it; not those behind it either.
+        found = await hand.claim(5, aged=2, most_urgent=4)
+        assert [job.lane.task for job in found] == ["urgent"]
+        budget = await bench.gate("limit:x")
+        assert budget is not None
+        assert budget.wants == 9
 
     async def test_a_costly_job_is_not_passed_at_a_rate_that_never_holds_so_much(self, bench: Bench) -> None:
         await bench.declare(GateRule("limit:r", interval_us=1_000_000, burst=2))

@@ -309,6 +309,9 @@ BEGIN
         v_mine, v_places, v_tokens, v_moneys, v_units, p.costs[v_first : v_last], v_costs[v_first : v_last],
         CASE WHEN v_lane_musts[i] THEN v_slots END
       );
+      IF t.floor_priorities[0] IS NOT NULL THEN
+        v_needs := NULL; -- an aged job stops nobody whom it would pass
+      END IF;
     ELSIF v_uneven THEN
       v_n := hf.admitted_2(v_place, v_token, NULL, p.costs[v_first : v_last]);
     END IF;

@@ -258,6 +258,7 @@ BEGIN
       t.least := p_least;
       t.floor_classes := '{}';
       t.floor_priorities := '{}';
+      t.skipped_lanes := '{}';
     END IF;
     SELECT * INTO v_got FROM hf.fill_1(t);
     t := v_got.t;

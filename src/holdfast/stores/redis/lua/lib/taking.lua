@@ -213,8 +213,11 @@ local function stop(gates, costs, admitted)
   return stopping
 end
 
--- When nothing but budgets stopped a job, nobody passes it there.
+-- When nothing but budgets stopped a job, nobody passes it there, but whom it would pass.
 local function fall_short(stopping)
+  if t.passing then
+    return
+  end
   for _, each in ipairs(stopping) do
     if not gate.is_short(each[1], each[2], tx.now) then
       return
@@ -342,9 +345,10 @@ function taking.fill(aged, most)
     return fill()
   end
   local enough, least = t.left, t.least
-  t.left, t.least, t.most = min(enough, aged), LEAST, most
+  t.left, t.least, t.most, t.passing = min(enough, aged), LEAST, most, true
   local bounded = fill()
-  t.left, t.least, t.most, t.floors = enough - #t.rows, least, 0, {}
+  t.left, t.least, t.most, t.passing = enough - #t.rows, least, 0, false
+  t.floors, t.skipped_lanes, t.skipped_count, t.met = {}, {}, 0, {}
   return fill() or bounded
 end
 
