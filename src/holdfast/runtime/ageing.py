@@ -17,7 +17,7 @@ class Ageing:
 
     A round begins below the most urgent level that was given by priority: whatever is above it waits for nobody. A turn
     goes to the first level that has something, the next one to a level behind it. So each level gets one job in
-    nine times `every` at least, and one in so many times as there are levels that wait.
+    about nine times `every`, and one in so many times as there are levels that wait.
 
     Aged jobs are taken first, so if every large claim took its part, whatever falls free one by one (a thread, room at
     a limit) would be theirs alone. Of the claims that may give away such *short* things, one in `every` is for them;
