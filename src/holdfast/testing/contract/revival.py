@@ -112,6 +112,21 @@ class TestRevival:
         await bench.retry(failing)
         assert await hand.drain(1) == [failing, child]
 
+    async def test_a_retry_revives_those_whose_other_parent_still_hands_its_result_on_to_very_many(
+        self, bench: Bench
+    ) -> None:
+        failing = await bench.add(task="failing")
+        await dead(bench, failing)
+        other = await bench.add(task="other")
+        await bench.add_many(600, after=(other,))
+        child = await bench.add(after=(failing, other))
+        assert await bench.states([child]) == [State.cancelled]
+        hand = bench.hand()
+        await hand.succeed(await hand.take())
+        await bench.retry(failing)
+        assert len(await hand.drain(64)) == 602
+        assert await bench.states([failing, child]) == [State.succeeded] * 2
+
     async def test_a_revived_dependent_never_doubles_a_unique_key(self, bench: Bench) -> None:
         key, parent = Unique("k"), await bench.add(task="parent")
         child = await bench.add(after=(parent,), unique=key)

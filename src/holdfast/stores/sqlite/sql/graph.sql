@@ -28,10 +28,11 @@ SELECT child, mode FROM hf_dep INDEXED BY hf_dep_waiting WHERE parent = ? AND do
 -- name: open_parents
 SELECT d.parent, j.state FROM hf_dep d LEFT JOIN hf_job j ON j.id = d.parent WHERE d.child = ? AND d.done = 0;
 
--- Stops at the first: of thousands of dead parents that are retried one by one, each finds another one soon.
+-- Stops at the first: of thousands of dead parents that are retried one by one, each finds another one soon. One that
+-- succeeded (4) and has not handed on to all its children yet stops nobody.
 -- name: ended_parent
 SELECT 1 FROM hf_dep d LEFT JOIN hf_job j ON j.id = d.parent
-WHERE d.child = ? AND d.done = 0 AND coalesce(j.state, 4) >= 4 LIMIT 1;
+WHERE d.child = ? AND d.done = 0 AND coalesce(j.state, 5) > 4 LIMIT 1;
 
 -- name: cancelled_children
 SELECT d.child, j.lane, j.extra FROM hf_dep d INDEXED BY hf_dep_parent JOIN hf_job j ON j.id = d.child

@@ -306,6 +306,7 @@ BEGIN
     SELECT FROM hf.dep AS d WHERE d.child = p_id AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM hf.wait AS w WHERE w.id = d.parent OFFSET 0)
       AND NOT EXISTS (SELECT FROM hf.running AS r WHERE r.id = d.parent OFFSET 0)
+      AND NOT EXISTS (SELECT FROM hf.done AS s WHERE s.id = d.parent AND s.state = 4 OFFSET 0) -- it still hands on
   ) OR NOT hf.unique_reclaim_1(p_id, p_now) THEN
     RETURN false;
   END IF;

@@ -303,7 +303,7 @@ function handle.removed(task, children, stack)
 end
 
 local function is_over(raw)
-  return not raw or byte(raw, 2) >= SUCCEEDED
+  return not raw or byte(raw, 2) > SUCCEEDED -- one that succeeded hands on to whoever still waits
 end
 
 -- True when every parent that the child still waits for is alive; `parent` is. Very many may be brought back one by one:
