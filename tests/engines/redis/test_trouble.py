@@ -170,18 +170,21 @@ async def test_loading_is_waited_for(tmp_path: Path) -> None:
     server = RedisServer("redis-6.2", tmp_path, aof="always")
     with running(server):
         # Each command takes a moment to load (key-load-delay, in µs); every thousand it answers who has asked.
-        server.ask("EVAL", "for i = 1, 40000 do redis.call('SET', 'k' .. i, i) end", 0)
+        server.ask("EVAL", "for i = 1, 80000 do redis.call('SET', 'k' .. i, i) end", 0)
         server.kill()
-        slow = RedisServer("redis-6.2", tmp_path, aof="everysec", args=["--key-load-delay", "100"], port=server.port)
+        slow = RedisServer("redis-6.2", tmp_path, aof="everysec", args=["--key-load-delay", "30"], port=server.port)
         slow.launch()
         try:
             await until(lambda: "LOADING" in str(peek(slow)))
             route = Route(parse_redis(slow.url), "hf:x")
-            with pytest.raises(StoreError, match="still loading") as caught:
-                await write(route, deadline_s=3)
-            assert caught.value.retryable
+            seen = ""
+            while "still loading" not in seen:  # a busy machine may take long for the first handshake
+                with pytest.raises(StoreError) as caught:
+                    await write(route, deadline_s=2)
+                assert caught.value.retryable
+                seen = str(caught.value)
             assert await write(route, deadline_s=30) == b"OK"
-            assert slow.ask("GET", "k40000") == b"40000"
+            assert slow.ask("GET", "k80000") == b"80000"
             route.drop()
         finally:
             slow.kill()
