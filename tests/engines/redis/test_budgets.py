@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -11,26 +10,15 @@ import pytest
 
 from holdfast.core.gate import GateChange, GateRule, left
 from holdfast.core.transition import Succeed
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
-from tests.engines.redis.audit import faults
 from tests.engines.redis.earlier import let_work
-from tests.servers.redis import RedisServer, shared
+from tests.engines.redis.place import Place
 
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 WORDS = GateRule("limit:words", unit="words", interval_us=1_000, burst=100)
 
-_number = count()
 
-
-class Place(Bench):
-    """A bench on a namespace of its own."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-        self.namespace = f"budgets-{next(_number)}"
-        super().__init__(open_store(server.url, self.namespace), Clock())
+class Budgets(Place):
+    """A place whose gates can be looked at."""
 
     async def rule(self, key: str) -> GateRule:
         found = await self.gate(key)
@@ -44,18 +32,18 @@ class Place(Bench):
 
     def by_earlier(self, earlier: Path, step: str) -> list[bytes]:
         ids = let_work(earlier, self.server, self.namespace, self.clock.now_ms, step)
-        assert not faults(self.server, self.namespace)
+        assert self.sound()
         return list(ids)
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
-    place = Place(shared("redis-6.2"))
+async def place() -> AsyncIterator[Budgets]:
+    place = Budgets()
     yield place
     await place.store.close()
 
 
-async def test_jobs_of_a_task_with_a_budget_are_given_only_for_free_slots(place: Place) -> None:
+async def test_jobs_of_a_task_with_a_budget_are_given_only_for_free_slots(place: Budgets) -> None:
     await place.change(GateChange("task:work", rule=GateRule("task:work", cap=10, period="day")))
     full = place.hand("full")
     assert await full.claim(3, slots=0) == []
@@ -65,7 +53,7 @@ async def test_jobs_of_a_task_with_a_budget_are_given_only_for_free_slots(place:
     assert len(await full.claim(3, slots=1)) == 1
 
 
-async def test_an_event_names_whatever_key_there_is(place: Place) -> None:
+async def test_an_event_names_whatever_key_there_is(place: Budgets) -> None:
     key = 'limit:a "b"/ü\\' + "\u4e16" * 200
     await place.change(GateChange(key, hold_ms=1_000))
     (entry,) = await place.store.read("event")
@@ -77,7 +65,7 @@ async def test_an_event_names_whatever_key_there_is(place: Place) -> None:
 # -- beside workers of a release without them
 
 
-async def test_an_earlier_release_leaves_a_budget_as_it_is_and_does_not_keep_it(place: Place, earlier: Path) -> None:
+async def test_an_earlier_release_leaves_a_budget_as_it_is_and_does_not_keep_it(place: Budgets, earlier: Path) -> None:
     await place.declare(USD)
     ids = await place.add_many(4, limits=("usd",), costs={"usd": 4})
     hand = place.hand()
@@ -89,7 +77,9 @@ async def test_an_earlier_release_leaves_a_budget_as_it_is_and_does_not_keep_it(
     assert (await place.view(ids[1])).costs == {"usd": 4}
 
 
-async def test_a_unit_that_an_earlier_release_dropped_comes_back_with_the_next_job(place: Place, earlier: Path) -> None:
+async def test_a_unit_that_an_earlier_release_dropped_comes_back_with_the_next_job(
+    place: Budgets, earlier: Path
+) -> None:
     await place.declare(WORDS)
     await place.add(limits=("words",), costs={"words": 10})
     place.by_earlier(earlier, "run")
@@ -98,7 +88,7 @@ async def test_a_unit_that_an_earlier_release_dropped_comes_back_with_the_next_j
     assert await place.rule("limit:words") == WORDS
 
 
-async def test_jobs_and_gates_of_an_earlier_release_are_counted_here(place: Place, earlier: Path) -> None:
+async def test_jobs_and_gates_of_an_earlier_release_are_counted_here(place: Budgets, earlier: Path) -> None:
     ids = place.by_earlier(earlier, "limited")
     hand = place.hand()
     jobs = await hand.claim(4)

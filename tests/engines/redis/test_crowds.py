@@ -2,53 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest
 
 from holdfast.core.gate import GateRule
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
-from tests.engines.redis.audit import faults
-from tests.servers.redis import RedisServer, shared
-
-_number = count()
-
-
-class Crowd(Bench):
-    """A bench on a namespace of its own that counts commands."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-        self.namespace = f"crowd-{next(_number)}"
-        super().__init__(open_store(server.url, self.namespace), Clock())
-
-    def reset(self) -> None:
-        self.server.ask("CONFIG", "RESETSTAT")
-
-    def commands(self) -> int:
-        """What the server has run since `reset`, within scripts too."""
-        text = self.server.ask("INFO", "commandstats").decode()
-        return sum(int(n) for n in re.findall(r"^cmdstat_\S+?:calls=(\d+)", text, re.MULTILINE))
-
-    def sound(self) -> bool:
-        found = faults(self.server, self.namespace)
-        assert not found, found[:5]
-        return True
+from tests.engines.redis.place import Place
 
 
 @pytest.fixture
-async def crowd() -> AsyncIterator[Crowd]:
-    crowd = Crowd(shared("redis-6.2"))
+async def crowd() -> AsyncIterator[Place]:
+    crowd = Place()
     yield crowd
     await crowd.store.close()
 
 
-async def test_every_one_of_very_many_queues_has_its_turn(crowd: Crowd) -> None:
+async def test_every_one_of_very_many_queues_has_its_turn(crowd: Place) -> None:
     await crowd.put(*(crowd.job(queue=f"q{n % 700}") for n in range(2_100)))
     hand = crowd.hand()
     served: Counter[str] = Counter()
@@ -60,7 +30,7 @@ async def test_every_one_of_very_many_queues_has_its_turn(crowd: Crowd) -> None:
     assert crowd.sound()
 
 
-async def test_the_best_priority_is_found_behind_any_number_of_others(crowd: Crowd) -> None:
+async def test_the_best_priority_is_found_behind_any_number_of_others(crowd: Place) -> None:
     await crowd.put(*(crowd.job(queue=f"q{n}", priority=0) for n in range(600)))
     await crowd.put(crowd.job(queue="mine", priority=5), crowd.job(queue="mine", priority=4))
     hand = crowd.hand(queues=("mine",))
@@ -68,7 +38,7 @@ async def test_the_best_priority_is_found_behind_any_number_of_others(crowd: Cro
     assert await hand.claim() == []
 
 
-async def test_aged_jobs_cost_a_claim_no_more_where_there_are_more_urgent_ones(crowd: Crowd) -> None:
+async def test_aged_jobs_cost_a_claim_no_more_where_there_are_more_urgent_ones(crowd: Place) -> None:
     costs = []
     hand = crowd.hand()
     await crowd.add_many(10, priority=8)
@@ -77,12 +47,12 @@ async def test_aged_jobs_cost_a_claim_no_more_where_there_are_more_urgent_ones(c
         await hand.claim(2, aged=2, most_urgent=4)
         crowd.reset()
         assert [job.lane.priority for job in await hand.claim(2, aged=2, most_urgent=4)] == [8, 8]
-        costs.append(crowd.commands())
+        costs.append(crowd.commands().total())
     assert costs[1] <= costs[0] + 5
     assert costs[1] < 60
 
 
-async def test_a_claim_costs_no_more_where_there_are_more_queues(crowd: Crowd) -> None:
+async def test_a_claim_costs_no_more_where_there_are_more_queues(crowd: Place) -> None:
     costs = []
     hand = crowd.hand()
     for start in (0, 600):
@@ -90,22 +60,22 @@ async def test_a_claim_costs_no_more_where_there_are_more_queues(crowd: Crowd) -
         await hand.claim(2)
         crowd.reset()
         await hand.claim(2)
-        costs.append(crowd.commands())
+        costs.append(crowd.commands().total())
     assert costs[1] <= costs[0] + 5
     assert costs[1] < 100
 
 
-async def test_a_claim_from_groups_with_many_keys_each_reads_about_as_many_lanes_as_it_takes_jobs(crowd: Crowd) -> None:
+async def test_a_claim_from_groups_with_many_keys_each_reads_about_as_many_lanes_as_it_takes_jobs(crowd: Place) -> None:
     await crowd.put(*(crowd.job(group=f"g{n % 20}", keys=(f"k{n}",)) for n in range(1_000)))
     hand = crowd.hand()
     crowd.reset()
     jobs = await hand.claim(100)
-    assert crowd.commands() < 2_500
+    assert crowd.commands().total() < 2_500
     assert set(Counter(job.lane.group for job in jobs).values()) == {5}
     assert len({job.id for job in jobs}) == 100
 
 
-async def test_keys_that_are_full_do_not_hide_those_that_are_not(crowd: Crowd) -> None:
+async def test_keys_that_are_full_do_not_hide_those_that_are_not(crowd: Place) -> None:
     rules = [GateRule(f"limit:k{n}", concurrency=1) for n in range(60)]
     jobs = [crowd.job(group=f"g{n % 3}", keys=(f"k{n % 60}",)) for n in range(180)]
     await crowd.put(*jobs, rules=rules)
@@ -117,7 +87,7 @@ async def test_keys_that_are_full_do_not_hide_those_that_are_not(crowd: Crowd) -
     assert crowd.sound()
 
 
-async def test_a_gate_that_opens_looks_only_at_what_it_rules(crowd: Crowd) -> None:
+async def test_a_gate_that_opens_looks_only_at_what_it_rules(crowd: Place) -> None:
     await crowd.put(*(crowd.job(queue=f"q{n}") for n in range(400)))
     rule = GateRule("limit:smtp", concurrency=1)
     await crowd.put(*(crowd.job(queue="mail", limits=("smtp",)) for _ in range(2)), rules=[rule])
@@ -126,5 +96,5 @@ async def test_a_gate_that_opens_looks_only_at_what_it_rules(crowd: Crowd) -> No
     assert await hand.claim() == []
     crowd.reset()
     await hand.succeed(job)
-    assert crowd.commands() < 80
+    assert crowd.commands().total() < 80
     assert (await hand.take()).lane.queue == "mail"

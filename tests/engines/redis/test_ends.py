@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator
-from itertools import count
 
 import msgspec
 import pytest
@@ -17,35 +15,17 @@ from holdfast.core.lease import Note
 from holdfast.core.state import State
 from holdfast.core.transition import Bury, Drop, Release, Succeed
 from holdfast.core.view import Retention
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
 from holdfast.testing.hand import ENDINGS, failure
-from holdfast.testing.harness import Clock
-from tests.engines.redis.audit import faults
-from tests.servers.redis import RedisServer, shared
+from tests.engines.redis.place import Place
+from tests.servers.redis import RedisServer
 
 MANY = 4_700  # dependents: more than one step touches
 STEP = 1_000  # those that it does
 ALL = Retention(succeeded_ms=0, cancelled_ms=0, dead_ms=0)
 
-_number = count()
 
-
-class Place(Bench):
-    """A bench on a namespace of its own, in which no two places may disagree."""
-
-    def __init__(self, server: RedisServer, options: str = "") -> None:
-        self.server = server
-        self.namespace = f"ends-{next(_number)}"
-        super().__init__(open_store(server.url + options, self.namespace), Clock())
-
-    def key(self, name: str) -> str:
-        return f"{{hf:{self.namespace}}}:{name}"
-
-    def sound(self) -> bool:
-        found = faults(self.server, self.namespace)
-        assert not found, found[:5]
-        return True
+class Ends(Place):
+    """A place of jobs with very many dependents, and of sweeps."""
 
     async def prune(self, retention: Retention = ALL, limit: int = 1_000) -> int:
         return await self.store.prune(retention, limit, now_ms=self.clock.now_ms)
@@ -70,16 +50,9 @@ class Place(Bench):
         return (await self.store.count()).total(state)
 
 
-def calls(place: Place, command: str) -> int:
-    """How often the server has run a command since its counts were reset, in scripts too."""
-    text = place.server.ask("INFO", "commandstats").decode()
-    found = re.search(rf"^cmdstat_{command}:calls=(\d+)", text, re.MULTILINE)
-    return int(found[1]) if found else 0
-
-
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
-    place = Place(shared("redis-6.2"))
+async def place() -> AsyncIterator[Ends]:
+    place = Ends()
     yield place
     await place.store.close()
 
@@ -87,7 +60,7 @@ async def place() -> AsyncIterator[Place]:
 # -- very many dependents
 
 
-async def test_a_success_releases_very_many_by_and_by(place: Place) -> None:
+async def test_a_success_releases_very_many_by_and_by(place: Ends) -> None:
     parent = await place.add(priority=0)
     children = await place.add_children(parent, 1_000)
     hand = place.hand()
@@ -101,7 +74,7 @@ async def test_a_success_releases_very_many_by_and_by(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "dead", "asked to stop"])
-async def test_a_cascade_through_more_than_one_step_is_finished_by_the_next(place: Place, how: str) -> None:
+async def test_a_cascade_through_more_than_one_step_is_finished_by_the_next(place: Ends, how: str) -> None:
     parent = await place.add(priority=0)
     children = await place.add_children(parent)
     last = await place.add(after=(children[-1],))
@@ -123,7 +96,7 @@ async def test_a_cascade_through_more_than_one_step_is_finished_by_the_next(plac
     assert place.sound()
 
 
-async def test_a_cascade_stops_when_its_parent_is_brought_back_meanwhile(place: Place) -> None:
+async def test_a_cascade_stops_when_its_parent_is_brought_back_meanwhile(place: Ends) -> None:
     parent = await place.add(priority=0)
     children = await place.add_children(parent)
     hand = place.hand()
@@ -139,7 +112,7 @@ async def test_a_cascade_stops_when_its_parent_is_brought_back_meanwhile(place: 
     assert place.sound()
 
 
-async def test_a_parent_that_works_before_all_are_revived_releases_them_all(place: Place) -> None:
+async def test_a_parent_that_works_before_all_are_revived_releases_them_all(place: Ends) -> None:
     parent = await place.add(priority=0)
     children = await place.add_children(parent)
     last = await place.add(after=(children[-1],))
@@ -167,7 +140,7 @@ async def test_a_parent_that_works_before_all_are_revived_releases_them_all(plac
     assert place.sound()
 
 
-async def test_a_parent_that_works_although_asked_to_stop_releases_nobody_whom_that_cancels(place: Place) -> None:
+async def test_a_parent_that_works_although_asked_to_stop_releases_nobody_whom_that_cancels(place: Ends) -> None:
     parent = await place.add(priority=0)
     children = await place.add_children(parent)
     hand = place.hand()
@@ -183,7 +156,7 @@ async def test_a_parent_that_works_although_asked_to_stop_releases_nobody_whom_t
     assert place.sound()
 
 
-async def test_many_ids_are_handled_in_parts(place: Place) -> None:
+async def test_many_ids_are_handled_in_parts(place: Ends) -> None:
     parent = await place.add()
     first = await place.add_many(700)
     child = await place.add(after=(parent,))
@@ -192,25 +165,25 @@ async def test_many_ids_are_handled_in_parts(place: Place) -> None:
     await place.cancel(nobody)  # the server knows the scripts from here on
     await place.retry(nobody)
     await place.store.discard([nobody])
-    place.server.ask("CONFIG", "RESETSTAT")
+    place.reset()
     assert await place.cancel(*ids) == ["cancelled"] * 701 + ["gone", "cancelled"]
-    assert calls(place, "evalsha") == 2
+    assert place.commands()["evalsha"] == 2
     assert set(await place.cancel(*ids)) == {"finished", "gone"}
     dead = await place.add_many(1_100)
     hand = place.hand()
     jobs = [job for _ in range(2) for job in await hand.claim(1_000)]
     await hand.settle(*(Bury(job.id, job.token, failure()) for job in jobs))
-    place.server.ask("CONFIG", "RESETSTAT")
+    place.reset()
     assert await place.retry(*dead) == ["retried"] * 1_100
-    assert calls(place, "evalsha") == 3
+    assert place.commands()["evalsha"] == 3
     jobs = [job for _ in range(2) for job in await hand.claim(1_000)]
     await hand.settle(*(Bury(job.id, job.token, failure()) for job in jobs))
-    place.server.ask("CONFIG", "RESETSTAT")
+    place.reset()
     assert await place.store.discard(dead, now_ms=place.clock.now_ms) == 1_100
-    assert calls(place, "evalsha") == 3
+    assert place.commands()["evalsha"] == 3
 
 
-async def test_very_many_that_run_anyway_are_each_released_once(place: Place) -> None:
+async def test_very_many_that_run_anyway_are_each_released_once(place: Ends) -> None:
     parent = await place.add(priority=0)
     children = await place.add_children(parent, mode="run")
     hand = place.hand()
@@ -219,7 +192,7 @@ async def test_very_many_that_run_anyway_are_each_released_once(place: Place) ->
     assert place.sound()
 
 
-async def test_a_parent_is_not_erased_before_its_result_is_handed_on(place: Place) -> None:
+async def test_a_parent_is_not_erased_before_its_result_is_handed_on(place: Ends) -> None:
     parent = await place.add(priority=0)
     await place.add_children(parent)
     hand = place.hand()
@@ -238,7 +211,7 @@ async def test_a_parent_is_not_erased_before_its_result_is_handed_on(place: Plac
     assert place.sound()
 
 
-async def test_those_who_wait_for_a_discarded_parent_are_all_cancelled(place: Place) -> None:
+async def test_those_who_wait_for_a_discarded_parent_are_all_cancelled(place: Ends) -> None:
     parent = await place.add(priority=0)
     await place.add_children(parent, mode="wait")
     hand = place.hand()
@@ -256,7 +229,7 @@ async def test_those_who_wait_for_a_discarded_parent_are_all_cancelled(place: Pl
 
 @pytest.mark.parametrize("batch", [1, 7, 200])
 async def test_no_more_succeeded_jobs_are_kept_than_asked_for(batch: int) -> None:
-    place = Place(shared("redis-6.2"), "?keep=50")
+    place = Ends(options="?keep=50")
     ids = await place.add_many(400)
     hand = place.hand()
     while jobs := await hand.claim(batch):
@@ -275,7 +248,7 @@ async def test_no_more_succeeded_jobs_are_kept_than_asked_for(batch: int) -> Non
 
 @pytest.mark.parametrize("how", ["cancel", "force", "drop", "expire"])
 async def test_no_more_cancelled_jobs_are_kept_than_asked_for(how: str) -> None:
-    place = Place(shared("redis-6.2"), "?keep=50")
+    place = Ends(options="?keep=50")
     hand = place.hand()
     for _ in range(4):
         ids = await place.add_many(30, expires_ms=1_000 if how == "expire" else None)
@@ -293,20 +266,20 @@ async def test_no_more_cancelled_jobs_are_kept_than_asked_for(how: str) -> None:
     await place.store.close()
 
 
-async def test_a_prune_that_has_done_enough_reads_no_index(place: Place) -> None:
-    place = Place(shared("redis-6.2"), "?keep=5")
+async def test_a_prune_that_has_done_enough_reads_no_index(place: Ends) -> None:
+    place = Ends(options="?keep=5")
     await place.add_many(40)
     await place.hand().drain(40)
     await place.cancel(*await place.add_many(20))
     place.clock.advance(1)
-    place.server.ask("CONFIG", "RESETSTAT")
+    place.reset()
     assert await place.prune(Retention(succeeded_ms=0, cancelled_ms=None), limit=1) == 1
-    assert calls(place, "zrange") == 0
+    assert place.commands()["zrange"] == 0
     await place.store.close()
 
 
 async def test_dead_jobs_are_kept_all_and_cancelled_ones_are_pruned_to_the_number() -> None:
-    place = Place(shared("redis-6.2"), "?keep=5")
+    place = Ends(options="?keep=5")
     hand = place.hand()
     await place.add_many(20)
     jobs = await hand.claim(20)
@@ -320,7 +293,7 @@ async def test_dead_jobs_are_kept_all_and_cancelled_ones_are_pruned_to_the_numbe
 
 
 @pytest.mark.parametrize("count", [1, 30])
-async def test_an_erased_id_is_known_among_many_of_the_same_moment(place: Place, count: int) -> None:
+async def test_an_erased_id_is_known_among_many_of_the_same_moment(place: Ends, count: int) -> None:
     ids = await place.add_many(100)
     await place.hand().drain(100)
     place.clock.advance(1)
@@ -334,7 +307,7 @@ async def test_an_erased_id_is_known_among_many_of_the_same_moment(place: Place,
     assert place.sound()
 
 
-async def test_ids_that_all_begin_alike_are_found_without_reading_them_all(place: Place) -> None:
+async def test_ids_that_all_begin_alike_are_found_without_reading_them_all(place: Ends) -> None:
     ids = [n.to_bytes(16, "big") for n in range(1 << 20, (1 << 20) + 9_000)]
     await place.put(*(place.job(id=id) for id in ids))
     hand = place.hand()
@@ -363,7 +336,7 @@ async def test_ids_that_all_begin_alike_are_found_without_reading_them_all(place
     assert place.server.ask("KEYS", place.key("G*")) == []
 
 
-async def test_signatures_go_however_many_sessions_there_are_and_a_sleeper_keeps_its_own(place: Place) -> None:
+async def test_signatures_go_however_many_sessions_there_are_and_a_sleeper_keeps_its_own(place: Ends) -> None:
     gone, sleeper = place.hand("gone", tasks=("a",)), place.hand("sleeper", tasks=("b",))
     await gone.beat()
     await gone.leave()
@@ -377,7 +350,7 @@ async def test_signatures_go_however_many_sessions_there_are_and_a_sleeper_keeps
     assert (await sleeper.take()).lane.task == "b"
 
 
-async def test_the_id_of_a_job_that_ended_long_ago_is_not_remembered(place: Place) -> None:
+async def test_the_id_of_a_job_that_ended_long_ago_is_not_remembered(place: Ends) -> None:
     await place.add()
     await place.hand().drain()
     place.clock.advance(600_000)
@@ -385,7 +358,7 @@ async def test_the_id_of_a_job_that_ended_long_ago_is_not_remembered(place: Plac
     assert place.server.ask("EXISTS", place.key("GL")) == 0
 
 
-async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Place) -> None:
+async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Ends) -> None:
     await place.add_many(10, unique=None, keys=("k",), group="g")
     parent = await place.add(unique=Unique("u", for_ms=60_000))
     await place.add(after=(parent,))
@@ -398,7 +371,7 @@ async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Place) ->
     place.clock.advance(3_600_000)
     while await place.prune():
         assert place.sound()
-    names = {key.removeprefix(place.key("").encode()) for key in place.server.ask("KEYS", place.key("*"))}
+    names = {key.removeprefix(place.key("")) for key in place.server.ask("KEYS", place.key("*"))}
     stays = {b"m", b"n", b"po", b"pm", *(b"run tn ls sl lj ln".split())}
     assert {name for name in names if not name.startswith((b"ear:", b"once:"))} <= stays, names - stays
     for name in ("run", "tn", "ls", "sl", "lj", "ln"):
@@ -408,7 +381,7 @@ async def test_ids_are_forgotten_in_the_end_and_nothing_is_left(place: Place) ->
 # -- leases and receipts
 
 
-async def test_a_lease_ends_with_its_last_job(place: Place) -> None:
+async def test_a_lease_ends_with_its_last_job(place: Ends) -> None:
     await place.add_many(3)
     hand = place.hand()
     one, two, three = await hand.claim(3)
@@ -421,7 +394,7 @@ async def test_a_lease_ends_with_its_last_job(place: Place) -> None:
     assert place.server.ask("EXISTS", place.key(f"b:{one.token}"), place.key("le"), place.key("H")) == 0
 
 
-async def test_a_settlement_of_many_kinds_and_tokens_answers_in_order(place: Place) -> None:
+async def test_a_settlement_of_many_kinds_and_tokens_answers_in_order(place: Ends) -> None:
     ids = await place.add_many(6)
     hand = place.hand()
     first, second = await hand.claim(3), await hand.claim(3)
@@ -451,7 +424,7 @@ async def test_a_settlement_of_many_kinds_and_tokens_answers_in_order(place: Pla
 
 
 @pytest.mark.parametrize("ending", ["succeed", "release"])
-async def test_a_receipt_is_that_of_its_own_number(place: Place, ending: str) -> None:
+async def test_a_receipt_is_that_of_its_own_number(place: Ends, ending: str) -> None:
     await place.add_many(2)
     hand = place.hand()
     first, second = await hand.claim(2)
@@ -462,13 +435,13 @@ async def test_a_receipt_is_that_of_its_own_number(place: Place, ending: str) ->
 
 
 @pytest.mark.parametrize("delay_ms", [0, 5_000])
-async def test_a_scheduled_job_that_is_told_to_run_leaves_the_schedule(place: Place, delay_ms: int) -> None:
+async def test_a_scheduled_job_that_is_told_to_run_leaves_the_schedule(place: Ends, delay_ms: int) -> None:
     id = await place.add(delay_ms=60_000)
     assert await place.retry(id, delay_ms=delay_ms) == ["retried"]
     assert place.sound()
 
 
-async def test_force_has_the_last_word_on_the_reason(place: Place) -> None:
+async def test_force_has_the_last_word_on_the_reason(place: Ends) -> None:
     id = await place.add()
     await place.hand().take()
     await place.cancel(id, reason="please")
@@ -476,7 +449,7 @@ async def test_force_has_the_last_word_on_the_reason(place: Place) -> None:
     assert (await place.view(id)).reason == "now"
 
 
-async def test_a_job_that_is_replaced_starts_its_attempts_anew(place: Place) -> None:
+async def test_a_job_that_is_replaced_starts_its_attempts_anew(place: Ends) -> None:
     key = Unique("report", on_duplicate="replace")
     id, hand = await place.add(unique=key), place.hand()
     await hand.snooze(await hand.take(), 1_000)
@@ -489,7 +462,7 @@ async def test_a_job_that_is_replaced_starts_its_attempts_anew(place: Place) -> 
     assert (job.id, job.attempt, job.held, job.held_since_ms) == (id, 1, 0, None)
 
 
-async def test_a_lane_that_was_passed_through_in_one_call_is_forgotten_too(place: Place) -> None:
+async def test_a_lane_that_was_passed_through_in_one_call_is_forgotten_too(place: Ends) -> None:
     keys = [Unique("report", on_duplicate="replace") for _ in range(3)]
     jobs = [place.job(unique=key, limits=(f"x{n}",)) for n, key in enumerate(keys)]
     await place.put(*jobs, rules=[GateRule(f"limit:x{n}", concurrency=1) for n in range(3)])
@@ -502,7 +475,7 @@ async def test_a_lane_that_was_passed_through_in_one_call_is_forgotten_too(place
 # -- causes
 
 
-async def test_when_there_are_too_many_origins_the_kind_of_error_is_still_told(place: Place) -> None:
+async def test_when_there_are_too_many_origins_the_kind_of_error_is_still_told(place: Ends) -> None:
     body = msgspec.msgpack.encode([1, "T", "m", 1, 1, "00" * 16])
     words = [word for n in range(10_000) for word in (f"cause{n}\0default\0work".encode(), body)]
     place.server.ask("HSET", place.key("ca"), *words)
@@ -521,7 +494,7 @@ async def test_when_there_are_too_many_origins_the_kind_of_error_is_still_told(p
 
 async def test_a_full_server_lets_jobs_end_and_go(server: RedisServer) -> None:
     """Under maxmemory whatever finishes or removes a job is done; what adds one is refused."""
-    place = Place(server, "?keep=2")
+    place = Ends(server, "?keep=2")
     rule = GateRule("limit:x", concurrency=9)
     await place.put(*(place.job(limits=("x",)) for _ in range(9)), rules=[rule])
     parent = await place.add(task="parent")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -15,37 +13,18 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.lease import Input, Note, Signal
 from holdfast.core.view import Query, Retention, Term
-from holdfast.stores.open import open_store
 from holdfast.stores.redis.route import Route
 from holdfast.stores.redis.together import of_flow
 from holdfast.stores.redis.url import parse_redis
 from holdfast.stores.redis.walk import Walk
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
-from tests.engines.redis.audit import faults
 from tests.engines.redis.earlier import let_work
-from tests.servers.redis import RedisServer, shared
+from tests.engines.redis.place import Place
 
 NOTHING = Retention(succeeded_ms=0, cancelled_ms=0, dead_ms=0)
 
-_number = count()
 
-
-class Place(Bench):
-    """A bench on a namespace of its own, in which no two places may disagree."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-        self.namespace = f"flows-{next(_number)}"
-        super().__init__(open_store(server.url, self.namespace), Clock())
-
-    def key(self, name: bytes) -> bytes:
-        return f"{{hf:{self.namespace}}}:".encode() + name
-
-    def sound(self) -> bool:
-        found = faults(self.server, self.namespace)
-        assert not found, found[:5]
-        return True
+class Flows(Place):
+    """A place where jobs end, and are forgotten at once."""
 
     async def prune(self) -> int:
         return await self.store.prune(NOTHING, now_ms=self.clock.now_ms)
@@ -54,15 +33,10 @@ class Place(Bench):
         hand = self.hand()
         await hand.succeed(*await hand.claim(most))
 
-    def commands(self) -> Counter[str]:
-        """What the server has run since its counts were reset, within scripts too."""
-        text = self.server.ask("INFO", "commandstats").decode()
-        return Counter({name: int(n) for name, n in re.findall(r"^cmdstat_(\S+?):calls=(\d+)", text, re.MULTILINE)})
-
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
-    place = Place(shared("redis-6.2"))
+async def place() -> AsyncIterator[Flows]:
+    place = Flows()
     yield place
     await place.store.close()
 
@@ -75,7 +49,7 @@ def with_flow(flow: bytes) -> Term:
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_the_jobs_of_flows_are_known_after_any_history(place: Place, seed: int) -> None:
+async def test_the_jobs_of_flows_are_known_after_any_history(place: Flows, seed: int) -> None:
     rng = Random(seed)
     flows = [place.id() for _ in range(4)]
     hand = place.hand()
@@ -99,13 +73,13 @@ async def test_the_jobs_of_flows_are_known_after_any_history(place: Place, seed:
         assert {view.id: view.counts for view in await place.store.flows()} == {f: c for f, c in expected.items() if c}
 
 
-async def test_jobs_that_came_together_are_one_entry_of_their_flow(place: Place) -> None:
+async def test_jobs_that_came_together_are_one_entry_of_their_flow(place: Flows) -> None:
     flow = place.id()
     await place.add_many(5_000, flow=flow)
     assert place.server.ask("ZCARD", place.key(b"fl:" + flow)) == 1
 
 
-async def test_a_flow_that_goes_on_for_ever_keeps_nothing_of_what_is_gone(place: Place) -> None:
+async def test_a_flow_that_goes_on_for_ever_keeps_nothing_of_what_is_gone(place: Flows) -> None:
     flow = place.id()
     await place.add(flow=flow, delay_ms=1 << 40)
     for _ in range(20):
@@ -118,14 +92,14 @@ async def test_a_flow_that_goes_on_for_ever_keeps_nothing_of_what_is_gone(place:
     assert place.server.ask("ZCARD", place.key(b"fl:" + flow)) == 1
 
 
-async def test_a_flow_is_found_without_a_look_at_others(place: Place) -> None:
+async def test_a_flow_is_found_without_a_look_at_others(place: Flows) -> None:
     costs = []
     for _ in range(2):
         flow = place.id()
         await place.add_many(10, flow=flow)
         await place.add_many(3_000, flow=place.id())
         await place.store.flows([flow])
-        place.server.ask("CONFIG", "RESETSTAT")
+        place.reset()
         assert len(await place.found(with_flow(flow))) == 10
         assert len(await place.store.flows([flow])) == 1
         costs.append(place.commands().total())
@@ -133,7 +107,7 @@ async def test_a_flow_is_found_without_a_look_at_others(place: Place) -> None:
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-async def test_a_walk_over_a_flow_meets_nobody_twice_while_others_are_erased(place: Place, newest_first: bool) -> None:
+async def test_a_walk_over_a_flow_meets_nobody_twice_while_others_are_erased(place: Flows, newest_first: bool) -> None:
     flow = place.id()
     ids = await place.add_many(300, flow=flow)
     route = Route(parse_redis(place.server.url), f"hf:{place.namespace}")
@@ -150,7 +124,7 @@ async def test_a_walk_over_a_flow_meets_nobody_twice_while_others_are_erased(pla
 # -- keys
 
 
-async def test_who_held_a_key_is_known_as_long_as_it_is_stored(place: Place) -> None:
+async def test_who_held_a_key_is_known_as_long_as_it_is_stored(place: Flows) -> None:
     ids = []
     for _ in range(6):
         ids.append(await place.add(unique=Unique("once")))
@@ -164,7 +138,7 @@ async def test_who_held_a_key_is_known_as_long_as_it_is_stored(place: Place) -> 
     assert place.sound()
 
 
-async def test_a_key_that_goes_back_to_a_former_holder_leaves_the_other_behind(place: Place) -> None:
+async def test_a_key_that_goes_back_to_a_former_holder_leaves_the_other_behind(place: Flows) -> None:
     hand = place.hand()
     first = await place.add(unique=Unique("once"))
     await hand.bury(await hand.take())
@@ -176,11 +150,11 @@ async def test_a_key_that_goes_back_to_a_former_holder_leaves_the_other_behind(p
     assert place.sound()
 
 
-async def test_a_key_is_found_without_a_look_at_all_jobs(place: Place) -> None:
+async def test_a_key_is_found_without_a_look_at_all_jobs(place: Flows) -> None:
     await place.add_many(2_000)
     id = await place.add(task="report", unique=Unique("once"))
     await place.found(Term("unique", "once"))
-    place.server.ask("CONFIG", "RESETSTAT")
+    place.reset()
     assert await place.found(Term("unique", "once")) == [id]
     assert place.commands().total() < 20
 
@@ -188,11 +162,11 @@ async def test_a_key_is_found_without_a_look_at_all_jobs(place: Place) -> None:
 # -- workers of a release without them
 
 
-def by_earlier(earlier: Path, place: Place, step: str) -> Sequence[bytes]:
+def by_earlier(earlier: Path, place: Flows, step: str) -> Sequence[bytes]:
     return let_work(earlier, place.server, place.namespace, place.clock.now_ms, step)
 
 
-async def test_an_earlier_release_runs_and_erases_jobs_of_flows(place: Place, earlier: Path) -> None:
+async def test_an_earlier_release_runs_and_erases_jobs_of_flows(place: Flows, earlier: Path) -> None:
     flow, other = place.id(), place.id()
     parents = [place.job(flow=flow) for _ in range(70)]
     child = place.job(flow=flow, after=tuple(job.id for job in parents))
@@ -218,7 +192,7 @@ async def test_an_earlier_release_runs_and_erases_jobs_of_flows(place: Place, ea
     assert place.sound()
 
 
-async def test_a_join_of_an_earlier_release_runs_here(place: Place, earlier: Path) -> None:
+async def test_a_join_of_an_earlier_release_runs_here(place: Flows, earlier: Path) -> None:
     *parents, child = by_earlier(earlier, place, "join")
     assert (await place.view(child)).after == tuple(parents)
     await place.finish()
@@ -228,7 +202,7 @@ async def test_a_join_of_an_earlier_release_runs_here(place: Place, earlier: Pat
 
 
 async def test_former_holders_that_an_earlier_release_erased_are_forgotten_by_and_by(
-    place: Place, earlier: Path
+    place: Flows, earlier: Path
 ) -> None:
     for _ in range(3):
         await place.add(unique=Unique("once"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from itertools import count
 
 import msgspec
 import pytest
@@ -18,37 +17,27 @@ from holdfast.stores.open import open_store
 from holdfast.stores.redis.gates import MOST_GATES
 from holdfast.stores.redis.store import WATCH_S, RedisStore
 from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from tests.engines.redis.place import Place
 from tests.servers.redis import RedisServer, shared
 
-_number = count()
 
-
-class Place(Bench):
-    """A bench on a namespace of its own, whose keys can be looked at."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-        self.namespace = f"sessions-{next(_number)}"
-        super().__init__(open_store(server.url, self.namespace), Clock())
-
-    def key(self, name: str) -> str:
-        return f"{{hf:{self.namespace}}}:{name}"
+class Sessions(Place):
+    """A place whose keys can be listed."""
 
     def names(self) -> set[str]:
         """The keys that are there, without what all have in common."""
         found = self.server.ask("KEYS", self.key("*"))
-        return {key.decode(errors="replace").removeprefix(self.key("")) for key in found}
+        return {key.removeprefix(self.key("")).decode(errors="replace") for key in found}
 
 
 @pytest.fixture
-async def place() -> AsyncIterator[Place]:
-    place = Place(shared("redis-6.2"))
+async def place() -> AsyncIterator[Sessions]:
+    place = Sessions()
     yield place
     await place.store.close()
 
 
-async def test_a_session_that_leaves_leaves_no_trace(place: Place) -> None:
+async def test_a_session_that_leaves_leaves_no_trace(place: Sessions) -> None:
     await place.add_many(3)
     hand = place.hand("gone", tasks=("work",))
     await hand.claim(2)
@@ -64,7 +53,7 @@ async def test_a_session_that_leaves_leaves_no_trace(place: Place) -> None:
     await place.check_books()
 
 
-async def test_a_session_that_went_silent_leaves_no_trace(place: Place) -> None:
+async def test_a_session_that_went_silent_leaves_no_trace(place: Sessions) -> None:
     id = await place.add()
     hand = place.hand("gone", tasks=("work",))
     await hand.take()
@@ -76,7 +65,7 @@ async def test_a_session_that_went_silent_leaves_no_trace(place: Place) -> None:
 
 
 @pytest.mark.parametrize("how", ["leaves", "goes silent"])
-async def test_what_a_sleeper_held_wakes_another_and_not_the_one_that_is_gone(place: Place, how: str) -> None:
+async def test_what_a_sleeper_held_wakes_another_and_not_the_one_that_is_gone(place: Sessions, how: str) -> None:
     id = await place.add()
     gone, other = place.hand("a"), place.hand("b")
     await gone.take()
@@ -86,7 +75,7 @@ async def test_what_a_sleeper_held_wakes_another_and_not_the_one_that_is_gone(pl
     assert (await other.wait(5_000)).work
 
 
-async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Place) -> None:
+async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Sessions) -> None:
     await place.sweep(20_000)
     await place.add_many(150)
     for number in range(150):
@@ -97,7 +86,7 @@ async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Pl
     assert await place.store.sessions() == []
 
 
-async def test_rare_sweeps_take_back_from_those_who_were_silent_at_the_last_one(place: Place) -> None:
+async def test_rare_sweeps_take_back_from_those_who_were_silent_at_the_last_one(place: Sessions) -> None:
     """Agents only and no worker: nobody sweeps every second, and yet nothing is held for ever."""
     assert await place.store.expire(now_ms=place.clock.now_ms) == 0
     await place.add()
@@ -106,7 +95,7 @@ async def test_rare_sweeps_take_back_from_those_who_were_silent_at_the_last_one(
     assert taken == [0, 1]
 
 
-async def test_one_limit_holds_for_silent_sessions_and_overdue_leases_together(place: Place) -> None:
+async def test_one_limit_holds_for_silent_sessions_and_overdue_leases_together(place: Sessions) -> None:
     await place.add_many(2, policy=Policy(timeout_ms=5_000, hard_timeout_ms=10_000))
     beating, silent = place.hand("beating"), place.hand("silent", ttl_ms=1_000)
     await place.sweep(1_000, beating)
@@ -118,7 +107,7 @@ async def test_one_limit_holds_for_silent_sessions_and_overdue_leases_together(p
     assert taken == [1, 1, 0]
 
 
-async def test_a_job_that_went_on_to_another_session_is_no_longer_held(place: Place) -> None:
+async def test_a_job_that_went_on_to_another_session_is_no_longer_held(place: Sessions) -> None:
     await place.add_many(2)
     first, second = place.hand("first"), place.hand("second")
     one, two = await first.claim(2)
@@ -132,7 +121,7 @@ async def test_a_job_that_went_on_to_another_session_is_no_longer_held(place: Pl
     await place.check_books()
 
 
-async def test_a_beat_names_only_those_that_shall_stop(place: Place) -> None:
+async def test_a_beat_names_only_those_that_shall_stop(place: Sessions) -> None:
     await place.add_many(3)
     hand = place.hand()
     jobs = await hand.claim(3)
@@ -140,7 +129,7 @@ async def test_a_beat_names_only_those_that_shall_stop(place: Place) -> None:
     assert (await hand.beat()).cancels == ((jobs[1].id, jobs[1].token),)
 
 
-async def test_a_worker_that_has_only_beaten_hears_of_urgent_jobs(place: Place) -> None:
+async def test_a_worker_that_has_only_beaten_hears_of_urgent_jobs(place: Sessions) -> None:
     hand = place.hand(tasks=("rush", "work"))
     await hand.beat()
     await place.hand("other", tasks=("work",)).claim()
@@ -148,7 +137,7 @@ async def test_a_worker_that_has_only_beaten_hears_of_urgent_jobs(place: Place) 
     assert (await hand.wait(5_000)).urgent
 
 
-async def test_a_session_past_its_deadline_is_not_listed(place: Place) -> None:
+async def test_a_session_past_its_deadline_is_not_listed(place: Sessions) -> None:
     place.clock.advance(-60_000)
     await place.hand("late").beat()
     place.clock.advance(60_000)
@@ -157,7 +146,7 @@ async def test_a_session_past_its_deadline_is_not_listed(place: Place) -> None:
     assert [view.session for view in await place.store.sessions()] == ["a", "b"]
 
 
-async def test_a_lease_without_jobs_does_not_stand_before_others(place: Place) -> None:
+async def test_a_lease_without_jobs_does_not_stand_before_others(place: Sessions) -> None:
     """As after a restored backup: the index of deadlines names leases that are no more."""
     await place.sweep(20_000)
     for token in range(300):
@@ -169,7 +158,7 @@ async def test_a_lease_without_jobs_does_not_stand_before_others(place: Place) -
     assert place.server.ask("ZCARD", place.key("H")) == 1
 
 
-async def test_who_was_not_started_in_time_is_cancelled_once_it_is_handed_back(place: Place) -> None:
+async def test_who_was_not_started_in_time_is_cancelled_once_it_is_handed_back(place: Sessions) -> None:
     id, hand = await place.add(expires_ms=2_000), place.hand()
     job = await hand.take()
     await place.sweep(5_000, hand)
@@ -181,7 +170,7 @@ async def test_who_was_not_started_in_time_is_cancelled_once_it_is_handed_back(p
     assert "E" not in place.names()
 
 
-async def test_the_time_to_start_is_over_at_its_very_instant(place: Place) -> None:
+async def test_the_time_to_start_is_over_at_its_very_instant(place: Sessions) -> None:
     id = await place.add(expires_ms=2_000)
     await place.store.expire(now_ms=place.clock.advance(1_999))
     assert await place.state(id) is State.ready
@@ -189,7 +178,7 @@ async def test_the_time_to_start_is_over_at_its_very_instant(place: Place) -> No
     assert await place.state(id) is State.cancelled
 
 
-async def test_running_jobs_do_not_stand_before_those_that_expire(place: Place) -> None:
+async def test_running_jobs_do_not_stand_before_those_that_expire(place: Sessions) -> None:
     await place.add(expires_ms=1_000)
     hand = place.hand()
     job = await hand.take()
@@ -202,7 +191,7 @@ async def test_running_jobs_do_not_stand_before_those_that_expire(place: Place) 
 
 
 @pytest.mark.parametrize("key", ["queue:default", "task:work", "all"])
-async def test_a_place_that_has_drained_ends_paused(place: Place, key: str) -> None:
+async def test_a_place_that_has_drained_ends_paused(place: Sessions, key: str) -> None:
     await place.add()
     await place.add(queue="other", task="else")
     hand = place.hand(tasks=("work",))
@@ -219,14 +208,14 @@ async def test_a_place_that_has_drained_ends_paused(place: Place, key: str) -> N
     await place.add()
 
 
-async def test_a_pause_of_a_draining_place_stays_as_it_was_said(place: Place) -> None:
+async def test_a_pause_of_a_draining_place_stays_as_it_was_said(place: Sessions) -> None:
     pause = Pause("ada", "maintenance", place.clock.now_ms)
     await place.change(GateChange("queue:default", drain=True, pause=pause))
     await place.sweep(2_000)
     assert (await place.store.gates("queue:"))[0].paused == pause
 
 
-async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Place) -> None:
+async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Sessions) -> None:
     hand = place.hand()
     await hand.claim()
     ear = place.server.ask("HGET", place.key("s:w1"), "ear")
@@ -238,7 +227,7 @@ async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Place) -
 
 def test_a_loop_that_is_open_but_does_not_run_swallows_nobody_elses_wake_up() -> None:
     server = shared("redis-6.2")
-    place = Place(server)
+    place = Sessions(server)
     hand = place.hand()
 
     async def nothing() -> None:
@@ -263,7 +252,7 @@ def test_a_loop_that_is_open_but_does_not_run_swallows_nobody_elses_wake_up() ->
     still.close()
 
 
-async def test_a_session_that_claims_in_one_loop_and_waits_in_another_is_woken(place: Place) -> None:
+async def test_a_session_that_claims_in_one_loop_and_waits_in_another_is_woken(place: Sessions) -> None:
     hand = place.hand()
     assert await hand.claim() == []
     waiting = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(hand.wait(10_000))))
@@ -273,7 +262,7 @@ async def test_a_session_that_claims_in_one_loop_and_waits_in_another_is_woken(p
         assert (await waiting).work
 
 
-async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_leave(place: Place) -> None:
+async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_leave(place: Sessions) -> None:
     first, second = place.hand("first"), place.hand("second")
     assert await first.claim() == []
     assert await second.claim() == []
@@ -293,7 +282,7 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
     assert set(store._waiters._waiters) == {b"third"}
 
 
-async def test_a_watcher_is_told_and_does_not_have_to_look(place: Place) -> None:
+async def test_a_watcher_is_told_and_does_not_have_to_look(place: Sessions) -> None:
     id, loop = await place.add(), asyncio.get_running_loop()
     assert await place.store.watch(place.id(), 0) is None  # the server knows the script now
     watching = asyncio.ensure_future(place.store.watch(id, 20_000))
@@ -304,7 +293,7 @@ async def test_a_watcher_is_told_and_does_not_have_to_look(place: Place) -> None
     assert loop.time() - started < WATCH_S / 2
 
 
-async def test_who_watches_is_forgotten_in_time(place: Place) -> None:
+async def test_who_watches_is_forgotten_in_time(place: Sessions) -> None:
     id = await place.add()
     with pytest.raises(Exception, match="is ready"):
         await place.store.watch(id, 1)
@@ -312,7 +301,7 @@ async def test_who_watches_is_forgotten_in_time(place: Place) -> None:
     assert 0 < place.server.ask("PTTL", key) <= 86_400_000
 
 
-async def test_gates_are_listed_by_key_and_no_more_than_the_most(place: Place) -> None:
+async def test_gates_are_listed_by_key_and_no_more_than_the_most(place: Sessions) -> None:
     body, many = msgspec.msgpack.encode(Gate(GateRule("x"))), MOST_GATES + 5
     words = [word for number in range(many) for word in (f"limit:{many - number:06}".encode(), body)]
     place.server.ask("HSET", place.key("g"), *words)
@@ -325,7 +314,7 @@ async def test_gates_are_listed_by_key_and_no_more_than_the_most(place: Place) -
 
 
 async def test_a_watcher_whom_a_full_server_cannot_note_looks_by_itself(server: RedisServer) -> None:
-    place = Place(server)
+    place = Sessions(server)
     await place.add()
     hand = place.hand()
     job = await hand.take()
@@ -343,7 +332,7 @@ async def test_a_watcher_whom_a_full_server_cannot_note_looks_by_itself(server: 
 
 async def test_a_full_server_still_works_off_what_it_has(server: RedisServer) -> None:
     """Under maxmemory enqueue is refused; whatever makes room, or leads to it, is not."""
-    place = Place(server)
+    place = Sessions(server)
     ids = await place.add_many(8)
     hand, silent = place.hand(), place.hand("silent", ttl_ms=2_000)
     await place.sweep(20_000, hand)

@@ -3,39 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from itertools import count
 
 import pytest
 
 from holdfast.core.errors import StoreFull
 from holdfast.core.lease import Note, Signal
 from holdfast.core.state import State
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
-from tests.engines.redis.audit import faults
-from tests.servers.redis import RedisServer, own, shared
-
-_number = count()
-
-
-class Place(Bench):
-    """A bench on a namespace of its own, in which no two places may disagree."""
-
-    def __init__(self, server: RedisServer) -> None:
-        self.server = server
-        self.namespace = f"suspension-{next(_number)}"
-        super().__init__(open_store(server.url, self.namespace), Clock())
-
-    def sound(self) -> bool:
-        found = faults(self.server, self.namespace)
-        assert not found, found[:5]
-        return True
+from tests.engines.redis.place import Place
+from tests.servers.redis import own
 
 
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
-    place = Place(shared("redis-6.2"))
+    place = Place()
     yield place
     await place.store.close()
 
