@@ -58,7 +58,8 @@ class WorkerProcess:
 
 
 def _children(pid: int) -> list[int]:
-    found = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    # Each is its thread's: the supervisor starts them in one of its own.
+    found = [int(word) for path in Path(f"/proc/{pid}/task").glob("*/children") for word in path.read_text().split()]
     return found + [each for child in found for each in _children(child)]
 
 
