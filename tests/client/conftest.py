@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -50,3 +50,17 @@ async def counting() -> AsyncIterator[CountingStore]:
     store = CountingStore()
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def forward(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Moves the loop's clock on by so many seconds: a deadline is met at once, and on a slow machine by nobody else."""
+    loop = asyncio.get_running_loop()
+    clock_s, ahead_s = loop.time, 0.0
+
+    def forward(seconds: float) -> None:
+        nonlocal ahead_s
+        ahead_s += seconds
+
+    monkeypatch.setattr(loop, "time", lambda: clock_s() + ahead_s)
+    return forward

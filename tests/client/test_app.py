@@ -122,7 +122,7 @@ async def test_work_ends_when_told(app: Holdfast) -> None:
 
     stop = asyncio.Event()
     worker = asyncio.create_task(app.work(stop=stop))
-    await (await t.enqueue()).result(timeout=10)
+    await (await t.enqueue()).result(timeout=60)
     stop.set()
     report = await worker
     assert (report.ending, report.succeeded) == ("stopped", 1)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -505,14 +507,19 @@ async def test_a_flow_that_is_enqueued_again_is_the_same(app: Holdfast, tasks: T
         flow.add(tasks.number.job(1))
 
 
-async def test_a_chain_is_new_each_time_unless_the_store_did_not_answer(counting: CountingStore) -> None:
-    app = Holdfast("sqlite://", enqueue_timeout=0.05)
+async def test_a_chain_is_new_each_time_unless_the_store_did_not_answer(
+    counting: CountingStore, forward: Callable[[float], None]
+) -> None:
+    app = Holdfast("sqlite://", enqueue_timeout=60)
     app._connection._stores = {os.getpid(): counting}
     tasks = Tasks(app)
     work = chain(tasks.number.job(1), tasks.add.job(1))
     counting.open_gate.clear()
+    asking = asyncio.create_task(work.enqueue())
+    await counting.called.wait()
+    forward(60)
     with pytest.raises(EnqueueTimeout, match=r"await its .enqueue.. again: they are the same jobs") as caught:
-        await work.enqueue()
+        await asking
     counting.open_gate.set()
     first = await work.enqueue()
     assert caught.value.ids[-1] == first.id

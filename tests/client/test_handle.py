@@ -65,7 +65,7 @@ async def test_result_waits_for_a_job_that_is_still_to_run(app: Holdfast) -> Non
         return n + 1
 
     job = await t.enqueue(1)
-    waiting = asyncio.create_task(job.result(timeout=10))
+    waiting = asyncio.create_task(job.result(timeout=60))
     await app.work(until_empty=True)
     assert await waiting == 2
 

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pytest
@@ -32,21 +32,21 @@ def _job(producer: Producer, *, after: tuple[bytes, ...] = (), size: int = 2) ->
 
 
 async def test_callers_of_one_loop_turn_share_one_round_trip(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     answers = await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(50)))
     assert counting.calls == [50]
     assert len({answer.id for answer in answers}) == 50
 
 
 async def test_a_lone_caller_is_sent_at_once(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     for _ in range(3):
         await producer.enqueue(_job(producer), ())
     assert counting.calls == [1, 1, 1]
 
 
 async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     counting.open_gate.clear()
     first = asyncio.create_task(producer.enqueue(_job(producer), ()))
     await counting.called.wait()
@@ -58,7 +58,7 @@ async def test_those_who_come_while_a_call_is_under_way_share_the_next(counting:
 
 
 async def test_who_waits_for_a_key_keeps_nobody_else(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     counting.open_gate.clear()
     keyed = asyncio.create_task(producer.enqueue(replace(_job(producer), unique=Unique("u")), ()))
     await counting.called.wait()
@@ -76,7 +76,7 @@ async def test_what_one_caller_has_joined_is_not_the_others(
     class Open:
         is_open = True
 
-    producer, seen = Producer(lambda: counting, 5), list[object]()
+    producer, seen = Producer(lambda: counting, 60), list[object]()
     plain = counting.enqueue
 
     async def enqueue(jobs: Sequence[Job], rules: Sequence[GateRule] = ()) -> list[Enqueued]:
@@ -90,7 +90,7 @@ async def test_what_one_caller_has_joined_is_not_the_others(
 
 
 async def test_one_bad_job_fails_alone(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     jobs = [_job(producer) for _ in range(16)]
     jobs[5] = _job(producer, after=(b"x" * 16,))
     answers = await asyncio.gather(*(producer.enqueue(job, ()) for job in jobs), return_exceptions=True)
@@ -101,7 +101,7 @@ async def test_one_bad_job_fails_alone(counting: CountingStore) -> None:
 
 
 async def test_a_job_that_the_engine_cannot_write_fails_alone(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     jobs = [_job(producer) for _ in range(6)]
     jobs[2] = replace(jobs[2], tags=("caf\udce9",))
     answers = await asyncio.gather(*(producer.enqueue(job, ()) for job in jobs), return_exceptions=True)
@@ -110,18 +110,23 @@ async def test_a_job_that_the_engine_cannot_write_fails_alone(counting: Counting
 
 
 async def test_large_payloads_do_not_share_more_than_a_bounded_call(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     await asyncio.gather(*(producer.enqueue(_job(producer, size=200_000), ()) for _ in range(100)))
     assert sum(counting.calls) == 100
     assert max(counting.calls) <= 22  # 4 MiB
 
 
-async def test_a_silent_store_is_a_timeout_that_names_the_id_and_how_to_ask_again(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 0.05)
+async def test_a_silent_store_is_a_timeout_that_names_the_id_and_how_to_ask_again(
+    counting: CountingStore, forward: Callable[[float], None]
+) -> None:
+    producer = Producer(lambda: counting, 60)
     counting.open_gate.clear()
     job = _job(producer)
+    asking = asyncio.create_task(producer.enqueue(job, ()))
+    await counting.called.wait()
+    forward(60)
     with pytest.raises(EnqueueTimeout) as caught:
-        await producer.enqueue(job, ())
+        await asking
     assert caught.value.code == "store_timeout"
     assert caught.value.retryable
     assert caught.value.ids == [id_text(job.id)]
@@ -131,13 +136,17 @@ async def test_a_silent_store_is_a_timeout_that_names_the_id_and_how_to_ask_agai
     assert (await producer.enqueue(job, ())).existing
 
 
-async def test_those_behind_a_call_that_never_answers_get_one_of_their_own(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 0.2)
+async def test_those_behind_a_call_that_never_answers_get_one_of_their_own(
+    counting: CountingStore, forward: Callable[[float], None]
+) -> None:
+    producer = Producer(lambda: counting, 60)
     counting.open_gate.clear()
     first = asyncio.create_task(producer.enqueue(_job(producer), ()))
     await counting.called.wait()
-    await asyncio.wait({first}, timeout=0.1)
+    forward(30)
     second = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await asyncio.sleep(0)
+    forward(30)
     with pytest.raises(EnqueueTimeout):
         await first
     counting.open_gate.set()
@@ -145,7 +154,7 @@ async def test_those_behind_a_call_that_never_answers_get_one_of_their_own(count
 
 
 async def test_a_caller_that_gave_up_before_its_job_was_sent_stores_nothing(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     counting.open_gate.clear()
     first = asyncio.create_task(producer.enqueue(_job(producer), ()))
     await counting.called.wait()
@@ -160,7 +169,7 @@ async def test_a_caller_that_gave_up_before_its_job_was_sent_stores_nothing(coun
 
 
 async def test_trouble_reaches_every_caller_as_an_error_of_its_own(counting: CountingStore) -> None:
-    producer = Producer(lambda: counting, 5)
+    producer = Producer(lambda: counting, 60)
     counting.trouble = StoreFull("no space", verb="enqueue")
     counting.trouble.__cause__ = OSError(28, "ENOSPC")
     errors = await asyncio.gather(*(producer.enqueue(_job(producer), ()) for _ in range(3)), return_exceptions=True)
@@ -189,7 +198,7 @@ def test_two_event_loops_in_two_threads_use_one_producer() -> None:
     from tests.client.conftest import CountingStore
 
     store = CountingStore()
-    producer = Producer(lambda: store, 5)
+    producer = Producer(lambda: store, 60)
     ids: list[set[bytes]] = []
 
     async def many() -> None:

@@ -55,8 +55,8 @@ async def test_a_schedule_runs_the_task_that_it_stands_above(app: Holdfast) -> N
         assert tick.timestamp() % 1 == 0
         view = await app.schedules.get("greet")
         assert (view.when, view.source, view.options) == ("every second", "code", {"priority": "high"})
-        assert view.ticks[-1].at == tick
-        assert view.ticks[-1].state == "succeeded"
+        states = {each.at: each.state for each in view.ticks}  # a slow machine may be at the next one by now
+        assert states[tick] == "succeeded"
 
 
 async def test_a_schedule_that_is_added_while_a_worker_runs_is_noticed(app: Holdfast) -> None:
