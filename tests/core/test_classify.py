@@ -622,6 +622,23 @@ def test_a_signal_inside_a_task_group_is_heard() -> None:
     assert outcome_of(group) == SnoozeAsked(5_000, "")
 
 
+def test_an_error_raised_from_pushback_means_pushback() -> None:
+    limited = outcome_of(raised_from(RuntimeError("the model is busy"), RateLimited(12, "openai")))
+    assert isinstance(limited, Limited)
+    assert (limited.retry_after_ms, limited.key, limited.message) == (12_000, "openai", "the model is busy")
+    assert isinstance(outcome_of(raised_from(TypeError("x"), RateLimited(12))), Raised)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [(http(402), "no luck"), (RateLimited(12), "rate limited, retry after 12 s")],
+)
+def test_of_a_group_people_hear_what_decided(error: Exception, message: str) -> None:
+    limited = outcome_of(ExceptionGroup("several", [ValueError("x"), error]))
+    assert isinstance(limited, Limited)
+    assert limited.message == message
+
+
 def test_errors_become_what_they_mean() -> None:
     raised = outcome_of(http(503, {"retry-after": "3"}))
     assert isinstance(raised, Raised)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from datetime import timedelta
 from typing import Any
 
@@ -33,16 +34,17 @@ def test_all_are_signals_and_none_is_a_holdfast_error() -> None:
 
 
 @pytest.mark.parametrize("make", [RetryLater, Snooze, RateLimited])
-@pytest.mark.parametrize("time", [float("nan"), "soon", True])
+@pytest.mark.parametrize("time", [float("nan"), True])
 def test_times_that_make_no_sense_are_refused(make: type[RetryLater], time: Any) -> None:
     with pytest.raises(InvalidOption, match=make.__name__):
         make(time)
 
 
 @pytest.mark.parametrize("make", [RetryLater, Snooze])
-def test_a_time_in_the_past_is_refused(make: type[RetryLater]) -> None:
+@pytest.mark.parametrize("time", [-1, "soon"])
+def test_a_time_in_the_past_or_in_words_is_refused(make: type[RetryLater], time: Any) -> None:
     with pytest.raises(InvalidOption, match=make.__name__):
-        make(-1)
+        make(time)
 
 
 @pytest.mark.parametrize("retry_after", [-0.002, -5, timedelta(seconds=-1)])
@@ -58,3 +60,42 @@ def test_what_a_header_says_may_be_passed_on_as_it_is() -> None:
     outcome = outcome_of(limited, now_ms=1_700_000_000_000)
     assert isinstance(outcome, Limited)
     assert outcome.retry_after_ms == 30_000
+
+
+@pytest.mark.parametrize(
+    ("said", "wait_ms"),
+    [
+        ("6m0s", 360_000),
+        ("1w", 604_800_000),
+        ("12, 30", 30_000),
+        ("1700000030", 30_000),
+        ("1700000030000", 30_000),
+        ("Tue, 14 Nov 2023 22:13:10 GMT", 0),
+    ],
+)
+def test_a_header_names_its_time_in_many_ways(said: str, wait_ms: int) -> None:
+    outcome = outcome_of(RateLimited(said), now_ms=1_700_000_000_000)
+    assert isinstance(outcome, Limited)
+    assert outcome.retry_after_ms == wait_ms
+
+
+@pytest.mark.parametrize("said", ["", "soon", "-5", "NaN", "inf"])
+def test_a_header_that_cannot_be_read_names_no_time(said: str) -> None:
+    limited = RateLimited(said, key="openai")
+    assert (limited.retry_after_ms, limited.retry_at_ms, limited.key) == (None, None, "openai")
+
+
+class Refused(RateLimited):
+    """A signal of the user's own, which is made in another way."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(30, key=f"model:{model}")
+        self.model = model
+
+
+@pytest.mark.parametrize(
+    "signal", [RetryLater(30), Snooze(60, "not yet"), Dead("why"), Cancel(), RateLimited(12, "openai"), Refused("big")]
+)
+def test_a_signal_from_another_process_is_the_same(signal: JobSignal) -> None:
+    came = pickle.loads(pickle.dumps(signal))  # as pools of processes do
+    assert (type(came), str(came), vars(came)) == (type(signal), str(signal), vars(signal))

@@ -18,7 +18,7 @@ from holdfast.core.codec import decode_json
 from holdfast.core.errors import StepFailed, StoreUnreachable, WrongContext
 from holdfast.core.ids import id_text
 from holdfast.core.lease import Claimed, Note
-from holdfast.core.signals import Dead, RetryLater
+from holdfast.core.signals import Dead, RetryLater, Snooze
 from holdfast.core.state import State
 from holdfast.core.steps import History
 from holdfast.core.transition import Drop
@@ -105,7 +105,7 @@ async def test_a_plain_function_does_not_block_the_loop(bench: Bench) -> None:
     turned = threading.Event()
 
     def blocks() -> bool:
-        return turned.wait(10)
+        return turned.wait(60)
 
     async def waits() -> bool:
         asyncio.get_running_loop().call_soon(turned.set)
@@ -223,6 +223,36 @@ async def test_what_a_step_says_about_its_job_is_never_kept(bench: Bench) -> Non
     report = await bench.drain()
     assert (report.retried, report.dead) == (1, 1)
     assert (await bench.view(id)).reason == "no use"
+
+
+class Answered(Exception):
+    """What an SDK raises for an answer with this status."""
+
+    def __init__(self, status_code: int) -> None:
+        super().__init__(f"status {status_code}")
+        self.status_code = status_code
+
+
+@pytest.mark.parametrize(
+    ("error", "state"),
+    [
+        (Answered(429), State.ready),
+        (Answered(402), State.ready),
+        (ExceptionGroup("tasks", [Answered(429)]), State.ready),
+        (ExceptionGroup("tasks", [Snooze(60)]), State.scheduled),
+    ],
+)
+async def test_what_holds_a_key_or_puts_a_job_off_is_not_kept(bench: Bench, error: Exception, state: State) -> None:
+    def calls() -> None:
+        raise error
+
+    async def asks() -> None:
+        await current_job().step.options(on_error="keep", retry=[0])("call", calls)
+
+    id = await bench.put(bench.task(asks))
+    assert (await bench.drain()).dead == 0
+    view = await bench.view(id)
+    assert (view.state, view.attempt) == (state, 0)
 
 
 async def test_a_step_may_be_tried_again_within_the_attempt(bench: Bench) -> None:
@@ -407,7 +437,7 @@ async def test_an_attempt_does_not_wait_for_what_a_task_does_after_its_step(benc
         left.append(asyncio.create_task(goes_on()))
         await beside.wait()
 
-    id = await bench.put(bench.task(leaves, timeout=5))
+    id = await bench.put(bench.task(leaves, timeout=30))
     await bench.drain()
     assert (await bench.view(id)).state is State.succeeded
     assert [note.name for note in (await bench.view(id)).notes] == ["beside"]
@@ -504,7 +534,7 @@ async def test_a_sync_task_that_should_stop_hears_it_at_its_next_step(bench: Ben
         job = current_job()
         job.run(job.step("one", says(ran, "one")))
         loop.call_soon_threadsafe(started.set)
-        asked.wait(10)
+        asked.wait(60)
         try:
             job.run(job.step("two", says(ran, "two")))
         except asyncio.CancelledError:

@@ -8,7 +8,7 @@ from holdfast.core import pushback
 from holdfast.core.answer import classes_of, codes_of, libraries_of, peek, status_of
 from holdfast.core.duration import bounded_ms
 from holdfast.core.errors import StepFailed, StepsChanged, UsageError, WaitTimeout
-from holdfast.core.failure import failure_of
+from holdfast.core.failure import failure_of, message_of
 from holdfast.core.library_errors import (
     BEFORE_STATUS,
     BY_CLASS,
@@ -97,12 +97,14 @@ def outcome_of(error: BaseException, extra: Sequence[Classifier] = (), *, now_ms
             return CancelAsked(signal.reason)
         case RateLimited():
             failure = failure_of(error, "rate_limited")
-            return Limited(_asked_ms(signal, now_ms), signal.key, failure.message, failure)
-    verdict = classify(error, extra, now_ms=now_ms)
-    failure = failure_of(error, verdict.kind)
+            return Limited(_asked_ms(signal, now_ms), signal.key, message_of(signal), failure)
+    judged = judge_error(error, extra, now_ms=now_ms)
+    verdict, failure = judged.verdict, failure_of(error, judged.verdict.kind)
     if verdict.kind in ("rate_limited", "spent"):
         spent = verdict.kind == "spent"
-        return Limited(verdict.retry_after_ms, verdict.key, failure.message, failure, spent)
+        # "Two sub-exceptions" would tell nobody who has to pay.
+        said = message_of(judged.of) if isinstance(error, BaseExceptionGroup) else failure.message
+        return Limited(verdict.retry_after_ms, verdict.key, said, failure, spent)
     return Raised(failure, verdict.retry_after_ms)
 
 
@@ -179,6 +181,8 @@ def _recognised(error: BaseException, now_ms: int | None) -> _Known | None:
 def _known(error: BaseException, now_ms: int | None) -> _Known | None:
     if isinstance(error, _REMEMBERED):
         return Verdict("permanent"), Rule("remembered", type(error).__qualname__)
+    if isinstance(error, RateLimited):  # behind an error that was raised from it
+        return Verdict("rate_limited", _asked_ms(error, now_ms), error.key), Rule("name", "holdfast.RateLimited")
     classes = classes_of(error)
     for named in classes:
         if named in BEFORE_STATUS:

@@ -76,10 +76,7 @@ def _stated_ms(headers: Mapping[str, str], now_ms: int | None) -> float | None:
     exact = _number(headers.get("retry-after-ms", ""))
     if exact is not None:
         return exact
-    stated = headers.get("retry-after", "")
-    several = [_number(each) for each in stated.split(",")]  # two proxies may have said it, one after the other
-    longest = max((each for each in several if each is not None), default=None)
-    return _wait_ms(stated if None in several else str(longest), now_ms)
+    return _wait_ms(headers.get("retry-after", ""), now_ms)
 
 
 def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float | None]:
@@ -145,20 +142,32 @@ def _is_nothing(text: str) -> bool:
 
 
 def _wait_ms(text: str, now_ms: int | None) -> float | None:
-    """Seconds, a Go duration ("6m0s"), an RFC 3339 instant, an HTTP date or seconds since 1970, as a wait."""
+    """The wait that a header names, or the one until the instant that it names."""
+    wait_ms, at_ms = named_time(text)
+    if at_ms is None or now_ms is None:
+        return wait_ms
+    return max(0.0, at_ms - now_ms)
+
+
+def named_time(text: str) -> tuple[float | None, int | None]:
+    """A wait or an instant (ms): seconds, a Go duration ("6m0s"), a date, or seconds since 1970.
+
+    >>> named_time("6m0s"), named_time("12, 30"), named_time("soon")
+    ((360000.0, None), (30000.0, None), (None, None))
+    """
     text = text.strip()
-    seconds = _number(text)
-    if seconds is not None and seconds < _SINCE_1970_S:
-        return seconds * 1000
     if text and re.fullmatch(rf"(?:{_GO.pattern})+", text):
-        return sum(float(number) * _GO_MS[unit] for number, unit in _GO.findall(text))
-    at_ms = instant_of(text) if seconds is None else _since_1970_ms(seconds)
-    return None if at_ms is None or now_ms is None else max(0.0, at_ms - now_ms)
+        return sum(float(number) * _GO_MS[unit] for number, unit in _GO.findall(text)), None
+    several = [_number(each) for each in text.split(",")]  # two proxies may have said it, one after the other
+    if None in several:
+        return None, instant_of(text)
+    longest = max(each for each in several if each is not None)
+    return (longest * 1000, None) if longest < _SINCE_1970_S else (None, _since_1970_ms(longest))
 
 
-def _since_1970_ms(number: float) -> float:
+def _since_1970_ms(number: float) -> int:
     """Seconds, or milliseconds when it would be too far away otherwise."""
-    return number if number >= _SINCE_1970_S * 1000 else number * 1000
+    return round(number if number >= _SINCE_1970_S * 1000 else number * 1000)
 
 
 def instant_of(text: str) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, get_args, 
 import msgspec
 from msgspec import UNSET, Struct
 
-from holdfast.core.classify import classify
+from holdfast.core.classify import outcome_of
 from holdfast.core.declare import is_async, plain_function
 from holdfast.core.duration import Duration
 from holdfast.core.errors import (
@@ -31,10 +31,12 @@ from holdfast.core.failure import message_of, type_name
 from holdfast.core.ids import id_text
 from holdfast.core.job import Policy
 from holdfast.core.naming import did_you_mean
+from holdfast.core.outcome import Raised
 from holdfast.core.payload import Signature
 from holdfast.core.retry import Retry, RetryFunction, delay_ms
 from holdfast.core.signals import JobSignal
 from holdfast.core.steps import MAX_STEP_BYTES, KeptError, Record, forgetting
+from holdfast.core.transition import Failure
 from holdfast.core.verdict import Classifier
 
 P = ParamSpec("P")
@@ -49,7 +51,7 @@ inside: Final[ContextVar[str | None]] = ContextVar("holdfast_step", default=None
 _PASSES: Final = (JobSignal, UsageError, LeaseLost, StoreError)
 
 
-# What trying again within the attempt may cure; pushback and an empty account are waited for by the whole key.
+# What trying again within the attempt may cure.
 _MAY_PASS: Final = ("transient", "timeout")
 
 
@@ -96,7 +98,7 @@ class Step:
         except _PASSES:
             raise
         except Exception as error:
-            if self._options.on_error == "raise":
+            if self._options.on_error == "raise" or _fault(error, classifiers) is None:
                 raise
             return KeptError(type_name(error), message_of(error))
         finally:
@@ -198,8 +200,17 @@ def step_key(job: bytes) -> str:
 
 def _pause_s(retry: Retry | None, tries: int, error: Exception, classifiers: Sequence[Classifier]) -> float | None:
     """How long to wait before the next try; None when there is none."""
-    if retry is None or tries >= retry.attempts or classify(error, classifiers).kind not in _MAY_PASS:
+    if retry is None or tries >= retry.attempts:
+        return None
+    fault = _fault(error, classifiers)
+    if fault is None or fault.kind not in _MAY_PASS:
         return None
     if retry.function is not None:
         return retry.function(tries, error)
     return delay_ms(Policy(**retry.policy_fields()), tries, random.Random()) / 1000
+
+
+def _fault(error: Exception, classifiers: Sequence[Classifier]) -> Failure | None:
+    """What failed; None for what is no fault of the step: a signal in a group, pushback, an empty account."""
+    outcome = outcome_of(error, classifiers)
+    return outcome.failure if isinstance(outcome, Raised) else None
