@@ -278,6 +278,9 @@ AT = {"date": "Tue, 14 Nov 2023 22:13:20 GMT"}
         ({"x-ratelimit-reset-tokens": "1.2µs", "x-ratelimit-remaining-tokens": "0"}, 1),
         ({"x-ratelimit-reset-tokens": "6m0s", "x-ratelimit-remaining-tokens": "500"}, None),
         ({"x-ratelimit-reset-tokens": "6m0s"}, None),
+        ({"x-ratelimit-reset": "1700000012", "x-ratelimit-remaining": "0"}, 12_000),
+        ({"x-ratelimit-reset": "1700000012", "x-ratelimit-remaining": "3"}, None),
+        ({"ratelimit-reset": "12", "ratelimit-remaining": "0"}, 12_000),
         (
             {
                 "retry-after": "5",

@@ -19,7 +19,8 @@ _GO: Final = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|μs|ms|s|m|h|d)")
 _GO_MS: Final = {
     "ns": 1e-6, "us": 1e-3, "µs": 1e-3, "μs": 1e-3, "ms": 1.0, "s": 1e3, "m": 6e4, "h": 3.6e6, "d": 8.64e7,
 }  # fmt: skip
-_RESET: Final = re.compile(r"(?:x-ratelimit-reset-(?P<openai>[\w-]+)|anthropic-ratelimit-(?P<anthropic>[\w-]+)-reset)")
+# OpenAI and its like name a bucket, GitHub and others have one without a name, Anthropic puts the name first.
+_RESET: Final = re.compile(r"(?:x-)?ratelimit-reset(?:-[\w-]+)?|anthropic-[\w-]+-reset")
 _ALLOWED: Final = ("x-ratelimit-limit-requests", "anthropic-ratelimit-requests-limit")
 _LONGEST_LESSON_MS: Final = 3_600_000  # an answer that was no error stops nobody for longer
 _MINUTE_US: Final = 60_000_000
@@ -82,14 +83,7 @@ def _stated_ms(headers: Mapping[str, str], now_ms: int | None) -> float | None:
 def _resets_ms(headers: Mapping[str, str], now_ms: int | None) -> Iterator[float | None]:
     """When each bucket refills, for the buckets that are empty: a full one does not hold us back."""
     for name, text in headers.items():
-        match = _RESET.fullmatch(name)
-        if match is None:
-            continue
-        if match["openai"]:
-            left = headers.get(f"x-ratelimit-remaining-{match['openai']}", "")
-        else:
-            left = headers.get(f"anthropic-ratelimit-{match['anthropic']}-remaining", "")
-        if _is_nothing(left):
+        if _RESET.fullmatch(name) and _is_nothing(headers.get(name.replace("reset", "remaining"), "")):
             yield _wait_ms(text, now_ms)
 
 
