@@ -11,11 +11,12 @@ from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer
 
 SLOTS = 16_384
-AGREE_S = 15.0  # a cluster needs a second or two until every node has heard of every other
+AGREE_S = 60.0  # a cluster needs a second or two until every node has heard of every other
+SILENCE_MS = 30_000  # a busy machine may keep a server that is well from answering for seconds
 
 
 class Sentinel(RedisServer):
-    """Watches one master by name; with a quorum of one it decides alone, half a second after the master's silence."""
+    """Watches one master by name; with a quorum of one it decides alone. How soon, a test says with `expect_a_kill`."""
 
     def __init__(self, master: RedisServer, folder: Path, *, name: str = "holdfast") -> None:
         super().__init__(master.flavour, folder)
@@ -28,7 +29,7 @@ class Sentinel(RedisServer):
         if not file.exists():
             lines = [
                 f"sentinel monitor {self.name} 127.0.0.1 {self._master.port} 1",
-                f"sentinel down-after-milliseconds {self.name} 500",
+                f"sentinel down-after-milliseconds {self.name} {SILENCE_MS}",
                 f"sentinel failover-timeout {self.name} 3000",
             ]
             file.write_text("".join(line + "\n" for line in lines))
@@ -39,6 +40,10 @@ class Sentinel(RedisServer):
         """The URL that names the master by its sentinels."""
         hosts = ",".join(f"127.0.0.1:{sentinel.port}" for sentinel in (self, *others))
         return f"redis+sentinel://{hosts}/{self.name}"
+
+    def expect_a_kill(self) -> None:
+        """From here on half a second of silence is the master's end."""
+        self.ask("SENTINEL", "SET", self.name, "down-after-milliseconds", 500)
 
     def master_port(self) -> int:
         """Where it says that the master is now."""
@@ -62,7 +67,7 @@ def sentinel(master: RedisServer, folder: Path, *, name: str = "holdfast") -> Se
 
 def cluster(flavour: Flavour, folder: Path, *, masters: int = 3) -> list[RedisServer]:
     """Started masters that share all slots; the first has the lowest ones."""
-    args = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"]
+    args = ["--cluster-enabled", "yes", "--cluster-node-timeout", str(SILENCE_MS)]
     nodes = [RedisServer(flavour, folder / str(number), args=args).start() for number in range(masters)]
     for number, node in enumerate(nodes):
         node.ask("CLUSTER", "SET-CONFIG-EPOCH", number + 1)

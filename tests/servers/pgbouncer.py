@@ -72,7 +72,7 @@ class PgBouncer(PrivateServer):
 
     def show(self, what: str) -> list[dict[str, object]]:
         """What it tells of itself: POOLS, CLIENTS, SERVERS, CONFIG and others."""
-        with contextlib.closing(psycopg.connect(self.url_of("pgbouncer"), autocommit=True, connect_timeout=5)) as line:
+        with contextlib.closing(psycopg.connect(self.url_of("pgbouncer"), autocommit=True, connect_timeout=30)) as line:
             answer = line.cursor(row_factory=psycopg.rows.dict_row).execute(f"SHOW {what}".encode())
             return answer.fetchall()
 

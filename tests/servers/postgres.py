@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -88,13 +88,10 @@ class PostgresServer(PrivateServer):
         shared memory, a new server refuses to start.
         """
         if self.alive:
-            os.kill(self.pid, signal.SIGSTOP)  # no new children from here on
+            self._stand_still()
             family = self._signal(signal.SIGKILL)
             super().kill()
-            deadline_s = time.monotonic() + END_S
-            while not all(_is_dead(process) for process in family):
-                assert time.monotonic() < deadline_s, f"they survive: {family}"
-                time.sleep(0.001)
+            _until(f"all of {family} are dead", lambda: all(_is_dead(process) for process in family))
 
     def discard(self) -> None:
         """End it for good, as fast as it can be done without leaving a trace on this machine."""
@@ -105,11 +102,16 @@ class PostgresServer(PrivateServer):
 
     def freeze(self) -> None:
         """Stop it in its tracks: the kernel still accepts connections, and nobody answers them."""
-        os.kill(self.pid, signal.SIGSTOP)  # first, so that no child is born unseen
+        self._stand_still()
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def _stand_still(self) -> None:
+        """Stop the postmaster, so that no child is born unseen: one that is being born when it hears of it still is."""
+        os.kill(self.pid, signal.SIGSTOP)
+        _until("the postmaster stands still", lambda: not _runs(psutil.Process(self.pid)))
 
     def _signal(self, number: int) -> list[psutil.Process]:
         """Send a signal to the server and all its children; say who they are."""
@@ -129,7 +131,7 @@ class PostgresServer(PrivateServer):
 
     # -- asking
 
-    def ask(self, query: str, *values: object, timeout_s: float = 5.0) -> list[tuple[Any, ...]]:
+    def ask(self, query: str, *values: object, timeout_s: float = 30.0) -> list[tuple[Any, ...]]:
         """One statement on a connection of its own, committed by itself; an error of the server is raised."""
         try:
             line = psycopg.connect(self.url, autocommit=True, connect_timeout=max(2, int(timeout_s)))  # its least is 2
@@ -154,6 +156,18 @@ class PostgresServer(PrivateServer):
             return (self.data / "postmaster.pid").read_text().splitlines()
         except FileNotFoundError:
             return []
+
+
+def _until(what: str, true: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + END_S
+    while not true():
+        assert time.monotonic() < deadline_s, f"it never happens that {what}"
+        time.sleep(0.001)
+
+
+def _runs(process: psutil.Process) -> bool:
+    """False once it stands still, or waits for nothing but that its parent hears of its end."""
+    return process.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE)
 
 
 def _is_dead(process: psutil.Process) -> bool:
@@ -201,8 +215,5 @@ def bury(url: str) -> None:
 
     It does what they had sent last, and asks only then whether anybody waits for it.
     """
-    deadline_s = time.monotonic() + END_S
     with psycopg.connect(url, autocommit=True) as conn:
-        while conn.execute(LEFT).fetchone() != (0,):
-            assert time.monotonic() < deadline_s, f"somebody lives on in {url}"
-            time.sleep(0.002)
+        _until(f"nobody is left in {url}", lambda: conn.execute(LEFT).fetchone() == (0,))

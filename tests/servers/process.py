@@ -14,6 +14,8 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cache
+from itertools import cycle
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final, Self, TypeVar
@@ -23,12 +25,14 @@ from tests.servers.servant import Credentials
 # Below the ports that a kernel gives to outgoing connections, or one of those could sit on the port of a
 # server that is down; and a cluster's bus, at port + 10,000, still fits below them.
 PORTS: Final = range(12_000, 22_000)
-START_S: Final = 20.0  # a start takes 10 to 100 ms; a busy machine with a long log to read may need seconds
-END_S: Final = 10.0
+BLOCK: Final = 200  # ports that a process has to itself
+START_S: Final = 60.0  # a start takes 10 to 100 ms; a busy machine with a long log to read may need many seconds
+END_S: Final = 60.0
 MEMORY: Final = Path("/dev/shm")
 ROOM_BYTES: Final = 1 << 30  # a container may have 64 MB of it, which the data of one PostgreSQL would fill
 
 _running: set[PrivateServer] = set()
+_claims: list[socket.socket] = []
 
 
 class Unreachable(Exception):
@@ -168,12 +172,35 @@ def running(server: Server) -> Iterator[Server]:
 
 
 def free_port() -> int:
-    """A port on which nobody listens now."""
-    for port in random.sample(PORTS, 100):
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+    """A port on which nobody listens now, and which no other test process takes while a server is down."""
+    ports = _own_ports(os.getpid())
+    for _ in range(BLOCK):
+        port = next(ports)
+        with contextlib.suppress(OSError), contextlib.closing(_bound(port)):
             return port
-    raise Unreachable(f"a hundred ports of {PORTS} are taken")
+    raise Unreachable(f"all {BLOCK} ports that this process has to itself are taken")
+
+
+@cache
+def _own_ports(pid: int) -> Iterator[int]:
+    """A block's ports in turn: the one that was given out last comes last. Whoever binds its first port has the block,
+    for as long as the process lives."""
+    for first in random.sample(PORTS[::BLOCK], len(PORTS) // BLOCK):
+        with contextlib.suppress(OSError):
+            _claims.append(_bound(first))
+            return cycle(range(first + 1, first + BLOCK))
+    raise Unreachable(f"every block of {BLOCK} ports of {PORTS} is taken")
+
+
+def _bound(port: int) -> socket.socket:
+    """A socket on a port of ours. Raises OSError when somebody else is there."""
+    bound = socket.socket()
+    try:
+        bound.bind(("127.0.0.1", port))
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def fresh_folder(prefix: str) -> Path:

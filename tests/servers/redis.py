@@ -69,7 +69,7 @@ class RedisServer(PrivateServer):
 
     # -- asking
 
-    def ask(self, *words: str | bytes | int, timeout_s: float = 5.0) -> Any:
+    def ask(self, *words: str | bytes | int, timeout_s: float = 30.0) -> Any:
         """One command on a connection of its own; an error of the server is raised."""
         with contextlib.closing(self._connect(timeout_s)) as line:
             return exchange(line, words)
