@@ -79,7 +79,7 @@ def rest(acknowledged: IO[bytes] | None) -> list[bytes]:
 async def test_a_job_that_was_acknowledged_survives_kill_minus_9_of_the_server(
     server: RedisServer, store: Store
 ) -> None:
-    with produce(f"{server.url}?timeout=0.5") as producer:
+    with produce(f"{server.url}?timeout=1.5") as producer:
         ids = some(producer.stdout, 300)
         server.kill()
         ids += rest(producer.stdout)
@@ -93,7 +93,7 @@ async def test_a_job_that_was_acknowledged_survives_kill_minus_9_of_the_server(
 async def test_a_producer_works_through_kills_of_the_server_and_stores_each_job_once(
     server: RedisServer, store: Store
 ) -> None:
-    with produce(server.url) as producer:
+    with produce(f"{server.url}?timeout=60") as producer:
         ids = some(producer.stdout, 70)
         for _ in range(3):
             server.kill()

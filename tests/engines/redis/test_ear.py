@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import re
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.stores.loops import PerLoop
+from holdfast.stores.redis import ear as ear_module
 from holdfast.stores.redis.ear import Ear
 from holdfast.stores.redis.url import parse_redis
 from holdfast.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
+from tests.servers.fleet import until
 from tests.servers.redis import RedisServer, running
 
 TAG = "hf:x"
+LONG_S = 60.0  # far longer than a wake-up takes; a test that needs it all has failed
 
 
 @pytest.fixture
@@ -29,7 +33,7 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 class Post:
     """An ear, who sleeps by it, and the way others tell it something."""
 
-    def __init__(self, server: RedisServer, wait_s: float = 5) -> None:
+    def __init__(self, server: RedisServer, wait_s: float = LONG_S) -> None:
         self.server = server
         self.waiters = Waiters()
         self.ears = PerLoop(lambda: Ear(parse_redis(server.url), TAG, self.waiters, wait_s=wait_s))
@@ -47,8 +51,16 @@ class Post:
 
     async def heard(self) -> None:
         """Until somebody waits on the list."""
-        for _ in range(500):
-            if b"cmd=blpop" in self.server.ask("CLIENT", "LIST"):
+        await self.until(lambda: b"cmd=blpop" in self.server.ask("CLIENT", "LIST"))
+
+    async def asked(self, times: int) -> None:
+        """Until the server was asked so often for what there is."""
+        asked = re.compile(rb"cmdstat_blpop:calls=(\d+)")
+        await self.until(lambda: int(asked.findall(self.server.ask("INFO", "commandstats"))[0]) >= times)
+
+    async def until(self, true: Callable[[], bool]) -> None:
+        for _ in range(6_000):
+            if true():
                 return
             await asyncio.sleep(0.01)
         raise AssertionError("nobody listens")
@@ -62,12 +74,10 @@ async def post(server: RedisServer) -> AsyncIterator[Post]:
 
 
 async def test_a_message_wakes_whom_it_names_with_what_it_says(post: Post) -> None:
-    sleeps = [asyncio.create_task(post.sleep(name, 5)) for name in (b"one", b"two", b"three")]
+    sleeps = [asyncio.create_task(post.sleep(name, LONG_S)) for name in (b"one", b"two", b"three")]
     await post.heard()
-    start = time.monotonic()
     post.tell(URGENT + b"two")
     assert await sleeps[1] == {URGENT}
-    assert time.monotonic() - start < 1
     assert not sleeps[0].done()
     post.tell(WORK + b"one", CANCEL + b"one", WORK + b"three")
     assert await sleeps[0] >= {WORK}
@@ -79,21 +89,21 @@ async def test_what_was_told_before_anybody_listened_is_heard(post: Post) -> Non
     for name in others:
         post.waiters.expect(name)
     post.tell(WORK + b"one", *(WORK + name for name in others))
-    assert await post.sleep(b"one", 5) == {WORK}
+    assert await post.sleep(b"one", LONG_S) == {WORK}
     for name in others:
-        assert await post.sleep(name, 5) == {WORK}
+        assert await post.sleep(name, LONG_S) == {WORK}
     assert post.server.ask("EXISTS", post.key) == 0
 
 
 async def test_a_sleep_ends_by_its_own_clock(post: Post) -> None:
     start = time.monotonic()
     assert await post.sleep(b"one", 0.1) == set()
-    assert 0.1 <= time.monotonic() - start < 1
+    assert 0.1 <= time.monotonic() - start < LONG_S / 2
 
 
 async def test_after_a_lost_connection_everybody_is_woken_once(server: RedisServer, post: Post) -> None:
     """What was told to a server that died may be gone with it."""
-    sleeps = [asyncio.create_task(post.sleep(name, 10)) for name in (b"session", b"job")]
+    sleeps = [asyncio.create_task(post.sleep(name, LONG_S)) for name in (b"session", b"job")]
     await post.heard()
     server.kill()
     server.start()
@@ -102,46 +112,49 @@ async def test_after_a_lost_connection_everybody_is_woken_once(server: RedisServ
     assert await post.sleep(b"session", 0.05) == set(), "once is enough"
     await post.heard()
     post.tell(WORK + b"session")
-    assert await post.sleep(b"session", 5) == {WORK}
+    assert await post.sleep(b"session", LONG_S) == {WORK}
 
 
 async def test_a_frozen_server_is_noticed(server: RedisServer) -> None:
     post = Post(server, wait_s=0.2)
-    sleeping = asyncio.create_task(post.sleep(b"one", 20))
+    sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
     await post.heard()
     server.freeze()
     await asyncio.sleep(0.6)  # three times as long as the server should take to say that there is nothing
     server.thaw()
-    assert wake_of(await asyncio.wait_for(sleeping, 5)).work, "the connection was given up, and made again"
+    assert wake_of(await sleeping).work, "the connection was given up, and made again"
     await post.ears.close()
 
 
-async def test_a_quiet_server_is_not_given_up(server: RedisServer) -> None:
-    post = Post(server, wait_s=0.3)
-    sleeping = asyncio.create_task(post.sleep(b"one", 1))
+async def test_a_quiet_server_is_not_given_up(server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ear_module.GUARD >= 2, "it has as long again for its answer that there is nothing"
+    monkeypatch.setattr(ear_module, "GUARD", 1_000)  # a busy machine may answer late
+    post = Post(server, wait_s=0.1)
+    sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
     await post.heard()
-    assert await sleeping == set(), "three answers that there is nothing, and nobody was woken for them"
+    await post.asked(3)
+    assert not sleeping.done(), "answers that there is nothing, and nobody was woken for them"
+    sleeping.cancel()
     await post.ears.close()
 
 
 async def test_sleepers_in_other_loops_are_woken_by_the_one_that_listens(post: Post) -> None:
     """A session may claim in one loop and sleep in another."""
     assert await asyncio.to_thread(lambda: asyncio.run(address(post))) != post.ears.here().address
-    started = threading.Event()
     heard: list[set[bytes]] = []
 
     async def elsewhere() -> None:
-        started.set()
-        heard.append(await post.waiters.sleep(b"two", 10))  # sleeps there; only this test's loop listens
+        heard.append(await post.waiters.sleep(b"two", LONG_S))  # sleeps there; only this test's loop listens
 
     thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
     thread.start()
-    here = asyncio.create_task(post.sleep(b"one", 10))
+    here = asyncio.create_task(post.sleep(b"one", LONG_S))
     await post.heard()
-    started.wait()
+    post.waiters.expect(b"two")
+    until("it sleeps", lambda: bool(post.waiters._waiters[b"two"].sleepers))
     post.tell(WORK + b"two", WORK + b"one")
     assert await here == {WORK}
-    await asyncio.to_thread(thread.join, 5)
+    await asyncio.to_thread(thread.join, LONG_S)
     assert heard == [{WORK}]
 
 
@@ -153,14 +166,14 @@ def test_a_loop_that_ends_while_it_listens_leaves_nothing_open(server: RedisServ
     post = Post(server)
 
     async def some() -> None:
-        sleeping = asyncio.create_task(post.sleep(b"one", 60))
+        sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
         await post.heard()
         sleeping.cancel()
 
     for _ in range(3):
         asyncio.run(some())
         gc.collect()
-    assert b"cmd=blpop" not in server.ask("CLIENT", "LIST")
+    until("the connections are closed", lambda: b"cmd=blpop" not in server.ask("CLIENT", "LIST"))
 
 
 @pytest.mark.parametrize("kind", [FINISHED, WORK, URGENT, CANCEL])
@@ -168,14 +181,14 @@ async def test_nothing_is_kept_for_whom_nobody_waits(post: Post, kind: bytes) ->
     post.waiters.expect(b"expected")
     post.waiters.deliver(kind, b"gone")
     post.waiters.deliver(kind, b"expected")
-    assert await post.waiters.sleep(b"expected", 1) == {kind}
+    assert await post.waiters.sleep(b"expected", LONG_S) == {kind}
     assert set(post.waiters._waiters) == {b"expected"}
     post.waiters.forget(b"expected")
     assert post.waiters._waiters == {}
 
 
 async def test_a_session_that_leaves_while_it_sleeps_is_forgotten_when_it_wakes(post: Post) -> None:
-    sleeping = asyncio.create_task(post.waiters.sleep(b"one", 5))
+    sleeping = asyncio.create_task(post.waiters.sleep(b"one", LONG_S))
     await asyncio.sleep(0)
     post.waiters.forget(b"one")
     post.waiters.deliver(WORK, b"one")
@@ -188,7 +201,7 @@ async def test_sessions_that_died_are_forgotten_in_time(post: Post) -> None:
     for number in range(MANY - 1):
         post.waiters.expect(b"dead %d" % number)
         post.waiters._waiters[b"dead %d" % number].at_s -= GONE_S
-    sleeping = asyncio.create_task(post.waiters.sleep(b"asleep", 5))
+    sleeping = asyncio.create_task(post.waiters.sleep(b"asleep", LONG_S))
     await asyncio.sleep(0)
     post.waiters._waiters[b"asleep"].at_s -= GONE_S
     post.waiters.expect(b"new")
@@ -198,7 +211,7 @@ async def test_sessions_that_died_are_forgotten_in_time(post: Post) -> None:
 
 
 async def test_a_message_is_delivered_to_a_sleeper_of_this_loop_without_a_detour(post: Post) -> None:
-    sleeping = asyncio.create_task(post.waiters.sleep(b"one", 5))
+    sleeping = asyncio.create_task(post.waiters.sleep(b"one", LONG_S))
     await asyncio.sleep(0)
     post.waiters.deliver(WORK, b"one")
     await asyncio.sleep(0)

@@ -34,7 +34,7 @@ async def main():
         jobs = await app.enqueue_many(double.job(n, long) for n in range(50))
         late = await double.options(delay=0.2, unique="u").enqueue(1, text="late")
         report = asyncio.create_task(app.work(until_empty=False))
-        results = await asyncio.gather(*(job.result(timeout=20) for job in (*jobs, late)))
+        results = await asyncio.gather(*(job.result(timeout=60) for job in (*jobs, late)))
         report.cancel()
         await asyncio.wait([report])
         assert results == ["", *[long * 2] * 49, "latelate"]
@@ -60,7 +60,7 @@ def smoke(flavour: Flavour, namespace: str, folder: Path | None = None) -> str:
     path = os.pathsep.join([*([str(folder)] if folder else []), str(ROOT / "src")])
     env = {**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "error"}
     command = [sys.executable, "-c", SMOKE, shared(flavour).url, namespace]
-    answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    answer = subprocess.run(command, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert answer.returncode == 0, answer.stderr
     return answer.stdout.strip()
 
