@@ -18,32 +18,35 @@ from tests.runtime.running import Bench
 
 
 async def test_a_blocked_loop_keeps_its_lease(bench: Bench) -> None:
-    """The handler blocks the loop for three lease times; meanwhile another worker sweeps and finds nothing."""
+    """The lease is prolonged while the handler blocks the loop; another worker, who sweeps meanwhile, finds nothing."""
     blocked, go_on = threading.Event(), threading.Event()
 
     async def blocks() -> str:
         blocked.set()
-        go_on.wait(30)
+        go_on.wait(90)
         return "kept"
 
     id = await bench.put(bench.task(blocks))
     lost: list[int] = []
+    deadlines: set[int] = set()
 
     def second_worker() -> None:
         async def sweep() -> None:
-            until_s = time.monotonic() + 0.6
-            while time.monotonic() < until_s:
+            until_s = time.monotonic() + 60
+            while len(deadlines) < 4 and time.monotonic() < until_s:
                 lost.append(await bench.store.expire())
+                deadlines.update(session.deadline_at_ms for session in await bench.store.sessions())
             lost.append(len(await bench.claim_as("second")))
 
-        blocked.wait(30)
+        blocked.wait(60)
         asyncio.run(sweep())
         go_on.set()
 
     thread = threading.Thread(target=second_worker)
     thread.start()
-    report = await bench.drain({"ttl_ms": 200, "beat_ms": 40})
+    report = await bench.drain({"beat_ms": 40})
     await asyncio.to_thread(thread.join)
+    assert len(deadlines) == 4
     assert set(lost) == {0}
     assert (report.succeeded, report.stale) == (1, 0)
     view = await bench.view(id)
@@ -71,7 +74,7 @@ async def test_a_worker_that_lost_its_session_stops_what_runs_and_settles_nothin
     await started.wait()
     await bench.store.leave(worker.session)  # as if it had been silent and was swept
     await cancelled.wait()
-    view = await bench.store.watch(id, 10_000)
+    view = await bench.store.watch(id, 60_000)
     stop.set()
     report = await work
     assert view is not None
@@ -90,7 +93,7 @@ class SlowPulse(SqliteStore):
         first = not await self.sessions()
         pulse = await super().beat(beat, now_ms=now_ms)
         if pulse.fresh and first:
-            await asyncio.to_thread(self.claimed_again.wait, 5)
+            await asyncio.to_thread(self.claimed_again.wait, 60)
         return pulse
 
 
@@ -125,7 +128,7 @@ async def test_a_job_claimed_again_before_the_loss_was_noticed_is_not_dropped() 
     store.claimed_again.set()
     await cancelled.wait()
     go_on.set()
-    view = await store.watch(id, 10_000)
+    view = await store.watch(id, 60_000)
     stop.set()
     report = await work
     assert view is not None
@@ -140,12 +143,14 @@ class DeafStore(SqliteStore):
     def __init__(self) -> None:
         super().__init__(None)
         self.cut = False
+        self.refused = threading.Semaphore(0)
         self.bug: Exception | None = None
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
         if self.bug is not None:
             raise self.bug
         if self.cut:
+            self.refused.release()
             raise StoreUnreachable("cut", verb="beat")
         return await super().beat(beat, now_ms=now_ms)
 
@@ -197,7 +202,8 @@ async def test_a_worker_can_be_stopped_while_it_waits_for_its_store() -> None:
     bench = Bench(store)
     stop = asyncio.Event()
     work = asyncio.create_task(bench.worker({"beat_ms": 5}).run(stop))
-    await asyncio.wait({work}, timeout=0.05)
+    for _ in range(3):
+        assert await asyncio.to_thread(store.refused.acquire, timeout=60)
     assert not work.done()
     stop.set()
     assert (await work).ending == "stopped"
@@ -213,7 +219,7 @@ class SlowStore(SqliteStore):
 
     async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
         self.asked.set()
-        await asyncio.to_thread(self.answer.wait, 10)
+        await asyncio.to_thread(self.answer.wait, 60)
         return await super().beat(beat, now_ms=now_ms)
 
 
@@ -223,7 +229,7 @@ async def test_a_first_beat_that_is_answered_after_the_stop_is_no_lost_session()
     heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     keeper.on_pulse = lambda pulse, first: heard.set_result(first)
     starting = asyncio.create_task(keeper.start(lambda name, error: None))
-    await asyncio.to_thread(store.asked.wait, 10)
+    await asyncio.to_thread(store.asked.wait, 60)
     starting.cancel()
     await asyncio.wait({starting})
     store.answer.set()
@@ -238,11 +244,11 @@ async def test_a_call_for_a_beat_that_comes_during_a_beat_is_not_lost() -> None:
     pulses: asyncio.Queue[bool] = asyncio.Queue()
     keeper.on_pulse = lambda pulse, first: pulses.put_nowait(first)
     starting = asyncio.create_task(keeper.start(lambda name, error: None))
-    await asyncio.to_thread(store.asked.wait, 10)
+    await asyncio.to_thread(store.asked.wait, 60)
     keeper.beat_now()
     store.answer.set()
     await starting
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert [await pulses.get(), await pulses.get()] == [True, False]
         await keeper.stop()
     await store.close()
