@@ -29,6 +29,7 @@ from holdfast.stores.base import RetryRequest
 from tests.runtime.running import Bench, now_ms
 
 HOUR_MS = 3_600_000
+LONG_S = 60.0  # a lull in which whatever still runs beside a wait has called again
 
 
 @pytest.fixture(autouse=True)
@@ -112,10 +113,10 @@ async def test_a_sleeping_job_is_cancelled_at_once(bench: Bench) -> None:
 
 async def test_time_asleep_is_not_the_attempts_time(bench: Bench) -> None:
     async def naps() -> str:
-        await current_job().sleep(0.3)
+        await current_job().sleep(1.1)
         return "in time"
 
-    id = await bench.put(bench.task(naps, timeout=0.25))
+    id = await bench.put(bench.task(naps, timeout=1))
     await bench.drain({"linger_ms": 10_000})
     assert await result(bench, id) == "in time"
 
@@ -298,11 +299,15 @@ async def test_a_task_whose_sleep_is_over_goes_on_while_another_waits(bench: Ben
 
     async def reminds() -> None:
         await turns()
+        Steps.lull_s = 0.1
         await current_job().sleep(0.01, name="patience")
+        Steps.lull_s = LONG_S
         await turns()
+        Steps.lull_s = 0.1
         await current_job().step("remind", reminded.set)
 
     async def asks() -> str:
+        Steps.lull_s = LONG_S  # however long a slow machine takes for the turns
         said, _ = await asyncio.gather(current_job().approval("Pay 90 USD?"), reminds())
         return said.by
 
@@ -318,12 +323,18 @@ async def test_a_task_whose_sleep_is_over_goes_on_while_another_waits(bench: Ben
 async def test_threads_of_a_sync_task_go_on_while_it_waits(bench: Bench, itself: bool) -> None:
     ran: list[str] = []
 
+    def last() -> None:
+        ran.append("three")
+        Steps.lull_s = 0.1
+
     def works(job: JobContext) -> None:
-        for name in ("one", "two", "three"):
+        for name in ("one", "two"):
             job.run(job.step(name, ran.append, name))
+        job.run(job.step("three", last))
 
     def waits() -> None:
         job = current_job()
+        Steps.lull_s = LONG_S  # however long a slow machine keeps the thread between two steps
         with ThreadPoolExecutor() as threads:
             threads.submit(works, job)
             if itself:
@@ -345,7 +356,7 @@ async def test_a_job_is_suspended_before_its_time_is_over(bench: Bench, monkeypa
     async def waits() -> None:
         await asyncio.gather(current_job().wait_for("a"), current_job().wait_for("b"))
 
-    await bench.put(bench.task(waits, timeout=0.2))
+    await bench.put(bench.task(waits, timeout=1.5))
     assert (await bench.drain()).suspended == 1
 
 
