@@ -32,8 +32,8 @@ def fails() -> None:
 
 
 def spins(marker: str) -> str:
-    open(marker, "w").close()
     try:
+        open(marker, "w").close()
         while True:
             time.sleep(0.001)
     except TimeoutError:
@@ -41,9 +41,9 @@ def spins(marker: str) -> str:
 
 
 def ignores(marker: str) -> None:
-    open(marker, "w").close()
     while True:
         try:
+            open(marker, "w").close()
             time.sleep(0.001)
         except TimeoutError:
             continue
