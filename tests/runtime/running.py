@@ -95,11 +95,12 @@ class Bench:
 
     async def until(self, ids: Sequence[bytes], state: State) -> None:
         """Wait until all of these jobs are in this state."""
-        for _ in range(10_000):
-            if {view and view.state for view in await self.store.get(ids)} == {state}:
-                return
-            await asyncio.sleep(0.001)
-        raise AssertionError(f"they are never {state}")
+        try:
+            async with asyncio.timeout(60):
+                while {view and view.state for view in await self.store.get(ids)} != {state}:
+                    await asyncio.sleep(0.001)
+        except TimeoutError:
+            raise AssertionError(f"they are never {state}") from None
 
     async def claim_as(self, session: str, limit: int = 10, ttl_ms: int = 15_000) -> tuple[Claimed, ...]:
         """Claim as some other worker would."""

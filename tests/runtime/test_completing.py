@@ -99,7 +99,7 @@ async def test_a_handler_in_a_process_of_its_own_completes_on_the_workers_store(
     app.rebind(f"sqlite:///{path}")
     job = await completing_jobs.isolated.enqueue(path)
     await app.work(until_empty=True)
-    assert await job.result(5) == "noted"
+    assert await job.result(60) == "noted"
     assert effects(path) not in ([], [os.getpid()])
     await app.close()
 
@@ -112,7 +112,7 @@ async def test_a_suspect_that_dies_after_its_commit_has_succeeded(bench: Bench, 
         (held,) = await bench.claim_as(f"dying-{number}", 1)
         await bench.store.settle(f"dying-{number}", 1, [Lose(held.id, held.token)])
     report = await app.work(until_empty=True)
-    assert await job.result(5) == "noted"
+    assert await job.result(60) == "noted"
     assert len(effects(path)) == 1
     assert (report.succeeded, report.lost, report.dead) == (1, 0, 0)
     await app.close()

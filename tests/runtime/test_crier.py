@@ -63,7 +63,7 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
     for _ in range(3):
         await bench.put(spec)
     await heard.until(3)
-    await bench.store.change_gates([GateChange("breaker:x", trip_ms=1_000)])
+    await bench.store.change_gates([GateChange("breaker:x", trip_ms=600_000)])
     await bench.store.change_gates([GateChange("breaker:x", reset=True)])
     await bench.store.append([Entry("event", 0, "of.tomorrow", data=b'{"level":1,"event":2,"kind":3,"new":4}')])
     await heard.until(6)
@@ -104,7 +104,7 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(tmp_path: Path, h
     running = asyncio.create_task(supervisor.run())
     await both.wait()
     store = SqliteStore(str(tmp_path / "jobs.db"))
-    await store.change_gates([GateChange("breaker:x", trip_ms=1_000)])
+    await store.change_gates([GateChange("breaker:x", trip_ms=600_000)])
     await heard.until(1)
     supervisor.stop()
     assert await running == 0
