@@ -1,4 +1,4 @@
--- Promise: the arithmetic of gates that were pushed back or adapt, as core/gate.py has it, number for number; nothing is
+-- Promise: the arithmetic of gates that were pushed back or adapt, as core/gate has it, number for number; nothing is
 -- read or written. Inputs: a gate, the engine's time in ms; paces are thousandths of what is declared. Answer: numbers, or
 -- the gate as it is afterwards. Relies on: nothing. Few gates go slower than declared: what only they need is not written
 -- into the expression that calls it.

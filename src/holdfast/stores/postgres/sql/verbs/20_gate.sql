@@ -1,4 +1,4 @@
--- Promise: the arithmetic of core/gate.py, number for number, on a row of `gate`; nothing is read or written.
+-- Promise: the arithmetic of core/gate, number for number, on a row of `gate`; nothing is read or written.
 -- Inputs: a gate, the engine's time in ms; a charge is [key, slot, cost, probe]; verdicts are ok, failed, neutral.
 -- Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they are
 -- written into the expression that calls them; beside a name of a column there is always its row.

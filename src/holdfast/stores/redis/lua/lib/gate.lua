@@ -1,4 +1,4 @@
--- Promise: the arithmetic of core/gate.py, number for number; functions that change a gate do so in place.
+-- Promise: the arithmetic of core/gate, number for number; functions that change a gate do so in place.
 -- Inputs: a gate is the map of core.gate.Gate with its field names (rule nested); a field left out has its default.
 --         A charge is the array {gate, slot, cost, probe}. Verdicts are "ok", "failed", "neutral".
 -- Answer: numbers below 2^53, where doubles are integers and floor(a / b) is exact; whether a gate changed.
