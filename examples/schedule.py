@@ -16,7 +16,7 @@ seconds: list[datetime] = []
 NIGHTLY = Cron("30 2 * * *", tz="Europe/Berlin", overlap="skip", catch_up="last")
 
 
-@app.schedule(Every(1, overlap="allow"))
+@app.schedule(Every(1, overlap="allow", catch_up="all"))
 @app.task(name="second_hand")
 async def second_hand() -> None:
     tick = current_job().tick
