@@ -178,7 +178,7 @@ def started(shop: Shop, *words: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def hear(process: subprocess.Popen[str], word: str) -> str:
@@ -199,7 +199,7 @@ def test_it_relays_until_it_is_told_to_stop(ready: Shop, number: int) -> None:
         process.send_signal(number)
         hear(process, "relay ended relayed=1 duplicates=0 failed=0")
         assert hear(process, "relayed") == "1 relayed, 0 of them duplicates\n"
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
     assert len(ready.answer("jobs")["jobs"]) == 1
 
 

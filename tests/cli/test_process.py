@@ -164,7 +164,7 @@ def test_a_worker_runs_jobs_and_stops_on_sigterm(where: dict[str, str]) -> None:
         assert msgspec.json.decode(shape.stdout)["queue"] == "email"
         assert run(where, "doctor", "--quiet").returncode == 10
         worker.send_signal(signal.SIGTERM)
-        _, err = worker.communicate(timeout=30)
+        _, err = worker.communicate(timeout=60)
     finally:
         worker.kill()
         worker.wait()

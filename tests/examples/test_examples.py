@@ -23,7 +23,7 @@ def run(name: str, folder: Path, **environment: str) -> list[str]:
     """The lines that an example prints, run in an empty folder."""
     command = [sys.executable, str(EXAMPLES / name)]
     env = {**os.environ, **environment}
-    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=100, check=False)
     assert ran.returncode == 0, ran.stderr
     assert list(folder.iterdir()) == []
     return ran.stdout.splitlines()
@@ -102,7 +102,7 @@ def test_an_agent_pays_for_each_call_once_although_answers_are_lost(tmp_path: Pa
 
 def ask(url: str, **body: object) -> tuple[int, dict[str, str], dict[str, Any]]:
     try:
-        with urllib.request.urlopen(url + "/answers", json.dumps(body).encode(), timeout=20) as response:
+        with urllib.request.urlopen(url + "/answers", json.dumps(body).encode(), timeout=60) as response:
             return response.status, dict(response.headers), json.load(response)
     except urllib.error.HTTPError as refused:
         return refused.code, dict(refused.headers), json.load(refused)
@@ -134,7 +134,7 @@ def test_a_model_provider_refuses_as_real_ones_do() -> None:
         assert headers["x-ratelimit-remaining-tokens"] == "50"
         assert ask(url, prompt="bees")[0] == 200
         assert ask(url, prompt="bees")[0] == 429  # too many requests
-        with urllib.request.urlopen(url + "/report", timeout=20) as response:
+        with urllib.request.urlopen(url + "/report", timeout=60) as response:
             report = json.load(response)
         assert (report["calls"], report["accepted"], report["refused"]) == (4, 2, 2)
         assert 0.99 < report["requests_used"] <= 1

@@ -20,7 +20,7 @@ def app_on(engine: str, folder: Path) -> Holdfast:
     """An app of its own on this engine; `engine` is the first word of a test's parameters."""
     namespace = f"flows{next(_NAMESPACES)}"
     if engine == "sqlite":
-        return Holdfast(f"sqlite:///{folder}/jobs.db?sync=normal", namespace=namespace)
+        return Holdfast(f"sqlite:///{folder}/jobs.db?sync=normal", namespace=namespace, enqueue_timeout=60)
     server = shared_redis("redis-6.2") if engine == "redis" else shared_postgres("postgres-15")
     return Holdfast(server.url, namespace=namespace, enqueue_timeout=60)
 

@@ -53,11 +53,11 @@ async def test_nothing_to_claim_leaves_no_session_behind(agents: Agents, store: 
 
 
 async def test_a_waiting_claim_is_woken_by_an_enqueue(agents: Agents, store: Store) -> None:
-    waiting = asyncio.create_task(agents.claim("a1", ANY, wait_ms=30_000))
+    waiting = asyncio.create_task(agents.claim("a1", ANY, wait_ms=600_000))
     while not any(session.idle for session in await store.sessions()):
         pass
     (id,) = await put(store, job())
-    claimed = await asyncio.wait_for(waiting, 10)
+    claimed = await asyncio.wait_for(waiting, 60)
     assert claimed is not None
     assert claimed.id == id
 

@@ -169,7 +169,7 @@ async def test_running_jobs_are_asked_to_stop(shop: Shop) -> None:
     worker = asyncio.create_task(shop.app.work())
     await shop.started.wait()
     assert await job.flow.cancel("enough") == 2
-    status = await job.flow.wait(timeout=20)
+    status = await job.flow.wait(timeout=60)
     assert (status.state, status.counts) == ("cancelled", {State.cancelled: 2})
     assert [node.error for node in status.nodes] == ["enough", "enough"]
     with pytest.raises(JobCancelled, match="enough"):
@@ -310,7 +310,7 @@ async def test_a_node_that_runs_is_in_the_way_unless_it_is_forced(shop: Shop) ->
         await job.flow.retry("step")
     assert await job.flow.retry("hang", force=True) == 2
     shop.go_on.set()
-    status = await job.flow.wait(timeout=20)
+    status = await job.flow.wait(timeout=60)
     assert (status.state, [node.run for node in status.nodes]) == ("succeeded", [1, 2, 2])
     worker.cancel()
     await asyncio.gather(worker, return_exceptions=True)

@@ -97,7 +97,9 @@ class Bench:
         """Wait until all of these jobs are in this state."""
         try:
             async with asyncio.timeout(60):
-                while {view and view.state for view in await self.store.get(ids)} != {state}:
+                while True:
+                    if {view and view.state for view in await self.store.get(ids)} == {state}:
+                        return
                     await asyncio.sleep(0.001)
         except TimeoutError:
             raise AssertionError(f"they are never {state}") from None
