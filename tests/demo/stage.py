@@ -47,7 +47,7 @@ class Running:
 
     def ended(self) -> Ended:
         """Wait for its end."""
-        out, err = self.process.communicate(timeout=100)
+        out, err = self.process.communicate(timeout=300)
         return Ended(self.process.returncode, out, "".join(self.lines) + err)
 
 

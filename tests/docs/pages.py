@@ -24,7 +24,7 @@ from pathlib import Path
 FENCE = re.compile(r"^```(\S+)[ \t]*([^\n]*)\n(.*?)^```[ \t]*$", re.MULTILINE | re.DOTALL)
 STARTED = "worker started"
 STARTS = (STARTED, "relay started")
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,7 @@ def servers(redis: RedisServer, postgres: PostgresServer) -> dict[str, str]:
     return {REDIS: redis.url, POSTGRES: fresh_database(postgres)}
 
 
+@pytest.mark.timeout(600)  # up to 10 s on a machine that has nothing else to do
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_block_of_a_page_works(page: Path, tmp_path: Path, servers: dict[str, str]) -> None:
     runnable = [block for block in blocks_of(page) if block.language in RUN]

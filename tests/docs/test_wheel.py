@@ -18,12 +18,14 @@ from holdfast.core.version import VERSION
 from tests.arch.tree import PACKAGE, ROOT
 from tests.docs.pages import Reader
 
+pytestmark = pytest.mark.timeout(600)  # building it takes some seconds on a machine that has nothing else to do
+
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
     """What a program of the bare environment says, without anything of ours in its surroundings."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON", "VIRTUAL"))}
     words = [str(word) for word in command]
-    answer = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=100, check=False)
+    answer = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == code, f"{words}: {answer.returncode}\n{answer.stdout}\n{answer.stderr}"
     return answer.stdout
 
