@@ -581,6 +581,8 @@ def test_the_learning_limit_is_found_in_any_lane() -> None:
     assert spec.learns(job_of(spec, "acme").lane) == "ai:acme"
     assert spec.learns(Lane("q", spec.name)) is None  # stored before the limits were declared
     assert TaskSpec.declare(send, limits=limits[:2]).learns(job_of(spec, "acme").lane) is None
+    assert spec.filled(job_of(spec, "acme").lane, "ai:{customer}") == "ai:acme"
+    assert spec.filled(job_of(spec, "acme").lane, "elsewhere:{customer}") == "elsewhere:{customer}"
     fixed = TaskSpec.declare(send, name="t", limits=[Limit("x:{task}", concurrency=1, learns=True)])
     assert fixed.learns(job_of(fixed, "acme").lane) == "x:t"
 

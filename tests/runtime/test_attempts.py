@@ -13,6 +13,7 @@ from email.utils import formatdate
 import pytest
 
 from holdfast.core.ids import id_text
+from holdfast.core.limit import Limit
 from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from holdfast.core.state import State
 from holdfast.runtime import current_job
@@ -69,6 +70,17 @@ async def test_a_429_that_names_an_instant_holds_until_then(bench: Bench) -> Non
     await bench.drain()
     (gate,) = await bench.store.gates("task:calls")
     assert 50_000 < gate.held_until_ms - now_ms() < 70_000
+
+
+async def test_a_template_names_the_jobs_own_key(bench: Bench) -> None:
+    async def asks(model: str) -> None:
+        raise RateLimited(60, key="model:{model}")
+
+    limits = [Limit("account", concurrency=5), Limit("model:{model}", rate="10/s")]
+    await bench.put(bench.task(asks, limits=limits), {"model": "big"})
+    await bench.drain()
+    held = [gate.key for gate in await bench.store.gates() if gate.held_until_ms > now_ms()]
+    assert held == ["limit:model:big"]
 
 
 async def test_a_soft_timeout_cancels_the_handler_and_counts_as_timeout(bench: Bench) -> None:

@@ -192,6 +192,11 @@ class TaskSpec:
             return None
         return next((keys[0] for limit, keys in self._keys(lane) if isinstance(limit, Limit) and limit.learns), None)
 
+    def filled(self, lane: Lane, said: str) -> str:
+        """The key that a handler means for a job of `lane`: a limit's own template stands for the key made of it."""
+        own = (keys[0] for limit, keys in self._keys(lane) if isinstance(limit, Limit) and limit.key == said)
+        return next(own, said)
+
     def caps(self, lane: Lane) -> Iterator[tuple[Budget, GateRule]]:
         """The budgets of a lane, each with every gate that it means there."""
         for budget, keys in self._keys(lane):

@@ -12,6 +12,8 @@ from contextvars import Context, copy_context
 from functools import partial
 from typing import Any, Final, Protocol
 
+from msgspec.structs import replace
+
 from holdfast.core.classify import outcome_of
 from holdfast.core.decide import decide, unjudgeable
 from holdfast.core.declare import is_async
@@ -21,6 +23,7 @@ from holdfast.core.outcome import (
     CancelledByRequest,
     Completed,
     HandedBack,
+    Limited,
     Outcome,
     Raised,
     Suspended,
@@ -208,6 +211,8 @@ def _given_up(attempt: Attempt, trouble: BaseException) -> Transition:
 def decided(attempt: Attempt, outcome: Outcome, rng: random.Random, error: BaseException | None = None) -> Transition:
     """Core's decision, with what the task says about its own retries and limits."""
     job, spec = attempt.job, attempt.spec
+    if isinstance(outcome, Limited) and outcome.key is not None:
+        outcome = replace(outcome, key=spec.filled(job.lane, outcome.key))
     return decide(job, outcome, rng=rng, retry_function=spec.retry.function, error=error, learns=spec.learns(job.lane))
 
 
