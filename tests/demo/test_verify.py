@@ -103,6 +103,17 @@ def test_a_broken_promise_is_named(broken: Callable[[Facts], Facts], wrong: str)
     assert any(line.startswith(wrong) for line in summary.wrong), summary.wrong
 
 
+@pytest.mark.parametrize("lost", [0, 1])
+def test_waits_tell_the_order_of_work_but_not_of_what_a_killed_worker_ran(lost: int) -> None:
+    facts = good()
+    id = next(wanted.id for wanted in PLAN.rows if wanted.args["tenant"] != GREEDY)
+    view = facts.views[id]
+    assert view is not None
+    late = replace(view, claimed_at_ms=PLAN.made_at_ms + 20_000, lost=lost)
+    said = verify(PLAN, replace(facts, views={**facts.views, id: late})).wrong
+    assert [line.partition(":")[0] for line in said] == ([] if lost else ["wait of small tenants' rows"])
+
+
 def test_a_second_run_of_a_job_has_no_second_effect(tmp_path: Path) -> None:
     with Ledger(tmp_path / "effects.db", create=True) as ledger:
         assert ledger.record("job", 1, "task") is True

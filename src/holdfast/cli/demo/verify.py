@@ -197,10 +197,11 @@ def _effects(facts: Facts) -> Effects:
 def _waits(plan: Plan, facts: Facts) -> Waits:
     def of(wanted: Iterable[Wanted]) -> Wait:
         views = (facts.views[each.id] for each in wanted if each.fate == "succeeds")
+        # What a killed worker ran was claimed again after its lease, which says nothing about the order of work.
         return _percentiles(
             view.claimed_at_ms - view.enqueued_at_ms
             for view in views
-            if view is not None and view.claimed_at_ms is not None
+            if view is not None and view.claimed_at_ms is not None and not view.lost
         )
 
     return Waits(
