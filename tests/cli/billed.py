@@ -26,7 +26,7 @@ def judge(error: BaseException) -> Kind | None:
 
 
 def nonsense(error: BaseException) -> Kind | None:
-    return "sometimes"  # type: ignore[return-value]
+    return "sometimes"  # type: ignore[return-value]  # that is the mistake
 
 
 def broken(error: BaseException) -> Kind | None:

@@ -330,8 +330,8 @@ def looping() -> list[Any]:
     [
         (object(), r"value is a object"),
         ({"a": [1, {"b": socket.socket}]}, r"value\.a\[1\]\.b is a type"),
-        ([Point(1), Size(object(), 2)], r"value\[1\]\.w is a object"),  # type: ignore[arg-type]
-        (Order(object(), [], ORDER.at), r"value\.id is a object"),  # type: ignore[arg-type]
+        ([Point(1), Size(object(), 2)], r"value\[1\]\.w is a object"),  # type: ignore[arg-type]  # what untyped callers pass
+        (Order(object(), [], ORDER.at), r"value\.id is a object"),  # type: ignore[arg-type]  # what untyped callers pass
         (lambda: None, r"value is a function"),
         (looping(), r"^value contains itself"),
         ({"odd": Odd.thing}, r"value\.odd\.value is a object"),
@@ -341,8 +341,8 @@ def looping() -> list[Any]:
         ([{"k": bytearray(b"a")}], r"value\[0\]\.k is bytearray"),
         (float("nan"), r"value is nan"),
         ({"x": (float("inf"),)}, r"value\.x\[0\] is inf"),
-        (Size(float("-inf"), 2), r"value\.w is -inf"),  # type: ignore[arg-type]
-        ([Point(float("nan"))], r"value\[0\]\.x is nan"),  # type: ignore[arg-type]
+        (Size(float("-inf"), 2), r"value\.w is -inf"),  # type: ignore[arg-type]  # what untyped callers pass
+        ([Point(float("nan"))], r"value\[0\]\.x is nan"),  # type: ignore[arg-type]  # what untyped callers pass
         ({"deep": {1: "a", "1": "b"}}, r"value\.deep has the keys 1 and '1'"),
         ({1.5: "a", "1.5": "b"}, r"value has the keys 1\.5 and '1\.5'"),
         (Scored(score=float("inf")), r"value: Scored\.score is inf"),

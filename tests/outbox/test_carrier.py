@@ -358,7 +358,7 @@ async def test_a_duplicate_is_answered_by_the_job_that_is_there_and_said_so(
     assert (carrier.report.relayed, carrier.report.duplicates) == (3, 1)
     assert await bench.states([first.id, second.id, other.id]) == [State.ready, None, State.ready]
     (line,) = [record for record in caplog.records if record.message.startswith("duplicate")]
-    said = line.holdfast  # type: ignore[attr-defined]
+    said = line.__dict__["holdfast"]
     assert (said["job_id"], said["stands_for"]) == (id_text(second.id), id_text(first.id))
 
 
