@@ -16,6 +16,7 @@ from holdfast.stores.postgres.wire import in_schema
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
 from tests.engines.postgres.audit import faults
+from tests.engines.postgres.ways import PATIENT, until_waiting
 from tests.servers.postgres import PostgresServer
 
 _numbers = count(1)
@@ -33,7 +34,7 @@ class Namespace:
     # -- stores
 
     async def open(self) -> PostgresStore:
-        store = open_store(self.server.url, self.name)
+        store = open_store(f"{self.server.url}?{PATIENT}", self.name)
         assert isinstance(store, PostgresStore)
         self._opened.append(store)
         await store.open()
@@ -72,6 +73,10 @@ class Namespace:
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         """A connection of a caller's own."""
         return psycopg.connect(self.server.url, autocommit=autocommit)
+
+    async def until_waiting(self, number: int) -> None:
+        """So many wait for locks."""
+        await until_waiting(self.server, number)
 
     def faults(self, now_ms: int | None = None) -> list[str]:
         return faults(self.server, self.schema, self.clock.now_ms if now_ms is None else now_ms)

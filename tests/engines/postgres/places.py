@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -15,6 +15,7 @@ from holdfast.stores.postgres.store import PostgresStore
 from holdfast.stores.postgres.wire import in_schema
 from holdfast.testing.bench import Bench
 from holdfast.testing.harness import Clock
+from tests.engines.postgres.ways import PATIENT, until_waiting
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import shared
 
@@ -26,6 +27,8 @@ NEW_RUNNING: Final = "LOCK TABLE hf.running IN SHARE MODE"  # written by a claim
 LEASES: Final = "SELECT FROM hf.lease FOR UPDATE"  # written by who ends a job, after the job has left `running`
 GRAPH: Final = "SELECT hf.lock_1(2)"
 COUNTS: Final = "LOCK TABLE hf.tally IN EXCLUSIVE MODE"  # an enqueue counts last
+
+SOON_S: Final = 30.0  # a busy machine takes seconds, and who waits for somebody here waits for ever
 
 _number = count()
 
@@ -40,7 +43,7 @@ class Place(Bench):
         self.others: list[Bench] = []
 
     def open_store(self) -> PostgresStore:
-        store = open_store(self.server.url, self.namespace)
+        store = open_store(f"{self.server.url}?{PATIENT}", self.namespace)
         assert isinstance(store, PostgresStore)
         return store
 
@@ -68,12 +71,7 @@ class Place(Bench):
 
     async def until_waiting(self, number: int) -> None:
         """So many wait for locks."""
-        query = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
-        for _ in range(1_000):
-            if self.server.ask(query) == [(number,)]:
-                return
-            await asyncio.sleep(0.005)
-        raise AssertionError(f"there are never {number} who wait for a lock")
+        await until_waiting(self.server, number)
 
 
 @contextlib.asynccontextmanager
@@ -93,9 +91,9 @@ def start(what: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     return asyncio.ensure_future(what)
 
 
-async def soon(what: Coroutine[Any, Any, T]) -> T:
+async def soon(what: Awaitable[T]) -> T:
     """What nobody may have to wait for."""
-    return await asyncio.wait_for(what, 3)
+    return await asyncio.wait_for(what, SOON_S)
 
 
 async def dead(bench: Bench, **options: Any) -> bytes:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 Line = psycopg.Connection[Any]
 
 NOW = 1_700_000_000_000
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 LANE = Lane("q", "t")
 POLICY = Policy(max_lost=3)
 

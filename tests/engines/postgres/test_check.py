@@ -39,7 +39,7 @@ async def route(server: PostgresServer) -> AsyncIterator[Route]:
 def set_to(server: PostgresServer, name: str, value: str | None) -> None:
     server.ask(f"ALTER SYSTEM RESET {name}" if value is None else f"ALTER SYSTEM SET {name} = {value}")
     server.ask("SELECT pg_reload_conf()")
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while value is not None and server.ask(f"SHOW {name}") != [(value.strip("'"),)]:
         assert time.monotonic() < deadline
 

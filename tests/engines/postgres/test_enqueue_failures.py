@@ -108,7 +108,7 @@ async def test_workers_are_told_whether_it_is_urgent(place: Namespace, priority:
         async with guest(place, bench) as one:
             await one.put(bench.job(priority=priority), bench.job(priority=8))
             await one.commit()
-        told = [each.payload for each in listener.notifies(timeout=5, stop_after=1)]
+        told = [each.payload for each in listener.notifies(timeout=60, stop_after=1)]
     assert told == ["pu" if priority == 3 else "p"]
 
 
@@ -286,11 +286,10 @@ async def test_one_that_is_rolled_back_leaves_nothing(place: Namespace) -> None:
 
 
 @contextlib.asynccontextmanager
-async def waiting(what: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """A call that has to wait for a transaction that ends in this block; it gets its answer then."""
+async def waiting(place: Namespace, what: Coroutine[Any, Any, T], others: int = 0) -> AsyncIterator[asyncio.Task[T]]:
+    """A call that has to wait for a transaction that ends in this block, beside others; it gets its answer then."""
     task = asyncio.create_task(what)
-    await asyncio.sleep(0.3)
-    assert not task.done(), task.result()
+    await place.until_waiting(1 + others)
     yield task
     await soon(task)
 
@@ -301,7 +300,7 @@ async def test_claims_go_on_beside_an_enqueue_that_waits_for_a_key(place: Namesp
     policy = Policy(attempts=7)
     async with guest(place, bench) as one, guest(place, bench) as two:
         await one.put(bench.job(unique=Unique("u")))
-        async with waiting(other.put(other.job(unique=Unique("u"), policy=policy))):
+        async with waiting(place, other.put(other.job(unique=Unique("u"), policy=policy))):
             await two.put(bench.job(policy=policy))  # the same policy, which nobody has seen stored yet
             await two.commit()
             assert len(await soon(hand.claim())) == 1
@@ -316,7 +315,7 @@ async def test_settlements_go_on_beside_an_enqueue_that_waits_for_a_key(place: N
     await bench.put(bench.job(after=(parent,)))
     async with guest(place, bench) as one:
         await one.put(bench.job(unique=Unique("u")))
-        async with waiting(other.put(other.job(unique=Unique("u"), after=(parent,)))):
+        async with waiting(place, other.put(other.job(unique=Unique("u"), after=(parent,)))):
             assert [each.answer for each in await soon(hand.succeed(job))] == ["done"]
             assert await soon(bench.cancel(grandchild.id)) == ["gone"]
             await one.commit()
@@ -333,7 +332,7 @@ async def test_settlements_go_on_beside_a_retry_whose_key_is_being_taken(place: 
     async with guest(place, bench) as one:
         await one.put(bench.job(unique=Unique("u")))
         retry = asyncio.create_task(other.retry(dead))
-        await asyncio.sleep(0.3)
+        await place.until_waiting(1)
         assert [each.answer for each in await soon(hand.succeed(job))] == ["done"]
         await one.commit()
     assert await soon(retry) == ["unique_held"]
@@ -399,7 +398,7 @@ async def test_the_same_call_made_twice_beside_one_of_the_same_key_is_one(place:
     job = bench.job(unique=Unique("u"))
     async with guest(place, bench) as one:
         await one.put(bench.job(unique=Unique("u")))
-        async with waiting(bench.put(job)) as first, waiting(other.put(job)) as second:
+        async with waiting(place, bench.put(job)) as first, waiting(place, other.put(job), others=1) as second:
             await one.line.rollback()
     assert sorted(answer.existing for task in (first, second) for answer in task.result()) == [False, True]
     assert await bench.hand().ids(5) == [job.id]

@@ -142,7 +142,7 @@ async def test_what_a_claim_posts_itself_is_left_to_the_next(place: Namespace) -
     with contextlib.closing(place.connect()) as floor, contextlib.closing(place.connect()) as gate:
         floor.execute(place.sql("SELECT hf.lock_1(1)"))
         claim = asyncio.create_task(waiter.ask())
-        await asyncio.sleep(0.3)
+        await place.until_waiting(1)
         await hand.succeed(job)
         gate.execute(place.sql("SELECT FROM hf.gate FOR UPDATE"))
         await bench.add_many(2, queue="elsewhere")

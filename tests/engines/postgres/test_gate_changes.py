@@ -176,7 +176,7 @@ def test_a_rule_that_changes_nothing_writes_and_locks_nothing(place: Place, othe
     place.declare(rule, GateRule("limit:k", concurrency=2, breaker=BreakerRule(rate=0.1 + 0.2)), on=other)
     place.declare(GateRule("limit:o", concurrency=9), on=other)  # an operator has said otherwise
     assert other.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
-    other.execute("SET LOCAL lock_timeout = '5s'")
+    other.execute("SET LOCAL lock_timeout = '30s'")
     place.declare(rule, GateRule("limit:new"), on=other)  # of two, the one that differs
     place.schema.run("COMMIT")
 
@@ -246,7 +246,7 @@ def blocked(schema: Schema, work: Callable[[psycopg.Connection[Any]], object]) -
                 done.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    deadline_s = time.monotonic() + 10
+    deadline_s = time.monotonic() + 60
     while schema.ask("SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s", line.info.backend_pid) == [(0,)]:
         assert not done.done(), f"it did not wait: {done.result()}"
         assert time.monotonic() < deadline_s

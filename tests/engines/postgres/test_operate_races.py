@@ -15,6 +15,7 @@ from holdfast.core.ids import id_text
 from holdfast.core.job import Unique
 from holdfast.core.state import State
 from holdfast.core.view import Control, Entry
+from holdfast.stores.postgres import store
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import GRAPH, LEASES, NEW_LEASES, NEW_RUNNING, Place, a_place, dead, soon, start
 
@@ -275,7 +276,10 @@ async def test_whoever_reads_a_log_to_its_end_has_missed_nothing(place: Place) -
     assert [entry.kind for entry in await place.store.read("event")] == ["first", "later"]
 
 
-async def test_a_watcher_of_a_job_that_is_just_settled_does_not_wait(place: Place) -> None:
+async def test_a_watcher_of_a_job_that_is_just_settled_does_not_wait(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "WATCH_S", 600)  # before it would look again
     id, other = await place.add(), await place.another()
     hand = place.hand()
     job = await hand.take()
@@ -285,7 +289,7 @@ async def test_a_watcher_of_a_job_that_is_just_settled_does_not_wait(place: Plac
         watching = start(other.store.watch(id, None))
         await place.until_waiting(2)
     await settling
-    view = await asyncio.wait_for(watching, 0.7)  # less than it would sleep before it looks again
+    view = await soon(watching)
     assert view is not None
     assert view.state is State.succeeded
 

@@ -7,6 +7,7 @@ import logging
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -14,14 +15,16 @@ import pytest
 from holdfast.core.errors import StoreError, StoreTimeout, StoreUnreachable
 from holdfast.stores.postgres.ear import Ear
 from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import PostgresUrl, parse_postgres
+from holdfast.stores.postgres.url import TIMEOUT_S, PostgresUrl, parse_postgres
 from holdfast.stores.waiters import WORK, Waiters
-from tests.engines.postgres.ways import FLAVOURS, PID, SLEEP, pid, route_to, until
+from tests.engines.postgres.ways import FLAVOURS, PATIENT, PID, SLEEP, WAIT, held, pid, route_to, until, until_waiting
 from tests.servers.door import door
 from tests.servers.installations import PostgresFlavour, programs
 from tests.servers.postgres import PostgresServer, own
 from tests.servers.process import running
 from tests.servers.servant import servant
+
+SOON_S = 30.0  # half of the time that a route has here to try again and again
 
 
 @pytest.fixture(params=FLAVOURS)
@@ -32,9 +35,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def route(server: PostgresServer) -> AsyncIterator[Route]:
-    route = route_to(server)
+    route = route_to(server, PATIENT)
     yield route
     route.drop()
+
+
+async def under_way(server: PostgresServer) -> None:
+    """Until a call sleeps on the server."""
+    await until(lambda: server.ask("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'PgSleep'"))
 
 
 # -- losing the server
@@ -47,7 +55,7 @@ async def test_a_killed_server_is_found_again_when_it_is_back(
     await pid(route)
     server.kill()
     waiting = [asyncio.create_task(pid(route)) for _ in range(20)]
-    await asyncio.sleep(0.2)
+    await until(lambda: caplog.records)
     server.start()
     await asyncio.gather(*waiting)
     messages = [record.getMessage() for record in caplog.records]
@@ -59,7 +67,7 @@ async def test_a_call_under_way_when_the_server_is_killed_is_asked_again(server:
     server.ask("CREATE TABLE done (n integer)")
     slow = "INSERT INTO public.done SELECT 1 FROM pg_sleep(%b::double precision) RETURNING n"
     waiting = asyncio.create_task(route.row(slow, (0.5,), verb="test"))
-    await asyncio.sleep(0.2)
+    await under_way(server)
     server.kill()
     server.start()
     assert await waiting == (1,)
@@ -67,8 +75,8 @@ async def test_a_call_under_way_when_the_server_is_killed_is_asked_again(server:
 
 
 async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, route: Route) -> None:
-    waiting = asyncio.create_task(route.row(SLEEP, (5,), verb="pay", repeat=False))
-    await asyncio.sleep(0.2)
+    waiting = asyncio.create_task(route.row(SLEEP, (60,), verb="pay", repeat=False))
+    await under_way(server)
     server.kill()
     with pytest.raises(StoreUnreachable, match="it may have happened") as caught:
         await waiting
@@ -89,7 +97,7 @@ async def test_a_restart_in_good_order_is_survived_by_everybody(server: Postgres
     for _ in range(2):
         await asyncio.sleep(0.2)
         server.restart()
-    await asyncio.sleep(0.2)
+    await pid(route)
     working = False
     assert all(calls > 0 for calls in await asyncio.gather(*workers))
 
@@ -105,9 +113,11 @@ async def test_a_connection_that_somebody_cut_while_it_was_idle_is_replaced_in_s
 
 async def test_a_connection_that_is_cut_under_a_call_is_replaced(server: PostgresServer, route: Route) -> None:
     number = await pid(route)
-    waiting = asyncio.create_task(route.row("SELECT pg_backend_pid(), pg_sleep(1.5)", verb="test"))
-    await asyncio.sleep(0.1)
-    server.ask("SELECT pg_terminate_backend(%s)", number)
+    with held(server):
+        waiting = asyncio.create_task(route.row(WAIT, verb="test"))
+        await until_waiting(server, 1)
+        server.ask("SELECT pg_terminate_backend(%s)", number)
+        await until(lambda: server.ask("SELECT 1 FROM pg_stat_activity WHERE pid = %s", number) == [])
     assert (await waiting)[0] != number
 
 
@@ -117,7 +127,7 @@ async def test_a_server_that_is_not_there_is_named_with_the_reason_by_the_deadli
     start = time.monotonic()
     with pytest.raises(StoreUnreachable) as caught:
         await route.row(PID, verb="enqueue")
-    assert 0.3 < time.monotonic() - start < 4
+    assert 0.3 < time.monotonic() - start < TIMEOUT_S
     text = str(caught.value)
     assert f"127.0.0.1:{server.port}" in text
     assert "Connection refused" in text
@@ -144,61 +154,66 @@ async def test_while_the_server_is_away_nobody_hammers_it(server: PostgresServer
     assert 3 <= knocks <= 10
 
 
-async def test_a_frozen_server_is_given_up_by_the_deadline_and_used_again_when_it_lives(server: PostgresServer) -> None:
-    route = route_to(server, "timeout=0.5")
+async def test_a_frozen_server_is_given_up_by_the_deadline_and_used_again_when_it_lives(
+    server: PostgresServer, route: Route
+) -> None:
     await pid(route)
     server.freeze()
     start = time.monotonic()
     with pytest.raises(StoreTimeout, match=r"did not answer within 0\.5 s; it may have happened all the same"):
-        await pid(route)
-    assert 0.4 < time.monotonic() - start < 4
+        await route.rows(PID, verb="test", timeout_s=0.5)
+    assert 0.4 < time.monotonic() - start < SOON_S
     with pytest.raises(StoreUnreachable):
-        await pid(route)
+        await route.rows(PID, verb="test", timeout_s=0.5)
     server.thaw()
-    await asyncio.sleep(0.6)
     assert await pid(route)
-    route.drop()
 
 
-async def test_a_statement_that_nobody_waits_for_any_more_is_stopped_on_the_server(server: PostgresServer) -> None:
+async def test_a_statement_that_nobody_waits_for_any_more_is_stopped_on_the_server(
+    server: PostgresServer, route: Route
+) -> None:
     """It may wait for a lock, and hold others."""
-    route = route_to(server, "timeout=0.4")
+    await pid(route)
     with pytest.raises(StoreTimeout):
-        await route.row(SLEEP, (60,), verb="test")
+        await route.rows(SLEEP, (600,), verb="test", timeout_s=0.4)
     await until(lambda: server.ask("SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep%'") == [])
     assert await pid(route)
-    route.drop()
 
 
 async def test_an_answer_that_got_lost_and_no_server_until_the_deadline_may_have_happened(
-    server: PostgresServer,
+    server: PostgresServer, route: Route
 ) -> None:
-    route = route_to(server, "timeout=1")
     await pid(route)
-    waiting = asyncio.create_task(route.row(SLEEP, (30,), verb="settle"))
-    await asyncio.sleep(0.2)
+    waiting = asyncio.create_task(route.rows(SLEEP, (60,), verb="settle", timeout_s=1.5))
+    await under_way(server)
     server.kill()
     with pytest.raises(StoreTimeout, match="it may have happened all the same"):
         await waiting
-    route.drop()
 
 
-async def test_a_deadlock_is_repeated_until_it_is_none(server: PostgresServer) -> None:
+async def test_a_deadlock_is_repeated_until_it_is_none(server: PostgresServer, route: Route) -> None:
     server.ask("CREATE TABLE two (id integer PRIMARY KEY, n integer)")
     server.ask("INSERT INTO two VALUES (1, 0), (2, 0)")
     server.ask("ALTER DATABASE postgres SET deadlock_timeout = '20ms'")
-    for name, first, second in (("there", 1, 2), ("back", 2, 1)):
-        server.ask(
-            f"CREATE FUNCTION {name}() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN "
-            f"UPDATE two SET n = n + 1 WHERE id = {first}; PERFORM pg_sleep(0.01); "
-            f"UPDATE two SET n = n + 1 WHERE id = {second}; RETURN 1; END $$"
-        )
-    route = route_to(server, "timeout=20")
-    calls = [route.row(f"SELECT public.{name}()", verb="test") for name in ("there", "back") * 10]
-    assert await asyncio.gather(*calls) == [(1,)] * 20
-    assert server.ask("SELECT n FROM two") == [(20,), (20,)]
+    server.ask(
+        "CREATE FUNCTION both_of_them() RETURNS integer LANGUAGE plpgsql AS $$ BEGIN "
+        "UPDATE two SET n = n + 1 WHERE id = 1; PERFORM pg_advisory_xact_lock_shared(4711); "
+        "UPDATE two SET n = n + 1 WHERE id = 2; RETURN 1; END $$"
+    )
+    with closing(psycopg.connect(server.url)) as other:
+        other.execute("SET deadlock_timeout = '10min'")  # it is not the one that gives way
+        other.execute("UPDATE two SET n = n + 1 WHERE id = 2")
+        with held(server):
+            waiting = asyncio.create_task(route.row("SELECT public.both_of_them()", verb="test"))
+            await until_waiting(server, 1)
+            back = asyncio.to_thread(other.execute, "UPDATE two SET n = n + 1 WHERE id = 1")
+            meeting = asyncio.create_task(back)
+            await until_waiting(server, 2)
+        await meeting
+        other.commit()
+    assert await waiting == (1,)
+    assert server.ask("SELECT n FROM two") == [(2,), (2,)]
     assert "deadlock detected" in server.log(), "or nothing was tested"
-    route.drop()
 
 
 async def test_the_error_of_a_store_that_cannot_be_reached_is_the_same_for_all(server: PostgresServer) -> None:
@@ -234,7 +249,7 @@ def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups(flavour: Post
             line.execute("CREATE FUNCTION hears.channel_1() RETURNS text LANGUAGE sql AS $$ SELECT 'all' $$")
         with running(standby_of(server)) as standby:
             hosts = f"127.0.0.1:{server.port},127.0.0.1:{standby.port}"
-            url = parse_postgres(f"postgresql://postgres@{hosts}/postgres?timeout=30")
+            url = parse_postgres(f"postgresql://postgres@{hosts}/postgres?{PATIENT}")
             asyncio.run(_fail_over(server, standby, url))
             assert standby.ask("SELECT count(*) FROM done") == [(40,)]
 
@@ -243,7 +258,7 @@ async def _fail_over(server: PostgresServer, standby: PostgresServer, url: Postg
     route, waiters = Route(url, "holdfast"), Waiters()
     ear = Ear(url, "hears", waiters)
     await ear.hear("one")
-    sleeping = asyncio.create_task(waiters.sleep(b"one", 60))
+    sleeping = asyncio.create_task(waiters.sleep(b"one", 100))
     insert = "INSERT INTO public.done VALUES (%b::integer) ON CONFLICT DO NOTHING"
     await asyncio.gather(*(route.rows(insert, (number,), verb="test") for number in range(20)))
     waiting = [asyncio.create_task(route.rows(insert, (number,), verb="test")) for number in range(20, 40)]

@@ -14,8 +14,18 @@ from holdfast.core.errors import StoreUnreachable
 from holdfast.stores.loops import PerLoop
 from holdfast.stores.postgres import pool
 from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
-from tests.engines.postgres.ways import FLAVOURS, PID, SLEEP, pid, route_to, until
+from tests.engines.postgres.ways import (
+    FLAVOURS,
+    PATIENT,
+    PID,
+    SLEEP,
+    WAIT,
+    held,
+    pid,
+    route_to,
+    until,
+    until_waiting,
+)
 from tests.servers.flavours import ROOT
 from tests.servers.postgres import PostgresServer, own, shared
 
@@ -28,7 +38,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def route(server: PostgresServer) -> AsyncIterator[Route]:
-    route = route_to(server)
+    route = route_to(server, PATIENT)
     yield route
     route.drop()
 
@@ -36,7 +46,7 @@ async def route(server: PostgresServer) -> AsyncIterator[Route]:
 @pytest.fixture
 async def quiet() -> AsyncIterator[Route]:
     """A route to a server that nothing happens to."""
-    route = route_to(shared("postgres-15"))
+    route = route_to(shared("postgres-15"), PATIENT)
     yield route
     route.drop()
 
@@ -49,16 +59,19 @@ async def test_one_after_the_other_needs_one_connection(quiet: Route) -> None:
 
 
 async def test_at_once_needs_no_more_than_the_pool_and_nobody_is_forgotten() -> None:
-    route = route_to(shared("postgres-15"), "pool=3")
-    answers = await asyncio.gather(
-        *(route.row("SELECT pg_backend_pid(), pg_sleep(0.01)", verb="test") for _ in range(50))
-    )
+    server = shared("postgres-15")
+    route = route_to(server, f"{PATIENT}&pool=3&application_name=three")
+    with held(server):
+        calls = [asyncio.create_task(route.row(WAIT, verb="test")) for _ in range(50)]
+        await until_waiting(server, 3)
+        assert server.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'three'") == [(3,)]
+    answers = await asyncio.gather(*calls)
     assert len({number for number, _ in answers}) == 3
     route.drop()
 
 
 async def test_callers_are_served_in_the_order_in_which_they_came() -> None:
-    route = route_to(shared("postgres-15"), "pool=1")
+    route = route_to(shared("postgres-15"), f"{PATIENT}&pool=1")
     order: list[int] = []
 
     async def call(number: int) -> None:
@@ -71,7 +84,7 @@ async def test_callers_are_served_in_the_order_in_which_they_came() -> None:
 
 
 async def test_a_caller_that_goes_away_leaves_its_connection_to_the_next() -> None:
-    route = route_to(shared("postgres-15"), "pool=1&timeout=3")
+    route = route_to(shared("postgres-15"), f"{PATIENT}&pool=1")
     here = await pid(route)
     for _ in range(5):
         busy = asyncio.create_task(route.row(SLEEP, (0.05,), verb="test"))
@@ -84,11 +97,13 @@ async def test_a_caller_that_goes_away_leaves_its_connection_to_the_next() -> No
 
 
 async def test_when_all_connections_are_busy_until_the_time_is_over_the_pool_is_named() -> None:
-    route = route_to(shared("postgres-15"), "pool=1&timeout=0.5")
-    busy = asyncio.create_task(route.rows(SLEEP, (1,), verb="test", timeout_s=5))
-    await asyncio.sleep(0.1)
-    with pytest.raises(StoreUnreachable, match="all 1 connections of this loop were in use") as caught:
-        await route.row(PID, verb="claim")
+    server = shared("postgres-15")
+    route = route_to(server, f"{PATIENT}&pool=1")
+    with held(server):
+        busy = asyncio.create_task(route.row(WAIT, verb="test"))
+        await until_waiting(server, 1)
+        with pytest.raises(StoreUnreachable, match="all 1 connections of this loop were in use") as caught:
+            await route.rows(PID, verb="claim", timeout_s=0.3)
     assert "pool=" in caught.value.fix
     await busy
     assert await pid(route)
@@ -97,9 +112,12 @@ async def test_when_all_connections_are_busy_until_the_time_is_over_the_pool_is_
 
 async def test_connections_that_are_not_needed_any_more_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     server = shared("postgres-15")
-    route = route_to(server, "pool=4&application_name=shrinks")
+    route = route_to(server, f"{PATIENT}&pool=4&application_name=shrinks")
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'shrinks'"
-    await asyncio.gather(*(route.row(SLEEP, (0.05,), verb="test") for _ in range(4)))
+    with held(server):
+        calls = [asyncio.create_task(route.row(WAIT, verb="test")) for _ in range(4)]
+        await until_waiting(server, 4)
+    await asyncio.gather(*calls)
     assert server.ask(count) == [(4,)]
     monkeypatch.setattr(pool, "IDLE_S", 0.0)
     for _ in range(4):
@@ -158,9 +176,11 @@ async def _pid_of(routes: PerLoop[Route]) -> int:
 
 
 async def test_who_still_waits_when_the_store_is_closed_is_told(quiet: Route) -> None:
-    sleeping = asyncio.create_task(quiet.row(SLEEP, (30,), verb="settle"))
-    await asyncio.sleep(0.1)
-    quiet.drop()
+    server = shared("postgres-15")
+    with held(server):
+        sleeping = asyncio.create_task(quiet.row(WAIT, verb="settle"))
+        await until_waiting(server, 1)
+        quiet.drop()
     with pytest.raises(StoreUnreachable, match="the store was closed after it was sent"):
         await sleeping
     with pytest.raises(StoreUnreachable, match="the store was closed before it was sent"):
@@ -244,7 +264,7 @@ async def waking(server: PostgresServer) -> AsyncIterator[Route]:
         "IF 666 = ANY (l) AND (SELECT count(*) FROM pg_stat_activity WHERE application_name = 'calm') = 0 THEN "
         "PERFORM pg_terminate_backend(pg_backend_pid()); END IF; END $$"
     )
-    route = Route(parse_postgres(server.url), "waking")
+    route = route_to(server, PATIENT, "waking")
     yield route
     route.drop()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
@@ -71,7 +70,7 @@ async def test_one_who_has_beaten_since_the_look_is_not_silent(place: Place) -> 
     job = await second.take()
     place.clock.advance(2_500)
     # The first session that is locked takes its time, and meanwhile the second beats.
-    slowly = "SELECT pg_sleep(CASE session WHEN ''a'' THEN 0.5 ELSE 0 END) IS NOT NULL"
+    slowly = "SELECT CASE session WHEN ''a'' THEN pg_advisory_xact_lock(77) IS NOT NULL ELSE true END"
     place.ask(f"CREATE FUNCTION hf.slowly(session text) RETURNS boolean LANGUAGE sql VOLATILE AS '{slowly}'")
     place.ask("ALTER FUNCTION hf.silent_1(bigint) RENAME TO quick_1")
     ((body,),) = place.ask("SELECT pg_get_functiondef('hf.quick_1(bigint)'::regprocedure)")
@@ -81,9 +80,10 @@ async def test_one_who_has_beaten_since_the_look_is_not_silent(place: Place) -> 
             "deadline_ms <= p_since", "deadline_ms <= p_since AND hf.slowly(id)"
         )
     )
-    sweep = start(place.store.expire(now_ms=place.clock.now_ms))
-    await asyncio.sleep(0.2)
-    assert not (await second.beat()).fresh
+    with place.holding("SELECT pg_advisory_xact_lock(77)"):
+        sweep = start(place.store.expire(now_ms=place.clock.now_ms))
+        await place.until_waiting(1)
+        assert not (await second.beat()).fresh
     assert await sweep == 0
     assert await place.state(job.id) is State.running
     assert {session for (session,) in place.ask("SELECT id FROM hf.session")} == {"watcher", "b"}

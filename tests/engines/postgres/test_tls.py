@@ -66,7 +66,7 @@ async def test_statements_travel_under_tls(secure: tuple[PostgresServer, Path]) 
 async def test_no_rest_of_an_answer_stays_in_a_buffer(secure: tuple[PostgresServer, Path], size: int) -> None:
     """TLS reads whole records of 16 KiB; a rest that the driver did not take makes no socket readable."""
     server, _ = secure
-    route = Route(parse_postgres(url_of(server, "sslmode=require&timeout=10")), "holdfast")
+    route = Route(parse_postgres(url_of(server, "sslmode=require&timeout=60")), "holdfast")
     for _ in range(3):
         assert await route.row("SELECT %b::bytea", (bytes(size),), verb="test") == (bytes(size),)
         rows = await route.rows("SELECT repeat('x', %b::integer / 100) FROM generate_series(1, 100)", (size,), verb="t")
@@ -81,7 +81,7 @@ async def test_wake_ups_are_heard_under_tls(secure: tuple[PostgresServer, Path])
     waiters = Waiters()
     ear = Ear(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "hears", waiters)
     address = await ear.hear("one")
-    sleeping = [asyncio.create_task(waiters.sleep(b"s%d" % number, 5)) for number in range(300)]
+    sleeping = [asyncio.create_task(waiters.sleep(b"s%d" % number, 60)) for number in range(300)]
     await asyncio.sleep(0)
     server.ask("SELECT pg_notify(%s, 'ws' || g) FROM generate_series(0, 299) AS g", address)
     assert await asyncio.gather(*sleeping) == [{WORK}] * 300
@@ -94,8 +94,8 @@ async def test_a_server_that_is_not_who_it_should_be_is_refused_at_once(
     server, known = secure
     certificate(tmp_path, "localhost")
     for options in (f"sslrootcert={tmp_path / FILES[0]}", "sslrootcert=/nowhere/ca.pem"):
-        route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&timeout=20&{options}")), "holdfast")
-        async with asyncio.timeout(5):
+        route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&timeout=60&{options}")), "holdfast")
+        async with asyncio.timeout(30):
             with pytest.raises(StoreError, match="certificate") as caught:
                 await route.row("SELECT 1", verb="test")
         assert not caught.value.retryable

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
+
+import psycopg
 
 from holdfast.stores.postgres.route import Route
 from holdfast.stores.postgres.url import parse_postgres
@@ -15,6 +18,7 @@ FLAVOURS: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-18")
 
 PID = "SELECT pg_backend_pid()"
 SLEEP = "SELECT pg_sleep(%b::double precision)"
+PATIENT = "timeout=60"  # more than anything takes on a busy machine, the start of a server included
 
 
 def route_to(server: PostgresServer, options: str = "", schema: str = "holdfast") -> Route:
@@ -29,9 +33,30 @@ async def pid(route: Route) -> int:
     return number
 
 
+# What waits as long as somebody holds the same: the server tells who waits.
+WAIT = "SELECT pg_backend_pid(), pg_advisory_xact_lock_shared(4711)"
+
+
+@contextmanager
+def held(server: PostgresServer) -> Iterator[None]:
+    """Somebody's transaction, for which WAIT waits."""
+    with closing(psycopg.connect(server.url)) as line:
+        line.execute("SELECT pg_advisory_xact_lock(4711)")
+        yield
+        line.rollback()
+
+
+WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND backend_type = 'client backend'"
+
+
+async def until_waiting(server: PostgresServer, number: int) -> None:
+    """Until so many wait for locks."""
+    await until(lambda: server.ask(WAITING) == [(number,)])
+
+
 async def until(true: Callable[[], Any]) -> None:
-    """Wait for something that happens within ten seconds, while the loop goes on."""
-    for _ in range(1_000):
+    """Wait for something that happens within a minute, while the loop goes on."""
+    for _ in range(6_000):
         if true():
             return
         await asyncio.sleep(0.01)
