@@ -73,6 +73,7 @@ def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
     os.close(write)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_starts_from_the_clock_not_from_its_parents_last_id() -> None:
     maker = IdMaker()
     maker.make(NOW_MS + 60_000)
