@@ -347,7 +347,7 @@ async def test_an_idle_worker_asks_nothing_until_it_is_woken() -> None:
 
     spec = bench.task(noop)
     stop, ready = asyncio.Event(), asyncio.Event()
-    worker = bench.worker()
+    worker = bench.worker({"beat_ms": 60_000, "ttl_ms": 180_000})
     worker.on_ready = ready.set
     work = asyncio.create_task(worker.run(stop))
     await ready.wait()
