@@ -221,7 +221,7 @@ class Model:
             return "stale"
         if isinstance(transition, Lose):
             self.lost += 1
-        if isinstance(transition, Hold) and not job.cancel_requested:
+        if isinstance(transition, Hold):
             self.ledger.shut(job, transition, now_ms)
         self.ledger.end(job, transition, said, now_ms)
         if job.cancel_requested and not isinstance(transition, Succeed):

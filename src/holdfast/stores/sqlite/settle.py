@@ -135,6 +135,8 @@ class Settling:
             transition = self._noted(head, transition)
         self.left[transition.token] += 1
         lane = self.tx.lane(head.lane)
+        if isinstance(transition, Hold):  # what it was told of a key counts for the others, should it stop or not
+            self._shut(transition)
         if isinstance(transition, Succeed):
             state = self._succeed(head, transition)
         elif head.flags & CANCELLING:
@@ -200,10 +202,6 @@ class Settling:
             case Suspend():
                 return suspension.suspend(tx, head.id, head.lane, transition)
             case Hold():
-                gate = tx.gate_or_new(transition.gate)
-                until_ms = min(FOREVER_MS, tx.now_ms + transition.delay_ms)
-                shut = cut_off if transition.trips else push_back
-                tx.put_gate(shut(gate, until_ms, transition.token, tx.now_ms))
                 lane = tx.lane(head.lane)
                 if transition.gate not in (*lane.class_gates, *lane.lane_gates):
                     # The gate holds others, not this job: without a wait of its own it would come back at once.
@@ -214,6 +212,11 @@ class Settling:
             case Lose():
                 return self.lose(head, transition.reason or "its worker died", proven=transition.proven)
         raise TypeError(f"unknown transition {transition!r}")
+
+    def _shut(self, hold: Hold) -> None:
+        gate, until_ms = self.tx.gate_or_new(hold.gate), min(FOREVER_MS, self.tx.now_ms + hold.delay_ms)
+        shut = cut_off if hold.trips else push_back
+        self.tx.put_gate(shut(gate, until_ms, hold.token, self.tx.now_ms))
 
     def _put_off(self, head: Running, outcome: str, delay_ms: int, reason: str) -> int:
         self._attempt(head, outcome, None, reason)

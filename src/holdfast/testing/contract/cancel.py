@@ -92,6 +92,21 @@ class TestCancel:
         bench.clock.advance(3_600_000)
         assert await hand.claim() == []
 
+    @pytest.mark.parametrize("says", ["too fast", "no money"])
+    async def test_what_a_job_that_should_stop_was_told_of_a_key_counts_for_the_others(
+        self, bench: Bench, says: str
+    ) -> None:
+        asked, other = await bench.add_many(2, limits=("api",))
+        hand = bench.hand()
+        job = await hand.take()
+        await bench.cancel(asked)
+        await (hand.hold if says == "too fast" else hand.trip)(job, "limit:api", 60_000)
+        assert await bench.state(asked) is State.cancelled
+        assert await hand.claim() == []
+        bench.clock.advance(60_000)
+        assert await hand.ids() == [other]
+        await hand.leave()
+
     async def test_a_session_that_leaves_takes_no_cancelled_job_back_to_ready(self, bench: Bench) -> None:
         id = await bench.add()
         hand = bench.hand()

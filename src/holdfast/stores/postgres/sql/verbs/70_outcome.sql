@@ -180,6 +180,10 @@ BEGIN
     END IF;
     RETURN v_fate;
   END IF;
+  IF p_outcome.kind IN (6, 9) THEN -- what it was told of a key counts for the others, should it stop or not
+    v_fate.hold_gate := p_outcome.gate;
+    v_fate.hold_until := least(p_now + p_outcome.delay_ms, 1::bigint << 52);
+  END IF;
   IF p_head.flags & 4 <> 0 THEN
     RETURN hf.fate_cancelled_1(v_fate, p_outcome, coalesce(nullif(p_head.reason, ''), 'cancelled'));
   END IF;
@@ -207,8 +211,6 @@ BEGIN
     v_own := EXISTS (SELECT FROM hf.lane AS l WHERE l.id = p_head.lane AND p_outcome.gate = ANY (l.class_gates || l.lane_gates));
     -- A gate that holds others, not this job: without a wait of its own it would come back at once.
     v_fate := hf.fate_held_1(v_fate, 'held', p_outcome, NOT v_own, p_now);
-    v_fate.hold_gate := p_outcome.gate;
-    v_fate.hold_until := least(p_now + p_outcome.delay_ms, 1::bigint << 52);
   WHEN 7 THEN
     v_fate := hf.fate_lost_1(v_fate, p_outcome, p_now);
   WHEN 8 THEN

@@ -142,9 +142,7 @@ function apply.suspend(s, r, t)
   return wait_on(s, r, r.due > tx.now and SCHEDULED or READY)
 end
 
-function apply.hold(s, r, t, token)
-  local shut = t.trips and gate.cut_off or gate.push_back
-  shut(gating.edit(t.gate), tx.now + t.delay_ms, token, tx.now)
+function apply.hold(s, r, t)
   local lane = lanes.get(r.lane)
   for _, keys in ipairs({ tx.class(lane.kind).gates, lanes.gates(lane) }) do
     for _, key in ipairs(keys) do
@@ -202,11 +200,15 @@ function outcome.one(s, r, t)
   settling.leave(s, r.running)
   s.records[#s.records + 1] = r
   r.claimed, r.number, r.expired = claimed, r.attempt + 1, r.rare.e
+  if t.kind == "hold" then -- what it was told of a key counts for the others, should it stop or not
+    local shut = t.trips and gate.cut_off or gate.push_back
+    shut(gating.edit(t.gate), tx.now + t.delay_ms, token, tx.now)
+  end
   local state
   if t.kind ~= "succeed" and record.has(r.flags, CANCELLING) then
     state = cancelled(s, r, t, r.rare.r or "cancelled")
   else
-    state = apply[t.kind](s, r, t, token)
+    state = apply[t.kind](s, r, t)
   end
   tx.move(tx.class(lanes.get(r.lane).kind), RUNNING, state)
   if charges then
