@@ -167,6 +167,23 @@ async def test_rate_limited_holds_the_key_and_spends_no_attempt(agents: Agents, 
     assert "limit openai is held back" in str(await Operator(store, "ada").explain(claimed.id))
 
 
+async def test_who_is_pushed_back_for_a_day_is_dead(store: Store) -> None:
+    now_ms = 1_800_000_000_000
+    agents = Agents(store, clock=lambda: now_ms)
+    await store.enqueue([job(limits=("openai",))], [GateRule("limit:openai", concurrency=9)], now_ms=now_ms)
+    ends: list[State | None] = []
+    for _ in range(4):
+        claimed = await got(agents)
+        answer = await agents.fail(
+            id_text(claimed.id), claimed.token, "429", kind="rate-limited", retry_after_ms=10 * 3_600_000
+        )
+        ends.append(answer.state)
+        now_ms += 12 * 3_600_000
+        if answer.state is State.dead:
+            break
+    assert ends == [State.ready, State.ready, State.dead]
+
+
 async def test_spent_shuts_the_limit_until_someone_resets_it(agents: Agents, store: Store) -> None:
     await put(store, job(limits=("openai",)), job(limits=("openai",)), rules=(GateRule("limit:openai", concurrency=9),))
     claimed = await got(agents)

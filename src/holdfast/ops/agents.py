@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.core.decide import decide
 from holdfast.core.errors import InvalidOption, PayloadTooLarge
@@ -195,7 +196,9 @@ class Agents:
     ) -> LeaseAnswer:
         session, claimed = view.session or "", await self._claimed(view)
         bill = Bill.of(claimed, spending_from(spent)) if spent else None
-        learns = await self._learns(view) if isinstance(outcome, Limited) else None
+        learns = None
+        if isinstance(outcome, Limited):
+            learns, claimed = await self._learns(view), replace(claimed, held_since_ms=await self._held_since_ms(view))
         transition = decide(claimed, outcome, rng=random.Random(), learns=learns)
         if bill is not None:
             await self.store.save(view.id, token, bill.note, now_ms=self._asked_ms)
@@ -220,6 +223,13 @@ class Agents:
         gates = await self.store.gates(keys=[f"limit:{key}" for key in keys])
         learning = {gate.key for gate in gates if gate.rule.learns}
         return next((key for key in keys if f"limit:{key}" in learning), None)
+
+    async def _held_since_ms(self, view: JobView) -> int | None:
+        """When it was put off first, of as often as that counts: a durable wait between starts anew."""
+        if not view.held:
+            return None
+        put_off = [one for one in await self.store.attempts(view.id) if one.outcome in ("held", "snoozed")]
+        return next((one.finished_at_ms for one in put_off[-view.held :]), None)
 
     async def _claimed(self, view: JobView) -> Claimed:
         return Claimed(
