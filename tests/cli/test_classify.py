@@ -104,6 +104,8 @@ def test_classifiers_that_are_passed_over_are_told(cli: Cli) -> None:
         ([":ValueError"], 2, "':ValueError' names no class", "module:Error"),
         (["tests.cli.billed:ODD"], 2, "is an instance, not an exception class", "module:Error"),
         (["tests.cli.unimportable:Error"], 2, "raised RuntimeError: not today", "import it in Python"),
+        (["tests.cli.exits:Error"], 2, "importing 'tests.cli.exits' ends the program (exit 3)", "__main__"),
+        (["ValueError", "--app", "tests.cli.exits:app"], 2, "ends the program (exit 3)", "__main__"),
         (["ValueError", "--task", "ask"], 2, "a task of an app", "--app"),
         (["ValueError", "--app", BILLED, "--task", "aks"], 3, "no task 'aks'", "did you mean 'ask'?"),
         (["ValueError", "--list"], 2, "lists all rules", "ask about ValueError"),

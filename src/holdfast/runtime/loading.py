@@ -27,7 +27,13 @@ def load_app(ref: str) -> App:
 
 def load_module(place: str) -> object:
     """The module of that name, or the one in that file."""
-    return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    try:
+        return _from_file(Path(place)) if place.endswith(".py") else _from_module(place)
+    except SystemExit as error:
+        raise InvalidOption(
+            f"importing {place!r} ends the program (exit {error.code})",
+            fix='put what it does when it is run under `if __name__ == "__main__":`',
+        ) from error
 
 
 def _from_module(name: str) -> object:
