@@ -73,6 +73,9 @@ class SqliteMemory:
 
 _NAMESPACES = count(1)
 
+# The contract is about meaning: on a busy machine a verb may take longer than callers wait for it elsewhere.
+PATIENT = "timeout=60"
+
 # The oldest and the newest: what lies between is tested where versions could matter.
 POSTGRES: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-16", "postgres-18")
 
@@ -98,7 +101,7 @@ class RedisNamespace:
         self._namespaces.clear()
 
     async def _handle(self, namespace: str) -> Store:
-        store = open_store(shared(self.name).url, namespace)
+        store = open_store(f"{shared(self.name).url}?{PATIENT}", namespace)
         self._opened.append(store)
         self._namespaces[id(store)] = namespace
         await store.open()
@@ -108,7 +111,7 @@ class RedisNamespace:
 # What makes a schema as it was when it was new.
 EMPTY = """
 DO $$ DECLARE v_table regclass; BEGIN
-  SET LOCAL lock_timeout = '2s';
+  SET LOCAL lock_timeout = '60s';
   FOR v_table IN
     SELECT oid FROM pg_class WHERE relnamespace = '"SCHEMA"'::regnamespace AND relkind = 'r'
       AND relname NOT IN ('migration', 'home')
@@ -151,7 +154,7 @@ class PostgresSchema:
         self._namespaces.clear()
 
     async def _handle(self, namespace: str) -> Store:
-        store = open_store(shared_postgres(self.name).url, namespace)
+        store = open_store(f"{shared_postgres(self.name).url}?{PATIENT}", namespace)
         self._opened.append(store)
         self._namespaces[id(store)] = namespace
         await store.open()

@@ -15,7 +15,7 @@ from holdfast.testing.bench import Bench
 from holdfast.testing.contract.marks import asynchronous
 from holdfast.testing.hand import Hand
 
-LONG_MS = 20_000  # far longer than any wake-up takes; a test that needs it all has failed
+LONG_MS = 60_000  # far longer than any wake-up takes; a test that needs it all has failed
 SHORT_MS = 150  # long enough for a wake-up that should not come
 
 
