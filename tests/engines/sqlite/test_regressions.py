@@ -269,13 +269,15 @@ class TestStandingStill:
 
     def writer(self, path: str) -> writer.Writer:
         link = Link(lambda: connect(path, "normal", prefix_of("default"), 1_000), f"{path}-lock")
-        return writer.Writer(link, answer_s=0.2)
+        return writer.Writer(link, answer_s=LONG_S)
 
     async def test_a_verb_that_gets_no_turn_says_so_and_the_next_one_works(self, path: str) -> None:
         mine = self.writer(path)
         assert await mine.submit("first", lambda conn: 1) == 1
         with standing_still(f"{path}-lock"), pytest.raises(StoreTimeout, match="did not answer"):
+            mine._answer_s = 0.2
             await asyncio.wait_for(mine.submit("stuck", lambda conn: 2), LONG_S)
+        mine._answer_s = LONG_S
         assert await mine.submit("next", lambda conn: 3) == 3
         mine.close()
 
@@ -283,6 +285,7 @@ class TestStandingStill:
         monkeypatch.setattr(writer, "CLOSE_S", 0.1)
         mine = self.writer(path)
         await mine.submit("first", lambda conn: 1)
+        mine._answer_s = 0.2
         with standing_still(f"{path}-lock"):
             with pytest.raises(StoreTimeout):
                 await asyncio.wait_for(mine.submit("stuck", lambda conn: 2), LONG_S)
