@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,12 +103,13 @@ async def test_it_counts_however_the_attempt_ends(bench: Bench, how: str) -> Non
     assert await kept(bench, id) == {"usd": 250_000}
 
 
-async def test_it_counts_for_a_job_that_is_handed_back_and_every_attempt_adds_to_the_sum(bench: Bench) -> None:
+@pytest.mark.parametrize(("said", "counts"), [(0.25, 1_000_000), (3, 3_000_000)])
+async def test_a_job_that_is_cut_short_has_spent_its_estimate_or_more(bench: Bench, said: float, counts: int) -> None:
     started, stop = asyncio.Event(), asyncio.Event()
     stubborn = True
 
     async def pays() -> None:
-        current_job().spent(usd=0.25)
+        current_job().spent(usd=said)
         started.set()
         while stubborn:
             try:
@@ -119,11 +122,39 @@ async def test_it_counts_for_a_job_that_is_handed_back_and_every_attempt_adds_to
     await started.wait()
     stop.set()
     await work
-    assert await level(bench, "usd") == 250_000
+    assert await level(bench, "usd") == counts
     stubborn = False
-    await bench.drain()
-    assert await level(bench, "usd") == 500_000
-    assert await kept(bench, id) == {"usd": 500_000}
+    await bench.drain()  # every attempt adds to the sum
+    assert await level(bench, "usd") == counts + said * 1_000_000
+    assert await kept(bench, id) == {"usd": 2 * said * 1_000_000}
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_job_that_is_given_up_may_go_on_spending(bench: Bench, kind: str) -> None:
+    go_on, ended = threading.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    async def stays() -> None:
+        current_job().spent(usd=0.25)
+        while not go_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+        ended.set()
+
+    def blocks() -> None:
+        current_job().spent(usd=0.25)
+        go_on.wait()
+        loop.call_soon_threadsafe(ended.set)
+
+    limited = {"limits": [BUDGET], "cost": COST, "timeout": 0.001, "hard_timeout": 0.002, "retry": None}
+    id = await bench.put(bench.task(stays if kind == "async" else blocks, **limited))
+    try:
+        await bench.drain({"cleanup_ms": 1})
+        assert (await bench.view(id)).state is State.dead
+        assert (await level(bench, "usd"), await kept(bench, id)) == (1_000_000, {"usd": 250_000})
+    finally:
+        go_on.set()
+        await ended.wait()
 
 
 async def test_it_counts_for_a_job_completed_in_its_own_transaction(tmp_path: Path) -> None:
@@ -211,7 +242,7 @@ async def test_it_crosses_the_pipe_from_a_process_and_outlives_its_death() -> No
     assert await kept(bench, paid) == {"tokens": 12, "usd": 20_000}
     assert await kept(bench, died) == {"usd": 30_000}
     (gate,) = await bench.store.gates("limit:usd/month:llm")
-    assert gate.spent == 50_000
+    assert gate.spent == 20_000 + 100_000  # what the dead one had not said yet, nobody knows
     (taught,) = await bench.store.gates("limit:model")
     assert 0 < taught.held_until_ms - now_ms() <= 20 * 60_000
     await bench.store.close()
@@ -280,6 +311,9 @@ def test_the_sum_of_a_job_is_in_dollars_and_its_bill_in_millionths() -> None:
     bill = Bill.of(job, {"usd": 250_000, "cost": 2})
     assert bill.costs == {"usd": 250_000, "": 2}
     assert bill.note == Note("spent", "", b'{"cost":3,"usd":0.75}')
+    assert Bill.of(job, {"usd": 250_000, "cost": 2}, cut_short=True) == ({"usd": 250_000, "": 2}, bill.note)
+    dear = msgspec.structs.replace(job, cost=3, costs={"usd": 250_001})
+    assert Bill.of(dear, {"usd": 250_000, "cost": 2}, cut_short=True) == ({}, bill.note)
 
 
 def test_a_bill_asks_no_engine_for_more_than_it_can_count() -> None:

@@ -81,6 +81,10 @@ class Claimed(Struct, frozen=True):
     after: tuple[bytes, ...] = ()  # its parents, in the order in which it named them
     costs: dict[str, int] = {}
 
+    def cost_in(self, unit: str) -> int:
+        """What it costs at a gate that counts this unit."""
+        return self.costs.get(unit, 0) if unit else self.cost
+
 
 class Input(Struct, frozen=True):
     """What a parent left for its dependent: its result, or why there is none."""

@@ -22,9 +22,11 @@ class Bill(NamedTuple):
     note: Note
 
     @classmethod
-    def of(cls, job: Claimed, spent: Mapping[str, int]) -> Bill:
-        """The bill of an attempt that has spent so much."""
+    def of(cls, job: Claimed, spent: Mapping[str, int], *, cut_short: bool = False) -> Bill:
+        """The bill of an attempt that has spent so much; or, if it was cut short, at least what it had reserved."""
         costs = {stored_unit(unit): min(amount, most_of(unit)) for unit, amount in spent.items()}
+        if cut_short:
+            costs = {unit: amount for unit, amount in costs.items() if amount >= job.cost_in(unit)}
         return cls(costs, spent_note(job, spent))
 
 

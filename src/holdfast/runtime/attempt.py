@@ -48,6 +48,7 @@ class Attempt:
         "cause",
         "classifiers",
         "completed",
+        "cut_short",
         "host",
         "job",
         "loop",
@@ -84,6 +85,7 @@ class Attempt:
         self.completed = False  # in a transaction of the handler's own, with `noted` as the result
         self.noted: bytes | None = None
         self.over = False  # settled, dropped or abandoned: nothing its handler does can matter any more
+        self.cut_short = False  # its handler has not ended by itself: it may have spent, or spend, more than it says
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
         self.started_at_s = loop.time()
@@ -107,7 +109,7 @@ class Attempt:
     @property
     def bill(self) -> Bill | None:
         """What it hands in with its transition; None when it said nothing of costs."""
-        return None if self.spent is None else Bill.of(self.job, self.spent)
+        return None if self.spent is None else Bill.of(self.job, self.spent, cut_short=self.cut_short)
 
     def elapsed_ms(self) -> int:
         """How long the attempt has been running."""

@@ -99,7 +99,7 @@ class Crew:
         await self._ended_within(self._cleanup_s, None)
         for attempt in list(self.running.values()):
             if not attempt.over:
-                attempt.over = True
+                attempt.over = attempt.cut_short = True
                 self._settler.put(Release(attempt.job.id, attempt.job.token, started=True), attempt.bill)
                 job_log(logging.WARNING, "job did not end in time", attempt.job, elapsed_ms=attempt.elapsed_ms())
 
@@ -176,6 +176,7 @@ class Crew:
             self.wake()
 
     def give_up(self, attempt: Attempt) -> None:
+        attempt.cut_short = True
         if self._rack.executor_of(attempt.job) != "process":
             self.on_abandoned()
         if attempt.stopper is not None:

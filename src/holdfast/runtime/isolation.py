@@ -190,6 +190,7 @@ class Isolation:
     def _died(self, attempt: Attempt, code: int, *, proven: bool) -> Transition | None:
         if attempt.over:
             return None
+        attempt.cut_short = True
         outcome: Outcome
         match attempt.cause:
             case "lost":
