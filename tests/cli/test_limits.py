@@ -87,6 +87,10 @@ def test_limits_that_go_slower_say_how_much_and_until_when(cli: Cli) -> None:
     cli("limits", "set", "openai", "--no-adaptive")
     assert [line["pace"] for line in cli("limits", "--json").json["limits"] if line["gate"] == "limit:openai"] == [None]
     cli("limits", "set", "openai", "--adaptive")
+    cli("limits", "set", "openai", "--slowest", "100/m")
+    listed = {line["gate"]: line["pace"] for line in cli("limits", "--json").json["limits"]}
+    assert listed["limit:openai"]["floor"] == 20.0
+    assert "leave --no-adaptive out" in cli("limits", "set", "openai", "--slowest", "1/s", "--no-adaptive", code=2).err
     cli("breakers", "reset", "limit:openai")
     assert "500/m, at 50 %" not in cli("limits").out
 

@@ -75,12 +75,18 @@ async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: St
     await put(store, job(limits=("openai",)), rules=(GateRule("limit:openai", interval_us=120_000, burst=500),))
     (gate,) = await operator.set_limit("openai", LimitChange(adaptive=True))
     assert gate.rule == GateRule("limit:openai", interval_us=120_000, burst=500, floor=100)
+    (gate,) = await operator.set_limit("openai", LimitChange(rate="1000/m", adaptive="50/m"))
+    assert (gate.rule.interval_us, gate.rule.floor) == (60_000, 50)
+    with pytest.raises(InvalidOption, match=r"limit:openai: adaptive='2000/m' is no slower rate than its own"):
+        await operator.set_limit("openai", LimitChange(adaptive="2000/m"))
     (gate,) = await operator.set_limit("openai", LimitChange(concurrency=4, adaptive=False))
     assert (gate.rule.floor, gate.rule.concurrency) == (None, 4)
     (gate,) = await operator.set_limit("queue:mail", LimitChange(concurrency=4, adaptive=True))
     assert gate.rule.floor == 250
     with pytest.raises(InvalidOption, match="limit:new has no rate and no concurrency to adapt"):
         await operator.set_limit("new", LimitChange(adaptive=True))
+    with pytest.raises(InvalidOption, match="queue:mail has no rate to adapt"):
+        await operator.set_limit("queue:mail", LimitChange(adaptive="5/m"))
     assert msgspec.json.decode((await operator.audit())[0].data) == {"gate": "limit:openai", "adaptive": True}
 
 
@@ -128,7 +134,8 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
         ({"rate": "10/m", "burst": 10**12}, r"burst=1000000000000 limits nothing"),
         ({"rate": "1/366d", "burst": 10**6}, r"fill up for millennia"),
         ({"rate": "10/mi"}, r"rate='10/mi' cannot be read"),
-        ({"adaptive": "no"}, r"adaptive='no' is neither yes nor no"),
+        ({"adaptive": "no"}, r"rate='no' cannot be read"),
+        ({"adaptive": 1}, r"adaptive=1 is neither yes nor no nor a rate"),
     ],
 )
 def test_a_change_that_makes_no_sense_is_refused(change: dict[str, Any], says: str) -> None:

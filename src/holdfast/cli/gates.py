@@ -104,6 +104,7 @@ def _is_round(us: int, interval_us: int) -> bool:
 )
 @click.option("--budget", "budgets", multiple=True, metavar="UNIT=CAP/PERIOD", help="Such as usd=50/day; repeatable.")
 @click.option("--adaptive/--no-adaptive", default=None, help="Go half as fast after each pushback, and climb again.")
+@click.option("--slowest", metavar="N/UNIT", help="So, and never slower than this; a tenth of the rate by default.")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_set_body(
     terminal: Terminal,
@@ -114,13 +115,17 @@ async def limits_set_body(
     buckets: tuple[str, ...],
     budgets: tuple[str, ...],
     adaptive: bool | None,
+    slowest: str | None,
     reason: str,
 ) -> None:
     """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
     from holdfast.ops import LimitChange
     from holdfast.ops.known import strange
 
-    nothing = concurrency is None and adaptive is None and not buckets and not budgets
+    if slowest is not None and adaptive is False:
+        raise UsageError(f"--slowest {slowest} is for a limit that adapts", fix="leave --no-adaptive out")
+    adapts = adaptive if slowest is None else slowest
+    nothing = concurrency is None and adapts is None and not buckets and not budgets
     if rate is None and (burst is not None or nothing):
         what = "a limit" if burst is None else "a burst"
         fix = "--rate 10/m, --concurrency 20, --bucket tokens=200000/m or --budget usd=50/day"
@@ -131,7 +136,7 @@ async def limits_set_body(
         concurrency=concurrency,
         buckets=pairs(buckets, "--bucket", "--bucket input_tokens=200000/m"),
         budgets=pairs(budgets, "--budget", "--budget usd=50/day"),
-        adaptive=adaptive,
+        adaptive=adapts,
     )
     async with terminal.operator() as operator:
         known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}

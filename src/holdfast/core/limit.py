@@ -82,13 +82,7 @@ class Limit:
             raise InvalidOption(f"{what} has no rate to adapt", fix='add rate="500/m", the fastest that it may go')
         if self.adaptive is True:
             return usual_floor(self._interval_us, self.concurrency)
-        slowest_us, declared_us = parse_rate(self.adaptive)[1], self._interval_us or 0
-        if not declared_us <= slowest_us <= declared_us * _HUNDREDFOLD:
-            raise InvalidOption(
-                f"{what} is no slower rate than {self.rate!r}, or a hundred times slower and more",
-                fix="name the slowest rate that it may fall to, such as a tenth of rate=; or adaptive=True",
-            )
-        return max(1, FULL * declared_us // slowest_us)
+        return slowest_floor(self.adaptive, self._interval_us or 0, what=what, rate=repr(self.rate))
 
     def _read_climb(self) -> int:
         climb_ms = to_ms(self.climb, what=f"Limit({self.key!r}, climb)")
@@ -136,6 +130,17 @@ class Limit:
 def usual_floor(interval_us: int | None, concurrency: int | None) -> int:
     """The slowest pace of an adaptive limit that names none: a tenth of its rate, or one job at once."""
     return _TENTH if interval_us is not None else max(1, -(-FULL // (concurrency or 1)))
+
+
+def slowest_floor(slowest: str, interval_us: int, *, what: str, rate: str = "its own") -> int:
+    """The slowest pace of an adaptive limit that names the slowest rate it may fall to."""
+    slowest_us = parse_rate(slowest)[1]
+    if not interval_us <= slowest_us <= interval_us * _HUNDREDFOLD:
+        raise InvalidOption(
+            f"{what} is no slower rate than {rate}, or a hundred times slower and more",
+            fix="name the slowest rate that it may fall to, such as a tenth of rate=; or adaptive=True",
+        )
+    return max(1, FULL * interval_us // slowest_us)
 
 
 @dataclass(frozen=True)

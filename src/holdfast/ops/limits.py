@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.core.budget import base_of, budget_key, checked_cap
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import Gate, GateChange, GateRule, admits, room
-from holdfast.core.limit import usual_floor
+from holdfast.core.limit import slowest_floor, usual_floor
 from holdfast.core.period import PERIODS, Period
 from holdfast.core.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
 from holdfast.core.state import State
@@ -29,6 +29,7 @@ LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may
 class LimitChange:
     """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once, whether it adapts.
 
+    `adaptive` may be the slowest rate that it may fall to; a new rate alone keeps the proportion of the two.
     `buckets` are rates of other units ("tokens": "200000/m"), `budgets` are caps per period ("usd": "50/day").
     """
 
@@ -40,7 +41,7 @@ class LimitChange:
         concurrency: int | None = None,
         buckets: Mapping[str, str] | None = None,
         budgets: Mapping[str, str] | None = None,
-        adaptive: bool | None = None,
+        adaptive: bool | str | None = None,
     ) -> None:
         if rate is None and concurrency is None and adaptive is None and not buckets and not budgets:
             raise InvalidOption(
@@ -49,8 +50,13 @@ class LimitChange:
             )
         if burst is not None and rate is None:
             raise InvalidOption("a burst needs a rate", fix='such as rate="10/m"')
-        if adaptive is not None and not isinstance(adaptive, bool):
-            raise InvalidOption(f"adaptive={adaptive!r} is neither yes nor no", fix="use True or False")
+        if adaptive is not None and not isinstance(adaptive, bool | str):
+            raise InvalidOption(
+                f"adaptive={adaptive!r} is neither yes nor no nor a rate",
+                fix='use True, False, or the slowest rate that it may fall to: "50/m"',
+            )
+        if isinstance(adaptive, str):
+            parse_rate(adaptive)
         if concurrency is not None:
             checked_ceiling(concurrency, what=f"concurrency={concurrency!r}")
         self.rate, self.burst, self.concurrency, self.adaptive = rate, burst, concurrency, adaptive
@@ -101,9 +107,14 @@ class LimitChange:
         return rule if self.adaptive is None else _adapting(rule, self.adaptive)
 
 
-def _adapting(rule: GateRule, adaptive: bool) -> GateRule:
-    if not adaptive:
+def _adapting(rule: GateRule, adaptive: bool | str) -> GateRule:
+    if adaptive is False:
         return replace(rule, floor=None)
+    if isinstance(adaptive, str):
+        if rule.interval_us is None:
+            raise InvalidOption(f"{rule.key} has no rate to adapt", fix='add rate="500/m", the fastest that it may go')
+        what = f"{rule.key}: adaptive={adaptive!r}"
+        return replace(rule, floor=slowest_floor(adaptive, rule.interval_us, what=what))
     if rule.interval_us is None and rule.concurrency is None:
         raise InvalidOption(
             f"{rule.key} has no rate and no concurrency to adapt", fix='add rate="500/m", the fastest that it may go'
