@@ -274,8 +274,8 @@ class TestStandingStill:
     async def test_a_verb_that_gets_no_turn_says_so_and_the_next_one_works(self, path: str) -> None:
         mine = self.writer(path)
         assert await mine.submit("first", lambda conn: 1) == 1
+        mine._answer_s = 0.2
         with standing_still(f"{path}-lock"), pytest.raises(StoreTimeout, match="did not answer"):
-            mine._answer_s = 0.2
             await asyncio.wait_for(mine.submit("stuck", lambda conn: 2), LONG_S)
         mine._answer_s = LONG_S
         assert await mine.submit("next", lambda conn: 3) == 3
