@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.core.budget import Budget
-from holdfast.core.gate import GateChange
+from holdfast.core.errors import StoreUnreachable
+from holdfast.core.gate import GateChange, GateRule
 from holdfast.core.view import Entry
+from holdfast.runtime import current_job
+from holdfast.runtime.crier import Crier
+from holdfast.runtime.patience import Patience
 from holdfast.runtime.settings import WorkerSettings
 from holdfast.runtime.supervisor import Supervisor, SupervisorSettings
 from holdfast.stores.sqlite import SqliteStore
+from holdfast.testing.making import make_job
 from tests.runtime.running import Bench
 
 
@@ -81,8 +88,39 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
     ]
 
 
+async def test_a_worker_that_ends_before_its_first_look_has_a_last_one(bench: Bench, heard: Heard) -> None:
+    async def pays() -> None:
+        current_job().spent(usd=0.9)
+
+    await bench.put(bench.task(pays, limits=[Budget("llm", usd=1, per="month")], cost={"usd": 0.4}))
+    await bench.drain()
+    assert [text.split(":")[0] for _, text in heard.told] == [
+        "the budget 'llm' is at 50 %",
+        "the budget 'llm' is at 80 %",
+    ]
+
+
+class Away(SqliteStore):
+    """A store that nobody reaches."""
+
+    async def read(self, *args: Any, **options: Any) -> Any:
+        raise StoreUnreachable("nobody answers", verb="read")
+
+
+async def test_a_last_look_at_a_store_that_is_away_is_given_up() -> None:
+    crier = Crier(Away(None), Patience(random.Random()), 3_600_000, seen=0)
+    await crier.start(lambda name, error: None)
+    await crier.stop()
+
+
 async def test_a_supervisor_tells_it_once_for_all_its_children(tmp_path: Path, heard: Heard) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
+    early = SqliteStore(str(tmp_path / "jobs.db"))
+    await early.open()
+    await early.append([Entry("event", 0, "breaker.opened", data=b'{"gate":"breaker:old"}')])
+    job = make_job(b"1" * 16, {"queue": "pdf", "task": "pdf.make", "keys": ("tokens/day:x",), "costs": {"tokens": 6}})
+    await early.enqueue([job], [GateRule("limit:tokens/day:x", unit="tokens", cap=10, period="day")])
+    await early.close()
     supervisor = Supervisor(
         SupervisorSettings(
             app_ref="tests.cli.shop:app",
@@ -105,8 +143,11 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(tmp_path: Path, h
     await both.wait()
     store = SqliteStore(str(tmp_path / "jobs.db"))
     await store.change_gates([GateChange("breaker:x", trip_ms=600_000)])
-    await heard.until(1)
+    await heard.until(2)
     supervisor.stop()
     assert await running == 0
     await store.close()
-    assert [text.split(" until")[0] for _, text in heard.told] == ["breaker x opened"]
+    assert [text.split(" until")[0].split(":")[0] for _, text in heard.told] == [
+        "the budget 'x' is at 50 %",  # by the first job that it took
+        "breaker x opened",
+    ]

@@ -31,6 +31,7 @@ from holdfast.runtime.roster import Roster
 from holdfast.runtime.settings import App, AppRef, WorkerCutOff
 from holdfast.runtime.wire import frame, read_frame
 from holdfast.runtime.worker import Worker
+from holdfast.stores.asking import last_seq
 
 T = TypeVar("T")
 
@@ -70,12 +71,14 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
         if not writer.is_closing():
             writer.write(frame(message))
 
-    worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info()))
     worker.on_leaving = lambda: send(Leaving())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     orders = asyncio.create_task(_obey(reader, worker))
     try:
-        await Patience(random.Random(), begin.settings.cut_off_ms).ask("publish", app.publish)
+        patience = Patience(random.Random(), begin.settings.cut_off_ms)
+        await patience.ask("publish", app.publish)
+        heard = await patience.ask("read", lambda: last_seq(app.store, "event"))
+        worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))
         return await _work(worker)
     finally:
         orders.cancel()

@@ -289,9 +289,9 @@ class Life:
         await self._crew.stop()
         await self._learner.stop()
         await self._janitor.stop()
+        left = await self._settler.finish(FLUSH_S)
         if self._crier is not None:
             await self._crier.stop()
-        left = await self._settler.finish(FLUSH_S)
         if left:
             worker_log(logging.ERROR, "settlements left unwritten", count=left)
 

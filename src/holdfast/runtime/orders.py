@@ -48,6 +48,7 @@ class Ready(Struct, frozen=True, tag=True):
     namespace: str
     serves: Serves
     info: bytes
+    heard: int  # the last event that was logged before
 
 
 class Leaving(Struct, frozen=True, tag=True):

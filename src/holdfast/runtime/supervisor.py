@@ -188,7 +188,8 @@ class Supervisor:
             self.stop()
             return
         if self._crier is None:
-            self._crier = Crier(self._store, self._patience, self._settings.worker.beat_ms)
+            # From before its first child claimed anything: a job that was waiting may have been news at once.
+            self._crier = Crier(self._store, self._patience, self._settings.worker.beat_ms, seen=ready.heard)
             await self._crier.start(self._part_fell)
         worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
         self.on_ready(child)
