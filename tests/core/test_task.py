@@ -127,6 +127,7 @@ def injected_by_position(db: object = Inject(POOL), *more: int) -> None: ...
         (send, {"group": "custmer"}, r"group='custmer'.*did you mean 'customer'"),
         (send, {"limits": [Limit("x:{custmer}", rate="1/s")]}, r"'custmer'.*did you mean 'customer'"),
         (send, {"limits": ["10/m"]}, r"limits= holds '10/m'"),
+        (send, {"limits": None}, r"limits= holds None \(pass Limit"),
         (send, {"limits": [Limit("k", rate="1/s"), Limit("k", concurrency=1)]}, r"two limits have the key 'k'"),
         (send, {"breaker": "yes"}, r"breaker='yes'"),
         (send, {"needs": "gpu"}, r"needs='gpu'"),

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.core.budget import Budget
 from holdfast.core.declaration import Declaration
-from holdfast.core.errors import InvalidOption
+from holdfast.core.errors import InvalidArguments, InvalidOption
 from holdfast.core.gate import BreakerRule, Gate, GateRule, learn, push_back
 from holdfast.core.limit import Limit
 from holdfast.core.task import TaskSpec
@@ -295,6 +295,8 @@ async def test_a_share_is_set_listed_and_taken_back(operator: Operator, store: S
     assert [entry.kind for entry in await operator.audit()] == ["weight.set", "weight.set"]
     with pytest.raises(InvalidOption, match=r"'whale' has no share \(name queue:NAME or group:NAME"):
         await operator.set_weight("whale", 2)
+    with pytest.raises(InvalidArguments, match="the name after 'group:' is 257 characters long"):
+        await operator.set_weight("group:" + "x" * 257, 2)
     for wrong in (0, 1_001, True):
         with pytest.raises(InvalidOption, match="is no share"):
             await operator.set_weight("group:whale", wrong)
@@ -324,3 +326,19 @@ async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> 
     assert held is not None
     with pytest.raises(InvalidOption, match="spent\\(\\) counts 'token'"):
         await agents.complete(held.id.hex(), held.token, spent={"token": 1})
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("x" * 257, "is 257 characters long"), ("a\0b", "NUL"), ("a\ud800", "half a")]
+)
+async def test_what_no_job_can_be_under_is_refused(operator: Operator, name: str, why: str) -> None:
+    for asked in (
+        operator.set_limit(name, LimitChange(rate="5/m")),
+        operator.set_limit(f"usd/month:{name}", LimitChange(budgets={"usd": "5/month"})),
+        operator.pause(f"queue:{name}", new=True),
+        operator.trip(name, new=True),
+    ):
+        with pytest.raises(InvalidArguments, match=why):
+            await asked
+    assert await operator.store.gates() == []
+    await operator.set_limit("usd/month:" + "x" * 256, LimitChange(budgets={"usd": "5/month"}))

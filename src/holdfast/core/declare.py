@@ -148,7 +148,8 @@ def executor_of(fn: Callable[..., Any], asked: str | None) -> Executor:
 
 def limits_of(limits: Iterable[Limit | Budget], signature: Signature) -> tuple[tuple[Limit, ...], tuple[Budget, ...]]:
     """The limits and the budgets, with every key template checked against the parameters."""
-    found: tuple[Limit | Budget, ...] = (limits,) if isinstance(limits, Limit | Budget) else tuple(limits)
+    one = isinstance(limits, Limit | Budget) or not isinstance(limits, Iterable)
+    found = cast(tuple[Limit | Budget, ...], (limits,) if one else tuple(limits))
     for limit in found:
         if not isinstance(limit, Limit | Budget):
             raise InvalidOption(

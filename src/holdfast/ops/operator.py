@@ -9,11 +9,13 @@ from typing import Any, cast
 
 import msgspec
 
+from holdfast.core.budget import base_of
 from holdfast.core.errors import InvalidOption
 from holdfast.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
 from holdfast.core.lease import SessionView, Signal
 from holdfast.core.state import LIVE, State
 from holdfast.core.steps import SLEEP, waits_of
+from holdfast.core.template import checked_key
 from holdfast.core.view import (
     AttemptView,
     CauseView,
@@ -396,5 +398,6 @@ class Operator:
         kind, _, name = gate.partition(":")
         if kind not in ("all", "queue", "task", "limit", "breaker") or (kind != "all" and not name):
             raise InvalidOption(f"{gate!r} is not a gate", fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME")
+        checked_key(base_of(name)[2] if kind == "limit" else name, what=f"the name after '{kind}:'")
         if not new and kind != "all":
             await require(self.store, cast(Kind, kind), name)

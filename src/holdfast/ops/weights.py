@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from holdfast.core.errors import InvalidOption
+from holdfast.core.template import checked_key
 from holdfast.core.view import Control, Page, Query, Term
 from holdfast.ops.known import strange
 from holdfast.stores.base import Store
@@ -34,6 +35,7 @@ async def set_weight(store: Store, name: str, weight: int) -> Weight:
     kind, _, rest = name.partition(":")
     if kind not in ("queue", "group") or not rest:
         raise InvalidOption(f"{name!r:.80} has no share", fix="name queue:NAME or group:NAME")
+    checked_key(rest, what=f"the name after '{kind}:'")
     if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MOST:
         raise InvalidOption(f"a weight of {weight!r} is no share", fix=f"use 1 (the usual one) to {MOST:,}")
     await store.put_control(Control(KIND, name, msgspec.json.encode(weight)))
