@@ -49,7 +49,7 @@ class WorkerProcess:
     def signal(self, number: int) -> None:
         kill(self.pid, number)
 
-    async def ended(self, within_s: float = 20) -> int:
+    async def ended(self, within_s: float = 60) -> int:
         """Its exit code."""
         return await asyncio.to_thread(self.process.wait, within_s)
 
@@ -121,7 +121,7 @@ class Field:
         return [line for line in lines if word in (None, line[0])]
 
     async def until(
-        self, what: str, true: Callable[[], bool | Coroutine[Any, Any, bool]], within_s: float = 30
+        self, what: str, true: Callable[[], bool | Coroutine[Any, Any, bool]], within_s: float = 60
     ) -> None:
         """Wait for something to become true; say what never did."""
         deadline_s = time.monotonic() + within_s
@@ -132,7 +132,7 @@ class Field:
             await asyncio.sleep(0.02)
         raise AssertionError(f"within {within_s} s: {what}; counts {await self.store.count()}")
 
-    async def finished(self, count: int, within_s: float = 45) -> Counts:
+    async def finished(self, count: int, within_s: float = 90) -> Counts:
         """Wait until so many jobs have ended, however they did."""
 
         async def all_ended() -> bool:

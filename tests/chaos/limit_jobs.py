@@ -30,7 +30,7 @@ async def alone(lingers: bool) -> None:
     if lingers and not current_job().checkpoint:
         await current_job().save("was here")
         leave("lingers")
-        for _ in range(2_000):
+        for _ in range(12_000):  # a minute
             if is_told():
                 break
             await asyncio.sleep(0.005)

@@ -40,13 +40,13 @@ async def test_kill_9_of_random_children_and_supervisors_loses_nothing(field: Fi
 
 
 async def test_the_supervisor_hands_back_at_once_what_its_dead_child_held(field: Field) -> None:
-    """Long before the lease of 15 s would have run out."""
+    """Long before the lease of two minutes would have run out."""
     ids = await field.put("short", {"ms": 300}, 4)
-    worker = field.start(ttl_ms=15_000, beat_ms=5_000, concurrency=2, reserved=0.0)
+    worker = field.start(ttl_ms=120_000, beat_ms=5_000, concurrency=2, reserved=0.0)
     await field.until("two jobs run", lambda: len(field.trace("start")) >= 2)
     for child in worker.children():
         kill(child)
-    await field.finished(4, within_s=8)
+    await field.finished(4)
     views = await field.views(ids)
     assert sorted(view.lost for view in views) == [0, 0, 1, 1]
     assert {view.attempt for view in views} == {1}
@@ -54,7 +54,7 @@ async def test_the_supervisor_hands_back_at_once_what_its_dead_child_held(field:
 
 @on_every_engine
 async def test_a_frozen_worker_thawed_late_is_refused(field: Field) -> None:
-    workers = [field.start(), field.start()]
+    workers = [field.start(ttl_ms=2_000), field.start(ttl_ms=2_000)]
     await field.until("both workers live", lambda: sessions(field, 2))
     (id,) = await field.put("short", {"ms": 2_000})
     await field.until("the job runs", lambda: len(field.trace("start")) == 1)
@@ -100,11 +100,12 @@ async def test_a_poison_job_dies_alone(field: Field) -> None:
 async def test_a_rolling_deployment_spends_no_attempts(field: Field) -> None:
     quick = await field.put("short", {"ms": 60}, 150)
     slow = await field.put("short", {"ms": 900}, 4)
-    worker = field.start(processes=2, grace_ms=200)
+    start = partial(field.start, processes=2, grace_ms=200, ttl_ms=15_000)
+    worker = start()
     for _ in range(3):
         seen = len(field.trace("end"))
         await field.until("the new release works", partial(worked_on, field, min(seen, 153)))
-        newer = field.start(processes=2, grace_ms=200)
+        newer = start()
         worker.signal(signal.SIGTERM)
         assert await worker.ended() == 0
         worker = newer
@@ -118,7 +119,7 @@ async def test_a_rolling_deployment_spends_no_attempts(field: Field) -> None:
 
 async def test_a_worker_whose_loop_is_blocked_keeps_its_lease(field: Field) -> None:
     await field.put("blocking", {"ms": 4_000})
-    field.start()
+    field.start(ttl_ms=2_000)
     await field.until("the loop is blocked", lambda: len(field.trace("start")) == 1)
     field.start()
     counts = await field.finished(1)
@@ -127,14 +128,14 @@ async def test_a_worker_whose_loop_is_blocked_keeps_its_lease(field: Field) -> N
 
 
 async def test_the_supervisor_beats_for_a_child_that_cannot(field: Field) -> None:
-    """As when an extension holds the interpreter: here the child alone is stopped for three lease times."""
+    """As when an extension holds the interpreter: here the child alone is stopped for two lease times."""
     await field.put("short", {"ms": 200})
-    worker = field.start()
+    worker = field.start(ttl_ms=2_000)
     await field.until("the job runs", lambda: len(field.trace("start")) == 1)
     field.start()
     (child,) = worker.children()
     kill(child, signal.SIGSTOP)
-    await asyncio.sleep(3.6)
+    await asyncio.sleep(4)
     kill(child, signal.SIGCONT)
     counts = await field.finished(1)
     assert len(field.trace("start")) == 1
@@ -159,17 +160,17 @@ async def test_a_second_signal_does_not_wait_for_the_grace(field: Field) -> None
     worker: WorkerProcess = field.start(grace_ms=60_000)
     await field.until("the job runs", lambda: len(field.trace("start")) == 1)
     worker.signal(signal.SIGTERM)
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(1)  # it has heard of the first; two that come at once are one
     assert worker.process.poll() is None
     worker.signal(signal.SIGTERM)
-    assert await worker.ended(within_s=8) == 0
+    assert await worker.ended(within_s=30) == 0
     view = (await field.views([id]))[0]
     assert (view.state, view.attempt) == (State.ready, 0), id_text(id)
 
 
 async def test_a_child_that_has_done_enough_is_replaced_without_loss(field: Field) -> None:
     ids = await field.put("short", {"ms": 5}, 60)
-    worker = field.start(max_jobs=15)
+    worker = field.start(max_jobs=15, ttl_ms=15_000)
     counts = await field.finished(60)
     worker.signal(signal.SIGTERM)
     assert await worker.ended() == 0
@@ -180,4 +181,4 @@ async def test_a_child_that_has_done_enough_is_replaced_without_loss(field: Fiel
 
 async def test_a_worker_that_cannot_start_says_so_and_ends(field: Field) -> None:
     worker = field.start(app="tests.chaos.nowhere:app")
-    assert await worker.ended(within_s=20) == 1
+    assert await worker.ended() == 1

@@ -196,7 +196,7 @@ async def test_a_relay_killed_at_any_moment(
     while ground.left():  # noqa: ASYNC110  # another process empties it
         await asyncio.sleep(0.05)
     last.terminate()
-    last.communicate(timeout=20)
+    last.communicate(timeout=60)
     ran += await run_and_forget(bench)
     assert busy > KILLS / 3
     for name, count in committed.items():

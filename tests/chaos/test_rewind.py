@@ -35,5 +35,5 @@ async def test_jobs_whose_end_was_rewound_are_not_held_for_ever_by_workers_that_
     await asyncio.sleep(1)
     server.kill()
     server.start()
-    await field.finished(300, within_s=25)
+    await field.finished(300)
     assert {view.state for view in await field.views(ids)} == {State.succeeded}
