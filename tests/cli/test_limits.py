@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from msgspec.structs import replace
 
 from holdfast.core.budget import Budget
 from holdfast.core.declaration import Declaration
-from holdfast.core.gate import BreakerRule, GateChange, GateRule
+from holdfast.core.gate import BreakerRule, Gate, GateChange, GateRule
 from holdfast.core.ids import id_text
 from holdfast.core.job import Job
 from holdfast.core.task import TaskSpec
 from holdfast.core.transition import Hold
+from holdfast.ops import Operator
+from holdfast.ops.limits import Waiters
 from holdfast.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, put
@@ -51,6 +56,16 @@ def test_limits_show_levels_and_who_waits(cli: Cli) -> None:
     assert [line["gate"] for line in cli("limits", "--waiting", "--json").json["limits"]] == ["limit:usd/day:llm:acme"]
     said = cli("explain", id).out
     assert "the budget 'llm:acme' has $0.40 of $50 left today; this job needs $0.50; it goes on in" in said
+
+
+def test_who_waits_beyond_what_was_looked_at_is_not_denied(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nobody_found(operator: Operator, gates: Sequence[Gate]) -> Waiters:
+        return Waiters({}, complete=False)
+
+    monkeypatch.setattr(Operator, "waiters", nobody_found)
+    cli.seed(busy)
+    unknown = [line.split()[0] for line in cli("limits").out.splitlines() if "  0+  " in line]
+    assert unknown == ["limit:usd/day:llm:acme"]
 
 
 async def slowed(store: Store) -> str:

@@ -55,7 +55,9 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
     for gate, shape in zip(gates, shapes, strict=True):
         slots = "" if shape["concurrency"] is None else f"{shape['used']}/{shape['concurrency']}"
         opens = "" if room(gate, now_ms) > 0 else opens_text(gate, now_ms)
-        count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] else ""
+        # Of what stops nobody now, nobody can be missing.
+        unknown = not behind.complete and (room(gate, now_ms) <= 0 or gate.rule.cap is not None)
+        count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] or unknown else ""
         rows.append((gate.key, slots, _level(gate, now_ms), opens, count, shape["set_by"]))
     terminal.table("limits", ("limit", "slots", "level", "opens", "waiting", "set by"), rows, shapes)
 
