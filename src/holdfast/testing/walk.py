@@ -83,6 +83,7 @@ LANES: list[JobOptions] = [
     {"task": "pays", "limits": ("usd",), "group": "acme", "priority": 3},
     {"task": "pays", "limits": ("usd",), "keys": ("plain",)},
     {"task": "pays", "keys": ("plain", "adaptive")},
+    {"task": "pays", "breaker": "shaky", "limits": ("adaptive", "usd")},
 ]
 COSTS = [(1, 1), (1, 3), (2, 5), (3, 2), (4, 9), (1, 6)]  # of the plain unit, and of the others
 SAID: dict[str, Callable[[int], int]] = {  # what a job says that it cost, by what it was to cost

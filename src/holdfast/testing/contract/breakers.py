@@ -87,6 +87,16 @@ class TestBreaker:
         await hand.fail(await hand.take(), delay_ms=60_000)
         assert (await level(bench)).breaker_open
 
+    async def test_pushback_is_neither_a_failure_nor_a_success(self, bench: Bench) -> None:
+        await bench.put(*(bench.job(breaker="api") for _ in range(9)), rules=[RULE])
+        hand = bench.hand()
+        for _ in range(2):
+            await hand.fail(await hand.take(), delay_ms=60_000)
+            await hand.hold(await hand.take(), "limit:elsewhere", 60_000)
+        assert not (await level(bench)).breaker_open
+        await hand.fail(await hand.take(), delay_ms=60_000)
+        assert (await level(bench)).breaker_open
+
     async def test_failures_outside_the_window_are_forgotten(self, bench: Bench) -> None:
         await bench.put(*(bench.job(breaker="api") for _ in range(9)), rules=[RULE])
         hand = bench.hand()
@@ -165,6 +175,23 @@ class TestProbe:
         assert (await level(bench)).opened == 1
         await other.leave()
 
+    @pytest.mark.parametrize("says", ["too fast", "no money"])
+    async def test_a_probe_that_is_pushed_back_proves_nothing(self, bench: Bench, says: str) -> None:
+        await bench.put(*(bench.job(breaker="api", limits=("calls",)) for _ in range(3)), rules=[RULE])
+        await bench.change(GateChange(KEY, trip_ms=1_000))
+        bench.clock.advance(1_000)
+        hand = bench.hand()
+        probe = await hand.take()
+        await (hand.hold if says == "too fast" else hand.trip)(probe, "limit:calls", 60_000)
+        gate = await level(bench)
+        assert (gate.breaker_open, gate.probe_token, gate.opened) == (True, 0, 1)
+        assert await hand.claim(3) == []
+        bench.clock.advance(60_000)
+        jobs = await hand.claim(3)
+        assert [job.probe for job in jobs] == [True]
+        await hand.succeed(*jobs)
+        assert not (await level(bench)).breaker_open
+
     async def test_a_probe_of_a_silent_session_is_returned_by_the_sweep(self, bench: Bench) -> None:
         await broken(bench)
         bench.clock.advance(10_000)
@@ -173,6 +200,23 @@ class TestProbe:
         await bench.lose(job.id, other)
         assert [job.probe for job in await other.claim(10)] == [True]
         await other.leave()
+
+    async def test_a_breaker_declared_anew_stays_open_and_its_probe_goes_by_the_new_numbers(self, bench: Bench) -> None:
+        await broken(bench)
+        by_share = GateRule(KEY, breaker=BreakerRule(cooldown_ms=5_000, rate=0.5, min_calls=1))
+        await bench.put(bench.job(breaker="api"), rules=[by_share])
+        hand = bench.hand()
+        assert await hand.claim(10) == []
+        bench.clock.advance(10_000)
+        probe = await hand.take()
+        await bench.put(bench.job(breaker="api"), rules=[RULE])
+        await bench.put(bench.job(breaker="api"), rules=[by_share])
+        await hand.fail(probe, delay_ms=3_600_000)
+        assert (await level(bench)).open_until_ms == bench.clock.now_ms + 5_000
+        bench.clock.advance(5_000)
+        await hand.succeed(await hand.take())
+        await hand.fail(await hand.take(), delay_ms=3_600_000)
+        assert (await level(bench)).opened == 3
 
     async def test_a_straggler_from_before_the_opening_decides_nothing(self, bench: Bench) -> None:
         await bench.put(*(bench.job(breaker="api") for _ in range(9)), rules=[RULE])
