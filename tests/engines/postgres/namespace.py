@@ -21,6 +21,15 @@ from tests.servers.postgres import PostgresServer
 
 _numbers = count(1)
 
+_UNTENDED = """
+DO $$ DECLARE v_table regclass; BEGIN
+  FOR v_table IN
+    SELECT oid FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'hf.job'::regclass)
+  LOOP EXECUTE 'ALTER TABLE ' || v_table || ' SET (autovacuum_enabled = off)'; END LOOP;
+END $$
+"""
+
 
 class Namespace:
     """A harness, so that benches and walks can be had on it."""
@@ -51,6 +60,12 @@ class Namespace:
     async def bench(self) -> Bench:
         """Another process."""
         return Bench(await self.open(), self.clock, self)
+
+    async def untended_bench(self) -> Bench:
+        """The same, where pages are counted: nobody cleans up or takes statistics between two counts."""
+        bench = await self.bench()
+        self.ask(_UNTENDED)
+        return bench
 
     # -- beside the stores
 

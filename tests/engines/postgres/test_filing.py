@@ -100,8 +100,7 @@ async def test_what_lanes_posted_that_have_work_already_keeps_nobody_waiting(pla
 
 async def test_what_was_filed_is_not_walked_over_again(place: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that was left alone has much to file at once, and nobody cleans up behind that for a minute."""
-    bench, pages, touched = await place.bench(), Pages(monkeypatch, "claim"), []
-    place.ask("ALTER TABLE hf.post SET (autovacuum_enabled = off)")
+    bench, pages, touched = await place.untended_bench(), Pages(monkeypatch, "claim"), []
     for calls in (1, 40):
         for _ in range(calls):
             await bench.put(*(bench.job(group=f"{n}") for n in range(STEP)))

@@ -106,7 +106,7 @@ class Flow:
 
 async def touched(place: Namespace, ways: list[JobOptions], holder: str, count: int) -> list[int]:
     """The pages of a claim before and after so many jobs went by, while somebody's transaction stayed open."""
-    bench = await place.bench()
+    bench = await place.untended_bench()
     flow, probe = Flow(bench, ways), Probe(place, bench)
     await flow.crowds(2 * CROWD)
     await flow.put(2 * TAKEN)
@@ -136,7 +136,7 @@ async def test_claims_from_groups_stay_flat(place: Namespace) -> None:
 
 
 async def test_claims_from_a_lane_that_is_mostly_idle_stay_flat(place: Namespace) -> None:
-    bench = await place.bench()
+    bench = await place.untended_bench()
     flow, probe = Flow(bench, [{}]), Probe(place, bench)
 
     async def first_of_an_idle_lane() -> int:

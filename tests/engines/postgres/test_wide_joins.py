@@ -116,7 +116,7 @@ class Join:
 async def test_each_of_many_parents_costs_what_each_of_few_does(
     place: Namespace, monkeypatch: pytest.MonkeyPatch, order: str, old: bool
 ) -> None:
-    bench = await place.bench()
+    bench = await place.untended_bench()
     settled, handed = [], []
     for width in (FEW, MANY):
         with looking_back(place) if old else contextlib.nullcontext():
@@ -163,7 +163,7 @@ async def of_duplicates(join: Join) -> Any:
 async def test_an_enqueue_after_many_costs_each_of_them_the_same(
     place: Namespace, monkeypatch: pytest.MonkeyPatch, enqueue: Callable[[Join], Awaitable[Any]]
 ) -> None:
-    bench = await place.bench()
+    bench = await place.untended_bench()
     costs = []
     for width in (FEW, MANY):
         join = Join(bench, monkeypatch, width)
@@ -178,7 +178,7 @@ async def test_an_enqueue_after_many_costs_each_of_them_the_same(
 async def test_what_a_callers_own_transaction_puts_after_many_is_filed_flat(
     place: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = await place.bench()
+    bench = await place.untended_bench()
     costs = []
     for width in (FEW, MANY):
         join = Join(bench, monkeypatch, width)
@@ -197,7 +197,7 @@ async def test_what_a_callers_own_transaction_puts_after_many_is_filed_flat(
 async def test_very_many_that_died_are_retried_and_their_child_waits_again(
     place: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bench = await place.bench()
+    bench = await place.untended_bench()
     costs = []
     for width in (FEW, MANY):
         join = Join(bench, monkeypatch, width)
