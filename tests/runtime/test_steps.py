@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -228,9 +229,10 @@ async def test_what_a_step_says_about_its_job_is_never_kept(bench: Bench) -> Non
 class Answered(Exception):
     """What an SDK raises for an answer with this status."""
 
-    def __init__(self, status_code: int) -> None:
+    def __init__(self, status_code: int, **headers: str) -> None:
         super().__init__(f"status {status_code}")
         self.status_code = status_code
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 @pytest.mark.parametrize(
@@ -283,6 +285,30 @@ async def test_a_step_may_be_tried_again_within_the_attempt(bench: Bench) -> Non
     await bench.drain()
     assert tries == {"passes": 3, "hopeless": 1, "mistaken": 1}
     assert (await bench.view(id)).attempt == 1
+
+
+async def test_a_step_is_tried_again_no_sooner_than_the_answer_says(bench: Bench) -> None:
+    tried_at_s: list[float] = []
+
+    def calls(error: Exception) -> None:
+        tried_at_s.append(time.monotonic())
+        raise error
+
+    async def asks(hours: bool) -> None:
+        error = Answered(503, retry_after="3600") if hours else Answered(503, retry_after_ms="30")
+        await current_job().step.options(retry=[0])("call", calls, error)
+
+    task = bench.task(asks, retry=[0])
+    await bench.put(task, {"hours": False})
+    await bench.drain()
+    first, second, *_ = tried_at_s
+    assert second - first >= 0.03
+    tried_at_s.clear()
+    id = await bench.put(task, {"hours": True})
+    await bench.drain()
+    assert len(tried_at_s) == 1  # the job waits for as long, and no slot
+    view = await bench.view(id)
+    assert view.due_at_ms - view.enqueued_at_ms >= 3_600_000
 
 
 async def test_a_name_is_used_once_in_an_attempt(bench: Bench, ran: list[str]) -> None:

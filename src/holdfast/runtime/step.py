@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import random
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
 from functools import partial
@@ -31,12 +32,11 @@ from holdfast.core.failure import message_of, type_name
 from holdfast.core.ids import id_text
 from holdfast.core.job import Policy
 from holdfast.core.naming import did_you_mean
-from holdfast.core.outcome import Raised
+from holdfast.core.outcome import Outcome, Raised
 from holdfast.core.payload import Signature
 from holdfast.core.retry import Retry, RetryFunction, delay_ms
 from holdfast.core.signals import JobSignal
 from holdfast.core.steps import MAX_STEP_BYTES, KeptError, Record, forgetting
-from holdfast.core.transition import Failure
 from holdfast.core.verdict import Classifier
 
 P = ParamSpec("P")
@@ -53,6 +53,7 @@ _PASSES: Final = (JobSignal, UsageError, LeaseLost, StoreError)
 
 # What trying again within the attempt may cure.
 _MAY_PASS: Final = ("transient", "timeout")
+_PATIENCE_S: Final = 60  # whoever asks for more is waited for by the job, which takes no slot meanwhile
 
 
 class Calls(Protocol):
@@ -98,7 +99,7 @@ class Step:
         except _PASSES:
             raise
         except Exception as error:
-            if self._options.on_error == "raise" or _fault(error, classifiers) is None:
+            if self._options.on_error == "raise" or not isinstance(_outcome(error, classifiers), Raised):
                 raise
             return KeptError(type_name(error), message_of(error))
         finally:
@@ -199,18 +200,21 @@ def step_key(job: bytes) -> str:
 
 
 def _pause_s(retry: Retry | None, tries: int, error: Exception, classifiers: Sequence[Classifier]) -> float | None:
-    """How long to wait before the next try; None when there is none."""
+    """How long to wait before the next try, no less than the answer asks for; None when there is none."""
     if retry is None or tries >= retry.attempts:
         return None
-    fault = _fault(error, classifiers)
-    if fault is None or fault.kind not in _MAY_PASS:
+    outcome = _outcome(error, classifiers)
+    if not isinstance(outcome, Raised) or outcome.failure.kind not in _MAY_PASS:
+        return None
+    asked_s = (outcome.retry_after_ms or 0) / 1000
+    if asked_s > _PATIENCE_S:
         return None
     if retry.function is not None:
-        return retry.function(tries, error)
-    return delay_ms(Policy(**retry.policy_fields()), tries, random.Random()) / 1000
+        wait_s = retry.function(tries, error)
+        return None if wait_s is None else max(asked_s, wait_s)
+    return max(asked_s, delay_ms(Policy(**retry.policy_fields()), tries, random.Random()) / 1000)
 
 
-def _fault(error: Exception, classifiers: Sequence[Classifier]) -> Failure | None:
-    """What failed; None for what is no fault of the step: a signal in a group, pushback, an empty account."""
-    outcome = outcome_of(error, classifiers)
-    return outcome.failure if isinstance(outcome, Raised) else None
+def _outcome(error: Exception, classifiers: Sequence[Classifier]) -> Outcome:
+    """Raised when the step has failed; else it was told something about its job or a key: a signal, a 429, no money."""
+    return outcome_of(error, classifiers, now_ms=time.time_ns() // 1_000_000)
