@@ -24,7 +24,6 @@ from tests.chaos.field import Field, WorkerProcess, kill
 from tests.chaos.limiting import FastClock
 
 WORKERS = 4
-PLACES = 4  # of each of them
 KILLS = 12
 STEP_MS = 500
 CUSTOMERS = 5
@@ -225,8 +224,8 @@ async def test_a_429_stops_every_worker_and_costs_no_attempt(field: Field) -> No
         assert len({process for then, _, process in lines if then < at}) == WORKERS
         # The hold lasts 600 ms and more: whoever calls between is late.
         after = [(then - at) / 1e6 for then, word, _ in lines if word == f"calls:{provider}" and at < then < at + 500e6]
-        # On a machine that is slow they take their time; they are no more than were claimed until the 429 was told.
-        late_ms.append(max(after, default=0.0) if len(after) > 2 * WORKERS * PLACES else 0.0)
+        # On a machine that is slow they take their time, but they are few: those claimed before the 429 was told.
+        late_ms.append(max(after, default=0.0) if len(after) > 2 * WORKERS else 0.0)
     assert sorted(late_ms)[-2] <= 100, f"after a 429 others went on for {late_ms} ms"  # once this machine may be slow
     (at,) = (at for at, word, _ in lines if word == "refused:0")
     meanwhile = [word for then, word, _ in lines if at < then < at + 100e6 and word.startswith("calls:")]
@@ -250,4 +249,4 @@ async def put(field: Field, task: str, values: Sequence[Mapping[str, object]]) -
 
 def hire(field: Field) -> WorkerProcess:
     # On a busy machine one that lives may be silent for a second or two, and must not be taken for dead.
-    return field.start(app="tests.chaos.limit_jobs:app", concurrency=PLACES, ttl_ms=2_500)
+    return field.start(app="tests.chaos.limit_jobs:app", ttl_ms=2_500)
