@@ -6,11 +6,12 @@ import os
 import zlib
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# No deadline: on a busy two-core machine a slow example says nothing about the code.
-settings.register_profile("slice", deadline=None, print_blob=True)
-settings.register_profile("full", deadline=None, print_blob=True, max_examples=1_000)
+# No deadline: on a busy two-core machine a slow example says nothing about the code, nor about how it is drawn.
+PATIENT = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("slice", PATIENT)
+settings.register_profile("full", PATIENT, max_examples=1_000)
 settings.load_profile("slice")
 
 # Further versions of servers whose oldest version runs everything: of these a slice is one test in ten, and no walks.
