@@ -123,7 +123,11 @@ def test_a_budget_is_raised_and_cleared_while_jobs_wait(cli: Cli) -> None:
     assert len(cli.seed(claim)) == 2
     cli("limits", "set", "openai", "--bucket", "input_tokens=60000/m", "--rate", "100/m", "--concurrency", "3")
     assert "0/3" in cli("limits").out
-    assert "limit:input_tokens:openai: cleared" in cli("limits", "clear", "openai").out
+    ran = cli("limits", "clear", "openai")
+    assert "limit:input_tokens:openai: cleared" in ran.out
+    assert (
+        "no worker has published what code declares of limit:openai: these numbers stay until its next job" in ran.err
+    )
     assert cli("audit", "--json").json["entries"][0]["reason"] == "a big day"
 
 

@@ -185,6 +185,26 @@ async def test_what_code_no_longer_declares_is_forgotten_on_request(operator: Op
     assert len(await claim(store)) == 1
 
 
+async def test_clearing_does_not_lift_a_budget_whose_code_nobody_has_published(
+    operator: Operator, store: Store
+) -> None:
+    """Agents work, and no worker has said what the code declares: it is said again with the next job."""
+    await operator.set_limit("llm:acme", LimitChange(budgets={"usd": "1/day"}))
+    await put(store, paid(700_000), paid(700_000), rules=(replace(USD, cap=2_000_000),))
+    assert len(await claim(store)) == 1
+    (gate,) = await operator.clear_limit("llm:acme")
+    assert (gate.declared, gate.rule) == (True, USD)
+    assert await claim(store) == []
+    await put(store, paid(100_000), rules=(replace(USD, cap=2_000_000),))
+    assert len(await claim(store)) == 2
+    # What only an operator has set is gone; and so is what code declares, when somebody asks for that.
+    await operator.set_limit("other", LimitChange(concurrency=1))
+    (gate,) = await operator.clear_limit("other")
+    assert gate.rule == GateRule("limit:other")
+    (gate,) = await operator.clear_limit("llm:acme")
+    assert gate.rule == GateRule("limit:usd/day:llm:acme")
+
+
 async def test_thousands_of_keys_hide_nothing(operator: Operator, store: Store) -> None:
     keys = [f"c:{n:05}" for n in range(10_000)]
     rules = [GateRule(f"limit:{key}", concurrency=1) for key in (*keys, "z:1")]

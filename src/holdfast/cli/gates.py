@@ -150,9 +150,12 @@ async def limits_set_body(
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def limits_clear_body(terminal: Terminal, key: str, reason: str) -> None:
     """Forget what was set here for KEY, its buckets and its budgets; what the code declares rules again."""
+    from holdfast.ops.limits import kept_numbers
+
     async with terminal.operator() as operator:
         gates = await operator.clear_limit(key, reason=reason)
-    _told_all(terminal, [gate.key for gate in gates], "cleared")
+        notes = await kept_numbers(operator.store, gates)
+    _told_all(terminal, [gate.key for gate in gates], "cleared", notes)
 
 
 @click.argument("key", required=False)

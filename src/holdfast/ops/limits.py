@@ -15,10 +15,10 @@ from holdfast.core.gate import Gate, GateChange, GateRule, admits, room
 from holdfast.core.limit import slowest_floor, usual_floor
 from holdfast.core.period import PERIODS, Period
 from holdfast.core.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
-from holdfast.core.state import State
+from holdfast.core.state import LIVE, State
 from holdfast.core.unit import UNITS, checked_unit, stored_unit
-from holdfast.core.view import Query
-from holdfast.ops.declared import declared_rule
+from holdfast.core.view import Query, Term
+from holdfast.ops.declared import declared_rule, declared_tasks
 from holdfast.ops.select import PAGE
 from holdfast.stores.asking import MOST_GATES, gate_of
 from holdfast.stores.base import Store
@@ -153,10 +153,37 @@ def breaker_gate_key(name: str) -> str:
 
 
 async def cleared(store: Store, gate_key: str) -> GateChange:
-    """The change that gives a gate back to the code's declaration, or to no limit when none is published."""
-    found = await gate_of(store, gate_key)
+    """The change that gives a gate back to the code's declaration, or to no limit when none is published.
+
+    Where that may just not be published, as no worker runs the code, an operator's numbers stay until the next job
+    brings the code's own: nobody passes a budget in between.
+    """
+    found, declared = await gate_of(store, gate_key), await declared_rule(store, gate_key)
+    if declared is None and found is not None and not found.declared and await _has_unpublished_jobs(store, gate_key):
+        return GateChange(gate_key, clear=True)
     blank = GateRule(gate_key, breaker=found.rule.breaker if found is not None else None)
-    return GateChange(gate_key, rule=await declared_rule(store, gate_key) or blank, declared=True, clear=True)
+    return GateChange(gate_key, rule=declared or blank, declared=True, clear=True)
+
+
+async def kept_numbers(store: Store, cleared: Sequence[Gate]) -> list[str]:
+    """A note about each of these gates that keeps its numbers for now; see `cleared`."""
+    return [
+        f"no worker has published what code declares of {gate.key}: these numbers stay until its next job comes"
+        for gate in cleared
+        if gate.rule != GateRule(gate.key, breaker=gate.rule.breaker) and await declared_rule(store, gate.key) is None
+    ]
+
+
+async def _has_unpublished_jobs(store: Store, gate_key: str) -> bool:
+    """Whether jobs are under this limit whose task nobody has published; of many, some are looked at."""
+    if not gate_key.startswith("limit:"):
+        return False
+    published = {task.name for task in await declared_tasks(store)}
+    for task in sorted({task for _, task, _ in (await store.count()).now} - published):
+        page = await store.find(Query(LIVE, (Term("task", task),), limit=PAGE))
+        if any(gate_key in (*view.lane.class_gates, *view.lane.lane_gates) for view in page.jobs):
+            return True
+    return False
 
 
 def keys_of_limit(gate_key: str) -> frozenset[str]:
