@@ -72,7 +72,7 @@ async def test_what_a_sleeper_held_wakes_another_and_not_the_one_that_is_gone(pl
     assert await gone.claim() == []
     assert await other.claim() == []
     await (gone.leave() if how == "leaves" else place.lose(id, other))
-    assert (await other.wait(5_000)).work
+    assert (await other.wait(60_000)).work
 
 
 async def test_more_silent_sessions_than_one_sweep_takes_are_all_taken(place: Sessions) -> None:
@@ -134,7 +134,7 @@ async def test_a_worker_that_has_only_beaten_hears_of_urgent_jobs(place: Session
     await hand.beat()
     await place.hand("other", tasks=("work",)).claim()
     await place.add(task="rush", priority=0)
-    assert (await hand.wait(5_000)).urgent
+    assert (await hand.wait(60_000)).urgent
 
 
 async def test_a_session_past_its_deadline_is_not_listed(place: Sessions) -> None:
@@ -236,12 +236,12 @@ def test_a_loop_that_is_open_but_does_not_run_swallows_nobody_elses_wake_up() ->
 
     async def something() -> bool:
         assert await hand.claim() == []
-        waiting = asyncio.create_task(hand.wait(10_000))
+        waiting = asyncio.create_task(hand.wait(60_000))
         await asyncio.sleep(0.2)  # the loop that stands still has waited longer, and would be served first
         other = open_store(server.url, place.namespace)
         await Bench(other, place.clock).add()
         await other.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             return (await waiting).work
 
     still = asyncio.new_event_loop()
@@ -255,10 +255,10 @@ def test_a_loop_that_is_open_but_does_not_run_swallows_nobody_elses_wake_up() ->
 async def test_a_session_that_claims_in_one_loop_and_waits_in_another_is_woken(place: Sessions) -> None:
     hand = place.hand()
     assert await hand.claim() == []
-    waiting = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(hand.wait(10_000))))
+    waiting = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(hand.wait(60_000))))
     await asyncio.sleep(0.1)
     await place.add()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         assert (await waiting).work
 
 
@@ -266,10 +266,10 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
     first, second = place.hand("first"), place.hand("second")
     assert await first.claim() == []
     assert await second.claim() == []
-    sleeping = asyncio.create_task(second.wait(5_000))  # somebody hears for both
+    sleeping = asyncio.create_task(second.wait(60_000))  # somebody hears for both
     await place.add_many(2)
     assert (await sleeping).work
-    assert (await first.wait(5_000)).work
+    assert (await first.wait(60_000)).work
     await first.leave()
     await second.leave()
     store = place.store
@@ -282,15 +282,15 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
     assert set(store._waiters._waiters) == {b"third"}
 
 
-async def test_a_watcher_is_told_and_does_not_have_to_look(place: Sessions) -> None:
-    id, loop = await place.add(), asyncio.get_running_loop()
+async def test_a_watcher_is_told_and_does_not_have_to_look(place: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.stores.redis.store.WATCH_S", 600.0)
+    id = await place.add()
     assert await place.store.watch(place.id(), 0) is None  # the server knows the script now
-    watching = asyncio.ensure_future(place.store.watch(id, 20_000))
+    watching = asyncio.ensure_future(place.store.watch(id, 600_000))
     await asyncio.sleep(0)  # it is sent before the cancel, over the same connection
-    started = loop.time()
     await place.cancel(id)
-    await watching
-    assert loop.time() - started < WATCH_S / 2
+    async with asyncio.timeout(30):
+        await watching
 
 
 async def test_who_watches_is_forgotten_in_time(place: Sessions) -> None:
@@ -323,7 +323,7 @@ async def test_a_watcher_whom_a_full_server_cannot_note_looks_by_itself(server: 
     watching = asyncio.create_task(place.store.watch(job.id, 20_000))
     await asyncio.sleep(0.1)
     await hand.succeed(job)
-    async with asyncio.timeout(3 * WATCH_S):
+    async with asyncio.timeout(30 * WATCH_S):
         view = await watching
     assert view is not None
     assert view.state is State.succeeded
