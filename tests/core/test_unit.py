@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,6 +12,20 @@ from hypothesis import strategies as st
 
 from holdfast.core.errors import InvalidOption
 from holdfast.core.unit import ONE, Cost, amount_of, amount_text, amounts_from, cost_from, public_amount
+
+
+class Int64:
+    """An integer that is no int, as numpy's are."""
+
+    def __index__(self) -> int:
+        return 5
+
+
+class Truth:
+    """What numpy's truths say when they are taken for a number."""
+
+    def __index__(self) -> int:
+        raise TypeError("no integer")
 
 
 @pytest.mark.parametrize(
@@ -26,6 +41,9 @@ from holdfast.core.unit import ONE, Cost, amount_of, amount_text, amounts_from, 
         ("tokens", 1834, 1834),
         ("tokens", 2.0, 2),
         ("cost", 7, 7),
+        ("tokens", Int64(), 5),
+        ("usd", Int64(), 5_000_000),
+        ("usd", Fraction(3), 3_000_000),
     ],
 )
 def test_amounts_are_stored_exactly_and_money_is_rounded_up(unit: str, value: Any, stored: int) -> None:
@@ -36,7 +54,7 @@ def test_amounts_are_stored_exactly_and_money_is_rounded_up(unit: str, value: An
     ("unit", "value"),
     [
         *(("usd", wrong) for wrong in (-0.01, float("nan"), float("inf"), True, None, "ten", [1], 1_000_001)),
-        *(("tokens", wrong) for wrong in (-1, 1.5, "x", False, 1_000_000_001)),
+        *(("tokens", wrong) for wrong in (-1, 1.5, "x", False, 1_000_000_001, Truth())),
         ("cost", 100_001),
     ],
 )
@@ -69,6 +87,7 @@ def test_amounts_in_words(unit: str, stored: int, text: str) -> None:
 
 
 def test_a_cost_is_a_number_or_amounts_by_unit() -> None:
+    assert cost_from(Int64()) == Cost(5)
     assert cost_from(3) == Cost(3)
     assert cost_from({"usd": 0.01, "input_tokens": 900}) == Cost(1, {"usd": 10_000, "input_tokens": 900})
     assert cost_from({"cost": 2, "tokens": 5}) == Cost(2, {"tokens": 5})

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import ROUND_CEILING, Decimal, InvalidOperation
-from typing import Final, TypedDict
+from numbers import Real
+from operator import index
+from typing import Final, SupportsIndex, TypedDict
 
 from msgspec import Struct
 
@@ -98,13 +100,26 @@ def most_of(unit: str) -> int:
 
 def _exact(value: object) -> Decimal | None:
     """The number that a person wrote: 0.1 is a tenth, not the nearest binary fraction."""
-    if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
+    whole = _whole(value)
+    if whole is not None:
+        return Decimal(whole)
+    if isinstance(value, bool) or not isinstance(value, Real | Decimal | str):
         return None
     try:
         found = Decimal(str(value))
     except InvalidOperation:
         return None
     return found if found.is_finite() else None
+
+
+def _whole(value: object) -> int | None:
+    """An integer, also of numpy and others; a truth is none."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return index(value)
+    except TypeError:
+        return None
 
 
 def amounts_from(value: object, *, what: str = "cost") -> dict[str, int]:
@@ -127,8 +142,9 @@ def cost_from(value: object) -> Cost:
 
 
 def _plain(value: object, what: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COST:
-        return value
+    whole = _whole(value)
+    if whole is not None and 0 <= whole <= MAX_COST:
+        return whole
     example = 'or amounts by unit such as {"tokens": 900, "usd": 0.01}'
     raise InvalidOption(f"{what}={value!r:.80} is no cost", fix=f"use an integer from 0 to {MAX_COST:,}, {example}")
 
