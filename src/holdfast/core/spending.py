@@ -26,7 +26,7 @@ class Bill(NamedTuple):
         """The bill of an attempt that has spent so much; or, if it was cut short, at least what it had reserved."""
         costs = {stored_unit(unit): min(amount, most_of(unit)) for unit, amount in spent.items()}
         if cut_short:
-            costs = {unit: amount for unit, amount in costs.items() if amount >= job.cost_in(unit)}
+            costs = {unit: max(amount, job.cost_in(unit)) for unit, amount in costs.items()}
         return cls(costs, spent_note(job, spent))
 
 
