@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import AsyncIterator
@@ -17,6 +18,8 @@ from holdfast.core.gate import GateChange, GateRule
 from holdfast.core.view import Entry
 from holdfast.runtime import current_job
 from holdfast.runtime.crier import Crier
+from holdfast.runtime.offspring import Offspring
+from holdfast.runtime.orders import Ready
 from holdfast.runtime.patience import Patience
 from holdfast.runtime.settings import WorkerSettings
 from holdfast.runtime.supervisor import Supervisor, SupervisorSettings
@@ -40,9 +43,13 @@ class Heard(logging.Handler):
             self._news.set()
 
     async def until(self, count: int) -> None:
-        while len(self.told) < count:
-            self._news.clear()
-            await self._news.wait()
+        try:
+            async with asyncio.timeout(60):
+                while len(self.told) < count:
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"all that was told is {self.told}") from None
 
 
 @pytest.fixture
@@ -88,12 +95,35 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
     ]
 
 
-async def test_a_worker_that_ends_before_its_first_look_has_a_last_one(bench: Bench, heard: Heard) -> None:
+class Slow(SqliteStore):
+    """A store that takes its time to settle: somebody may look before it is done."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.looked = asyncio.Event()
+
+    async def read(self, *args: Any, **options: Any) -> Any:
+        self.looked.set()
+        return await super().read(*args, **options)
+
+    async def settle(self, *args: Any, **options: Any) -> Any:
+        self.looked.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await self.looked.wait()
+        return await super().settle(*args, **options)
+
+
+async def test_a_worker_that_ends_before_its_first_look_has_a_last_one_when_all_is_settled(heard: Heard) -> None:
+    bench, stop = Bench(Slow()), asyncio.Event()
+
     async def pays() -> None:
         current_job().spent(usd=0.9)
+        stop.set()
 
     await bench.put(bench.task(pays, limits=[Budget("llm", usd=1, per="month")], cost={"usd": 0.4}))
-    await bench.drain()
+    await bench.worker().run(stop)
+    await bench.store.close()
     assert [text.split(":")[0] for _, text in heard.told] == [
         "the budget 'llm' is at 50 %",
         "the budget 'llm' is at 80 %",
@@ -113,14 +143,26 @@ async def test_a_last_look_at_a_store_that_is_away_is_given_up() -> None:
     await crier.stop()
 
 
-async def test_a_supervisor_tells_it_once_for_all_its_children(tmp_path: Path, heard: Heard) -> None:
+async def test_a_supervisor_tells_it_once_for_all_its_children(
+    tmp_path: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch
+) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     early = SqliteStore(str(tmp_path / "jobs.db"))
     await early.open()
     await early.append([Entry("event", 0, "breaker.opened", data=b'{"gate":"breaker:old"}')])
     job = make_job(b"1" * 16, {"queue": "pdf", "task": "pdf.make", "keys": ("tokens/day:x",), "costs": {"tokens": 6}})
     await early.enqueue([job], [GateRule("limit:tokens/day:x", unit="tokens", cap=10, period="day")])
-    await early.close()
+    turns, heard_ready = asyncio.Lock(), Offspring.heard_ready
+
+    async def heard_late(child: Offspring) -> Ready | None:
+        """The first child is heard when the job is taken, the others after it."""
+        ready = await heard_ready(child)
+        async with turns, asyncio.timeout(60):
+            while len(await early.read("event", 0, 2)) < 2:
+                pass
+        return ready
+
+    monkeypatch.setattr(Offspring, "heard_ready", heard_late)
     supervisor = Supervisor(
         SupervisorSettings(
             app_ref="tests.cli.shop:app",
@@ -141,12 +183,11 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(tmp_path: Path, h
     supervisor.on_ready = on_ready
     running = asyncio.create_task(supervisor.run())
     await both.wait()
-    store = SqliteStore(str(tmp_path / "jobs.db"))
-    await store.change_gates([GateChange("breaker:x", trip_ms=600_000)])
+    await early.change_gates([GateChange("breaker:x", trip_ms=600_000)])
     await heard.until(2)
     supervisor.stop()
     assert await running == 0
-    await store.close()
+    await early.close()
     assert [text.split(" until")[0].split(":")[0] for _, text in heard.told] == [
         "the budget 'x' is at 50 %",  # by the first job that it took
         "breaker x opened",
