@@ -50,8 +50,9 @@ async def test_a_killed_server_is_found_again_when_it_is_back(
     await route.call("set", "SET", KEY, "kept")
     server.kill()
     waiting = [asyncio.create_task(route.call("get", "GET", KEY)) for _ in range(20)]
-    while not caplog.records:  # noqa: ASYNC110  # that it cannot be reached
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(PATIENCE_S):
+        while not caplog.records:  # noqa: ASYNC110  # that it cannot be reached
+            await asyncio.sleep(0.01)
     server.start()
     assert await asyncio.gather(*waiting) == [b"kept"] * 20
     assert route.reconnects == 1
