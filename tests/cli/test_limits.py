@@ -123,6 +123,7 @@ def test_a_budget_is_raised_and_cleared_while_jobs_wait(cli: Cli) -> None:
     assert len(cli.seed(claim)) == 2
     cli("limits", "set", "openai", "--bucket", "input_tokens=60000/m", "--rate", "100/m", "--concurrency", "3")
     assert "0/3" in cli("limits").out
+    assert "rate=100/m concurrency=3" in cli("audit").out
     ran = cli("limits", "clear", "openai")
     assert "limit:input_tokens:openai: cleared" in ran.out
     assert (
@@ -142,6 +143,7 @@ def test_a_budget_that_no_job_names_is_set_with_a_note(cli: Cli) -> None:
 
     cli.seed(publish)  # a team whose first job is still to come
     assert cli("limits", "set", "llm:zen", "--budget", "usd=300/week").err == ""
+    assert "is a template, which no job has" in cli("limits", "set", "llm:{team}", "--budget", "usd=3/week").err
 
 
 def test_what_cannot_be_a_limit_is_refused(cli: Cli) -> None:
@@ -149,9 +151,42 @@ def test_what_cannot_be_a_limit_is_refused(cli: Cli) -> None:
     assert "--budget usd=50/day" in cli("limits", "set", "openai", code=2).err
     assert "names no unit" in cli("limits", "set", "openai", "--budget", "50/day", code=2).err
     assert "given twice" in cli("limits", "set", "x", "--budget", "usd=1/day", "--budget", "usd=2/day", code=2).err
-    assert "periods are minute" in cli("limits", "set", "openai", "--budget", "usd=50/year", code=2).err
+    refused = cli("limits", "set", "openai", "--budget", "usd=50/year", code=2).err
+    assert "has the period 'year', which is none" in refused
+    assert "periods are minute" in refused
+    assert "the slowest rate='x' cannot be read" in cli("limits", "set", "openai", "--slowest", "x", code=2).err
     assert "units are cost, tokens" in cli("limits", "set", "openai", "--bucket", "words=5/m", code=2).err
     assert "no buckets and no budgets" in cli("limits", "set", "queue:mail", "--budget", "usd=5/day", code=2).err
+
+
+async def unpaid(store: Store) -> None:
+    """The account of a limit is empty; another one, of dollars, has all of them."""
+    call = job("ask", limits=("claude", "usd:claude"))
+    dollars = GateRule("limit:usd:claude", interval_us=720, burst=5_000_000, unit="usd")
+    rules = (GateRule("limit:claude", concurrency=4, floor=250), dollars)
+    await put(store, call, rules=rules)
+    (held,) = await claim(store, limit=1)
+    await store.settle("w1", 1, [Hold(held.id, held.token, "limit:claude", 600_000, "no money", trips=True)])
+
+
+def test_a_limit_without_money_says_so_and_is_found_by_its_name(cli: Cli) -> None:
+    cli.seed(unpaid)
+    shut, money = cli("limits", "list", "claude").out.splitlines()[1:]
+    assert "no money or quota left" in shut
+    assert "$5 of $5 left, $5/h" in money
+    (shape, _) = cli("limits", "list", "claude", "--json").json["limits"]
+    assert shape["shut"]
+    assert shape["shut_until"] == cli("breakers", "--json").json["breakers"][-1]["open_until"]
+    assert "did you mean 'limit:claude'?" in cli("breakers", "reset", "claude", code=3).err
+    cli("breakers", "reset", "limit:claude")
+    assert not cli("limits", "list", "claude", "--json").json["limits"][0]["shut"]
+
+
+def test_limits_of_queues_are_listed_by_their_kind(cli: Cli) -> None:
+    cli.seed(busy)
+    cli("limits", "set", "queue:mail", "--concurrency", "5")
+    assert [line["gate"] for line in cli("limits", "list", "queue:", "--json").json["limits"]] == ["queue:mail"]
+    assert "no limit is called 'llama', and none begins so" in cli("limits", "list", "llama").err
 
 
 def test_the_history_of_limits_and_breakers_and_all_events(cli: Cli) -> None:

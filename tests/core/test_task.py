@@ -461,7 +461,14 @@ async def later(customer: str) -> int:
     return 1
 
 
-@pytest.mark.parametrize(("cost", "says"), [(lambda: 3, "takes no arguments"), (later, "is async")])
+@pytest.mark.parametrize(
+    ("cost", "says"),
+    [
+        (lambda: 3, "takes no arguments"),
+        (later, "is async"),
+        (lambda custmer: 3, r"asks for 'custmer', .*did you mean 'customer'"),
+    ],
+)
 def test_a_cost_function_that_cannot_be_asked_is_refused(cost: Any, says: str) -> None:
     with pytest.raises(InvalidTask, match=says):
         TaskSpec.declare(send, cost=cost)

@@ -77,7 +77,7 @@ async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: St
     assert gate.rule == GateRule("limit:openai", interval_us=120_000, burst=500, floor=100)
     (gate,) = await operator.set_limit("openai", LimitChange(rate="1000/m", adaptive="50/m"))
     assert (gate.rule.interval_us, gate.rule.floor) == (60_000, 50)
-    with pytest.raises(InvalidOption, match=r"limit:openai: adaptive='2000/m' is no slower rate than its own"):
+    with pytest.raises(InvalidOption, match=r"limit:openai: the slowest rate '2000/m' is no slower rate than its own"):
         await operator.set_limit("openai", LimitChange(adaptive="2000/m"))
     (gate,) = await operator.set_limit("openai", LimitChange(concurrency=4, adaptive=False))
     assert (gate.rule.floor, gate.rule.concurrency) == (None, 4)
@@ -88,6 +88,17 @@ async def test_a_limit_is_told_to_adapt_and_not_to(operator: Operator, store: St
     with pytest.raises(InvalidOption, match="queue:mail has no rate to adapt"):
         await operator.set_limit("queue:mail", LimitChange(adaptive="5/m"))
     assert msgspec.json.decode((await operator.audit())[0].data) == {"gate": "limit:openai", "adaptive": True}
+
+
+async def test_a_new_rate_does_not_lift_the_burst_that_the_code_keeps_small(operator: Operator, store: Store) -> None:
+    limit = Limit("openai:{model}", rate="600/m", burst=10)
+    spec = TaskSpec.declare(lambda model: None, name="ask", limits=[limit])
+    await store.put_control(Declaration.of(spec).control())
+    for change, burst in (({"rate": "300/m"}, 10), ({"rate": "5/s"}, 5), ({"rate": "300/m", "burst": 30}, 30)):
+        (gate,) = await operator.set_limit("openai:small", LimitChange(**cast(Any, change)))
+        assert gate.rule.burst == burst
+    (gate,) = await operator.set_limit("unheard", LimitChange(rate="300/m"))
+    assert gate.rule.burst == 300
 
 
 async def test_a_budget_raised_by_hand_lets_those_who_wait_go_on(operator: Operator, store: Store) -> None:
@@ -118,7 +129,7 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
     [
         ({}, r"needs a rate or a concurrency, a bucket or a budget"),
         ({"budgets": {"usd": "50"}}, r"the budget usd='50' has no period \(write usd=50/day; periods are minute"),
-        ({"budgets": {"usd": "50/fortnight"}}, r"has no period"),
+        ({"budgets": {"usd": "50/fortnight"}}, r"has the period 'fortnight', which is none"),
         ({"budgets": {"eur": "50/day"}}, r"the budget counts 'eur'"),
         ({"budgets": {"usd": "x/day"}}, r"the budget usd='x' is no amount"),
         ({"budgets": {"usd": "0/day"}}, r"admits nobody"),
@@ -126,15 +137,15 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
         ({"buckets": {"requests": "1/s"}}, r"each job is one request"),
         ({"buckets": {"tokens": "1/0s"}}, r"tokens='1/0s' cannot be read"),
         ({"concurrency": 0}, r"concurrency=0 admits nobody \(use an integer, 1 or more; to stop the jobs, pause them"),
-        ({"concurrency": "5"}, r"concurrency='5' admits nobody"),
-        ({"concurrency": 1.5}, r"concurrency=1.5 admits nobody"),
-        ({"concurrency": True}, r"concurrency=True admits nobody"),
+        ({"concurrency": "5"}, r"concurrency='5' is no number of jobs"),
+        ({"concurrency": 1.5}, r"concurrency=1.5 is no number of jobs"),
+        ({"concurrency": True}, r"concurrency=True is no number of jobs"),
         ({"concurrency": 10**12}, r"limits nothing"),
         ({"rate": "10/m", "burst": 0}, r"rate='10/m', burst=0 admits nobody"),
         ({"rate": "10/m", "burst": 10**12}, r"burst=1000000000000 limits nothing"),
         ({"rate": "1/366d", "burst": 10**6}, r"fill up for millennia"),
         ({"rate": "10/mi"}, r"rate='10/mi' cannot be read"),
-        ({"adaptive": "no"}, r"rate='no' cannot be read"),
+        ({"adaptive": "no"}, r"the slowest rate='no' cannot be read"),
         ({"adaptive": 1}, r"adaptive=1 is neither yes nor no nor a rate"),
     ],
 )

@@ -166,6 +166,8 @@ async def test_cancel_acts_on_the_query_in_chunks_with_progress(operator: Operat
     assert (await store.count()).total(State.ready) == 1
     entries = await operator.audit(limit=PAGE + 100)
     assert len(entries) == PAGE + 20
+    assert await operator.audit(limit=3) == entries[-3:]
+    assert await operator.audit(0, limit=3) == entries[:3]
     assert {(entry.actor, entry.kind, entry.reason) for entry in entries} == {("ada", "job.cancel", "wrong list")}
 
 

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from holdfast.core.view import Entry
 
 
-# Microseconds of what a rate is shown for: the first that has a round number of jobs in it.
+# Microseconds of what a rate is shown for: the first that has a round number of jobs, or of cents, in it.
 _PER: Final = (("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000))
+_CENT: Final = 10_000  # millionths of a dollar
 
 
 @click.group(cls=Listing)
@@ -46,6 +47,8 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
     if len(gates) >= MOST_GATES:
         terminal.say(f"note: of very many limits {MOST_GATES:,} are looked at, and those that stop a job: name a key")
         gates += behind.beyond
+    if key and not gates:
+        terminal.say(f"note: no limit is called {key!r}, and none begins so; a limit is listed from its first job on")
     if waiting:
         gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
     shapes = [
@@ -53,13 +56,23 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
     ]
     rows = []
     for gate, shape in zip(gates, shapes, strict=True):
-        slots = "" if shape["concurrency"] is None else f"{shape['used']}/{shape['concurrency']}"
         opens = "" if room(gate, now_ms) > 0 else opens_text(gate, now_ms)
         # Of what stops nobody now, nobody can be missing.
         unknown = not behind.complete and (room(gate, now_ms) <= 0 or gate.rule.cap is not None)
         count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] or unknown else ""
-        rows.append((gate.key, slots, _level(gate, now_ms), opens, count, shape["set_by"]))
+        rows.append((gate.key, _slots(gate, now_ms), _level(gate, now_ms), opens, count, shape["set_by"]))
     terminal.table("limits", ("limit", "slots", "level", "opens", "waiting", "set by"), rows, shapes)
+
+
+def _slots(gate: Gate, now_ms: int) -> str:
+    """How many run of how many that may: fewer than declared while the gate goes slower."""
+    from holdfast.core.gate import slots
+
+    most = gate.rule.concurrency
+    if most is None:
+        return ""
+    now = slots(gate, now_ms)
+    return f"{gate.used}/{now}" + (f" of {most}" if now < most else "")
 
 
 def _level(gate: Gate, now_ms: int) -> str:
@@ -77,11 +90,14 @@ def _level(gate: Gate, now_ms: int) -> str:
         return amount_text(MONEY, stored) if money else f"{stored:,}"
 
     unit = "" if money or not rule.unit else f" {rule.unit.replace('_', ' ')}"
-    level = []
+    level = ["no money or quota left"] if gate.breaker_open else []
     if rule.interval_us is not None:
         level.append(f"{words(tokens_level(gate, now_ms))} of {words(rule.burst)}{unit} left")
         level += [
-            f"{words(round(us / rule.interval_us))}/{name}" for name, us in _PER if _is_round(us, rule.interval_us)
+            f"{words(round(us / rule.interval_us))}/{name}"
+            for whole in ((_CENT, 1) if money else (1,))
+            for name, us in _PER
+            if _is_round(us, rule.interval_us * whole)
         ][:1]
     if rule.cap is not None and rule.period is not None:
         ends = text_of_ms(ends_ms(rule.period, now_ms) - now_ms)
@@ -99,7 +115,11 @@ def _is_round(us: int, interval_us: int) -> bool:
 
 @click.argument("key")
 @click.option("--rate", metavar="N/UNIT", help="Such as 10/m, 5/s or 100/30s.")
-@click.option("--burst", type=click.IntRange(1), help="Jobs at once after a pause; the rate's number by default.")
+@click.option(
+    "--burst",
+    type=click.IntRange(1),
+    help="Jobs at once after a pause; the rate's number by default, or the code's burst if smaller.",
+)
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
 @click.option(
     "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."

@@ -49,19 +49,28 @@ async def stats_body(terminal: Terminal) -> None:
         terminal.text(f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))
 
 
-@click.option("--after", default=0, metavar="SEQ", help="Only lines after this one.")
+@click.option("--after", type=int, metavar="SEQ", help="The first lines after this one, instead of the newest.")
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Lines at most.")
-async def audit_body(terminal: Terminal, after: int, limit: int) -> None:
-    """Show the audit log, oldest first: who did what, to which job, and why."""
+async def audit_body(terminal: Terminal, after: int | None, limit: int) -> None:
+    """Show the newest lines of the audit log, the newest last: who did what, to which job or gate, and why."""
     from holdfast.ops.shape import entry_shape
 
     async with terminal.operator() as operator:
         entries = await operator.audit(after, limit)
     shapes = [entry_shape(entry) for entry in entries]
     rows = [
-        (s["seq"], s["at"], s["actor"], s["kind"], s["job"] or _thing(s["data"] or {}), s["reason"]) for s in shapes
+        (
+            s["seq"],
+            s["at"],
+            s["actor"],
+            s["kind"],
+            s["job"] or _thing(s["data"] or {}),
+            _numbers(s["data"] or {}),
+            s["reason"],
+        )
+        for s in shapes
     ]
-    terminal.table("entries", ("seq", "at", "who", "what", "on", "why"), rows, shapes)
+    terminal.table("entries", ("seq", "at", "who", "what", "on", "numbers", "why"), rows, shapes)
 
 
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
@@ -71,6 +80,14 @@ async def events_body(terminal: Terminal, limit: int) -> None:
 
     async with terminal.operator() as operator:
         show_events(terminal, await operator.events(limit))
+
+
+def _numbers(data: dict[str, object]) -> str:
+    """What a limit, a weight or a breaker was set to; whatever else an entry holds is in --json."""
+    words = [str(data[name]) for name in ("bucket", "budget") if name in data]
+    words += [f"{name}={data[name]}" for name in ("rate", "burst", "concurrency", "adaptive", "weight") if name in data]
+    words += [f"for {text_of_ms(for_ms)}"] if isinstance(for_ms := data.get("for_ms"), int) else []
+    return " ".join(words)
 
 
 def _thing(data: dict[str, str]) -> str:

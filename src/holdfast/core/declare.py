@@ -16,7 +16,7 @@ from holdfast.core.duration import Duration, to_ms
 from holdfast.core.errors import InvalidOption, InvalidTask
 from holdfast.core.job import OnDuplicate, Policy
 from holdfast.core.limit import Breaker, Limit
-from holdfast.core.naming import did_you_mean
+from holdfast.core.naming import did_you_mean, nearest
 from holdfast.core.options import timeout_ms_of
 from holdfast.core.overrides import ClassifyOption
 from holdfast.core.payload import Signature
@@ -256,7 +256,8 @@ def _cost_function(fn: Callable[..., Any], signature: Signature) -> CostFunction
         raise InvalidTask(
             f"cost={fn!r} takes no arguments", fix="write the number itself, or take the arguments by name"
         )
-    if not takes_all and (len(names) < 1 or (len(names) == 1 and names[0] not in known)):
+    alone = names[0] if len(names) == 1 and names[0] not in known else None
+    if not takes_all and (not names or (alone is not None and nearest(alone, known) is None)):
         return lambda values: cost_from(fn(values))
     strange = [p.name for p in parameters if p.name in names and p.name not in known and p.default is p.empty]
     if strange and not signature.takes_more_kwargs:

@@ -134,7 +134,7 @@ def usual_floor(interval_us: int | None, concurrency: int | None) -> int:
 
 def slowest_floor(slowest: str, interval_us: int, *, what: str, rate: str = "its own") -> int:
     """The slowest pace of an adaptive limit that names the slowest rate it may fall to."""
-    slowest_us = parse_rate(slowest)[1]
+    slowest_us = parse_rate(slowest, what="adaptive")[1]
     if not interval_us <= slowest_us <= interval_us * _HUNDREDFOLD:
         raise InvalidOption(
             f"{what} is no slower rate than {rate}, or a hundred times slower and more",

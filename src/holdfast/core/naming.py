@@ -9,6 +9,7 @@ from typing import Final
 from holdfast.core.errors import InvalidOption
 
 MAX_NAME_CHARS: Final = 200
+_NAMED: Final = 30  # in one sentence: there may be a limit for each of many customers
 
 
 def checked_name(value: str, *, what: str) -> str:
@@ -25,9 +26,18 @@ def checked_names(values: Iterable[str], *, what: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checked_name(value, what=what) for value in values))
 
 
+def nearest(name: str, known: Collection[str]) -> str | None:
+    """The known name that was most likely meant, if one is near."""
+    return next(iter(get_close_matches(name, sorted(known), n=1)), None)
+
+
 def did_you_mean(name: str, known: Collection[str]) -> str:
-    """A sentence for a refusal: the nearest known name, or all of them."""
-    close = get_close_matches(name, sorted(known), n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    return f"known: {', '.join(sorted(known))}" if known else "there are none"
+    """A sentence for a refusal: the nearest known name, or all of them, or of very many the first.
+
+    >>> did_you_mean("mial", ["mail", "exports"])
+    "did you mean 'mail'?"
+    """
+    if (close := nearest(name, known)) is not None:
+        return f"did you mean {close!r}?"
+    more = f" and {len(known) - _NAMED:,} more" if len(known) > _NAMED else ""
+    return f"known: {', '.join(sorted(known)[:_NAMED])}{more}" if known else "there are none"

@@ -23,7 +23,9 @@ _SLOWEST_MONEY_US: Final = 200_000
 
 def checked_ceiling(number: object, *, what: str) -> int:
     """How many may run at once, or go at once; `what` names the value."""
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise InvalidOption(f"{what} is no number of jobs", fix="use an integer, 1 or more")
+    if number < 1:
         raise InvalidOption(f"{what} admits nobody", fix="use an integer, 1 or more; to stop the jobs, pause them")
     if number > _MOST:
         raise InvalidOption(f"{what} limits nothing", fix="leave it out")
@@ -38,19 +40,21 @@ def checked_burst(burst: int | None, count: int, interval_us: int, *, what: str)
     return most
 
 
-def parse_rate(text: str) -> tuple[int, int]:
+def parse_rate(text: str, *, what: str = "rate") -> tuple[int, int]:
     """("10/m") → (10, microseconds between two tokens). Rounded up: never faster than asked."""
     match = _RATE.fullmatch(text) if isinstance(text, str) else None
     if match is None:
-        raise InvalidOption(f"rate={text!r:.80} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"')
+        raise InvalidOption(
+            f"{what}={text!r:.80} cannot be read", fix='write "10/s", "10/m", "1000/h", "5/d" or "3/30s"'
+        )
     count = int(match[1])
     if count < 1:
-        raise InvalidOption(f"rate={text!r} admits nobody", fix="use 1 or more; to stop the jobs, pause them")
+        raise InvalidOption(f"{what}={text!r} admits nobody", fix="use 1 or more; to stop the jobs, pause them")
     period_us = _period_us(match)
     if period_us > count * _SLOWEST_US:
-        raise InvalidOption(f"rate={text!r} is slower than one a year", fix="use a schedule instead of a limit")
+        raise InvalidOption(f"{what}={text!r} is slower than one a year", fix="use a schedule instead of a limit")
     if not count <= period_us:
-        raise InvalidOption(f"rate={text!r} is more than a million per second", fix="leave the rate out")
+        raise InvalidOption(f"{what}={text!r} is more than a million per second", fix="leave the rate out")
     return count, -(-period_us // count)
 
 

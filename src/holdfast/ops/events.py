@@ -1,9 +1,9 @@
-"""Reads the event log for people: what became of breakers, limits and budgets, the newest last."""
+"""Reads logs for people, the newest last: what became of breakers, limits and budgets, and who changed what."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Literal
 
 from holdfast.core.telling import facts_of
 from holdfast.core.view import Entry
@@ -13,13 +13,19 @@ from holdfast.stores.base import Store
 _PAGE: Final = 1_000
 
 
-async def latest(store: Store, limit: int, wanted: Callable[[Entry], bool] = lambda entry: True) -> list[Entry]:
-    """The newest events that are wanted, oldest first."""
+async def latest(
+    store: Store,
+    limit: int,
+    wanted: Callable[[Entry], bool] = lambda entry: True,
+    *,
+    log: Literal["audit", "event"] = "event",
+) -> list[Entry]:
+    """The newest lines of a log that are wanted, oldest first."""
     found: list[Entry] = []
-    until = await last_seq(store, "event")
+    until = await last_seq(store, log)
     while until > 0 and len(found) < limit:
         since = max(0, until - _PAGE)
-        page = [entry for entry in await store.read("event", since, _PAGE) if entry.seq <= until]
+        page = [entry for entry in await store.read(log, since, _PAGE) if entry.seq <= until]
         found = [entry for entry in page if wanted(entry)] + found
         until = since
     return found[-limit:]

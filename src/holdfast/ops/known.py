@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
+from holdfast.core.budget import base_of
 from holdfast.core.errors import UnknownQueue, UsageError
 from holdfast.core.naming import did_you_mean
 from holdfast.core.schedules import schedule
@@ -44,6 +45,11 @@ async def known(store: Store, kind: Kind) -> set[str]:
 async def strange(store: Store, gate: str) -> str:
     """A note about a gate that no task declares and no job has used, or nothing: its users may still come."""
     kind, _, name = gate.partition(":")
+    template = base_of(name)[2] if kind == "limit" else ""
+    if "{" in template and template in {
+        ceiling.key for task in await declared_tasks(store) for ceiling in task.spec().ceilings
+    }:
+        return f"{template!r} is a template, which no job has as its key: name one that it makes"
     if await gate_of(store, gate) is not None or await declared_rule(store, gate) is not None:
         return ""
     names = await known(store, cast(Kind, kind))
@@ -60,4 +66,13 @@ async def require(store: Store, kind: Kind, name: str) -> None:
     if name in names:
         return
     error = UnknownQueue if kind == "queue" else UnknownName
-    raise error(f"no {kind} is called {name!r}", fix=did_you_mean(name, names))
+    raise error(f"no {kind} is called {name!r}", fix=await _meant(store, kind, name, names))
+
+
+async def _meant(store: Store, kind: Kind, name: str, names: set[str]) -> str:
+    """What was meant; a limit or a task that opened as a breaker does has its kind in front of its name."""
+    if kind == "breaker":
+        shut = [gate.key for gate in await store.gates(keys=[f"limit:{name}", f"task:{name}"]) if gate.breaker_open]
+        if shut:
+            return f"did you mean {shut[0]!r}?"
+    return did_you_mean(name, names)

@@ -29,7 +29,8 @@ LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may
 class LimitChange:
     """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once, whether it adapts.
 
-    `adaptive` may be the slowest rate that it may fall to; a new rate alone keeps the proportion of the two.
+    Without a burst it is the rate's number, or the code's burst if that is smaller. `adaptive` may be the slowest rate
+    that it may fall to; a new rate alone keeps the proportion of the two.
     `buckets` are rates of other units ("tokens": "200000/m"), `budgets` are caps per period ("usd": "50/day").
     """
 
@@ -56,7 +57,7 @@ class LimitChange:
                 fix='use True, False, or the slowest rate that it may fall to: "50/m"',
             )
         if isinstance(adaptive, str):
-            parse_rate(adaptive)
+            parse_rate(adaptive, what="the slowest rate")
         if concurrency is not None:
             checked_ceiling(concurrency, what=f"concurrency={concurrency!r}")
         self.rate, self.burst, self.concurrency, self.adaptive = rate, burst, concurrency, adaptive
@@ -101,6 +102,10 @@ class LimitChange:
             )
         if self._rated is not None:
             interval_us, burst = self._rated
+            if self.burst is None:
+                # Who slows a rate down in trouble does not mean to lift the burst that the code keeps small.
+                code = await declared_rule(store, gate_key)
+                burst = burst if code is None or code.interval_us is None else min(burst, code.burst)
             rule = replace(rule, interval_us=interval_us, burst=burst)
         if self.concurrency is not None:
             rule = replace(rule, concurrency=self.concurrency)
@@ -113,7 +118,7 @@ def _adapting(rule: GateRule, adaptive: bool | str) -> GateRule:
     if isinstance(adaptive, str):
         if rule.interval_us is None:
             raise InvalidOption(f"{rule.key} has no rate to adapt", fix='add rate="500/m", the fastest that it may go')
-        what = f"{rule.key}: adaptive={adaptive!r}"
+        what = f"{rule.key}: the slowest rate {adaptive!r}"
         return replace(rule, floor=slowest_floor(adaptive, rule.interval_us, what=what))
     if rule.interval_us is None and rule.concurrency is None:
         raise InvalidOption(
@@ -134,8 +139,9 @@ def parse_budget(unit: str, text: str) -> tuple[int, Period]:
     amount, _, period = str(text).partition("/")
     known = [name for name in PERIODS if name == period.strip()]
     if not known:
+        what = f"has the period {period.strip()!r}, which is none" if period.strip() else "has no period"
         raise InvalidOption(
-            f"the budget {unit}={text!r} has no period", fix=f"write {unit}=50/day; periods are {', '.join(PERIODS)}"
+            f"the budget {unit}={text!r} {what}", fix=f"write {unit}=50/day; periods are {', '.join(PERIODS)}"
         )
     return checked_cap(unit, amount.strip(), what=f"the budget {unit}"), cast(Period, known[0])
 
@@ -165,11 +171,11 @@ async def cleared(store: Store, gate_key: str) -> GateChange:
     return GateChange(gate_key, rule=declared or blank, declared=True, clear=True)
 
 
-async def kept_numbers(store: Store, cleared: Sequence[Gate]) -> list[str]:
-    """A note about each of these gates that keeps its numbers for now; see `cleared`."""
+async def kept_numbers(store: Store, gates: Sequence[Gate]) -> list[str]:
+    """A note about each gate that was cleared, and keeps its numbers for now."""
     return [
         f"no worker has published what code declares of {gate.key}: these numbers stay until its next job comes"
-        for gate in cleared
+        for gate in gates
         if gate.rule != GateRule(gate.key, breaker=gate.rule.breaker) and await declared_rule(store, gate.key) is None
     ]
 
@@ -202,7 +208,7 @@ async def gates_of_limit(store: Store, gate_key: str) -> list[Gate]:
 
 async def limits_beginning(store: Store, begins: str) -> list[Gate]:
     """The gates of limits whose keys begin so, their buckets and budgets included, by key."""
-    gate_key = limit_gate_key(begins)
+    gate_key = begins if begins in ("queue:", "task:", "limit:") else limit_gate_key(begins)
     if not gate_key.startswith("limit:"):
         return await store.gates(gate_key)
     found = {gate.key: gate for key in keys_of_limit(gate_key) for gate in await store.gates(key)}

@@ -160,8 +160,10 @@ class Operator:
         kinds = ("limit.", "budget.") if key is None else ()
         return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds))
 
-    async def audit(self, after: int = 0, limit: int = 100) -> list[Entry]:
-        """Lines of the audit log, oldest first."""
+    async def audit(self, after: int | None = None, limit: int = 100) -> list[Entry]:
+        """The newest lines of the audit log, or the first ones after a seq; oldest first."""
+        if after is None:
+            return await latest(self.store, limit, log="audit")
         return await self.store.read("audit", after, limit)
 
     async def doctor(self) -> list[Finding]:

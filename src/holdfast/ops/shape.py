@@ -277,6 +277,8 @@ def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
         "pace": pace_shape(gate, now_ms),
         "waiting": waiting,
         "held_until": when(gate.held_until_ms) if gate.held_until_ms > now_ms else None,
+        "shut": gate.breaker_open,
+        "shut_until": when(gate.open_until_ms or None),
         "paused": None
         if gate.paused is None
         else {"by": gate.paused.by, "reason": gate.paused.reason, "at": when(gate.paused.at_ms)},
