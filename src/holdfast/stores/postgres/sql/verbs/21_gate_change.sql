@@ -222,6 +222,20 @@ BEGIN
   WHERE g.key = p_gate.key;
 END $$;
 
+-- A claim's commit waits for no disk: a crash of the server takes it back, and its jobs run again.
+CREATE OR REPLACE FUNCTION hf.need_no_disk_1() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('holdfast.sync', current_setting('synchronous_commit'), true);
+  PERFORM set_config('synchronous_commit', 'off', true);
+END $$;
+
+-- Unless it took something from a gate: those who start may spend it at once, so nobody else may have it after a crash.
+CREATE OR REPLACE FUNCTION hf.need_disk_1() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('synchronous_commit', s.was, true)
+  FROM nullif(current_setting('holdfast.sync', true), '') AS s (was) WHERE s.was IS NOT NULL;
+END $$;
+
 -- Take what so many jobs of a claim cost together from each of these gates, whose rows are held. p_tokens: of the first
 -- job at each, for a half-open breaker to remember.
 CREATE OR REPLACE FUNCTION hf.charge_gates_1(p_keys text[], p_ns integer[], p_costs bigint[], p_tokens bigint[], p_now bigint)
@@ -234,6 +248,9 @@ BEGIN
   FROM unnest(p_keys, p_ns, p_costs, p_tokens) AS c (key, n, cost, token)
   WHERE g.key = ANY (ARRAY[c.key]) AND c.n > 0
     AND (g.concurrency IS NOT NULL OR g.interval_us IS NOT NULL OR g.open_until_ms <> 0 OR hf.gate_climbs_1(g, p_now));
+  IF FOUND THEN
+    PERFORM hf.need_disk_1();
+  END IF;
 END $$;
 
 -- Reserve the same of the budgets among them, and note what the first job that did not fit needs there (NULL: all did).
@@ -252,6 +269,9 @@ BEGIN
     CONTINUE WHEN NOT FOUND;
     v_after := hf.gate_reserve_1(v_gate, v_each.cost, coalesce(v_each.wants, 0), p_now);
     UPDATE hf.gate AS g SET period_ms = v_after.period_ms, spent = v_after.spent, wants = v_after.wants WHERE g.key = v_each.key;
+    IF v_each.n > 0 THEN
+      PERFORM hf.need_disk_1();
+    END IF;
     PERFORM hf.log_news_1(v_gate, v_after, false, p_now);
   END LOOP;
 END $$;

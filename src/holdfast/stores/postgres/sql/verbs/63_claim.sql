@@ -204,7 +204,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
-  PERFORM set_config('synchronous_commit', 'off', true), hf.lock_1(1);
+  PERFORM hf.need_no_disk_1(), hf.lock_1(1);
   SELECT r.tokens INTO v_tokens FROM hf.receipt AS r WHERE r.session = p_session AND r.claimer = p_claimer AND r.seq = p_seq;
   IF FOUND THEN
     jobs := hf.hand_out_1(ARRAY(SELECT r.id FROM hf.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
