@@ -19,7 +19,7 @@ help: ## say what there is
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$1; $$1 = ""; printf "  %-12s%s\n", name, $$0 }'
 
 $(READY): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "holdfast needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "limpet needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "venv: installing the pinned tools into .venv (about a minute, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
@@ -45,7 +45,7 @@ $(READY): pyproject.toml constraints.txt
 
 demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant, killed workers; fails if a job is lost
 	@echo "demo: running the story on SQLite in .demo/"
-	@$(BIN)/holdfast demo
+	@$(BIN)/limpet demo
 
 test: check tests ## everything a change must pass: check, then all tests (this is what CI runs)
 	@echo "test: all green"

@@ -20,10 +20,10 @@ def main() -> None:
     """Measure, print the table, and write JSON if asked."""
     ids = [measure.id for measure in MEASURES]
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    size = "full" if os.environ.get("HOLDFAST_FULL") else "quick"
+    size = "full" if os.environ.get("LIMPET_FULL") else "quick"
     parser.add_argument("--engine", choices=get_args(Engine), default="sqlite", help="sqlite unless said otherwise")
     parser.add_argument("--url", help="an empty Redis server that runs already, instead of a private one")
-    parser.add_argument("--size", choices=["tiny", "quick", "full"], default=size, help="full with HOLDFAST_FULL=1")
+    parser.add_argument("--size", choices=["tiny", "quick", "full"], default=size, help="full with LIMPET_FULL=1")
     parser.add_argument("--only", metavar="A,B", help=f"some of: {', '.join(ids)}")
     parser.add_argument("--peers", action="store_true", help="measure peers too (make bench-peers installs them)")
     parser.add_argument("--systems", metavar="A,B", help="only these columns, peers included")

@@ -42,7 +42,7 @@ class System:
             done = subprocess.run(
                 [*self.command, measure, json.dumps({**asked, "url": url})],
                 cwd=ROOT,
-                env={**os.environ, "PYTHONPATH": str(ROOT), "HOLDFAST_BENCH_FOLDER": str(folder)},
+                env={**os.environ, "PYTHONPATH": str(ROOT), "LIMPET_BENCH_FOLDER": str(folder)},
                 stdout=subprocess.PIPE,
                 text=True,
                 timeout=TIMEOUT_S,

@@ -29,7 +29,7 @@ def server_cpu_s(url: str) -> float:
     if url.startswith("sqlite:"):
         return 0.0
     if url.startswith("postgresql:"):
-        return family_cpu_s(int(Path(os.environ["HOLDFAST_BENCH_FOLDER"], SERVER).read_text()))
+        return family_cpu_s(int(Path(os.environ["LIMPET_BENCH_FOLDER"], SERVER).read_text()))
     found = info(url, "cpu")
     return float(found["used_cpu_user"]) + float(found["used_cpu_sys"])
 

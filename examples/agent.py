@@ -18,9 +18,9 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from holdfast import Holdfast, current_job
+from limpet import Limpet, current_job
 
-app = Holdfast(os.environ.get("AGENT_URL", "sqlite://"))
+app = Limpet(os.environ.get("AGENT_URL", "sqlite://"))
 
 
 def call(path: str, body: dict[str, Any] | None = None, headers: dict[str, str] | None = None) -> dict[str, Any]:

@@ -17,10 +17,10 @@ import os
 from sqlalchemy import create_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
-from holdfast import Holdfast, current_job
+from limpet import Limpet, current_job
 
 URL = os.environ.get("BANK_URL", "postgresql://localhost/bank")
-app = Holdfast(URL)
+app = Limpet(URL)
 engine = create_engine(URL.replace("postgresql:", "postgresql+psycopg:", 1))
 
 

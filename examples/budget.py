@@ -2,15 +2,15 @@
 
 Run it: python examples/budget.py
 
-On the command line: `holdfast limits`, `holdfast limits set llm:acme --budget usd=1.50/day`, `holdfast events`.
+On the command line: `limpet limits`, `limpet limits set llm:acme --budget usd=1.50/day`, `limpet events`.
 """
 
 import asyncio
 
-from holdfast import Budget, Holdfast, InvalidArguments, Limit, current_job
-from holdfast.ops import LimitChange, Operator
+from limpet import Budget, InvalidArguments, Limit, Limpet, current_job
+from limpet.ops import LimitChange, Operator
 
-app = Holdfast("sqlite://")
+app = Limpet("sqlite://")
 PRICES = {"short": 0.05, "usual": 0.20, "long": 0.35}  # what the calls cost in truth
 
 

@@ -3,14 +3,14 @@
 Run it: python examples/email_and_exports.py
 
 In a real service the store is a file, the web process only enqueues, and workers run beside it:
-`app = Holdfast("sqlite:///jobs.db")` and `holdfast worker email_and_exports:app --processes 2`.
+`app = Limpet("sqlite:///jobs.db")` and `limpet worker email_and_exports:app --processes 2`.
 """
 
 import asyncio
 
-from holdfast import Holdfast, Limit, Retry
+from limpet import Limit, Limpet, Retry
 
-app = Holdfast("sqlite://")
+app = Limpet("sqlite://")
 finished: list[str] = []
 
 

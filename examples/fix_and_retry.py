@@ -2,15 +2,15 @@
 
 Run it: python examples/fix_and_retry.py
 
-On the command line the same is `holdfast dead groups`, `holdfast dead show ID` and `holdfast dead retry ID`.
+On the command line the same is `limpet dead groups`, `limpet dead show ID` and `limpet dead retry ID`.
 """
 
 import asyncio
 
-from holdfast import Dead, Holdfast
-from holdfast.ops import Operator
+from limpet import Dead, Limpet
+from limpet.ops import Operator
 
-app = Holdfast("sqlite://")
+app = Limpet("sqlite://")
 
 
 @app.task(queue="email")

@@ -2,14 +2,14 @@
 
 Run it: python examples/flow.py
 
-On the command line the same is `holdfast flows`, `holdfast flow ID` and `holdfast flow retry ID`.
+On the command line the same is `limpet flows`, `limpet flow ID` and `limpet flow retry ID`.
 """
 
 import asyncio
 
-from holdfast import Dead, Holdfast, chord
+from limpet import Dead, Limpet, chord
 
-app = Holdfast("sqlite://")
+app = Limpet("sqlite://")
 on_line = {"sales"}
 
 

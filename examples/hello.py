@@ -1,8 +1,8 @@
 """The smallest program: a task, a job, a worker in the same process. Run it: python examples/hello.py"""
 
-from holdfast import Holdfast
+from limpet import Limpet
 
-app = Holdfast("sqlite://")  # in memory; leave the URL out and the jobs live in holdfast.db
+app = Limpet("sqlite://")  # in memory; leave the URL out and the jobs live in limpet.db
 
 
 @app.task

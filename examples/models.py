@@ -25,8 +25,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from holdfast import Holdfast, Limit, current_job
-from holdfast.ops import Operator
+from limpet import Limit, Limpet, current_job
+from limpet.ops import Operator
 
 WORKERS = 8
 MAX_TOKENS = 50
@@ -37,7 +37,7 @@ PROVIDER = ("--requests", "36/s", "--tokens", "5000/s", "--burst-s", "1")
 # missed once, at the beginning; a smaller rate would be missed all the time.
 MODEL = Limit("model:{model}", rate="36/s", burst=28, buckets={"tokens": "4000/800ms"}, learns=True)
 
-app = Holdfast()
+app = Limpet()
 
 
 class ProviderError(Exception):
@@ -98,8 +98,8 @@ def provider() -> Iterator[str]:
 
 @contextmanager
 def workers(url: str) -> Iterator[None]:
-    """As in a shell: holdfast worker models:app --processes 8"""
-    command = [sys.executable, "-m", "holdfast.cli", "worker", "models:app", "--url", url, "--processes", str(WORKERS)]
+    """As in a shell: limpet worker models:app --processes 8"""
+    command = [sys.executable, "-m", "limpet.cli", "worker", "models:app", "--url", url, "--processes", str(WORKERS)]
     options = ["--grace", "1s", "--log-level", "warning"]
     with subprocess.Popen([*command, *options], cwd=Path(__file__).parent) as process:
         try:
@@ -113,7 +113,7 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=10)
     seconds = options.parse_args().seconds
     with tempfile.TemporaryDirectory() as folder, provider() as provider_url:
-        url = os.environ.get("HOLDFAST_URL", f"sqlite:///{folder}/models.db")
+        url = os.environ.get("LIMPET_URL", f"sqlite:///{folder}/models.db")
         os.environ["PROVIDER_URL"] = provider_url
         app.rebind(url)
         with workers(url):

@@ -10,18 +10,18 @@ import subprocess
 import sys
 from tempfile import TemporaryDirectory
 
-from holdfast import Holdfast
+from limpet import Limpet
 
 
-def relay(app: Holdfast, outbox: str, *words: str) -> subprocess.Popen[bytes]:
-    """`holdfast outbox`: the relay has a process of its own."""
-    command = [sys.executable, "-m", "holdfast.cli", "outbox", "--url", app.url, "--outbox", outbox, *words]
+def relay(app: Limpet, outbox: str, *words: str) -> subprocess.Popen[bytes]:
+    """`limpet outbox`: the relay has a process of its own."""
+    command = [sys.executable, "-m", "limpet.cli", "outbox", "--url", app.url, "--outbox", outbox, *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 def main(folder: str) -> None:
     outbox = f"sqlite:///{folder}/shop.db"
-    app = Holdfast(f"sqlite:///{folder}/queue.db", outbox=outbox)
+    app = Limpet(f"sqlite:///{folder}/queue.db", outbox=outbox)
 
     @app.task(name="receipt")
     def receipt(order: int) -> None:

@@ -2,15 +2,15 @@
 
 Run it: python examples/schedule.py
 
-On the command line: `holdfast schedules`, `holdfast schedules backfill nightly --from 2026-03-28 --to 2026-03-31`.
+On the command line: `limpet schedules`, `limpet schedules backfill nightly --from 2026-03-28 --to 2026-03-31`.
 """
 
 import asyncio
 from datetime import UTC, datetime
 
-from holdfast import Cron, Every, Holdfast, current_job
+from limpet import Cron, Every, Limpet, current_job
 
-app = Holdfast("sqlite://")
+app = Limpet("sqlite://")
 stop = asyncio.Event()
 seconds: list[datetime] = []
 NIGHTLY = Cron("30 2 * * *", tz="Europe/Berlin", overlap="skip", catch_up="last")

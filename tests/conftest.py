@@ -1,4 +1,4 @@
-"""How hard the tests look: a slice for every change, and everything for `make prove` (HOLDFAST_FULL=1)."""
+"""How hard the tests look: a slice for every change, and everything for `make prove` (LIMPET_FULL=1)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ ANOTHER = (
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what a slice leaves out, always the same."""
-    if os.environ.get("HOLDFAST_FULL"):
+    if os.environ.get("LIMPET_FULL"):
         return
     left_out = [item for item in items if _is_left_out(item)]
     if left_out:

@@ -32,9 +32,9 @@ def source_of(release: str, folder: Path) -> Path:
     return folder
 
 
-def holdfast(source: Path, *words: str) -> str:
+def limpet(source: Path, *words: str) -> str:
     """A command of a release; what it printed."""
-    command = [sys.executable, "-c", "import holdfast.cli as cli; raise SystemExit(cli.main())", *words]
+    command = [sys.executable, "-c", "import limpet.cli as cli; raise SystemExit(cli.main())", *words]
     env = {**os.environ, "PYTHONPATH": str(source / "src")}
     answer = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=60)
     assert answer.returncode == 0, answer.stderr

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from holdfast.cli.root import COMMANDS, holdfast
+from limpet.cli.root import COMMANDS, limpet
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "cli.md"
 BEGIN, END = (
@@ -25,14 +25,14 @@ SHARED = ("--url", "--namespace", "--json", "--jsonl", "--help", "-h, --help")
 
 def commands() -> Iterator[str]:
     """Every section with its commands, as the command line lists them."""
-    root = click.Context(holdfast, info_name="holdfast", terminal_width=WIDTH)
-    present = set(holdfast.list_commands(root))
+    root = click.Context(limpet, info_name="limpet", terminal_width=WIDTH)
+    present = set(limpet.list_commands(root))
     for section, names in COMMANDS.items():
         yield f"## {section}"
         for name in names:
-            command = holdfast.get_command(root, name) if name in present else None
+            command = limpet.get_command(root, name) if name in present else None
             if command is not None:
-                yield from described(command, f"holdfast {name}", root)
+                yield from described(command, f"limpet {name}", root)
 
 
 def described(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:

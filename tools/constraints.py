@@ -28,7 +28,8 @@ def wanted() -> list[Requirement]:
     names = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
     for extra in project["project"]["optional-dependencies"].values():
         names += extra
-    return [Requirement(name) for name in names]
+    requirements = [Requirement(name) for name in names]
+    return [one for one in requirements if one.name != project["project"]["name"]]  # `all` names the other extras
 
 
 def closure(requirements: list[Requirement]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Runs the same proofs as `make test`, and the bench, at full size, and writes dated results to docs/evidence/.
 
-Size is asked for by HOLDFAST_FULL=1 in the environment and by hypothesis' profile "full"; a slice that asserts
+Size is asked for by LIMPET_FULL=1 in the environment and by hypothesis' profile "full"; a slice that asserts
 counts instead of seconds is what `make test` runs.
 """
 
@@ -51,7 +51,7 @@ def run(title: str, arguments: tuple[str, ...]) -> Result:
     with subprocess.Popen(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**os.environ, "HOLDFAST_FULL": "1"},
+        env={**os.environ, "LIMPET_FULL": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from holdfast.core.state import FINISHED, GROUPS, MOVES, WAITING, State
+from limpet.core.state import FINISHED, GROUPS, MOVES, WAITING, State
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "states.md"
 BEGIN, END = "<!-- generated from core/state.py: begin -->", "<!-- generated from core/state.py: end -->"

@@ -13,7 +13,7 @@ from bench.ours.flows import wide
 from bench.ours.place import Place
 from bench.ours.throughput import Figures, bulk, callers, drain, memory, single, steady, waiting
 from bench.ours.waits import idle, latency, recovery, urgent
-from holdfast.runtime.child import run_loop
+from limpet.runtime.child import run_loop
 
 IN_PROCESS: Final[dict[str, Callable[..., Awaitable[Figures]]]] = {
     "drain": drain,

@@ -9,13 +9,13 @@ from statistics import median
 from bench.ours.place import Place, fill
 from bench.ours.tasks import app, for_tenant, guarded, limited, noop
 from bench.ours.throughput import Figures
-from holdfast.core.gate import FOREVER_MS, GateChange
-from holdfast.core.lease import Beat, Claim, ClaimRequest, Serves
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.core.view import Query, Term
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
+from limpet.core.gate import FOREVER_MS, GateChange
+from limpet.core.lease import Beat, Claim, ClaimRequest, Serves
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.core.view import Query, Term
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
 
 BATCH = 64
 ROUND = 500_000  # jobs that are enqueued before they are worked off

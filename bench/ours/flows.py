@@ -7,7 +7,7 @@ import time
 from bench.ours.place import Place
 from bench.ours.tasks import app, count, one
 from bench.ours.throughput import Figures
-from holdfast import chord
+from limpet import chord
 
 
 async def wide(place: Place, few: int, many: int) -> Figures:

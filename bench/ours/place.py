@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from bench.ours.tasks import Inbox, app
-from holdfast import JobSpec
+from limpet import JobSpec
 
 CHUNK = 5_000  # jobs per call when a backlog is laid out
 
@@ -18,7 +18,7 @@ class Place:
 
     def __init__(self, template: str, number: int = 0) -> None:
         self.url = template.format(n=number)
-        self.inbox = Inbox(os.environ["HOLDFAST_BENCH_FOLDER"], number)
+        self.inbox = Inbox(os.environ["LIMPET_BENCH_FOLDER"], number)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

@@ -9,13 +9,13 @@ import struct
 import time
 from typing import Final
 
-from holdfast import Breaker, Holdfast, Limit
+from limpet import Breaker, Limit, Limpet
 
-REPLY: Final = "HOLDFAST_BENCH_REPLY"  # where handlers send their stamps
-VICTIM: Final = "HOLDFAST_BENCH_VICTIM"  # set in the worker that is going to be killed
+REPLY: Final = "LIMPET_BENCH_REPLY"  # where handlers send their stamps
+VICTIM: Final = "LIMPET_BENCH_VICTIM"  # set in the worker that is going to be killed
 STAMP: Final = struct.Struct("<qq")  # the number that was passed, when the handler started
 
-app = Holdfast()
+app = Limpet()
 
 
 @app.task(name="noop")

@@ -8,8 +8,8 @@ import time
 from bench.meter import cpu_s, memory_bytes
 from bench.ours.place import Place, fill
 from bench.ours.tasks import app, carry, nap, noop
-from holdfast.runtime.settings import WorkerSettings
-from holdfast.runtime.worker import Worker
+from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.worker import Worker
 
 Figures = dict[str, float]
 

@@ -1,4 +1,4 @@
-"""Runs a worker in processes of its own, as `holdfast worker` does, with any settings; and kills or measures it."""
+"""Runs a worker in processes of its own, as `limpet worker` does, with any settings; and kills or measures it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from typing import Any, Self
 import msgspec
 
 from bench.ours.tasks import REPLY, VICTIM, Inbox
-from holdfast.runtime.settings import WorkerSettings
-from holdfast.runtime.supervisor import SupervisorSettings, supervise
+from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.supervisor import SupervisorSettings, supervise
 
 
 class WorkerProcess:
     """A supervisor with one child, ready when the block is entered and gone when it is left."""
 
     def __init__(self, url: str, inbox: Inbox, *, victim: bool = False, **settings: Any) -> None:
-        env = {**os.environ, "HOLDFAST_URL": url, REPLY: inbox.address, **({VICTIM: "1"} if victim else {})}
+        env = {**os.environ, "LIMPET_URL": url, REPLY: inbox.address, **({VICTIM: "1"} if victim else {})}
         command = [sys.executable, "-m", "bench.ours.worker", msgspec.json.encode(settings).decode()]
         self._process = subprocess.Popen(command, env=env, start_new_session=True)
 

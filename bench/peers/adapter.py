@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.meter import percentiles
 
-URL = "HOLDFAST_BENCH_URL"
+URL = "LIMPET_BENCH_URL"
 CALM_S = 0.02  # between two jobs, so that the worker is asleep again
 WARM = 5  # the first jobs pay for what is done once only
 PAYLOAD = "x" * 100

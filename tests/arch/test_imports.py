@@ -1,4 +1,4 @@
-"""What `import holdfast` may load; who may import whom is import-linter's business (`make check`)."""
+"""What `import limpet` may load; who may import whom is import-linter's business (`make check`)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ def loaded_by(statement: str) -> set[str]:
     return {name.partition(".")[0] for name in json.loads(answer.stdout)}
 
 
-def test_importing_holdfast_loads_no_driver_and_no_terminal_library() -> None:
-    assert not loaded_by("import holdfast") & HEAVY
+def test_importing_limpet_loads_no_driver_and_no_terminal_library() -> None:
+    assert not loaded_by("import limpet") & HEAVY
 
 
 def test_the_command_line_starts_without_the_libraries_that_only_some_commands_need() -> None:
-    assert not loaded_by("import holdfast.cli") & (HEAVY - {"click"})
+    assert not loaded_by("import limpet.cli") & (HEAVY - {"click"})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-import holdfast
-from holdfast.core import errors
+import limpet
+from limpet.core import errors
 from tests.arch.tree import ROOT
 
 
@@ -15,16 +15,16 @@ def test_the_page_of_errors_lists_every_error_with_its_code() -> None:
     raised = {
         (name, kind.code)
         for name, kind in vars(errors).items()
-        if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
+        if isinstance(kind, type) and issubclass(kind, errors.LimpetError)
     }
-    assert listed == raised - {("HoldfastError", "holdfast")}
+    assert listed == raised - {("LimpetError", "limpet")}
 
 
 def test_every_error_is_importable_and_raised_somewhere() -> None:
     code = "".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
     for name, kind in vars(errors).items():
-        if isinstance(kind, type) and issubclass(kind, errors.HoldfastError):
-            assert getattr(holdfast, name) is kind
+        if isinstance(kind, type) and issubclass(kind, errors.LimpetError):
+            assert getattr(limpet, name) is kind
             family = [other.__name__ for other in vars(errors).values() if isinstance(other, type)]
             parents = {base for base in family if f"({base}" in code}
             assert name in parents or re.search(rf"\b{name}\(", code), name

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "src" / "holdfast"
+PACKAGE = ROOT / "src" / "limpet"
 
 _MADE = {"__pycache__", "build", "dist", "node_modules"}  # what tools leave behind; dot-folders are skipped by name
 

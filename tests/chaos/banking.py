@@ -15,7 +15,7 @@ import sqlalchemy.dialects.postgresql.psycopg
 import sqlalchemy.orm  # noqa: F401  # loaded here, so that no life has to load it
 from msgspec import Struct
 
-from holdfast.stores.postgres.line import Line
+from limpet.stores.postgres.line import Line
 from tests.chaos.nursery import nurse
 
 BANK = Path(__file__).parents[2] / "examples" / "bank.py"

@@ -6,9 +6,9 @@ import asyncio
 import os
 import time
 
-from holdfast import Holdfast, current_job
+from limpet import Limpet, current_job
 
-app = Holdfast(os.environ.get("CHAOS_URL", "sqlite://"))
+app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 
 
 def leave_trace(word: str) -> None:

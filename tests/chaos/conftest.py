@@ -23,7 +23,7 @@ on_every_engine = pytest.mark.parametrize("url", ALL, indirect=True)
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A fresh folder, in memory where there is one."""
-    with TemporaryDirectory(prefix="hf-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
+    with TemporaryDirectory(prefix="limpet-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
         yield Path(name)
 
 

@@ -6,9 +6,9 @@ import asyncio
 import os
 import time
 
-from holdfast import Holdfast, Limit, current_job
+from limpet import Limit, Limpet, current_job
 
-app = Holdfast(os.environ.get("CHAOS_URL", "sqlite://"))
+app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 
 CEILING = 8
 _trace = os.open(os.environ.get("CHAOS_TRACE", os.devnull), os.O_WRONLY | os.O_APPEND)

@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.ids import IdMaker
-from holdfast.core.lease import Beat, Serves
-from holdfast.core.state import FINISHED
-from holdfast.core.task import build_job
-from holdfast.core.view import Counts, JobView
-from holdfast.runtime import WorkerSettings
-from holdfast.runtime.supervisor import SupervisorSettings
-from holdfast.stores.open import open_store
+from limpet.core.ids import IdMaker
+from limpet.core.lease import Beat, Serves
+from limpet.core.state import FINISHED
+from limpet.core.task import build_job
+from limpet.core.view import Counts, JobView
+from limpet.runtime import WorkerSettings
+from limpet.runtime.supervisor import SupervisorSettings
+from limpet.stores.open import open_store
 from tests.chaos import chaos_jobs
 
 HERE = Path(__file__).parent
@@ -32,7 +32,7 @@ ROOT = HERE.parent.parent
 
 
 class WorkerProcess:
-    """One `holdfast worker`, a supervisor and its children; or another program that works on the store."""
+    """One `limpet worker`, a supervisor and its children; or another program that works on the store."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 
-from holdfast import Holdfast
+from limpet import Limpet
 from tests.chaos.chaos_jobs import leave_trace
 
-app = Holdfast(os.environ.get("CHAOS_URL", "sqlite://"))
+app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 
 
 @app.task(name="part")

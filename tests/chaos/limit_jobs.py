@@ -6,9 +6,9 @@ import asyncio
 import os
 import time
 
-from holdfast import Holdfast, Limit, RateLimited, current_job
+from limpet import Limit, Limpet, RateLimited, current_job
 
-app = Holdfast(os.environ.get("CHAOS_URL", "sqlite://"))
+app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 
 
 def leave(word: str) -> None:

@@ -13,9 +13,9 @@ import random
 import sys
 from pathlib import Path
 
-from holdfast.core.lease import Beat, Claimed, ClaimRequest, Serves
-from holdfast.core.transition import Failure, Release, RetryAfter, Succeed, Transition
-from holdfast.stores.open import open_store
+from limpet.core.lease import Beat, Claimed, ClaimRequest, Serves
+from limpet.core.transition import Failure, Release, RetryAfter, Succeed, Transition
+from limpet.stores.open import open_store
 
 TTL_MS = 60_000  # a moment of real time
 LONGEST_MS = 5_000

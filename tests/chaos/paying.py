@@ -16,12 +16,12 @@ from typing import Any, Final, Protocol, cast
 import psycopg
 from msgspec import Struct
 
-from holdfast.core.task import TaskSpec
-from holdfast.runtime import Worker, WorkerSettings, current_job
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.library import library
+from limpet.core.task import TaskSpec
+from limpet.runtime import Worker, WorkerSettings, current_job
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite.library import library
 from tests.chaos.nursery import nurse
 
 VERBS: Final = frozenset(name for name, member in vars(Store).items() if inspect.iscoroutinefunction(member))

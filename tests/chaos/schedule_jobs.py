@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from holdfast import Every, Holdfast, current_job
+from limpet import Every, Limpet, current_job
 
-app = Holdfast(os.environ.get("CHAOS_URL", "sqlite://"))
+app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
 
 
 def leave_trace(word: str) -> None:

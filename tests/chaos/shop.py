@@ -16,11 +16,11 @@ from typing import Any
 
 import psycopg
 
-import holdfast
-from holdfast import Holdfast, JobHandle, Limit, Retry, current_job
+import limpet
+from limpet import JobHandle, Limit, Limpet, Retry, current_job
 
 URL = os.environ.get("CHAOS_URL", "postgresql://localhost/shop")
-SOURCE = str(Path(holdfast.__file__).parents[2])
+SOURCE = str(Path(limpet.__file__).parents[2])
 
 TABLES = """
 CREATE TABLE effect (job text NOT NULL, task text NOT NULL, pid integer NOT NULL, source text NOT NULL,
@@ -29,7 +29,7 @@ CREATE TABLE ordered (job text NOT NULL, source text NOT NULL, at timestamptz NO
 """
 WRITE = "INSERT INTO effect (job, task, pid, source) VALUES (%s, %s, %s, %s)"
 
-app = Holdfast(URL)
+app = Limpet(URL)
 Connection = psycopg.AsyncConnection[Any]
 idle: list[Connection] = []
 

@@ -11,12 +11,12 @@ import os
 import signal
 import sys
 
-from holdfast.outbox import parse_outbox
-from holdfast.outbox import postgres as postgres
-from holdfast.outbox import sqlite as sqlite
-from holdfast.outbox.relay import Relay
-from holdfast.outbox.table import open_table
-from holdfast.stores.open import open_store
+from limpet.outbox import parse_outbox
+from limpet.outbox import postgres as postgres
+from limpet.outbox import sqlite as sqlite
+from limpet.outbox.relay import Relay
+from limpet.outbox.table import open_table
+from limpet.stores.open import open_store
 from tests.outbox.breaking import broken
 
 OUTBOX, STORE, NAMESPACE, BATCH = sys.argv[1:]

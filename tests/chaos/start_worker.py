@@ -8,8 +8,8 @@ import sys
 
 import msgspec
 
-from holdfast.runtime.log import setup_logging
-from holdfast.runtime.supervisor import SupervisorSettings, supervise
+from limpet.runtime.log import setup_logging
+from limpet.runtime.supervisor import SupervisorSettings, supervise
 
 settings = msgspec.json.decode(sys.argv[1], type=SupervisorSettings)
 setup_logging(level=os.environ.get("CHAOS_LOG", "ERROR"))

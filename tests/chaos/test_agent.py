@@ -1,6 +1,6 @@
 """The agent of examples/agent.py, killed wherever a worker can die: no recorded step runs twice, each is paid once.
 
-It dies before and after each record of a step, and with HOLDFAST_FULL=1 (`make prove`) at everything else that its
+It dies before and after each record of a step, and with LIMPET_FULL=1 (`make prove`) at everything else that its
 worker asks of the store, too; else at every ninth.
 """
 
@@ -23,15 +23,15 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from holdfast.core.ids import IdMaker, id_text
-from holdfast.core.state import State
-from holdfast.core.task import build_job
-from holdfast.core.view import JobView
-from holdfast.ops import Waits
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import SWEEP_MS, Bench
-from holdfast.testing.harness import Clock
+from limpet.core.ids import IdMaker, id_text
+from limpet.core.state import State
+from limpet.core.task import build_job
+from limpet.core.view import JobView
+from limpet.ops import Waits
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.testing.bench import SWEEP_MS, Bench
+from limpet.testing.harness import Clock
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, kill
 from tests.chaos.nursery import Nursery
@@ -41,7 +41,7 @@ from tests.servers.postgres import bury, fresh_database
 from tests.servers.postgres import shared as postgres
 from tests.servers.redis import shared as redis
 
-EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 9
+EVERY = 1 if os.environ.get("LIMPET_FULL") else 9
 PAID_STEPS = {"outline", "facts", "quotes", "draft", "review"}
 END = b'"(review (draft with (facts for (outline bees)) and (quotes for (outline bees))))"'
 

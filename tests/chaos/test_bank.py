@@ -1,6 +1,6 @@
 """The bank of examples/bank.py, killed before every round trip to its server: no money is made, lost or moved twice.
 
-With HOLDFAST_FULL=1 (`make prove`) before each of them; else before every fifth.
+With LIMPET_FULL=1 (`make prove`) before each of them; else before every fifth.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from itertools import count
 import psycopg
 import pytest
 
-from holdfast.core.state import State
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import SWEEP_MS, Bench
-from holdfast.testing.harness import Clock
+from limpet.core.state import State
+from limpet.stores.open import open_store
+from limpet.testing.bench import SWEEP_MS, Bench
+from limpet.testing.harness import Clock
 from tests.chaos.banking import Life
 from tests.chaos.nursery import Nursery
 from tests.contract.harnesses import EMPTY
 from tests.servers.postgres import bury, fresh_database, shared
 
-EVERY = 1 if os.environ.get("HOLDFAST_FULL") else 5
+EVERY = 1 if os.environ.get("LIMPET_FULL") else 5
 END = ([("ada", 80), ("bob", 120)], [(1, "done"), (2, "done"), (3, "refused")])
 
 
@@ -46,7 +46,7 @@ def close_bank(url: str) -> None:
     """Nothing is left but empty tables: to make them anew takes longer than a life."""
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute("TRUNCATE account, transfer")
-        conn.execute(EMPTY.replace("SCHEMA", "holdfast"))
+        conn.execute(EMPTY.replace("SCHEMA", "limpet"))
 
 
 async def leases_run_out(url: str) -> None:

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from functools import partial
 
-from holdfast.core.ids import id_text
-from holdfast.core.state import State
+from limpet.core.ids import id_text
+from limpet.core.state import State
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess, alive, kill, starts_per_job, thaw
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.errors import StoreError
-from holdfast.core.state import State
+from limpet.core.errors import StoreError
+from limpet.core.state import State
 from tests.chaos.field import Field, starts_per_job
 from tests.servers.postgres import PostgresServer, own
 

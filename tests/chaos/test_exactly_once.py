@@ -18,12 +18,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.ids import IdMaker
-from holdfast.core.state import State
-from holdfast.core.task import build_job
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import SWEEP_MS, Bench
-from holdfast.testing.harness import Clock
+from limpet.core.ids import IdMaker
+from limpet.core.state import State
+from limpet.core.task import build_job
+from limpet.stores.open import open_store
+from limpet.testing.bench import SWEEP_MS, Bench
+from limpet.testing.harness import Clock
 from tests.chaos.nursery import Nursery
 from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
 from tests.servers.postgres import bury, fresh_database, shared

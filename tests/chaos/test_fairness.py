@@ -14,21 +14,21 @@ from typing import Final, NamedTuple
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.gate import GateChange, GateRule, Pause
-from holdfast.core.ids import IdMaker
-from holdfast.core.job import Job
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.core.state import State
-from holdfast.core.task import build_job
-from holdfast.ops.weights import set_weight
-from holdfast.runtime.pace import MOST_AHEAD
+from limpet.core.gate import GateChange, GateRule, Pause
+from limpet.core.ids import IdMaker
+from limpet.core.job import Job
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.state import State
+from limpet.core.task import build_job
+from limpet.ops.weights import set_weight
+from limpet.runtime.pace import MOST_AHEAD
 from tests.chaos import fair_jobs
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field
 
 WORKERS: Final = 4
 PLACES: Final = 10
-FULL: Final = bool(os.environ.get("HOLDFAST_FULL"))
+FULL: Final = bool(os.environ.get("LIMPET_FULL"))
 MOUNTAIN: Final = 1_000_000 if FULL else 20_000
 HILL: Final = MOUNTAIN // 5
 NEWCOMERS: Final = 10 if FULL else 2

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast import Chain, FlowStatus, NodeHandle, State, chain, chord, group
+from limpet import Chain, FlowStatus, NodeHandle, State, chain, chord, group
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess, kill
 from tests.chaos.flowing import app, join, part

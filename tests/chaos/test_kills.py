@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.core.state import State
+from limpet.core.state import State
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess, kill, starts_per_job
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 import pytest
 
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import IdMaker
-from holdfast.core.period import HOUR_MS, began_ms
-from holdfast.core.state import State
-from holdfast.core.task import build_job
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
-from holdfast.testing.making import make_job
+from limpet.core.gate import GateRule
+from limpet.core.ids import IdMaker
+from limpet.core.period import HOUR_MS, began_ms
+from limpet.core.state import State
+from limpet.core.task import build_job
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
+from limpet.testing.making import make_job
 from tests.chaos import limit_jobs
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess, kill

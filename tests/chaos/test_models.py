@@ -19,7 +19,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "models.py"
 @pytest.mark.timeout(180)
 def test_eight_workers_use_what_a_provider_allows_and_are_hardly_ever_refused(url: str) -> None:
     command = [sys.executable, str(EXAMPLE), "--seconds", "8"]
-    env = {**os.environ, "HOLDFAST_URL": url}
+    env = {**os.environ, "LIMPET_URL": url}
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=170, check=False)
     assert ran.returncode == 0, ran.stderr
     said = re.fullmatch(

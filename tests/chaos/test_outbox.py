@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.view import Retention
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.view import Retention
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.chaos.field import ROOT
 from tests.outbox.ground import Ground
 from tests.servers.postgres import own as own_postgres
@@ -143,8 +143,8 @@ async def test_a_relay_killed_between_any_two_steps(ground: Ground, bench: Bench
 def relay(ground: Ground, store: str) -> subprocess.Popen[str]:
     """The command, as people start it."""
     words = ["outbox", "--url", store, "--outbox", ground.url, "--batch", "3"]
-    command = [sys.executable, "-m", "holdfast.cli", *words]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+    command = [sys.executable, "-m", "limpet.cli", *words]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
     return subprocess.Popen(command, env=kept, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
 

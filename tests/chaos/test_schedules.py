@@ -8,13 +8,13 @@ from collections import Counter
 
 import pytest
 
-from holdfast.core.schedules.plan import tick_job
-from holdfast.core.schedules.schedule import KIND, Schedule, read_schedule, source_of
-from holdfast.core.state import LIVE, State
-from holdfast.core.view import Query, Term
-from holdfast.ops import Schedules
-from holdfast.stores.asking import engine_now_ms, find_all
-from holdfast.stores.base import MARK
+from limpet.core.schedules.plan import tick_job
+from limpet.core.schedules.schedule import KIND, Schedule, read_schedule, source_of
+from limpet.core.state import LIVE, State
+from limpet.core.view import Query, Term
+from limpet.ops import Schedules
+from limpet.stores.asking import engine_now_ms, find_all
+from limpet.stores.base import MARK
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess, kill, thaw
 

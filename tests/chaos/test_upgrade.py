@@ -15,19 +15,19 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.errors import SchemaOutdated
-from holdfast.core.ids import id_bytes
-from holdfast.core.state import State
-from holdfast.stores.open import open_store
+from limpet.core.errors import SchemaOutdated
+from limpet.core.ids import id_bytes
+from limpet.core.state import State
+from limpet.stores.open import open_store
 from tests.chaos import shop
 from tests.chaos.field import ROOT, Field, WorkerProcess, kill, thaw
 from tests.engines.postgres.audit import faults
-from tests.releases import COMMITS, holdfast, source_of
+from tests.releases import COMMITS, limpet, source_of
 from tests.servers.postgres import PostgresServer
 
 SOME = 40  # effects: enough that every kind of job is among them
 # It has been in use for a while: nobody loses a lease within 15 s after the first sweep of all.
-SWEPT = "UPDATE holdfast.sweep SET swept_at_ms = extract(epoch FROM now()) * 1000"
+SWEPT = "UPDATE limpet.sweep SET swept_at_ms = extract(epoch FROM now()) * 1000"
 # What the server may say of it.
 EXPECTED = {
     "canceling statement due to lock timeout",  # an upgrade that would make others wait tries again later
@@ -65,7 +65,7 @@ async def test_workers_of_an_earlier_release_work_on_while_the_schema_is_upgrade
     field.errors.touch()
     hire = partial(field.start, app="tests.chaos.shop:app")
     order = partial(field.run, "-m", "tests.chaos.shop")
-    holdfast(old, "migrate", "--url", field.url)
+    limpet(old, "migrate", "--url", field.url)
     books.execute(SWEPT)
     await refused(field.url)
     workers = [hire(source=old), hire(source=old)]
@@ -93,7 +93,7 @@ async def test_workers_of_an_earlier_release_work_on_while_the_schema_is_upgrade
     await field.finished(ordered)
     assert await ended(workers) == [0] * len(workers)
     await everything_happened_once(field, books)
-    assert faults(database, "holdfast") == []
+    assert faults(database, "limpet") == []
     assert field.errors.read_text() == ""
     assert set(re.findall(r" (?:ERROR|FATAL|PANIC):  (.*)", database.log())) <= EXPECTED
 
@@ -103,16 +103,16 @@ async def refused(url: str) -> None:
     store = open_store(url)
     with pytest.raises(SchemaOutdated) as caught:
         await store.open()
-    assert "holdfast migrate" in caught.value.fix
+    assert "limpet migrate" in caught.value.fix
     await store.close()
 
 
 async def upgraded_amid_claims(field: Field) -> None:
     """Claims of the old release have begun before the upgrade, and go on after it: old text that calls new text."""
     with closing(psycopg.connect(field.url)) as floor:
-        floor.execute("SELECT holdfast.lock_1(1)")
+        floor.execute("SELECT limpet.lock_1(1)")
         await field.until("two claims are under way", lambda: (floor.execute(WAITING).fetchone() or (0,))[0] >= 2)
-        upgrade = asyncio.create_task(asyncio.to_thread(holdfast, ROOT, "migrate", "--url", field.url))
+        upgrade = asyncio.create_task(asyncio.to_thread(limpet, ROOT, "migrate", "--url", field.url))
         await asyncio.wait([upgrade], timeout=3)  # one that needs a table for itself gets it when those are over
     await upgrade
 

@@ -13,11 +13,11 @@ from typing import Any, Final, cast
 
 from msgspec import Struct
 
-from holdfast.core.task import TaskSpec
-from holdfast.runtime import Worker, WorkerSettings, current_job
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.task import TaskSpec
+from limpet.runtime import Worker, WorkerSettings, current_job
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.stores.sqlite import SqliteStore
 from tests.chaos.nursery import nurse
 from tests.chaos.paying import Sqlite, Steps, Watched
 

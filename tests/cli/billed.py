@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast import Holdfast, Limit
-from holdfast.core.verdict import Kind
+from limpet import Limit, Limpet
+from limpet.core.verdict import Kind
 
 
 class Odd(Exception):
@@ -33,7 +33,7 @@ def broken(error: BaseException) -> Kind | None:
     return "permanent" if 1 / 0 else None
 
 
-app = Holdfast("sqlite://", classify=[{ValueError: "permanent"}, judge])
+app = Limpet("sqlite://", classify=[{ValueError: "permanent"}, judge])
 
 
 @app.task(

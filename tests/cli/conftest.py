@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from holdfast.cli import main
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite import SqliteStore
+from limpet.cli import main
+from limpet.stores.base import Store
+from limpet.stores.sqlite import SqliteStore
 
 T = TypeVar("T")
 
@@ -63,8 +63,8 @@ class Cli:
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
     for name in ("URL", "NAMESPACE", "APP", "CONFIG", "LOG"):
-        monkeypatch.delenv(f"HOLDFAST_{name}", raising=False)
+        monkeypatch.delenv(f"LIMPET_{name}", raising=False)
     path = tmp_path / "jobs.db"
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_URL", f"sqlite:///{path}?sync=normal")
+    monkeypatch.setenv("LIMPET_URL", f"sqlite:///{path}?sync=normal")
     return Cli(path, capsys)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from holdfast.app import Holdfast
+from limpet.app import Limpet
 
 sys.stdout.write("so may a module, when it is imported\n")
-app = Holdfast()
+app = Limpet()
 
 
 @app.task(name="email.send", queue="email", priority="critical")

@@ -1,4 +1,4 @@
-"""`holdfast classify` says what an error means, why, and what becomes of the job."""
+"""`limpet classify` says what an error means, why, and what becomes of the job."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.decide import SPENT_PROBE_MS
-from holdfast.core.transition import Hold
-from holdfast.ops.verdicts import known_rules, sample_of, tell
+from limpet.core.decide import SPENT_PROBE_MS
+from limpet.core.transition import Hold
+from limpet.ops.verdicts import known_rules, sample_of, tell
 from tests.cli.conftest import Cli
 
 BILLED = "tests.cli.billed:app"
@@ -29,8 +29,8 @@ def asked(cli: Cli, *words: str) -> Any:
         (["--status", "402"], "spent", "status", "402", "Hold"),
         (["--status", "429", "--code", "insufficient_quota"], "spent", "code", "insufficient_quota", "Hold"),
         (["--body", '{"error": {"type": "billing_error"}}'], "spent", "code", "billing_error", "Hold"),
-        (["holdfast:Cancel"], None, "signal", "Cancel", "Drop"),
-        (["holdfast:Snooze"], None, "signal", "Snooze", "Snooze"),
+        (["limpet:Cancel"], None, "signal", "Cancel", "Drop"),
+        (["limpet:Snooze"], None, "signal", "Snooze", "Snooze"),
         (["ExceptionGroup"], "transient", "default", None, "RetryAfter"),
         # what an app and its tasks say
         (["ValueError", "--app", BILLED], "permanent", "app", "ValueError", "Bury"),
@@ -66,7 +66,7 @@ def test_no_money_is_told_with_the_way_out(cli: Cli) -> None:
         "its code is 'insufficient_quota'",
         "its attempt unspent; limit 'llm:{team}' is shut like an open breaker",
         "after 10m one of them probes",
-        "holdfast breakers reset",
+        "limpet breakers reset",
     ):
         assert words in said
     told = tell(sample_of(Exception, status=402))

@@ -31,7 +31,7 @@ def test_with_an_app_the_signature_is_checked(cli: Cli) -> None:
 
 
 def test_the_app_may_come_from_the_environment(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOLDFAST_APP", APP)
+    monkeypatch.setenv("LIMPET_APP", APP)
     assert "signature" not in cli("enqueue", "email.send", '{"to":"a"}').err
     cli("enqueue", "email.send", "{}", code=2)
     cli("enqueue", "x", "--app", "no_such_module:app", code=2)
@@ -135,7 +135,7 @@ def test_notes_are_part_of_the_answer_for_programs(cli: Cli) -> None:
 
 def test_waiting_in_vain_advises_a_command(cli: Cli) -> None:
     ran = cli("enqueue", "t", "--wait", "10ms", code=7)
-    assert f"holdfast explain {ran.out.strip()}" in ran.err
+    assert f"limpet explain {ran.out.strip()}" in ran.err
     assert "job.explain()" not in ran.err
 
 

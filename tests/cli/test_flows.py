@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Dead, Holdfast, chain, chord
-from holdfast.cli.tree import Line, Node, drawn
+from limpet import Dead, Limpet, chain, chord
+from limpet.cli.tree import Line, Node, drawn
 from tests.cli.conftest import Cli
 
 
 def report(cli: Cli, *, bad: str = "stock") -> str:
     """A flow of five, one of which dies unless `bad` names none of them; its id."""
-    app = Holdfast(f"sqlite:///{cli.path}?sync=normal")
+    app = Limpet(f"sqlite:///{cli.path}?sync=normal")
 
     @app.task(name="shop.fetch", retry=1)
     async def fetch(what: str) -> str:
@@ -43,7 +43,7 @@ def report(cli: Cli, *, bad: str = "stock") -> str:
 
 def waiting(cli: Cli, count: int = 3) -> str:
     """A chord that nobody has begun with; its id."""
-    app = Holdfast(f"sqlite:///{cli.path}?sync=normal")
+    app = Limpet(f"sqlite:///{cli.path}?sync=normal")
 
     @app.task(name="shop.resize")
     def resize(n: int) -> int:
@@ -97,7 +97,7 @@ def test_a_flow_is_drawn_as_a_tree_with_the_names_of_its_nodes(cli: Cli) -> None
     assert lines[:2] == [f"flow {id}", "report: dead, 5 of 5 done (3 succeeded, 1 dead, 1 cancelled)"]
     words = [line.split("  ")[0] if "  " in line else line for line in lines[2:]]
     assert words[0] == "├─ sales"
-    assert any(line.startswith("└─ stock") and "dead" in line and "holdfast.Dead: no stock" in line for line in lines)
+    assert any(line.startswith("└─ stock") and "dead" in line and "limpet.Dead: no stock" in line for line in lines)
     assert any("render" in line and "cancelled" in line and "parent stock is dead" in line for line in lines)
     assert any("mail" in line and "after render, side" in line for line in lines)
     shape = cli("flow", id[-8:], "--json").json
@@ -153,7 +153,7 @@ def test_somebody_may_wait_for_a_flow(cli: Cli) -> None:
 def test_a_command_that_is_none_is_taken_for_an_id(cli: Cli) -> None:
     waiting(cli)
     assert "not a job id" in cli("flow", "cancle", code=2).err
-    assert "Usage: holdfast flow" in cli("flow", "--help").out
+    assert "Usage: limpet flow" in cli("flow", "--help").out
 
 
 # -- the drawing

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.budget import Budget
-from holdfast.core.declaration import Declaration
-from holdfast.core.gate import BreakerRule, Gate, GateChange, GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Job
-from holdfast.core.task import TaskSpec
-from holdfast.core.transition import Hold
-from holdfast.ops import Operator
-from holdfast.ops.limits import Waiters
-from holdfast.stores.base import Store
+from limpet.core.budget import Budget
+from limpet.core.declaration import Declaration
+from limpet.core.gate import BreakerRule, Gate, GateChange, GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Job
+from limpet.core.task import TaskSpec
+from limpet.core.transition import Hold
+from limpet.ops import Operator
+from limpet.ops.limits import Waiters
+from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, put
 

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.lease import Beat, Serves
-from holdfast.stores.base import Store
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.ids import id_text
+from limpet.core.lease import Beat, Serves
+from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, kill, put
 
@@ -56,7 +56,7 @@ def test_a_queue_that_nobody_knows_is_not_found(cli: Cli) -> None:
 
 def test_drain_waits_and_ends_paused(cli: Cli) -> None:
     async def finish(store: Store) -> None:
-        from holdfast.core.transition import Succeed
+        from limpet.core.transition import Succeed
 
         (claimed,) = await claim(store)
         await store.settle("w1", time.monotonic_ns(), [Succeed(claimed.id, claimed.token)])
@@ -182,14 +182,14 @@ def test_urls_that_cannot_work(cli: Cli) -> None:
 
 
 def test_config_says_which_source_won(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cli("config", "--json").json["url"]["source"] == "HOLDFAST_URL"
+    assert cli("config", "--json").json["url"]["source"] == "LIMPET_URL"
     assert cli("config", "--url", "sqlite:///other.db", "--json").json["url"]["source"] == "--url"
-    monkeypatch.delenv("HOLDFAST_URL")
-    (cli.path.parent / "holdfast.toml").write_text('namespace = "shop"\n')
+    monkeypatch.delenv("LIMPET_URL")
+    (cli.path.parent / "limpet.toml").write_text('namespace = "shop"\n')
     ran = cli("config")
     assert "from default" in ran.out
     assert "shop" in ran.out
-    (cli.path.parent / "holdfast.toml").write_text('namspace = "shop"\n')
+    (cli.path.parent / "limpet.toml").write_text('namspace = "shop"\n')
     assert "did you mean 'namespace'" in cli("config", code=2).err
 
 
@@ -201,10 +201,10 @@ def test_namespaces_are_apart(cli: Cli) -> None:
 
 def test_completion_scripts_and_help(cli: Cli) -> None:
     for shell in ("bash", "zsh", "fish"):
-        assert "_HOLDFAST_COMPLETE" in cli("completion", shell).out
+        assert "_LIMPET_COMPLETE" in cli("completion", shell).out
     assert "dead" in cli("--help").out
     for command in ("worker", "enqueue", "jobs", "drain", "claim", "doctor", "dead"):
-        assert "Usage: holdfast" in cli(command, "--help").out
+        assert "Usage: limpet" in cli(command, "--help").out
 
 
 def test_an_answer_that_is_no_success_is_data_too(cli: Cli) -> None:

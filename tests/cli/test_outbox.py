@@ -15,10 +15,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast, UsageError
-from holdfast.core.ids import IdMaker, id_text
-from holdfast.outbox import parse_outbox
-from holdfast.outbox.table import open_table
+from limpet import Limpet, UsageError
+from limpet.core.ids import IdMaker, id_text
+from limpet.outbox import parse_outbox
+from limpet.outbox.table import open_table
 from tests.servers.postgres import fresh_database
 from tests.servers.postgres import shared as shared_postgres
 from tests.servers.redis import RedisServer, own
@@ -35,16 +35,16 @@ class Shop:
         self.url = server.url
         self.namespace = id_text(IDS.make(1))
         self.outbox = f"sqlite:///{self.file}"
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
         self.env = {
             **kept,
-            "HOLDFAST_URL": self.url,
-            "HOLDFAST_NAMESPACE": self.namespace,
-            "HOLDFAST_OUTBOX": self.outbox,
+            "LIMPET_URL": self.url,
+            "LIMPET_NAMESPACE": self.namespace,
+            "LIMPET_OUTBOX": self.outbox,
         }
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "holdfast.cli", *words]
+        command = [sys.executable, "-m", "limpet.cli", *words]
         return subprocess.run(
             command, env=self.env, cwd=self.folder, capture_output=True, text=True, timeout=60, check=False
         )
@@ -57,7 +57,7 @@ class Shop:
 
     def order(self, count: int = 1, **options: Any) -> list[str]:
         """So many orders, each with a job in its transaction; the ids."""
-        app = Holdfast(self.url, namespace=self.namespace, outbox=self.outbox)
+        app = Limpet(self.url, namespace=self.namespace, outbox=self.outbox)
 
         @app.task(name="receipt")
         def receipt(order: int) -> None: ...
@@ -116,7 +116,7 @@ def test_a_missing_table_is_named_with_its_remedy(shop: Shop) -> None:
     shop.file.touch()
     ran = shop.run("outbox", "--once")
     assert ran.returncode == 2
-    assert "has no table holdfast_outbox\n  holdfast outbox --create" in ran.stderr
+    assert "has no table limpet_outbox\n  limpet outbox --create" in ran.stderr
 
 
 def test_once_relays_what_is_there_and_says_what_it_did(ready: Shop) -> None:
@@ -169,7 +169,7 @@ def test_jobs_of_a_draining_queue_wait_and_that_is_not_success(ready: Shop) -> N
 
 @contextlib.contextmanager
 def started(shop: Shop, *words: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "holdfast.cli", "outbox", *words]
+    command = [sys.executable, "-m", "limpet.cli", "outbox", *words]
     process = subprocess.Popen(
         command, env=shop.env, cwd=shop.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -206,7 +206,7 @@ def test_it_relays_until_it_is_told_to_stop(ready: Shop, number: int) -> None:
 def test_programs_read_its_log(ready: Shop) -> None:
     with started(ready, "--json") as process:
         line = msgspec.json.decode(hear(process, "relay started"))
-        assert (line["event"], line["logger"]) == ("relay started", "holdfast.outbox")
+        assert (line["event"], line["logger"]) == ("relay started", "limpet.outbox")
         ready.order(1)
         line = msgspec.json.decode(hear(process, '"relayed"'))
         assert (line["event"], line["jobs"]) == ("relayed", 1)
@@ -222,11 +222,11 @@ def test_programs_read_its_log(ready: Shop) -> None:
 def test_the_settings_of_an_app_hold_and_flags_come_first(ready: Shop, tmp_path: Path) -> None:
     ready.order(1)
     (tmp_path / "shop.py").write_text(
-        "from holdfast import Holdfast\n"
-        f"app = Holdfast({ready.url!r}, namespace={ready.namespace!r}, outbox={ready.outbox!r})\n"
+        "from limpet import Limpet\n"
+        f"app = Limpet({ready.url!r}, namespace={ready.namespace!r}, outbox={ready.outbox!r})\n"
     )
     for name in ("URL", "NAMESPACE", "OUTBOX"):
-        del ready.env[f"HOLDFAST_{name}"]
+        del ready.env[f"LIMPET_{name}"]
     other = ready.answer("outbox", "shop:app", "--once", "--namespace", "other")
     assert (other["namespace"], other["relayed"]) == ("other", 0)
     answer = ready.answer("outbox", "shop:app", "--once")
@@ -234,7 +234,7 @@ def test_the_settings_of_an_app_hold_and_flags_come_first(ready: Shop, tmp_path:
 
 
 def test_without_an_outbox_it_asks_which(shop: Shop) -> None:
-    del shop.env["HOLDFAST_OUTBOX"]
+    del shop.env["LIMPET_OUTBOX"]
     ran = shop.run("outbox")
     assert ran.returncode == 2
     assert "which outbox?" in ran.stderr
@@ -269,20 +269,20 @@ def test_a_postgresql_url_that_cannot_be_read_is_refused(ready: Shop) -> None:
 
 
 def test_config_says_where_the_outbox_is(shop: Shop) -> None:
-    shop.env["HOLDFAST_OUTBOX"] = "postgresql://me:secret@db/app"
-    shown = {"value": "postgresql://me:***@db/app", "source": "HOLDFAST_OUTBOX"}
+    shop.env["LIMPET_OUTBOX"] = "postgresql://me:secret@db/app"
+    shown = {"value": "postgresql://me:***@db/app", "source": "LIMPET_OUTBOX"}
     assert shop.answer("config")["outbox"] == shown
-    assert "outbox     postgresql://me:***@db/app  from HOLDFAST_OUTBOX" in shop.run("config").stdout
+    assert "outbox     postgresql://me:***@db/app  from LIMPET_OUTBOX" in shop.run("config").stdout
 
 
 def test_an_outbox_in_postgresql(shop: Shop) -> None:
-    shop.env["HOLDFAST_OUTBOX"] = fresh_database(shared_postgres("postgres-16"))
+    shop.env["LIMPET_OUTBOX"] = fresh_database(shared_postgres("postgres-16"))
     assert shop.run("outbox", "--create").returncode == 0
     assert shop.answer("outbox", "--once")["relayed"] == 0
 
 
 def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "holdfast.outbox.postgres", raising=False)
+    monkeypatch.delitem(sys.modules, "limpet.outbox.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UsageError, match=r"not installed \(pip install 'holdfast\[postgres\]'\)"):
+    with pytest.raises(UsageError, match=r"not installed \(pip install 'limpet\[postgres\]'\)"):
         open_table(parse_outbox("postgresql://db/app"), "default")

@@ -18,12 +18,12 @@ APP = f"{HERE / 'shop.py'}:app"
 
 @pytest.fixture
 def where(tmp_path: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    return {**kept, "HOLDFAST_URL": f"sqlite:///{tmp_path / 'jobs.db'}?sync=normal"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
+    return {**kept, "LIMPET_URL": f"sqlite:///{tmp_path / 'jobs.db'}?sync=normal"}
 
 
 def run(where: dict[str, str], *args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast.cli", *args]
+    command = [sys.executable, "-m", "limpet.cli", *args]
     return subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -49,7 +49,7 @@ def test_exit_codes(where: dict[str, str]) -> None:
 
 def test_a_reader_that_leaves_early_is_no_error(where: dict[str, str]) -> None:
     run(where, "enqueue", "a")
-    line = f"{sys.executable} -m holdfast.cli jobs --jsonl | true"
+    line = f"{sys.executable} -m limpet.cli jobs --jsonl | true"
     command = ["bash", "-o", "pipefail", "-c", line]
     ran = subprocess.run(command, env=where, capture_output=True, text=True, timeout=60, check=False)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -57,12 +57,12 @@ def test_a_reader_that_leaves_early_is_no_error(where: dict[str, str]) -> None:
 
 def test_the_version_costs_no_library() -> None:
     script = (
-        "import sys, json\nfrom holdfast.cli import main\nmain(['--version'])\n"
+        "import sys, json\nfrom limpet.cli import main\nmain(['--version'])\n"
         "print(json.dumps([m for m in ('rich', 'asyncio', 'pysqlite3', 'click') if m in sys.modules]))"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     version, loaded = ran.stdout.splitlines()
-    assert version.startswith("holdfast ")
+    assert version.startswith("limpet ")
     assert {"rich", "pysqlite3"}.isdisjoint(msgspec.json.decode(loaded))
 
 
@@ -72,15 +72,15 @@ def test_the_shell_completes_commands_and_names(where: dict[str, str]) -> None:
     def complete(words: str) -> set[str]:
         asked = {
             **where,
-            "_HOLDFAST_COMPLETE": "bash_complete",
+            "_LIMPET_COMPLETE": "bash_complete",
             "COMP_WORDS": words,
             "COMP_CWORD": str(words.count(" ")),
         }
         return {line.partition(",")[2] for line in run(asked).stdout.splitlines()}
 
-    assert complete("holdfast dr") == {"drain"}
-    assert complete("holdfast pause em") == {"email"}
-    assert complete("holdfast enqueue em") == {"email.send"}
+    assert complete("limpet dr") == {"drain"}
+    assert complete("limpet pause em") == {"email"}
+    assert complete("limpet enqueue em") == {"email.send"}
 
 
 def test_a_person_at_a_terminal_is_asked(where: dict[str, str]) -> None:
@@ -89,7 +89,7 @@ def test_a_person_at_a_terminal_is_asked(where: dict[str, str]) -> None:
 
     def answer(word: str) -> tuple[int, str]:
         ours, theirs = os.openpty()
-        command = [sys.executable, "-m", "holdfast.cli", "cancel", "task:a"]
+        command = [sys.executable, "-m", "limpet.cli", "cancel", "task:a"]
         with subprocess.Popen(
             command, env={**where, "TERM": "xterm"}, stdin=theirs, stdout=theirs, stderr=theirs
         ) as asked:
@@ -132,7 +132,7 @@ def test_an_app_that_cannot_be_loaded_is_told_once(where: dict[str, str], tmp_pa
     assert ran.returncode == 1
     assert "RuntimeError: at import" in ran.stderr
     empty = tmp_path / "empty.py"
-    empty.write_text("from holdfast.app import Holdfast\napp = Holdfast()\n")
+    empty.write_text("from limpet.app import Limpet\napp = Limpet()\n")
     assert "no tasks" in run(where, "worker", f"{empty}:app").stderr
 
 
@@ -145,7 +145,7 @@ def test_strict_refuses_when_the_engine_warns(where: dict[str, str]) -> None:
 
 
 def test_a_worker_runs_jobs_and_stops_on_sigterm(where: dict[str, str]) -> None:
-    args = [sys.executable, "-m", "holdfast.cli", "worker", APP, "--grace", "5s", "--json", "--queues", "email,pdf,fax"]
+    args = [sys.executable, "-m", "limpet.cli", "worker", APP, "--grace", "5s", "--json", "--queues", "email,pdf,fax"]
     worker = subprocess.Popen(args, env=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert worker.stdout is not None

@@ -7,12 +7,12 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from holdfast.core.duration import instant_ms
-from holdfast.core.lease import Beat, Serves
-from holdfast.core.schedules.declared import FIELD, redeclared
-from holdfast.core.schedules.schedule import REVISION, Schedule
-from holdfast.core.schedules.when import Every
-from holdfast.stores.base import Store
+from limpet.core.duration import instant_ms
+from limpet.core.lease import Beat, Serves
+from limpet.core.schedules.declared import FIELD, redeclared
+from limpet.core.schedules.schedule import REVISION, Schedule
+from limpet.core.schedules.when import Every
+from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.runtime.ticking import Stage
 
@@ -171,7 +171,7 @@ def test_what_the_code_has_dropped_is_named_with_the_way_to_be_rid_of_it(cli: Cl
     cli.seed(worker)
     ran = cli("schedules")
     assert "absent" in ran.out
-    assert "→ holdfast schedules remove digest" in ran.err
+    assert "→ limpet schedules remove digest" in ran.err
     assert "schedule digest is no longer in the code" in cli("doctor", code=10).out
     assert "schedules remove digest" in cli("schedules", "show", "digest").out
 

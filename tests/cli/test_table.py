@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.cli.table import show
-from holdfast.stores.base import Store
+from limpet.cli.table import show
+from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import job, kill, put
 

@@ -6,11 +6,11 @@ import time
 
 import msgspec
 
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.steps import Record
-from holdfast.core.transition import Bury, Failure
-from holdfast.stores.base import Store
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.steps import Record
+from limpet.core.transition import Bury, Failure
+from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, put
 from tests.ops.suspended import asks, suspend
@@ -29,7 +29,7 @@ async def dead(store: Store) -> str:
     (claimed,) = await claim(store)
     await store.save(id, claimed.token, Record("step", 1, value=msgspec.Raw(b'{"id":7}')).note("pay"))
     await store.save(id, claimed.token, Record("sleep", 2, event="sleep:nap", until_ms=0).note("nap"))
-    failure = Failure("permanent", "holdfast.StepsChanged", "the code changed", cause="c")
+    failure = Failure("permanent", "limpet.StepsChanged", "the code changed", cause="c")
     await store.settle("w1", time.monotonic_ns(), [Bury(id, claimed.token, failure)])
     return id_text(id)
 
@@ -72,7 +72,7 @@ def test_events_are_signalled(cli: Cli) -> None:
     cli("signal", "0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b", "paid", code=3)
     assert "no job has the id or the unique key" in cli("signal", "nobody", "paid", code=3).err
     assert "not JSON" in cli("signal", id, "x", "{", code=2).err
-    assert "Holdfast's own" in cli("signal", id, "approval:approval", "true", code=2).err
+    assert "Limpet's own" in cli("signal", id, "approval:approval", "true", code=2).err
 
 
 def test_a_job_without_a_question_cannot_be_approved(cli: Cli) -> None:

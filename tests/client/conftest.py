@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Enqueued, Job
-from holdfast.stores.sqlite import SqliteStore
+from limpet import Limpet
+from limpet.core.gate import GateRule
+from limpet.core.job import Enqueued, Job
+from limpet.stores.sqlite import SqliteStore
 
 
 @pytest.fixture(params=["memory", "file"])
-async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Holdfast]:
+async def app(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Limpet]:
     """A fresh app on each kind of store."""
-    app = Holdfast("sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db?sync=normal")
+    app = Limpet("sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db?sync=normal")
     yield app
     await app.close()
 

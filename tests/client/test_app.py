@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import (
-    Holdfast,
+from limpet import (
     Inject,
     InvalidArguments,
     InvalidTask,
     JobContext,
+    Limpet,
     StoreUnreachable,
     WrongContext,
     current_job,
 )
-from holdfast.app import find_ref
+from limpet.app import find_ref
 
 
-async def test_hooks_resources_and_middleware_wrap_the_jobs_in_order(app: Holdfast) -> None:
+async def test_hooks_resources_and_middleware_wrap_the_jobs_in_order(app: Limpet) -> None:
     seen: list[str] = []
 
     @app.on_startup
@@ -64,7 +64,7 @@ async def test_hooks_resources_and_middleware_wrap_the_jobs_in_order(app: Holdfa
     assert seen == ["startup", "open", "before t", "job", "after", "close", "shutdown"]
 
 
-async def test_a_plain_call_runs_here_and_now_and_stores_nothing(app: Holdfast) -> None:
+async def test_a_plain_call_runs_here_and_now_and_stores_nothing(app: Limpet) -> None:
     @app.task
     def double(n: int) -> int:
         """Twice as much."""
@@ -80,7 +80,7 @@ async def test_a_plain_call_runs_here_and_now_and_stores_nothing(app: Holdfast) 
     assert (await app.store.count()).enqueued == 0
 
 
-async def test_a_plain_call_gets_resources_where_a_worker_has_them_open(app: Holdfast) -> None:
+async def test_a_plain_call_gets_resources_where_a_worker_has_them_open(app: Limpet) -> None:
     @app.resource
     async def pool() -> AsyncIterator[str]:
         yield "the pool"
@@ -111,12 +111,12 @@ async def test_a_plain_call_gets_resources_where_a_worker_has_them_open(app: Hol
 
 
 def test_a_resource_is_a_generator_function() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
     with pytest.raises(InvalidTask, match="generator"):
         app.resource(lambda: 3)
 
 
-async def test_work_ends_when_told(app: Holdfast) -> None:
+async def test_work_ends_when_told(app: Limpet) -> None:
     @app.task(name="t")
     async def t() -> None: ...
 
@@ -128,7 +128,7 @@ async def test_work_ends_when_told(app: Holdfast) -> None:
     assert (report.ending, report.succeeded) == ("stopped", 1)
 
 
-async def test_cancelling_work_hands_back_what_runs(app: Holdfast) -> None:
+async def test_cancelling_work_hands_back_what_runs(app: Limpet) -> None:
     running = asyncio.Event()
 
     @app.task(name="t")
@@ -146,7 +146,7 @@ async def test_cancelling_work_hands_back_what_runs(app: Holdfast) -> None:
     assert (status.state, status.attempt) == ("ready", 0)
 
 
-async def test_work_serves_only_the_queues_it_is_given(app: Holdfast) -> None:
+async def test_work_serves_only_the_queues_it_is_given(app: Limpet) -> None:
     @app.task(name="a", queue="a")
     async def a() -> None: ...
 
@@ -159,7 +159,7 @@ async def test_work_serves_only_the_queues_it_is_given(app: Holdfast) -> None:
 
 
 def test_sync_code_enqueues_works_and_reads_results(tmp_path: Path) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    app = Limpet(f"sqlite:///{tmp_path}/jobs.db")
 
     @app.task(name="t")
     def t(n: int) -> int:
@@ -172,11 +172,11 @@ def test_sync_code_enqueues_works_and_reads_results(tmp_path: Path) -> None:
     app.run(app.close())
     assert app.run(app.get(job.id).result(5)) == 2  # a later use opens it again
     app.run(app.close())
-    assert not [each for each in threading.enumerate() if each.name == "holdfast-bridge" and each not in before]
+    assert not [each for each in threading.enumerate() if each.name == "limpet-bridge" and each not in before]
 
 
 async def test_blocking_calls_inside_a_loop_say_what_to_write() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
 
     @app.task
     def t() -> None: ...
@@ -188,7 +188,7 @@ async def test_blocking_calls_inside_a_loop_say_what_to_write() -> None:
         app.run(t.enqueue())
 
 
-async def test_a_sync_task_uses_its_workers_loop(app: Holdfast) -> None:
+async def test_a_sync_task_uses_its_workers_loop(app: Limpet) -> None:
     async def loop_of() -> int:
         return id(asyncio.get_running_loop())
 
@@ -209,7 +209,7 @@ async def test_a_sync_task_uses_its_workers_loop(app: Holdfast) -> None:
 
 
 def test_two_event_loops_in_one_process_share_the_app(tmp_path: Path) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
+    app = Limpet(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
     done: list[int] = []
 
     @app.task(name="t")
@@ -232,7 +232,7 @@ def test_two_event_loops_in_one_process_share_the_app(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_enqueues_on_its_own_connection(tmp_path: Path) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    app = Limpet(f"sqlite:///{tmp_path}/jobs.db")
 
     @app.task(name="t")
     def t(n: int) -> None: ...
@@ -260,7 +260,7 @@ def test_a_forked_child_enqueues_on_its_own_connection(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_store_in_memory_does_not_follow_a_fork() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
 
     @app.task(name="t")
     def t() -> None: ...
@@ -285,7 +285,7 @@ def test_a_store_in_memory_does_not_follow_a_fork() -> None:
 
 
 def test_threads_that_race_for_the_first_use_get_one_store() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
     start, stores = threading.Barrier(8), []
 
     def first_use() -> None:
@@ -301,7 +301,7 @@ def test_threads_that_race_for_the_first_use_get_one_store() -> None:
 
 
 async def test_a_store_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/missing/folder/jobs.db")
+    app = Limpet(f"sqlite:///{tmp_path}/missing/folder/jobs.db")
     with pytest.raises(StoreUnreachable):
         await app.enqueue("t", {})
     with pytest.raises(StoreUnreachable):
@@ -312,8 +312,8 @@ async def test_a_store_that_cannot_be_opened_is_a_typed_error(tmp_path: Path) ->
 
 def test_a_program_that_forgets_to_close_ends_cleanly(tmp_path: Path) -> None:
     program = """
-from holdfast import Holdfast
-app = Holdfast("sqlite:///jobs.db")
+from limpet import Limpet
+app = Limpet("sqlite:///jobs.db")
 @app.task(name="t")
 def t(n: int) -> int:
     return n
@@ -334,7 +334,7 @@ print(app.run(job.result(5)))
 
 
 async def test_rebind_points_the_app_at_another_store(tmp_path: Path) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db", namespace="shop")
+    app = Limpet(f"sqlite:///{tmp_path}/jobs.db", namespace="shop")
     app.rebind("sqlite://", namespace="test")
     assert (app.url, app.namespace) == ("sqlite://", "test")
     async with app:
@@ -349,21 +349,21 @@ def test_the_url_comes_from_the_environment_when_code_names_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HOLDFAST_URL", "sqlite:///env.db")
-    assert Holdfast().url == "sqlite:///env.db"
-    assert Holdfast("sqlite:///code.db").url == "sqlite:///code.db"
-    monkeypatch.delenv("HOLDFAST_URL")
-    assert Holdfast().url == "sqlite:///holdfast.db"
+    monkeypatch.setenv("LIMPET_URL", "sqlite:///env.db")
+    assert Limpet().url == "sqlite:///env.db"
+    assert Limpet("sqlite:///code.db").url == "sqlite:///code.db"
+    monkeypatch.delenv("LIMPET_URL")
+    assert Limpet().url == "sqlite:///limpet.db"
 
 
 async def test_namespaces_of_one_file_do_not_see_each_other(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
-    async with Holdfast(url, namespace="a") as a, Holdfast(url, namespace="b") as b:
+    async with Limpet(url, namespace="a") as a, Limpet(url, namespace="b") as b:
         await a.enqueue("t", {})
         assert ((await a.store.count()).enqueued, (await b.store.count()).enqueued) == (1, 0)
 
 
-module_app = Holdfast("sqlite://")
+module_app = Limpet("sqlite://")
 
 
 @module_app.task
@@ -372,4 +372,4 @@ def in_module() -> None: ...
 
 def test_an_app_is_found_again_by_its_name_in_a_module() -> None:
     assert find_ref(module_app) == f"{__name__}:module_app"
-    assert find_ref(Holdfast("sqlite://")) is None
+    assert find_ref(Limpet("sqlite://")) is None

@@ -10,8 +10,8 @@ import warnings
 
 import pytest
 
-from holdfast.client.bridge import Bridge
-from holdfast.core.errors import WrongContext
+from limpet.client.bridge import Bridge
+from limpet.core.errors import WrongContext
 
 
 async def _loop_of() -> asyncio.AbstractEventLoop:

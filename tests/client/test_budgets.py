@@ -9,21 +9,21 @@ from uuid import uuid4
 
 import pytest
 
-from holdfast import Budget, BudgetExceeded, Holdfast, InvalidArguments, JobHandle, Limit, chain, current_job
-from holdfast.core.gate import Gate
-from holdfast.core.ids import id_bytes
-from holdfast.core.state import State
-from holdfast.ops import LimitChange, Operator
-from holdfast.stores.sqlite.library import library
+from limpet import Budget, BudgetExceeded, InvalidArguments, JobHandle, Limit, Limpet, chain, current_job
+from limpet.core.gate import Gate
+from limpet.core.ids import id_bytes
+from limpet.core.state import State
+from limpet.ops import LimitChange, Operator
+from limpet.stores.sqlite.library import library
 
 
-async def gate_left(app: Holdfast, key: str) -> int:
+async def gate_left(app: Limpet, key: str) -> int:
     (gate,) = await app.store.gates(f"limit:{key}")
     assert gate.rule.cap is not None
     return gate.rule.cap - gate.spent
 
 
-async def test_a_job_waits_until_its_budget_has_room(app: Holdfast) -> None:
+async def test_a_job_waits_until_its_budget_has_room(app: Limpet) -> None:
     @app.task(limits=[Budget("llm:{team}", usd=1, per="month")], cost=lambda usd, **_: {"usd": usd})
     async def ask(team: str, usd: float, really: float | None = None) -> None:
         if really is not None:
@@ -42,7 +42,7 @@ async def test_a_job_waits_until_its_budget_has_room(app: Holdfast) -> None:
         assert (await second.status()).spent == {}
 
 
-async def test_a_cost_above_the_whole_budget_is_refused_by_every_way_in(app: Holdfast) -> None:
+async def test_a_cost_above_the_whole_budget_is_refused_by_every_way_in(app: Limpet) -> None:
     @app.task(name="ask", limits=[Budget("llm", usd=1)], cost=lambda usd: {"usd": usd})
     async def ask(usd: float) -> None: ...
 
@@ -63,7 +63,7 @@ async def test_a_cost_above_the_whole_budget_is_refused_by_every_way_in(app: Hol
 
 async def test_what_an_operator_has_set_counts_and_not_what_the_code_declares(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
-    app = Holdfast(f"sqlite:///{path}")
+    app = Limpet(f"sqlite:///{path}")
 
     @app.task(name="ask", limits=[Budget("llm:{team}", usd=1)], cost=lambda team, usd: {"usd": usd})
     async def ask(team: str, usd: float) -> None: ...
@@ -77,7 +77,7 @@ async def test_what_an_operator_has_set_counts_and_not_what_the_code_declares(tm
         )
         with pytest.raises(InvalidArguments, match=says) as refused:
             await ask.enqueue("acme", 2.5)
-        assert "holdfast limits set llm:acme --budget usd=2.5/day" in refused.value.fix
+        assert "limpet limits set llm:acme --budget usd=2.5/day" in refused.value.fix
         with pytest.raises(InvalidArguments, match=r"jobs\[1\]: .*the budget 'llm:umbrella' is \$1 a day: it would"):
             await app.enqueue_many([ask.job("acme", 2.0), ask.job("umbrella", 1.5)])
         conn = library.connect(str(path))  # who holds a transaction of their own cannot ask the store
@@ -89,7 +89,7 @@ async def test_what_an_operator_has_set_counts_and_not_what_the_code_declares(tm
         assert (await app.store.count()).enqueued == 3
 
 
-async def test_a_budget_that_refuses_and_is_too_small_for_the_job_says_so(app: Holdfast) -> None:
+async def test_a_budget_that_refuses_and_is_too_small_for_the_job_says_so(app: Limpet) -> None:
     @app.task(name="ask", limits=[Budget("llm", usd=1, over="refuse")], cost={"usd": 0.4})
     async def ask() -> None: ...
 
@@ -101,9 +101,7 @@ async def test_a_budget_that_refuses_and_is_too_small_for_the_job_says_so(app: H
             await ask.enqueue()
 
 
-async def test_the_budgets_of_many_jobs_are_asked_for_in_one_read(
-    app: Holdfast, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_budgets_of_many_jobs_are_asked_for_in_one_read(app: Limpet, monkeypatch: pytest.MonkeyPatch) -> None:
     @app.task(limits=[Budget("llm:{team}", usd=1, tokens=9, over="refuse")], cost={"usd": 0.1, "tokens": 1})
     async def ask(team: str) -> None: ...
 
@@ -125,7 +123,7 @@ async def test_the_budgets_of_many_jobs_are_asked_for_in_one_read(
     assert keys == [f"limit:{unit}/day:llm:{team}" for team in "abc" for unit in ("tokens", "usd")]
 
 
-async def test_a_budget_that_refuses_says_what_is_left_and_until_when(app: Holdfast) -> None:
+async def test_a_budget_that_refuses_says_what_is_left_and_until_when(app: Limpet) -> None:
     @app.task(name="ask", limits=[Budget("llm:{team}", usd=1, per="month", over="refuse")], cost={"usd": 0.4})
     async def ask(team: str) -> None: ...
 
@@ -138,7 +136,7 @@ async def test_a_budget_that_refuses_says_what_is_left_and_until_when(app: Holdf
         assert (error.key, error.unit, error.left, error.needs) == ("llm:acme", "usd", 0.6, 0.7)
         assert error.until is not None
         assert timedelta() < error.until - datetime.now(UTC) <= timedelta(days=31)
-        assert "holdfast limits set llm:acme --budget usd=1.1/month" in error.fix
+        assert "limpet limits set llm:acme --budget usd=1.1/month" in error.fix
         with pytest.raises(BudgetExceeded, match=r"jobs\[1\]: .*this needs \$0.80"):
             await app.enqueue_many([ask.job("acme"), ask.job("acme"), ask.job("umbrella")])
         flow = app.flow("f")
@@ -152,7 +150,7 @@ async def test_a_budget_that_refuses_says_what_is_left_and_until_when(app: Holdf
         assert (await app.store.count()).enqueued == 2
 
 
-async def test_a_job_that_is_stored_already_is_answered_and_not_refused(app: Holdfast) -> None:
+async def test_a_job_that_is_stored_already_is_answered_and_not_refused(app: Limpet) -> None:
     """Whoever does not know whether a job has arrived asks again: that costs nothing, and a refusal would be untrue."""
 
     @app.task(name="ask", limits=[Budget("llm", usd=1, over="refuse")], cost=lambda usd: {"usd": usd})
@@ -172,7 +170,7 @@ async def test_a_job_that_is_stored_already_is_answered_and_not_refused(app: Hol
         assert (await app.store.count()).enqueued == 2
 
 
-async def test_a_duplicate_of_a_job_that_runs_is_answered_and_not_refused(app: Holdfast) -> None:
+async def test_a_duplicate_of_a_job_that_runs_is_answered_and_not_refused(app: Limpet) -> None:
     asked: list[JobHandle[None]] = []
 
     @app.task(name="ask", unique="ask:{team}", limits=[Budget("llm", usd=1, over="refuse")], cost={"usd": 0.6})
@@ -191,7 +189,7 @@ async def test_a_duplicate_of_a_job_that_runs_is_answered_and_not_refused(app: H
             await ask.enqueue("a*")
 
 
-async def test_what_takes_the_place_of_a_waiting_job_is_refused_when_it_does_not_fit(app: Holdfast) -> None:
+async def test_what_takes_the_place_of_a_waiting_job_is_refused_when_it_does_not_fit(app: Limpet) -> None:
     @app.task(unique="ask", limits=[Budget("llm", usd=1, over="refuse")], cost=lambda usd: {"usd": usd})
     async def ask(usd: float) -> None: ...
 
@@ -207,7 +205,7 @@ async def test_what_takes_the_place_of_a_waiting_job_is_refused_when_it_does_not
 async def test_a_job_in_the_callers_transaction_waits_instead_of_being_refused(tmp_path: Path) -> None:
     """Asking the store would wait for the caller's own transaction."""
     path = tmp_path / "jobs.db"
-    app = Holdfast(f"sqlite:///{path}")
+    app = Limpet(f"sqlite:///{path}")
 
     @app.task(limits=[Budget("llm", usd=1, over="refuse")], cost={"usd": 1})
     async def ask() -> None: ...
@@ -223,7 +221,7 @@ async def test_a_job_in_the_callers_transaction_waits_instead_of_being_refused(t
         assert (await job.status()).state is State.ready
 
 
-async def test_a_cost_that_depends_on_another_jobs_result_is_said_with_the_call(app: Holdfast) -> None:
+async def test_a_cost_that_depends_on_another_jobs_result_is_said_with_the_call(app: Limpet) -> None:
     @app.task
     async def fetch() -> str:
         return "text"
@@ -244,7 +242,7 @@ async def test_a_cost_that_depends_on_another_jobs_result_is_said_with_the_call(
 
 
 async def test_a_cost_that_only_code_can_tell_is_said_by_those_who_do_not_have_it(tmp_path: Path) -> None:
-    app, stranger = (Holdfast(f"sqlite:///{tmp_path / 'q.db'}") for _ in range(2))
+    app, stranger = (Limpet(f"sqlite:///{tmp_path / 'q.db'}") for _ in range(2))
 
     @app.task(name="ask", limits=[Budget("llm", usd=1)], cost=lambda prompt: {"usd": len(prompt) / 10})
     async def ask(prompt: str) -> None: ...
@@ -264,7 +262,7 @@ async def test_a_cost_that_only_code_can_tell_is_said_by_those_who_do_not_have_i
         await stranger.enqueue("free", {"prompt": "nobody counts it"})
 
 
-async def test_buckets_and_the_rate_of_one_key_hold_together(app: Holdfast) -> None:
+async def test_buckets_and_the_rate_of_one_key_hold_together(app: Limpet) -> None:
     @app.task(limits=[Limit("m:{model}", rate="10/h", buckets={"tokens": "60/m"})], cost={"tokens": 40})
     async def ask(model: str) -> None:
         current_job().spent(tokens=35, cost=1)

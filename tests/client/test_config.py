@@ -6,34 +6,34 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
-from holdfast.config import load_config
-from holdfast.core.errors import InvalidOption
+from limpet import Limpet
+from limpet.config import load_config
+from limpet.core.errors import InvalidOption
 
 
 def test_each_source_wins_over_the_next(tmp_path: Path) -> None:
-    env = {"HOLDFAST_URL": "sqlite:///env.db", "HOLDFAST_NAMESPACE": "env"}
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:////file.db"\nnamespace = "file"\n')
+    env = {"LIMPET_URL": "sqlite:///env.db", "LIMPET_NAMESPACE": "env"}
+    (tmp_path / "limpet.toml").write_text('url = "sqlite:////file.db"\nnamespace = "file"\n')
     flag = load_config(flag_url="sqlite:///flag.db", code_url="sqlite:///code.db", folder=tmp_path, environ=env)
     code = load_config(code_url="sqlite:///code.db", code_namespace="code", folder=tmp_path, environ=env)
     environ = load_config(folder=tmp_path, environ=env)
     file = load_config(folder=tmp_path, environ={})
     assert (flag.url.value, flag.url.source) == ("sqlite:///flag.db", "--url")
     assert (code.url.value, code.url.source) == ("sqlite:///code.db", "code")
-    assert (environ.url.value, environ.url.source) == ("sqlite:///env.db", "HOLDFAST_URL")
-    assert (file.url.value, file.url.source) == ("sqlite:////file.db", str(tmp_path / "holdfast.toml"))
+    assert (environ.url.value, environ.url.source) == ("sqlite:///env.db", "LIMPET_URL")
+    assert (file.url.value, file.url.source) == ("sqlite:////file.db", str(tmp_path / "limpet.toml"))
     assert [c.namespace.value for c in (code, environ, file)] == ["code", "env", "file"]
 
 
 def test_without_any_source_the_store_is_a_file_in_the_working_folder(tmp_path: Path) -> None:
-    config = load_config(folder=tmp_path, environ={"HOLDFAST_URL": ""})
-    assert (config.url.value, config.url.source) == ("sqlite:///holdfast.db", "default")
+    config = load_config(folder=tmp_path, environ={"LIMPET_URL": ""})
+    assert (config.url.value, config.url.source) == ("sqlite:///limpet.db", "default")
     assert config.namespace.value == "default"
     assert config.app is None
 
 
 def test_a_relative_store_in_a_file_lies_beside_that_file(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:///jobs.db?sync=normal"\n')
+    (tmp_path / "limpet.toml").write_text('url = "sqlite:///jobs.db?sync=normal"\n')
     below = tmp_path / "src" / "pkg"
     below.mkdir(parents=True)
     assert load_config(folder=below, environ={}).url.value == f"sqlite:///{tmp_path}/jobs.db?sync=normal"
@@ -41,17 +41,17 @@ def test_a_relative_store_in_a_file_lies_beside_that_file(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:////abs.db", "sqlite:///:memory:", "redis://h/0"])
 def test_other_urls_in_a_file_are_taken_as_they_are(tmp_path: Path, url: str) -> None:
-    (tmp_path / "holdfast.toml").write_text(f'url = "{url}"\n')
+    (tmp_path / "limpet.toml").write_text(f'url = "{url}"\n')
     assert load_config(folder=tmp_path, environ={}).url.value == url
 
 
 def test_the_nearest_pyproject_ends_the_search(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text('url = "sqlite:////outer.db"\n')
+    (tmp_path / "limpet.toml").write_text('url = "sqlite:////outer.db"\n')
     project = tmp_path / "project"
     project.mkdir()
     (project / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     assert load_config(folder=project, environ={}).path is None
-    (project / "pyproject.toml").write_text("[tool.holdfast]\nurl = 'sqlite:////inner.db'\napp = 'shop:app'\n")
+    (project / "pyproject.toml").write_text("[tool.limpet]\nurl = 'sqlite:////inner.db'\napp = 'shop:app'\n")
     config = load_config(folder=project, environ={})
     assert config.url.value == "sqlite:////inner.db"
     assert config.app is not None
@@ -67,7 +67,7 @@ def test_the_nearest_pyproject_ends_the_search(tmp_path: Path) -> None:
     ],
 )
 def test_unknown_keys_are_errors_with_advice(tmp_path: Path, text: str, fix: str) -> None:
-    (tmp_path / "holdfast.toml").write_text(text)
+    (tmp_path / "limpet.toml").write_text(text)
     with pytest.raises(InvalidOption) as caught:
         load_config(folder=tmp_path, environ={})
     assert caught.value.fix == fix
@@ -77,19 +77,19 @@ def test_unknown_keys_are_errors_with_advice(tmp_path: Path, text: str, fix: str
     "text", ["[worker]\nconcurrency = 'many'", "[worker]\nageing = 'often'", "url = 3", "worker = 3", "url ="]
 )
 def test_wrong_kinds_and_broken_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
-    (tmp_path / "holdfast.toml").write_text(text)
-    with pytest.raises(InvalidOption, match=r"holdfast\.toml"):
+    (tmp_path / "limpet.toml").write_text(text)
+    with pytest.raises(InvalidOption, match=r"limpet\.toml"):
         load_config(folder=tmp_path, environ={})
 
 
-def test_holdfast_config_names_the_file(tmp_path: Path) -> None:
+def test_limpet_config_names_the_file(tmp_path: Path) -> None:
     named = tmp_path / "other.toml"
     named.write_text("namespace = 'named'\n")
-    assert load_config(folder=tmp_path, environ={"HOLDFAST_CONFIG": str(named)}).namespace.value == "named"
+    assert load_config(folder=tmp_path, environ={"LIMPET_CONFIG": str(named)}).namespace.value == "named"
     with pytest.raises(InvalidOption, match="not a file"):
-        load_config(folder=tmp_path, environ={"HOLDFAST_CONFIG": str(tmp_path / "none.toml")})
+        load_config(folder=tmp_path, environ={"LIMPET_CONFIG": str(tmp_path / "none.toml")})
 
 
 def test_a_namespace_without_a_name_is_refused() -> None:
     with pytest.raises(InvalidOption, match="namespace=''"):
-        Holdfast("sqlite://", namespace="")
+        Limpet("sqlite://", namespace="")

@@ -10,35 +10,35 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from holdfast import (
+from limpet import (
     BatchTooLarge,
-    Holdfast,
     InvalidArguments,
     InvalidOption,
     InvalidTask,
     JobHandle,
+    Limpet,
     NotSerialisable,
     PayloadTooLarge,
     State,
     UnknownParent,
     UnknownQueue,
 )
-from holdfast.core.errors import UsageError
-from holdfast.core.ids import id_bytes
-from holdfast.core.view import JobView
+from limpet.core.errors import UsageError
+from limpet.core.ids import id_bytes
+from limpet.core.view import JobView
 
 
-async def _view(app: Holdfast, job: JobHandle[Any]) -> JobView:
+async def _view(app: Limpet, job: JobHandle[Any]) -> JobView:
     (view,) = await app.store.get([id_bytes(job.id)])
     assert view is not None
     return view
 
 
-async def _count(app: Holdfast) -> int:
+async def _count(app: Limpet) -> int:
     return (await app.store.count()).enqueued
 
 
-async def test_arguments_are_stored_by_name_and_defaults_are_not_filled_in(app: Holdfast) -> None:
+async def test_arguments_are_stored_by_name_and_defaults_are_not_filled_in(app: Limpet) -> None:
     @app.task(name="send", queue="mail", priority="critical")
     async def send(customer: str, to: str, cc: str = "") -> None: ...
 
@@ -51,7 +51,7 @@ async def test_arguments_are_stored_by_name_and_defaults_are_not_filled_in(app: 
     assert job.task == "send"
 
 
-async def test_options_apply_to_the_copy_alone(app: Holdfast) -> None:
+async def test_options_apply_to_the_copy_alone(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -68,7 +68,7 @@ async def test_options_apply_to_the_copy_alone(app: Holdfast) -> None:
     assert views[2].due_at_ms == int(at.timestamp() * 1000)
 
 
-async def test_the_same_id_again_is_the_same_job(app: Holdfast) -> None:
+async def test_the_same_id_again_is_the_same_job(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -79,7 +79,7 @@ async def test_the_same_id_again_is_the_same_job(app: Holdfast) -> None:
     assert await _count(app) == 1
 
 
-async def test_a_duplicate_by_key_or_content_answers_the_job_that_is_there(app: Holdfast) -> None:
+async def test_a_duplicate_by_key_or_content_answers_the_job_that_is_there(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -91,7 +91,7 @@ async def test_a_duplicate_by_key_or_content_answers_the_job_that_is_there(app: 
     assert (same, same.existing) == (content, True)
 
 
-async def test_after_takes_handles_and_ids_and_refuses_unknown_parents(app: Holdfast) -> None:
+async def test_after_takes_handles_and_ids_and_refuses_unknown_parents(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -116,7 +116,7 @@ async def test_after_takes_handles_and_ids_and_refuses_unknown_parents(app: Hold
         (lambda t: t.enqueue("x" * 50_000_000), PayloadTooLarge),
     ],
 )
-async def test_bad_input_stops_at_the_door(app: Holdfast, call: Any, error: type[UsageError]) -> None:
+async def test_bad_input_stops_at_the_door(app: Limpet, call: Any, error: type[UsageError]) -> None:
     @app.task(name="t")
     def t(customer: str, value: int = 0) -> None: ...
 
@@ -127,7 +127,7 @@ async def test_bad_input_stops_at_the_door(app: Holdfast, call: Any, error: type
 
 
 def test_unknown_options_are_refused_with_advice() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
 
     @app.task
     def t() -> None: ...
@@ -139,7 +139,7 @@ def test_unknown_options_are_refused_with_advice() -> None:
 
 
 def test_a_retry_function_of_one_call_is_refused_not_ignored() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
 
     @app.task
     def t() -> None: ...
@@ -150,7 +150,7 @@ def test_a_retry_function_of_one_call_is_refused_not_ignored() -> None:
 
 
 def test_a_name_that_is_taken_is_refused() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
 
     @app.task(name="t")
     def first() -> None: ...
@@ -160,7 +160,7 @@ def test_a_name_that_is_taken_is_refused() -> None:
 
 
 async def test_declared_queues_refuse_others_everywhere() -> None:
-    app = Holdfast("sqlite://", queues=["mail", "default"])
+    app = Limpet("sqlite://", queues=["mail", "default"])
 
     @app.task(queue="mail")
     def t() -> None: ...
@@ -178,12 +178,12 @@ async def test_declared_queues_refuse_others_everywhere() -> None:
 
 async def test_one_text_where_a_list_of_queues_is_meant_is_refused() -> None:
     with pytest.raises(InvalidOption, match="not a list"):
-        Holdfast("sqlite://", queues="mail")
+        Limpet("sqlite://", queues="mail")
     with pytest.raises(InvalidOption, match="not a list"):
-        await Holdfast("sqlite://").work("mail")
+        await Limpet("sqlite://").work("mail")
 
 
-async def test_many_jobs_are_one_step_in_order_with_duplicates_marked(app: Holdfast) -> None:
+async def test_many_jobs_are_one_step_in_order_with_duplicates_marked(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -206,7 +206,7 @@ async def test_many_jobs_are_one_step_in_order_with_duplicates_marked(app: Holdf
     ],
 )
 async def test_a_bad_job_refuses_the_whole_batch_and_is_named_by_its_index(
-    app: Holdfast, bad: Any, error: type[UsageError]
+    app: Limpet, bad: Any, error: type[UsageError]
 ) -> None:
     @app.task(name="t")
     def t(n: Any) -> None: ...
@@ -217,7 +217,7 @@ async def test_a_bad_job_refuses_the_whole_batch_and_is_named_by_its_index(
 
 
 async def test_job_refuses_wrong_arguments_at_the_call() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
 
     @app.task
     def t(n: int) -> None: ...
@@ -226,7 +226,7 @@ async def test_job_refuses_wrong_arguments_at_the_call() -> None:
         t.job(1, nope=2)
 
 
-async def test_a_batch_over_the_bound_is_refused_unless_it_may_be_chunked(app: Holdfast) -> None:
+async def test_a_batch_over_the_bound_is_refused_unless_it_may_be_chunked(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -240,7 +240,7 @@ async def test_a_batch_over_the_bound_is_refused_unless_it_may_be_chunked(app: H
 
 
 @pytest.mark.parametrize("place", [5_003, 5_500])
-async def test_a_chunk_that_is_refused_says_what_is_stored_already(app: Holdfast, place: int) -> None:
+async def test_a_chunk_that_is_refused_says_what_is_stored_already(app: Limpet, place: int) -> None:
     @app.task(name="t")
     def t(n: Any) -> None: ...
 
@@ -252,7 +252,7 @@ async def test_a_chunk_that_is_refused_says_what_is_stored_already(app: Holdfast
     assert await _count(app) == 10_000
 
 
-async def test_a_batch_of_too_many_bytes_is_refused(app: Holdfast) -> None:
+async def test_a_batch_of_too_many_bytes_is_refused(app: Limpet) -> None:
     @app.task(name="t")
     def t(text: str) -> None: ...
 
@@ -262,7 +262,7 @@ async def test_a_batch_of_too_many_bytes_is_refused(app: Holdfast) -> None:
     assert len(await app.enqueue_many((t.job("x" * 250_000) for _ in range(70)), atomic=False)) == 70
 
 
-async def test_a_batch_that_waits_for_too_many_is_refused(app: Holdfast) -> None:
+async def test_a_batch_that_waits_for_too_many_is_refused(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -273,7 +273,7 @@ async def test_a_batch_that_waits_for_too_many_is_refused(app: Holdfast) -> None
         await app.enqueue_many((waits.job(n) for n in range(10)), atomic=False)
 
 
-async def test_asking_again_with_the_same_ids_stores_nothing_twice(app: Holdfast) -> None:
+async def test_asking_again_with_the_same_ids_stores_nothing_twice(app: Limpet) -> None:
     @app.task(name="t")
     def t(n: int) -> None: ...
 
@@ -285,7 +285,7 @@ async def test_asking_again_with_the_same_ids_stores_nothing_twice(app: Holdfast
         await app.enqueue_many([t.job(n) for n in range(3)], ids=[job.id for job in first[:2]])
 
 
-async def test_by_name_a_known_task_checks_its_arguments(app: Holdfast) -> None:
+async def test_by_name_a_known_task_checks_its_arguments(app: Limpet) -> None:
     @app.task(name="t", queue="mail")
     def t(n: int) -> None: ...
 
@@ -297,7 +297,7 @@ async def test_by_name_a_known_task_checks_its_arguments(app: Holdfast) -> None:
         await app.enqueue("t", {"n": 1}, dealy=3)  # type: ignore[call-arg]  # what a typo does at run time
 
 
-async def test_by_name_an_unknown_task_is_accepted_and_waits(app: Holdfast) -> None:
+async def test_by_name_an_unknown_task_is_accepted_and_waits(app: Limpet) -> None:
     job = await app.enqueue("nobody.knows", {"a": [1, {"b": None}]})
     assert (await job.status()).state == "ready"
     assert "no worker is alive" in str(await job.explain())
@@ -308,7 +308,7 @@ async def test_by_name_an_unknown_task_is_accepted_and_waits(app: Holdfast) -> N
 
 
 async def test_the_payload_limit_is_the_apps(tmp_path: Path) -> None:
-    app = Holdfast("sqlite://", max_payload_bytes=100)
+    app = Limpet("sqlite://", max_payload_bytes=100)
 
     @app.task(name="t")
     def t(text: str) -> None: ...

@@ -6,12 +6,12 @@ import doctest
 
 import pytest
 
-import holdfast.app
-import holdfast.client.handle
-import holdfast.client.task
+import limpet.app
+import limpet.client.handle
+import limpet.client.task
 
 
-@pytest.mark.parametrize("module", [holdfast.app, holdfast.client.handle, holdfast.client.task])
+@pytest.mark.parametrize("module", [limpet.app, limpet.client.handle, limpet.client.task])
 def test_docstrings_run(module: object) -> None:
     result = doctest.testmod(module, optionflags=doctest.ELLIPSIS)  # type: ignore[arg-type]  # a module
     assert result.attempted > 0

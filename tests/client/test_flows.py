@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from holdfast import (
+from limpet import (
     BatchTooLarge,
     CycleFound,
     EnqueueTimeout,
-    Holdfast,
     InvalidArguments,
     InvalidOption,
     JobCancelled,
     JobDead,
     JobNotFound,
     JobSpec,
+    Limpet,
     NodeHandle,
     NotSerialisable,
     PayloadTooLarge,
@@ -31,10 +31,10 @@ from holdfast import (
     chord,
     group,
 )
-from holdfast.core.ids import id_bytes, id_text
-from holdfast.core.refs import MAX_INPUT_BYTES
-from holdfast.core.view import Retention
-from holdfast.stores.sqlite.library import library
+from limpet.core.ids import id_bytes, id_text
+from limpet.core.refs import MAX_INPUT_BYTES
+from limpet.core.view import Retention
+from limpet.stores.sqlite.library import library
 from tests.client.conftest import CountingStore
 
 
@@ -49,7 +49,7 @@ class Image:
 class Tasks:
     """The tasks of these tests on one app."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Limpet) -> None:
         @app.task(name="shop.number", retry=1)
         def number(n: int | None = None) -> int | None:
             return n
@@ -83,18 +83,18 @@ class Tasks:
 
 
 @pytest.fixture
-def tasks(app: Holdfast) -> Tasks:
+def tasks(app: Limpet) -> Tasks:
     return Tasks(app)
 
 
-async def finish(app: Holdfast) -> None:
+async def finish(app: Limpet) -> None:
     await app.work(until_empty=True)
 
 
 # -- results as arguments
 
 
-async def test_the_result_of_a_job_arrives_as_the_value(app: Holdfast, tasks: Tasks) -> None:
+async def test_the_result_of_a_job_arrives_as_the_value(app: Limpet, tasks: Tasks) -> None:
     first = await tasks.image.enqueue("a")
     second = await tasks.image.enqueue("b")
     (job,) = await app.enqueue_many([tasks.album.job([first, second], cover=first)])
@@ -105,7 +105,7 @@ async def test_the_result_of_a_job_arrives_as_the_value(app: Holdfast, tasks: Ta
     assert await deep.result() == [{"x": [a, {"y": b}]}, "plain"]
 
 
-async def test_a_job_among_the_arguments_is_waited_for_beside_those_of_after(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_job_among_the_arguments_is_waited_for_beside_those_of_after(app: Limpet, tasks: Tasks) -> None:
     one, two, three = [await tasks.number.enqueue(n) for n in range(3)]
     job = await tasks.add.options(after=[three, one.id]).enqueue(two, one)  # type: ignore[arg-type]  # a handle
     (view,) = await app.store.get([id_bytes(job.id)])
@@ -115,27 +115,27 @@ async def test_a_job_among_the_arguments_is_waited_for_beside_those_of_after(app
     assert await job.result() == 1
 
 
-async def test_a_result_of_none_is_passed_on(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_result_of_none_is_passed_on(app: Limpet, tasks: Tasks) -> None:
     job = await chain(tasks.number.job(), tasks.say.job("more")).enqueue()
     await finish(app)
     assert await job.result() == [None, "more"]
 
 
-async def test_a_result_that_does_not_fit_the_parameter_is_a_dead_letter(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_result_that_does_not_fit_the_parameter_is_a_dead_letter(app: Limpet, tasks: Tasks) -> None:
     job = await chain(tasks.say.job(1), tasks.add.job()).enqueue()
     await finish(app)
     with pytest.raises(JobDead, match=r"a of .* does not fit: Expected `int`, got `array`"):
         await job.result()
 
 
-async def test_a_job_by_name_may_refer_to_a_parent_by_its_id(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_job_by_name_may_refer_to_a_parent_by_its_id(app: Limpet, tasks: Tasks) -> None:
     parent = await tasks.number.enqueue(7)
     job = await app.enqueue("shop.add", {"a": {"$job": parent.id}, "b": 1}, after=[parent])
     await finish(app)
     assert await job.result() == 8
 
 
-async def test_results_that_are_too_much_together_are_refused_with_advice(app: Holdfast) -> None:
+async def test_results_that_are_too_much_together_are_refused_with_advice(app: Limpet) -> None:
     @app.task(name="big", max_result_bytes=MAX_INPUT_BYTES)
     def big() -> str:
         return "x" * (MAX_INPUT_BYTES // 2)
@@ -151,7 +151,7 @@ async def test_results_that_are_too_much_together_are_refused_with_advice(app: H
     assert (await job.status()).attempt == 1
 
 
-async def test_a_result_over_the_limit_is_refused_with_advice(app: Holdfast) -> None:
+async def test_a_result_over_the_limit_is_refused_with_advice(app: Limpet) -> None:
     @app.task(name="large", max_result_bytes=100)
     def large() -> str:
         return "x" * 100
@@ -165,7 +165,7 @@ async def test_a_result_over_the_limit_is_refused_with_advice(app: Holdfast) -> 
 # -- flows
 
 
-async def test_a_flow_is_one_thing(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_flow_is_one_thing(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("report")
     one, two = flow.add(tasks.number.job(1)), flow.add(tasks.number.job(2))
     end = flow.add(tasks.add.job(one, b=two), name="sum")
@@ -187,7 +187,7 @@ async def test_a_flow_is_one_thing(app: Holdfast, tasks: Tasks) -> None:
     assert {node.id for node in status.nodes} == {one.id, two.id, end.id}
 
 
-async def test_after_takes_handles_ids_names_and_lists_of_them(app: Holdfast, tasks: Tasks) -> None:
+async def test_after_takes_handles_ids_names_and_lists_of_them(app: Limpet, tasks: Tasks) -> None:
     outside = await tasks.number.enqueue(1)
     flow = app.flow("order")
     last = flow.add(tasks.number.job(4), after=["third", [outside.id]], name="last")
@@ -207,7 +207,7 @@ async def test_after_takes_handles_ids_names_and_lists_of_them(app: Holdfast, ta
     assert (await last.status()).state == "succeeded"
 
 
-async def test_a_job_that_is_an_argument_becomes_a_node_and_one_spec_is_one_job(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_job_that_is_an_argument_becomes_a_node_and_one_spec_is_one_job(app: Limpet, tasks: Tasks) -> None:
     shared = tasks.number.job(5)
     flow = app.flow("nested")
     left = flow.add(tasks.add.job(shared, 1), name="left")
@@ -219,14 +219,14 @@ async def test_a_job_that_is_an_argument_becomes_a_node_and_one_spec_is_one_job(
     assert await pair.result() == [[6, 8], [12]]
 
 
-async def test_a_job_with_jobs_among_its_arguments_is_a_flow_by_itself(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_job_with_jobs_among_its_arguments_is_a_flow_by_itself(app: Limpet, tasks: Tasks) -> None:
     job = await tasks.add.job(tasks.number.job(1), tasks.number.job(2)).enqueue()
     await finish(app)
     assert await job.result() == 3
     assert len((await job.flow.status()).nodes) == 3
 
 
-async def test_chains_groups_and_chords_nest(app: Holdfast, tasks: Tasks) -> None:
+async def test_chains_groups_and_chords_nest(app: Limpet, tasks: Tasks) -> None:
     whole = chain(
         tasks.number.job(1),
         group([tasks.add.job(10), chain(tasks.add.job(20), tasks.add.job(100)), group([tasks.add.job(30)])]),
@@ -239,7 +239,7 @@ async def test_chains_groups_and_chords_nest(app: Holdfast, tasks: Tasks) -> Non
     assert await job.result() == [[[said, "x"], [said, "y"]], "end"]
 
 
-async def test_a_group_is_cancelled_whole_whatever_is_stored_of_it_no_more(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_group_is_cancelled_whole_whatever_is_stored_of_it_no_more(app: Limpet, tasks: Tasks) -> None:
     jobs = await group([tasks.number.options(delay=60 * n).job(n) for n in range(3)]).enqueue()
     await finish(app)
     await app.store.prune(Retention(succeeded_ms=0))
@@ -249,7 +249,7 @@ async def test_a_group_is_cancelled_whole_whatever_is_stored_of_it_no_more(app: 
     assert [type(error) for error in found] == [JobNotFound, JobCancelled, JobCancelled]
 
 
-async def test_a_chain_that_ends_in_a_group_answers_a_group(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_chain_that_ends_in_a_group_answers_a_group(app: Limpet, tasks: Tasks) -> None:
     handle = await chain(
         tasks.number.job(1), group([tasks.add.job(1), group([tasks.add.job(2), tasks.add.job(3)])])
     ).enqueue()
@@ -260,7 +260,7 @@ async def test_a_chain_that_ends_in_a_group_answers_a_group(app: Holdfast, tasks
     assert await total.result() == [[2, [3, 4]], None]
 
 
-async def test_an_empty_group_is_an_empty_list_and_hands_its_place_on(app: Holdfast, tasks: Tasks) -> None:
+async def test_an_empty_group_is_an_empty_list_and_hands_its_place_on(app: Limpet, tasks: Tasks) -> None:
     job = await chord([], tasks.total.job(1)).enqueue()
     later = await chain(tasks.number.job(1), group([]), tasks.total.job()).enqueue()
     assert [node.after for node in (await later.flow.status()).nodes] == [(), ("number",)]
@@ -268,7 +268,7 @@ async def test_an_empty_group_is_an_empty_list_and_hands_its_place_on(app: Holdf
     assert (await job.result(), await later.result()) == (1, 0)
 
 
-async def test_a_wide_chord_gets_all_results_in_order(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_wide_chord_gets_all_results_in_order(app: Limpet, tasks: Tasks) -> None:
     job = await chord([tasks.number.job(n) for n in range(700)], tasks.say.job()).enqueue()
     (view,) = await app.store.get([id_bytes(job.id)])
     assert view is not None
@@ -277,7 +277,7 @@ async def test_a_wide_chord_gets_all_results_in_order(app: Holdfast, tasks: Task
     assert await job.result() == [list(range(700)), None]
 
 
-async def test_a_flow_may_be_a_part_of_another(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_flow_may_be_a_part_of_another(app: Limpet, tasks: Tasks) -> None:
     part = app.flow("part")
     one = part.add(tasks.number.job(1), name="one")
     two = part.add(tasks.add.job(one, 1), name="two")
@@ -302,7 +302,7 @@ async def test_a_flow_may_be_a_part_of_another(app: Holdfast, tasks: Tasks) -> N
         part.add(tasks.number.job(1))
 
 
-async def test_works_may_have_names_of_their_own(app: Holdfast, tasks: Tasks) -> None:
+async def test_works_may_have_names_of_their_own(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("named")
     flow.add(chain(tasks.number.job(1), group([tasks.add.job(1)], name="fan"), name="inner"), name="outer")
     flow.add(tasks.number.job(1), name="plain")
@@ -316,7 +316,7 @@ async def test_works_may_have_names_of_their_own(app: Holdfast, tasks: Tasks) ->
 # -- what is refused
 
 
-async def test_a_circle_is_refused_with_its_nodes_named(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_circle_is_refused_with_its_nodes_named(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("round")
     flow.add(tasks.number.job(1), name="a", after="c")
     flow.add(tasks.number.job(1), name="b", after="a")
@@ -332,7 +332,7 @@ async def test_a_circle_is_refused_with_its_nodes_named(app: Holdfast, tasks: Ta
     assert (await app.store.count()).enqueued == 0
 
 
-async def test_a_missing_parent_is_refused_with_the_path_to_it(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_missing_parent_is_refused_with_the_path_to_it(app: Limpet, tasks: Tasks) -> None:
     nowhere = "01900000-0000-7000-8000-000000000000"
     flow = app.flow("lost")
     flow.add(tasks.number.job(1), name="fine")
@@ -346,7 +346,7 @@ async def test_a_missing_parent_is_refused_with_the_path_to_it(app: Holdfast, ta
         await flow.enqueue()
 
 
-async def test_a_flow_is_bounded_like_a_bulk(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_flow_is_bounded_like_a_bulk(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("huge")
     for n in range(20_001):
         flow.add(tasks.number.job(n))
@@ -363,7 +363,7 @@ async def test_a_flow_is_bounded_like_a_bulk(app: Holdfast, tasks: Tasks) -> Non
     assert (await app.store.count()).enqueued == 0
 
 
-async def test_a_bad_node_is_named_and_refuses_all(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_bad_node_is_named_and_refuses_all(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("bad")
     one = flow.add(tasks.number.job(1))
     flow.add(tasks.add.job(b=one), name="add")
@@ -380,7 +380,7 @@ async def test_a_bad_node_is_named_and_refuses_all(app: Holdfast, tasks: Tasks) 
     assert (await app.store.count()).enqueued == 0
 
 
-async def test_what_is_no_job_is_refused(app: Holdfast, tasks: Tasks) -> None:
+async def test_what_is_no_job_is_refused(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("wrong")
     with pytest.raises(InvalidArguments, match="flow 'wrong' is empty"):
         await flow.enqueue()
@@ -402,7 +402,7 @@ async def test_what_is_no_job_is_refused(app: Holdfast, tasks: Tasks) -> None:
             group(nothing)  # type: ignore[arg-type]  # as a mistake
 
 
-async def test_a_node_stands_once(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_node_stands_once(app: Limpet, tasks: Tasks) -> None:
     spec = tasks.number.job(1)
     with pytest.raises(InvalidArguments, match="twice"):
         group([spec, spec])
@@ -427,7 +427,7 @@ async def test_a_node_stands_once(app: Holdfast, tasks: Tasks) -> None:
         await flow.enqueue()
 
 
-async def test_chains_that_begin_alike_share_the_job(app: Holdfast, tasks: Tasks) -> None:
+async def test_chains_that_begin_alike_share_the_job(app: Limpet, tasks: Tasks) -> None:
     start, step = tasks.number.job(1), tasks.add.job(b=1)
     fan = group([chain(step, tasks.add.job(b=10)), chain(step, tasks.add.job(b=100))])
     job = await chain(start, fan, tasks.total.job()).enqueue()
@@ -436,7 +436,7 @@ async def test_chains_that_begin_alike_share_the_job(app: Holdfast, tasks: Tasks
     assert len((await job.flow.status()).nodes) == 5
 
 
-async def test_results_in_records_are_waited_for_like_any_other(app: Holdfast, tasks: Tasks) -> None:
+async def test_results_in_records_are_waited_for_like_any_other(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("records")
     number = flow.add(tasks.number.job(7), name="number", after="first")
     flow.add(tasks.say.job(Image("a", number)), name="say")  # type: ignore[arg-type]  # stands for an int
@@ -453,7 +453,7 @@ async def test_results_in_records_are_waited_for_like_any_other(app: Holdfast, t
         await round.enqueue()
 
 
-async def test_a_chain_says_when_there_is_no_room_for_the_result(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_chain_says_when_there_is_no_room_for_the_result(app: Limpet, tasks: Tasks) -> None:
     @app.task(name="alone")
     def alone(*, only: int = 0) -> None: ...
 
@@ -468,7 +468,7 @@ async def test_a_job_that_is_not_stored_yet_is_no_argument_of_one_that_is(tasks:
         await tasks.say.enqueue([tasks.number.job(1)])
 
 
-async def test_a_node_cannot_be_asked_before_it_is_stored(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_node_cannot_be_asked_before_it_is_stored(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("later")
     node = flow.add(tasks.number.job(1), name="node")
     for question in (node.status, node.result, node.cancel):
@@ -476,15 +476,15 @@ async def test_a_node_cannot_be_asked_before_it_is_stored(app: Holdfast, tasks: 
             await question()
 
 
-async def test_jobs_of_two_apps_do_not_mix(app: Holdfast, tasks: Tasks) -> None:
-    other = Tasks(Holdfast("sqlite://"))
+async def test_jobs_of_two_apps_do_not_mix(app: Limpet, tasks: Tasks) -> None:
+    other = Tasks(Limpet("sqlite://"))
     with pytest.raises(InvalidOption, match="different apps"):
         chain(tasks.number.job(1), other.number.job())
     with pytest.raises(InvalidOption, match="another app"):
         app.flow("mixed").add(other.number.job())
 
 
-async def test_jobs_nested_too_deeply_are_refused(app: Holdfast, tasks: Tasks) -> None:
+async def test_jobs_nested_too_deeply_are_refused(app: Limpet, tasks: Tasks) -> None:
     deep: JobSpec[Any] = tasks.number.job(1)
     for _ in range(3_000):
         deep = tasks.add.job(deep)
@@ -495,7 +495,7 @@ async def test_jobs_nested_too_deeply_are_refused(app: Holdfast, tasks: Tasks) -
 # -- asking again, transactions, sync
 
 
-async def test_a_flow_that_is_enqueued_again_is_the_same(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_flow_that_is_enqueued_again_is_the_same(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("again")
     one = flow.add(tasks.number.job(1))
     handle = await flow.enqueue()
@@ -510,7 +510,7 @@ async def test_a_flow_that_is_enqueued_again_is_the_same(app: Holdfast, tasks: T
 async def test_a_chain_is_new_each_time_unless_the_store_did_not_answer(
     counting: CountingStore, forward: Callable[[float], None]
 ) -> None:
-    app = Holdfast("sqlite://", enqueue_timeout=60)
+    app = Limpet("sqlite://", enqueue_timeout=60)
     app._connection._stores = {os.getpid(): counting}
     tasks = Tasks(app)
     work = chain(tasks.number.job(1), tasks.add.job(1))
@@ -528,7 +528,7 @@ async def test_a_chain_is_new_each_time_unless_the_store_did_not_answer(
 
 
 async def test_a_flow_is_there_when_the_callers_transaction_commits(tmp_path: Any) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
+    app = Limpet(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
     tasks = Tasks(app)
     await app.store.open()
     conn = library.connect(f"{tmp_path}/jobs.db", isolation_level=None)
@@ -556,7 +556,7 @@ async def test_a_flow_is_there_when_the_callers_transaction_commits(tmp_path: An
 
 
 def test_flows_from_code_without_an_event_loop() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
     tasks = Tasks(app)
     job = chain(tasks.number.job(1), tasks.add.job(2)).enqueue_sync()
     flow = app.flow("sync")
@@ -567,7 +567,7 @@ def test_flows_from_code_without_an_event_loop() -> None:
     app.run(app.close())
 
 
-async def test_enqueue_sync_inside_a_loop_says_what_to_do_instead(app: Holdfast, tasks: Tasks) -> None:
+async def test_enqueue_sync_inside_a_loop_says_what_to_do_instead(app: Limpet, tasks: Tasks) -> None:
     with pytest.raises(WrongContext, match=r"await .enqueue"):
         chain(tasks.number.job(1)).enqueue_sync()
 
@@ -575,7 +575,7 @@ async def test_enqueue_sync_inside_a_loop_says_what_to_do_instead(app: Holdfast,
 # -- what comes out
 
 
-async def test_a_flow_with_several_ends_answers_them_by_name(app: Holdfast, tasks: Tasks) -> None:
+async def test_a_flow_with_several_ends_answers_them_by_name(app: Limpet, tasks: Tasks) -> None:
     flow = app.flow("ends")
     one = flow.add(tasks.number.job(1), name="one")
     flow.add(tasks.add.job(one, 1), name="two")
@@ -595,7 +595,7 @@ async def test_a_flow_with_several_ends_answers_them_by_name(app: Holdfast, task
     assert isinstance(found["bad"], JobDead)
 
 
-async def test_waiting_for_a_group_stops_at_the_first_that_failed(app: Holdfast, tasks: Tasks) -> None:
+async def test_waiting_for_a_group_stops_at_the_first_that_failed(app: Limpet, tasks: Tasks) -> None:
     handle = await group([tasks.number.job(1), tasks.fail.job(), tasks.number.job(3)]).enqueue()
     await handle.jobs[2].cancel("unwanted")
     await finish(app)

@@ -8,21 +8,21 @@ from datetime import UTC, datetime
 
 import pytest
 
-from holdfast import (
+from limpet import (
     Cancel,
     Dead,
-    Holdfast,
     InvalidOption,
     JobCancelled,
     JobDead,
     JobNotFound,
     JobStatus,
+    Limpet,
     Progress,
     ResultTimeout,
     current_job,
 )
-from holdfast.core.ids import id_bytes
-from holdfast.core.lease import Note
+from limpet.core.ids import id_bytes
+from limpet.core.lease import Note
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
 
@@ -33,7 +33,7 @@ class Parcel:
     sent_at: datetime
 
 
-async def test_a_result_is_rebuilt_from_the_return_annotation(app: Holdfast) -> None:
+async def test_a_result_is_rebuilt_from_the_return_annotation(app: Limpet) -> None:
     @app.task(name="pack")
     async def pack(to: str, sent_at: datetime) -> Parcel:
         return Parcel(to, sent_at)
@@ -45,7 +45,7 @@ async def test_a_result_is_rebuilt_from_the_return_annotation(app: Holdfast) -> 
     assert await app.get(job.id).result() == Parcel("ada", sent_at)
 
 
-async def test_none_is_a_result(app: Holdfast) -> None:
+async def test_none_is_a_result(app: Limpet) -> None:
     @app.task(name="t")
     async def t() -> None: ...
 
@@ -59,7 +59,7 @@ async def test_none_is_a_result(app: Holdfast) -> None:
     await job.result()
 
 
-async def test_result_waits_for_a_job_that_is_still_to_run(app: Holdfast) -> None:
+async def test_result_waits_for_a_job_that_is_still_to_run(app: Limpet) -> None:
     @app.task(name="t")
     async def t(n: int) -> int:
         return n + 1
@@ -70,7 +70,7 @@ async def test_result_waits_for_a_job_that_is_still_to_run(app: Holdfast) -> Non
     assert await waiting == 2
 
 
-async def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_goes_on(app: Holdfast) -> None:
+async def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_goes_on(app: Limpet) -> None:
     job = await app.enqueue("t", {})
     with pytest.raises(ResultTimeout):
         await job.result(timeout=0.01)
@@ -79,7 +79,7 @@ async def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_goes
     assert (await job.status()).state == "ready"
 
 
-async def test_a_dead_job_tells_its_error_and_traceback(app: Holdfast) -> None:
+async def test_a_dead_job_tells_its_error_and_traceback(app: Limpet) -> None:
     @app.task(name="t", retry=1)
     async def t() -> None:
         raise ConnectionError("refused")
@@ -103,7 +103,7 @@ async def test_a_dead_job_tells_its_error_and_traceback(app: Holdfast) -> None:
     assert "dead-letter queue" in str(await jobs[0].explain())
 
 
-async def test_a_job_that_succeeded_in_the_end_has_no_error(app: Holdfast) -> None:
+async def test_a_job_that_succeeded_in_the_end_has_no_error(app: Limpet) -> None:
     tries = []
 
     @app.task(name="t", retry=[0, 0])
@@ -120,7 +120,7 @@ async def test_a_job_that_succeeded_in_the_end_has_no_error(app: Holdfast) -> No
     assert "refused" in (await app.store.attempts(id_bytes(job.id)))[0].message
 
 
-async def test_cancelling_a_waiting_job_takes_its_dependents_along(app: Holdfast) -> None:
+async def test_cancelling_a_waiting_job_takes_its_dependents_along(app: Limpet) -> None:
     @app.task(name="t")
     def t() -> None: ...
 
@@ -134,7 +134,7 @@ async def test_cancelling_a_waiting_job_takes_its_dependents_along(app: Holdfast
     assert (await child.status()).state == "cancelled"
 
 
-async def test_cancelling_a_running_job_asks_it_to_stop(app: Holdfast) -> None:
+async def test_cancelling_a_running_job_asks_it_to_stop(app: Limpet) -> None:
     running = asyncio.Event()
 
     @app.task(name="t")
@@ -151,7 +151,7 @@ async def test_cancelling_a_running_job_asks_it_to_stop(app: Holdfast) -> None:
     assert (await job.status()).state == "cancelled"
 
 
-async def test_a_job_may_cancel_itself(app: Holdfast) -> None:
+async def test_a_job_may_cancel_itself(app: Limpet) -> None:
     @app.task(name="t")
     async def t() -> None:
         raise Cancel("nothing to do")
@@ -162,7 +162,7 @@ async def test_a_job_may_cancel_itself(app: Holdfast) -> None:
         await job.result()
 
 
-async def test_an_unknown_job_is_not_found(app: Holdfast) -> None:
+async def test_an_unknown_job_is_not_found(app: Limpet) -> None:
     job = app.get(UNKNOWN)
     for ask in (job.status, job.result, job.cancel, job.explain):
         with pytest.raises(JobNotFound):
@@ -171,7 +171,7 @@ async def test_an_unknown_job_is_not_found(app: Holdfast) -> None:
         app.get("42")
 
 
-async def test_progress_of_a_running_job_shows_in_its_status(app: Holdfast) -> None:
+async def test_progress_of_a_running_job_shows_in_its_status(app: Limpet) -> None:
     seen: list[JobStatus] = []
 
     @app.task(name="t")
@@ -188,7 +188,7 @@ async def test_progress_of_a_running_job_shows_in_its_status(app: Holdfast) -> N
 
 
 def test_handles_of_one_job_are_equal_and_say_what_they_are() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
     assert app.get(UNKNOWN) == app.get(UNKNOWN)
     assert len({app.get(UNKNOWN), app.get(UNKNOWN)}) == 1
     assert UNKNOWN in repr(app.get(UNKNOWN))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.errors import InvalidOption, UsageError
-from holdfast.stores.open import SqliteUrl, open_store, parse_url, redacted
+from limpet.core.errors import InvalidOption, UsageError
+from limpet.stores.open import SqliteUrl, open_store, parse_url, redacted
 
 
 @pytest.mark.parametrize(

@@ -10,27 +10,27 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidOption, JobNotFound, UsageError, WrongContext, chain, chord
-from holdfast.config import load_config
-from holdfast.outbox import Outbox
-from holdfast.outbox.carrier import Carrier
-from holdfast.outbox.table import open_table
-from holdfast.stores.sqlite.library import library
+from limpet import InvalidOption, JobNotFound, Limpet, UsageError, WrongContext, chain, chord
+from limpet.config import load_config
+from limpet.outbox import Outbox
+from limpet.outbox.carrier import Carrier
+from limpet.outbox.table import open_table
+from limpet.stores.sqlite.library import library
 from tests.servers.redis import shared
 
 NUMBERS = itertools.count(1)
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[Holdfast]:
+async def app(tmp_path: Path) -> AsyncIterator[Limpet]:
     """An app on Redis, whose outbox is in a file."""
-    app = Holdfast(shared("redis-7").url, namespace=f"outbox{next(NUMBERS)}", outbox=f"sqlite:///{tmp_path}/app.db")
+    app = Limpet(shared("redis-7").url, namespace=f"outbox{next(NUMBERS)}", outbox=f"sqlite:///{tmp_path}/app.db")
     yield app
     await app.close()
 
 
 @pytest.fixture
-async def conn(app: Holdfast, tmp_path: Path) -> AsyncIterator[Any]:
+async def conn(app: Limpet, tmp_path: Path) -> AsyncIterator[Any]:
     """The user's connection to the file, where the outbox is."""
     with contextlib.closing(library.connect(tmp_path / "app.db")) as conn:
         conn.executescript(outbox_of(app).schema)
@@ -38,12 +38,12 @@ async def conn(app: Holdfast, tmp_path: Path) -> AsyncIterator[Any]:
         yield conn
 
 
-def outbox_of(app: Holdfast) -> Outbox:
+def outbox_of(app: Limpet) -> Outbox:
     assert app.outbox is not None
     return app.outbox
 
 
-async def relay(app: Holdfast) -> None:
+async def relay(app: Limpet) -> None:
     table = open_table(outbox_of(app).place, app.namespace)
     carrier = Carrier(app.store, table)
     while await carrier.step() != "idle":
@@ -51,7 +51,7 @@ async def relay(app: Holdfast) -> None:
     await table.close()
 
 
-async def test_a_job_commits_with_the_callers_rows_and_rolls_back_with_them(app: Holdfast, conn: Any) -> None:
+async def test_a_job_commits_with_the_callers_rows_and_rolls_back_with_them(app: Limpet, conn: Any) -> None:
     @app.task
     async def receipt(order: int) -> str:
         return f"receipt for order {order}"
@@ -73,7 +73,7 @@ async def test_a_job_commits_with_the_callers_rows_and_rolls_back_with_them(app:
     assert await kept.result(timeout=5) == "receipt for order 1"
 
 
-async def test_many_jobs_join_one_transaction_and_run_in_their_order(app: Holdfast, conn: Any) -> None:
+async def test_many_jobs_join_one_transaction_and_run_in_their_order(app: Limpet, conn: Any) -> None:
     ran: list[int] = []
 
     @app.task
@@ -91,7 +91,7 @@ async def test_many_jobs_join_one_transaction_and_run_in_their_order(app: Holdfa
 
 
 def test_code_without_a_loop_writes_into_the_outbox_too(tmp_path: Path) -> None:
-    app = Holdfast("redis://nobody.example", outbox=f"sqlite:///{tmp_path}/app.db")
+    app = Limpet("redis://nobody.example", outbox=f"sqlite:///{tmp_path}/app.db")
 
     @app.task
     def work(number: int) -> None: ...
@@ -101,12 +101,12 @@ def test_code_without_a_loop_writes_into_the_outbox_too(tmp_path: Path) -> None:
         # Nobody listens there: an outbox needs its own database and nothing else.
         handles = [work.options(conn=conn).enqueue_sync(number) for number in range(100)]
         conn.commit()
-        assert conn.execute("SELECT id FROM holdfast_outbox ORDER BY seq").fetchall() == [(h.id,) for h in handles]
+        assert conn.execute("SELECT id FROM limpet_outbox ORDER BY seq").fetchall() == [(h.id,) for h in handles]
     assert [handle.id for handle in handles] == sorted(handle.id for handle in handles)
 
 
-async def test_without_an_outbox_redis_says_what_to_do(app: Holdfast, conn: Any) -> None:
-    bare = Holdfast(app.url)
+async def test_without_an_outbox_redis_says_what_to_do(app: Limpet, conn: Any) -> None:
+    bare = Limpet(app.url)
 
     @bare.task
     async def work() -> None: ...
@@ -116,8 +116,8 @@ async def test_without_an_outbox_redis_says_what_to_do(app: Holdfast, conn: Any)
     await bare.close()
 
 
-async def test_limits_reach_the_store_with_the_job(app: Holdfast, conn: Any) -> None:
-    from holdfast import Limit
+async def test_limits_reach_the_store_with_the_job(app: Limpet, conn: Any) -> None:
+    from limpet import Limit
 
     @app.task(limits=[Limit("smtp", concurrency=2), Limit("customer:{customer}", rate="10/m")])
     async def send(customer: str) -> None: ...
@@ -132,14 +132,14 @@ async def test_limits_reach_the_store_with_the_job(app: Holdfast, conn: Any) -> 
 
 
 def test_an_outbox_is_found_like_any_other_setting(tmp_path: Path) -> None:
-    (tmp_path / "holdfast.toml").write_text('outbox = "sqlite:///app.db"\n')
+    (tmp_path / "limpet.toml").write_text('outbox = "sqlite:///app.db"\n')
     file = load_config(folder=tmp_path, environ={}).outbox
     assert file is not None
-    assert (file.value, file.source) == (f"sqlite:///{tmp_path}/app.db", str(tmp_path / "holdfast.toml"))
-    env = load_config(folder=tmp_path, environ={"HOLDFAST_OUTBOX": "postgresql://db/app"}).outbox
+    assert (file.value, file.source) == (f"sqlite:///{tmp_path}/app.db", str(tmp_path / "limpet.toml"))
+    env = load_config(folder=tmp_path, environ={"LIMPET_OUTBOX": "postgresql://db/app"}).outbox
     assert env is not None
-    assert (env.value, env.source) == ("postgresql://db/app", "HOLDFAST_OUTBOX")
-    code = load_config(folder=tmp_path, environ={"HOLDFAST_OUTBOX": "x"}, code_outbox="postgresql://db/a").outbox
+    assert (env.value, env.source) == ("postgresql://db/app", "LIMPET_OUTBOX")
+    code = load_config(folder=tmp_path, environ={"LIMPET_OUTBOX": "x"}, code_outbox="postgresql://db/a").outbox
     assert code is not None
     assert code.source == "code"
     flag = load_config(folder=tmp_path, environ={}, code_outbox="x", flag_outbox="postgresql://db/a").outbox
@@ -159,7 +159,7 @@ def test_an_outbox_is_found_like_any_other_setting(tmp_path: Path) -> None:
 )
 def test_an_outbox_in_the_stores_own_database_is_refused(tmp_path: Path, store: str, outbox: str) -> None:
     words = {"folder": tmp_path, "name": tmp_path.name}
-    app = Holdfast(store.format(**words), outbox=outbox.format(**words))
+    app = Limpet(store.format(**words), outbox=outbox.format(**words))
     with pytest.raises(UsageError, match=r"no outbox is needed \(leave outbox= out") as refused:
         _ = app.outbox
     assert "secret" not in str(refused.value)
@@ -177,7 +177,7 @@ def test_an_outbox_in_the_stores_own_database_is_refused(tmp_path: Path, store: 
     ],
 )
 def test_an_outbox_in_another_database_is_taken(store: str, outbox: str) -> None:
-    assert Holdfast(store, outbox=outbox).outbox is not None
+    assert Limpet(store, outbox=outbox).outbox is not None
 
 
 @pytest.mark.parametrize(
@@ -192,17 +192,17 @@ def test_an_outbox_in_another_database_is_taken(store: str, outbox: str) -> None
 )
 def test_an_outbox_that_cannot_work_is_refused_by_name(url: str, words: str) -> None:
     with pytest.raises(UsageError, match=words) as refused:
-        _ = Holdfast("redis://db", outbox=url).outbox
+        _ = Limpet("redis://db", outbox=url).outbox
     assert "secret" not in str(refused.value)
 
 
 def test_an_app_without_an_outbox_has_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("HOLDFAST_OUTBOX", raising=False)
+    monkeypatch.delenv("LIMPET_OUTBOX", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert Holdfast("redis://db").outbox is None
+    assert Limpet("redis://db").outbox is None
 
 
-async def test_a_flow_commits_with_the_callers_rows_and_is_relayed_parents_first(app: Holdfast, conn: Any) -> None:
+async def test_a_flow_commits_with_the_callers_rows_and_is_relayed_parents_first(app: Limpet, conn: Any) -> None:
     @app.task(name="number")
     async def number(n: int) -> int:
         return n
@@ -220,7 +220,7 @@ async def test_a_flow_commits_with_the_callers_rows_and_is_relayed_parents_first
     assert (await job.flow.status()).total == 701
 
 
-async def test_a_node_that_others_wait_for_has_no_unique_key_in_an_outbox(app: Holdfast, conn: Any) -> None:
+async def test_a_node_that_others_wait_for_has_no_unique_key_in_an_outbox(app: Limpet, conn: Any) -> None:
     @app.task(name="number")
     async def number(n: int = 0) -> int:
         return n

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast import Holdfast
+from limpet import Limpet
 
 # What a user's module looks like: the app names a real store, and tests must not touch it.
-app = Holdfast("sqlite:////var/lib/shop/jobs.db")
+app = Limpet("sqlite:////var/lib/shop/jobs.db")
 
 
 @app.task(name="welcome", queue="mail")
@@ -18,7 +18,7 @@ async def welcome(name: str) -> str:
 
 
 @pytest.fixture
-async def memory() -> AsyncIterator[Holdfast]:
+async def memory() -> AsyncIterator[Limpet]:
     app.rebind("sqlite://")
     async with app:
         yield app
@@ -26,7 +26,7 @@ async def memory() -> AsyncIterator[Holdfast]:
 
 
 @pytest.mark.parametrize("name", ["Ada", "Bob"])
-async def test_jobs_run_in_memory_and_each_test_begins_empty(memory: Holdfast, name: str) -> None:
+async def test_jobs_run_in_memory_and_each_test_begins_empty(memory: Limpet, name: str) -> None:
     job = await welcome.enqueue(name)
     report = await memory.work(until_empty=True)
     assert report.succeeded == 1

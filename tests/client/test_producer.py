@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from holdfast.client.producer import EnqueueTimeout, Producer
-from holdfast.core.errors import StoreError, StoreFull, UnknownParent
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Enqueued, Job, Lane, Policy, Unique
-from holdfast.core.view import Query
-from holdfast.stores.callers import join, joined
-from holdfast.stores.sqlite import SqliteStore
+from limpet.client.producer import EnqueueTimeout, Producer
+from limpet.core.errors import StoreError, StoreFull, UnknownParent
+from limpet.core.gate import GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.view import Query
+from limpet.stores.callers import join, joined
+from limpet.stores.sqlite import SqliteStore
 
 if TYPE_CHECKING:
     from tests.client.conftest import CountingStore

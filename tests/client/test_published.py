@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Breaker, Budget, Holdfast, Limit, Retry
-from holdfast.core.declaration import Declaration, read_declaration
-from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.ids import id_bytes
-from holdfast.core.task import PLAIN, TaskSpec, build_job
-from holdfast.core.view import Control
+from limpet import Breaker, Budget, Limit, Limpet, Retry
+from limpet.core.declaration import Declaration, read_declaration
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.ids import id_bytes
+from limpet.core.task import PLAIN, TaskSpec, build_job
+from limpet.core.view import Control
 
 
 def _send(customer: str, to: str) -> None: ...
@@ -72,7 +72,7 @@ def test_a_breaker_with_numbers_that_are_refused_here_is_taken_as_another_releas
     assert spec.breaker.rule("t") == gate
 
 
-async def test_publishing_writes_only_what_changed(app: Holdfast) -> None:
+async def test_publishing_writes_only_what_changed(app: Limpet) -> None:
     app.task(name="a")(lambda: None)
     assert await app.publish() == 1
     assert await app.publish() == 0
@@ -83,7 +83,7 @@ async def test_publishing_writes_only_what_changed(app: Holdfast) -> None:
 
 async def test_a_producer_without_the_code_enqueues_as_the_worker_declared(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
-    async with Holdfast(url) as worker, Holdfast(url) as producer:
+    async with Limpet(url) as worker, Limpet(url) as producer:
 
         @worker.task(name="email.send", queue="mail", priority="critical", group="customer", retry=2)
         async def send(customer: str) -> str:
@@ -100,6 +100,6 @@ async def test_a_producer_without_the_code_enqueues_as_the_worker_declared(tmp_p
 
 
 @pytest.mark.parametrize("name", ["", "with space", "x" * 300])
-async def test_a_name_that_cannot_be_one_is_refused(app: Holdfast, name: str) -> None:
+async def test_a_name_that_cannot_be_one_is_refused(app: Limpet, name: str) -> None:
     with pytest.raises(ValueError, match="name"):
         await app.enqueue(name, {})

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast import Breaker, Dead, Holdfast, InvalidOption, InvalidTask, JobDead, Queue, Retry, State, UnknownQueue
-from holdfast.core.declaration import Declaration, read_declaration
-from holdfast.core.gate import Gate, GateRule
-from holdfast.core.job import Policy
-from holdfast.core.retry import delay_ms
-from holdfast.core.task import PLAIN, Options, TaskSpec, build_job
-from holdfast.ops import LimitChange, Operator
-from holdfast.stores.base import Store
+from limpet import Breaker, Dead, InvalidOption, InvalidTask, JobDead, Limpet, Queue, Retry, State, UnknownQueue
+from limpet.core.declaration import Declaration, read_declaration
+from limpet.core.gate import Gate, GateRule
+from limpet.core.job import Policy
+from limpet.core.retry import delay_ms
+from limpet.core.task import PLAIN, Options, TaskSpec, build_job
+from limpet.ops import LimitChange, Operator
+from limpet.stores.base import Store
 
 ID = b"i" * 16
 
@@ -24,7 +24,7 @@ async def ceiling(store: Store, queue: str) -> Gate:
     return next(gate for gate in await store.gates(f"queue:{queue}") if gate.key == f"queue:{queue}")
 
 
-async def test_the_preset_has_the_numbers_of_the_pattern(app: Holdfast) -> None:
+async def test_the_preset_has_the_numbers_of_the_pattern(app: Limpet) -> None:
     ai = app.ai_queues()
     assert (ai.fast.name, ai.fast.concurrency, ai.heavy.name, ai.heavy.concurrency) == ("ai-fast", 5, "ai-heavy", 2)
 
@@ -44,7 +44,7 @@ async def test_the_preset_has_the_numbers_of_the_pattern(app: Holdfast) -> None:
 
 
 def test_every_number_of_the_preset_may_be_another() -> None:
-    ai = Holdfast("sqlite://").ai_queues(
+    ai = Limpet("sqlite://").ai_queues(
         "llm",
         fast_retries=0,
         fast_delay="500ms",
@@ -60,7 +60,7 @@ def test_every_number_of_the_preset_may_be_another() -> None:
 
 
 def test_a_long_delay_of_the_preset_is_not_cut_short() -> None:
-    ai = Holdfast("sqlite://").ai_queues(fast_delay="10m", heavy_delay="10m")
+    ai = Limpet("sqlite://").ai_queues(fast_delay="10m", heavy_delay="10m")
     for queue, waits in ((ai.fast, [600_000, 600_000]), (ai.heavy, [600_000, 1_200_000])):
         assert isinstance(queue.retry, Retry)
         policy = Policy(**{**queue.retry.policy_fields(), "jitter": "none"})
@@ -84,13 +84,13 @@ def test_a_long_delay_of_the_preset_is_not_cut_short() -> None:
 )
 def test_numbers_that_cannot_be_meant_are_refused_by_their_names(numbers: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidOption) as refused:
-        Holdfast("sqlite://").ai_queues(**numbers)
+        Limpet("sqlite://").ai_queues(**numbers)
     assert words in refused.value.message
     assert refused.value.fix
 
 
 def test_a_breaker_that_tasks_share_is_declared_alike() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
     smtp = Breaker("smtp", failures=3)
     app.task(name="send", breaker=smtp)(lambda: None)
     app.task(name="resend", breaker=smtp)(lambda: None)
@@ -101,7 +101,7 @@ def test_a_breaker_that_tasks_share_is_declared_alike() -> None:
         app.task(name="smtp", breaker=True)(lambda: None)
 
 
-async def test_no_more_run_at_once_than_the_queue_admits(app: Holdfast) -> None:
+async def test_no_more_run_at_once_than_the_queue_admits(app: Limpet) -> None:
     ai = app.ai_queues(fast_concurrency=2)
     running, most, two, go = 0, 0, asyncio.Event(), asyncio.Event()
 
@@ -129,7 +129,7 @@ async def test_no_more_run_at_once_than_the_queue_admits(app: Holdfast) -> None:
         assert ((await work).succeeded, most) == (6, 2)
 
 
-async def test_an_operators_word_stays_and_clearing_brings_the_codes_back(app: Holdfast) -> None:
+async def test_an_operators_word_stays_and_clearing_brings_the_codes_back(app: Limpet) -> None:
     ai = app.ai_queues()
 
     @app.task(queue=ai.heavy, name="call")
@@ -149,7 +149,7 @@ async def test_an_operators_word_stays_and_clearing_brings_the_codes_back(app: H
         assert (gate.rule.concurrency, gate.paused and gate.paused.reason) == (2, "night")
 
 
-async def test_what_the_retries_do_not_cure_is_dead_with_its_cause(app: Holdfast) -> None:
+async def test_what_the_retries_do_not_cure_is_dead_with_its_cause(app: Limpet) -> None:
     ai = app.ai_queues(fast_delay=0)
 
     @app.task(queue=ai.fast, name="call")
@@ -183,7 +183,7 @@ def test_who_asks_by_name_declares_the_same_ceiling() -> None:
 
 def refuse(make: Any, kind: type[Exception], says: str) -> None:
     with pytest.raises(kind, match=says):
-        make(Holdfast("sqlite://", queues=["ai-fast", "ai-heavy", "mail"]))
+        make(Limpet("sqlite://", queues=["ai-fast", "ai-heavy", "mail"]))
 
 
 def test_what_cannot_be_meant_is_refused() -> None:
@@ -198,7 +198,7 @@ def test_what_cannot_be_meant_is_refused() -> None:
     refuse(lambda app: app.task(queue=Queue("mail", 10**7))(print), InvalidOption, "limits nothing")
 
 
-def test_a_queue_is_declared_once_and_before_its_tasks(app: Holdfast) -> None:
+def test_a_queue_is_declared_once_and_before_its_tasks(app: Limpet) -> None:
     app.task(queue=Queue("mail", 3), name="a")(lambda: None)
     app.task(queue=Queue("mail", 3), name="b")(lambda: None)
     with pytest.raises(InvalidOption, match=r"queue 'mail' is declared twice: concurrency=3.* concurrency=4"):

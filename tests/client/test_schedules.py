@@ -10,20 +10,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
+from limpet import (
     Cron,
     Every,
-    Holdfast,
     InvalidArguments,
     InvalidOption,
     InvalidTask,
+    Limpet,
     Once,
     UnknownQueue,
     current_job,
 )
-from holdfast.core.lease import Beat, Serves
-from holdfast.core.schedules.declared import FIELD
-from holdfast.core.schedules.schedule import KIND
+from limpet.core.lease import Beat, Serves
+from limpet.core.schedules.declared import FIELD
+from limpet.core.schedules.schedule import KIND
 
 HOUR = timedelta(hours=1)
 
@@ -32,11 +32,11 @@ def tidy() -> None: ...
 
 
 @pytest.fixture
-def app() -> Holdfast:
-    return Holdfast("sqlite://")
+def app() -> Limpet:
+    return Limpet("sqlite://")
 
 
-async def test_a_schedule_runs_the_task_that_it_stands_above(app: Holdfast) -> None:
+async def test_a_schedule_runs_the_task_that_it_stands_above(app: Limpet) -> None:
     stop = asyncio.Event()
     seen: list[tuple[str, datetime | None]] = []
 
@@ -59,7 +59,7 @@ async def test_a_schedule_runs_the_task_that_it_stands_above(app: Holdfast) -> N
         assert states[tick] == "succeeded"
 
 
-async def test_a_schedule_that_is_added_while_a_worker_runs_is_noticed(app: Holdfast) -> None:
+async def test_a_schedule_that_is_added_while_a_worker_runs_is_noticed(app: Limpet) -> None:
     ran = asyncio.Event()
 
     @app.task(name="greet")
@@ -77,7 +77,7 @@ async def test_a_schedule_that_is_added_while_a_worker_runs_is_noticed(app: Hold
         await work
 
 
-async def test_a_run_now_answers_a_handle(app: Holdfast) -> None:
+async def test_a_run_now_answers_a_handle(app: Limpet) -> None:
     @app.schedule(Cron("@yearly"), name="yearly")
     @app.task(name="total")
     async def total(n: int = 2) -> int:
@@ -94,7 +94,7 @@ async def test_a_run_now_answers_a_handle(app: Holdfast) -> None:
         assert report.enqueued == 2
 
 
-async def test_arguments_are_stored_as_enqueue_stores_them(app: Holdfast) -> None:
+async def test_arguments_are_stored_as_enqueue_stores_them(app: Limpet) -> None:
     @app.task(name="remind")
     async def remind(at: datetime) -> None: ...
 
@@ -103,7 +103,7 @@ async def test_arguments_are_stored_as_enqueue_stores_them(app: Holdfast) -> Non
         assert view.args == {"at": "2030-01-01T00:00:00Z"}
 
 
-async def test_one_task_may_have_several_schedules(app: Holdfast) -> None:
+async def test_one_task_may_have_several_schedules(app: Limpet) -> None:
     @app.schedule(Cron("0 8 * * *"))
     @app.schedule(Cron("0 20 * * *"), name="evening")
     @app.task(name="digest")
@@ -115,7 +115,7 @@ async def test_one_task_may_have_several_schedules(app: Holdfast) -> None:
         assert [control.name for control in await app.store.controls(KIND)] == ["digest", "evening"]
 
 
-def declare(app: Holdfast, when: Any = None, **given: Any) -> None:
+def declare(app: Limpet, when: Any = None, **given: Any) -> None:
     @app.schedule(Every(60) if when is None else when, **given)
     @app.task(name="greet", queue="mail")
     async def greet(name: str = "Ada") -> None: ...
@@ -135,17 +135,17 @@ def declare(app: Holdfast, when: Any = None, **given: Any) -> None:
 )
 def test_what_cannot_work_is_refused_at_declaration(given: dict[str, Any], error: type[Exception], said: str) -> None:
     with pytest.raises(error) as caught:
-        declare(Holdfast("sqlite://", queues=["mail"]), **given)
+        declare(Limpet("sqlite://", queues=["mail"]), **given)
     assert said in str(caught.value)
 
 
-def test_a_schedule_stands_above_a_task_of_its_app(app: Holdfast) -> None:
+def test_a_schedule_stands_above_a_task_of_its_app(app: Limpet) -> None:
     async def plain() -> None: ...
 
     with pytest.raises(InvalidTask, match=r"put it above @app\.task"):
         app.schedule(Every(60))(plain)  # type: ignore[type-var]  # the type checker says so too
 
-    other = Holdfast("sqlite://")
+    other = Limpet("sqlite://")
 
     @other.task(name="elsewhere")
     async def elsewhere() -> None: ...
@@ -154,7 +154,7 @@ def test_a_schedule_stands_above_a_task_of_its_app(app: Holdfast) -> None:
         app.schedule(Every(60))(elsewhere)
 
 
-def test_a_name_is_taken_once(app: Holdfast) -> None:
+def test_a_name_is_taken_once(app: Limpet) -> None:
     declare(app)
     task = app.tasks["greet"]
     with pytest.raises(InvalidTask, match="already"):
@@ -163,8 +163,8 @@ def test_a_name_is_taken_once(app: Holdfast) -> None:
 
 
 async def test_publishing_replaces_nothing_that_live_workers_declare(tmp_path: Path) -> None:
-    async def published(interval: str) -> Holdfast:
-        app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    async def published(interval: str) -> Limpet:
+        app = Limpet(f"sqlite:///{tmp_path}/jobs.db")
         app.schedule(Every(interval))(app.task(name="tidy")(tidy))
         await app.publish()
         return app

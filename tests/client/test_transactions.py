@@ -13,23 +13,23 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from holdfast import BatchTooLarge, Holdfast, InvalidOption, JobNotFound, UnknownParent, WrongContext
-from holdfast.client.task import AsyncTask
-from holdfast.stores.sqlite.library import library
+from limpet import BatchTooLarge, InvalidOption, JobNotFound, Limpet, UnknownParent, WrongContext
+from limpet.client.task import AsyncTask
+from limpet.stores.sqlite.library import library
 
 Mail = AsyncTask[[str], None]
 
 
 @pytest.fixture
-async def app(tmp_path: Path) -> AsyncIterator[Holdfast]:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
+async def app(tmp_path: Path) -> AsyncIterator[Limpet]:
+    app = Limpet(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
     await app.store.open()
     yield app
     await app.close()
 
 
 @pytest.fixture
-def mail(app: Holdfast) -> Mail:
+def mail(app: Limpet) -> Mail:
     @app.task(name="mail")
     async def mail(to: str) -> None: ...
 
@@ -37,18 +37,18 @@ def mail(app: Holdfast) -> Mail:
 
 
 @pytest.fixture
-def conn(app: Holdfast, tmp_path: Path) -> Any:
+def conn(app: Limpet, tmp_path: Path) -> Any:
     conn = library.connect(f"{tmp_path}/jobs.db", isolation_level=None)
     yield conn
     conn.close()
 
 
 @pytest.fixture
-def engine(app: Holdfast, tmp_path: Path) -> sqlalchemy.Engine:
+def engine(app: Limpet, tmp_path: Path) -> sqlalchemy.Engine:
     return sqlalchemy.create_engine(f"sqlite:///{tmp_path}/jobs.db", module=library, poolclass=NullPool)
 
 
-async def _count(app: Holdfast) -> int:
+async def _count(app: Limpet) -> int:
     return (await app.store.count()).enqueued
 
 
@@ -67,7 +67,7 @@ async def test_a_job_joins_the_callers_own_transaction(mail: Mail, conn: Any) ->
 
 
 async def test_a_session_carries_jobs_with_and_without_a_loop(
-    app: Holdfast, mail: Mail, engine: sqlalchemy.Engine
+    app: Limpet, mail: Mail, engine: sqlalchemy.Engine
 ) -> None:
     def without() -> str:
         with Session(engine) as session, session.begin():
@@ -80,7 +80,7 @@ async def test_a_session_carries_jobs_with_and_without_a_loop(
     assert await _count(app) == 1
 
 
-async def test_many_jobs_join_one_transaction(app: Holdfast, mail: Mail, engine: sqlalchemy.Engine) -> None:
+async def test_many_jobs_join_one_transaction(app: Limpet, mail: Mail, engine: sqlalchemy.Engine) -> None:
     with Session(engine) as session:
         await app.enqueue_many([mail.job("a@b.c"), mail.job("x@y.z")], conn=session)
         session.rollback()
@@ -95,7 +95,7 @@ async def test_many_jobs_join_one_transaction(app: Holdfast, mail: Mail, engine:
     assert await _count(app) == 2
 
 
-async def test_many_jobs_join_from_code_without_a_loop(app: Holdfast, mail: Mail, engine: sqlalchemy.Engine) -> None:
+async def test_many_jobs_join_from_code_without_a_loop(app: Limpet, mail: Mail, engine: sqlalchemy.Engine) -> None:
     def without() -> int:
         with Session(engine) as session, session.begin():
             return len(app.run(app.enqueue_many([mail.job("a@b.c")], conn=session)))
@@ -104,7 +104,7 @@ async def test_many_jobs_join_from_code_without_a_loop(app: Holdfast, mail: Mail
     assert await _count(app) == 1
 
 
-async def test_a_bad_job_of_many_leaves_the_transaction_as_it_was(app: Holdfast, mail: Mail, conn: Any) -> None:
+async def test_a_bad_job_of_many_leaves_the_transaction_as_it_was(app: Limpet, mail: Mail, conn: Any) -> None:
     conn.execute("BEGIN IMMEDIATE")
     await mail.options(conn=conn).enqueue("a@b.c")
     orphan = mail.options(after="01890a5d-ac96-774b-bcce-b302099a8057")
@@ -116,7 +116,7 @@ async def test_a_bad_job_of_many_leaves_the_transaction_as_it_was(app: Holdfast,
     assert await _count(app) == 1
 
 
-async def test_a_transaction_is_never_ignored_in_bulk(app: Holdfast, mail: Mail, conn: Any) -> None:
+async def test_a_transaction_is_never_ignored_in_bulk(app: Limpet, mail: Mail, conn: Any) -> None:
     conn.execute("BEGIN IMMEDIATE")
     with pytest.raises(InvalidOption, match=r"jobs\[1\]: conn=.*enqueue_many\(jobs, conn=\.\.\.\)"):
         await app.enqueue_many([mail.job("a@b.c"), mail.options(conn=conn).job("x@y.z")])
@@ -127,7 +127,7 @@ async def test_a_transaction_is_never_ignored_in_bulk(app: Holdfast, mail: Mail,
 
 
 async def test_a_job_outside_of_the_callers_own_transaction_is_refused_while_that_is_open(
-    app: Holdfast, mail: Mail, conn: Any
+    app: Limpet, mail: Mail, conn: Any
 ) -> None:
     conn.execute("BEGIN IMMEDIATE")
     await mail.options(conn=conn).enqueue("a@b.c")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import Holdfast, InvalidStep, JobNotFound, PayloadTooLarge, current_job
-from holdfast.core.lease import MAX_EVENTS_BYTES
+from limpet import InvalidStep, JobNotFound, Limpet, PayloadTooLarge, current_job
+from limpet.core.lease import MAX_EVENTS_BYTES
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
 
 
-async def test_a_job_goes_on_when_it_is_signalled_by_handle_id_or_key(app: Holdfast) -> None:
+async def test_a_job_goes_on_when_it_is_signalled_by_handle_id_or_key(app: Limpet) -> None:
     @app.task(name="ship")
     async def ship() -> object:
         return await current_job().wait_for("paid")
@@ -30,7 +30,7 @@ async def test_a_job_goes_on_when_it_is_signalled_by_handle_id_or_key(app: Holdf
     assert await jobs[3].signal("paid") == "finished"
 
 
-async def test_a_job_that_keeps_too_many_events_refuses_the_next(app: Holdfast) -> None:
+async def test_a_job_that_keeps_too_many_events_refuses_the_next(app: Limpet) -> None:
     @app.task(name="t")
     async def t() -> None: ...
 
@@ -41,7 +41,7 @@ async def test_a_job_that_keeps_too_many_events_refuses_the_next(app: Holdfast) 
         await job.signal("paid")
 
 
-async def test_a_signal_says_what_became_of_it(app: Holdfast) -> None:
+async def test_a_signal_says_what_became_of_it(app: Limpet) -> None:
     @app.task(name="t")
     async def t() -> None: ...
 
@@ -51,11 +51,11 @@ async def test_a_signal_says_what_became_of_it(app: Holdfast) -> None:
         await app.signal(UNKNOWN, "paid")
     with pytest.raises(JobNotFound):
         await app.get(UNKNOWN).signal("paid")
-    with pytest.raises(InvalidStep, match="of Holdfast's own"):
+    with pytest.raises(InvalidStep, match="of Limpet's own"):
         await job.signal("sleep:sleep-1")
 
 
-async def test_people_decide(app: Holdfast) -> None:
+async def test_people_decide(app: Limpet) -> None:
     @app.task(name="pay")
     async def pay(amount: int) -> str:
         said = await current_job().approval(f"Pay {amount} USD?", timeout="7d")
@@ -71,7 +71,7 @@ async def test_people_decide(app: Holdfast) -> None:
 
 
 def test_plain_code_signals_through_the_bridge() -> None:
-    app = Holdfast("sqlite://")
+    app = Limpet("sqlite://")
 
     @app.task(name="ship")
     def ship() -> object:

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.testing.harness import Harness
+from limpet.testing.harness import Harness
 from tests.contract.harnesses import HARNESSES
 
 MEMORY = Path("/dev/shm")
@@ -18,7 +18,7 @@ MEMORY = Path("/dev/shm")
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A fresh folder, in memory where there is one: the contract is about meaning, and disks are slow."""
-    with TemporaryDirectory(prefix="hf-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
+    with TemporaryDirectory(prefix="limpet-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
         yield Path(name)
 
 

@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 from typing import ClassVar
 
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.harness import Harness
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.harness import Harness
 from tests.servers.flavours import FLAVOURS, Flavour
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import shared as shared_postgres
@@ -148,7 +148,7 @@ class PostgresSchema:
         for store in self._opened:
             await store.close()
         for namespace in set(self._namespaces.values()):
-            shared_postgres(self.name).ask(EMPTY.replace("SCHEMA", f"holdfast_{namespace}"))
+            shared_postgres(self.name).ask(EMPTY.replace("SCHEMA", f"limpet_{namespace}"))
             self._spare[self.name].append(namespace)
         self._opened.clear()
         self._namespaces.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing import contract
+from limpet.testing import contract
 
-# The same as `from holdfast.testing.contract import *`, in a form that linters can follow.
+# The same as `from limpet.testing.contract import *`, in a form that linters can follow.
 globals().update({name: getattr(contract, name) for name in contract.__all__})

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.crash import CALLERS, MODES, VERBS, Caller, Mode, calls_of_the_story, survives
-from holdfast.testing.harness import Harness
+from limpet.testing.crash import CALLERS, MODES, VERBS, Caller, Mode, calls_of_the_story, survives
+from limpet.testing.harness import Harness
 
 
 async def test_the_story_calls_every_verb(engine: Harness) -> None:

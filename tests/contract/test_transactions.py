@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.contract import transactions
-from holdfast.testing.harness import Transactional
+from limpet.testing.contract import transactions
+from limpet.testing.harness import Transactional
 from tests.contract.visited import VISITED
 
-# The same as `from holdfast.testing.contract.transactions import *`, in a form that linters can follow.
+# The same as `from limpet.testing.contract.transactions import *`, in a form that linters can follow.
 globals().update({name: getattr(transactions, name) for name in transactions.__all__})
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.testing.harness import Harness
-from holdfast.testing.stroll import stroll
-from holdfast.testing.walk import walk
+from limpet.testing.harness import Harness
+from limpet.testing.stroll import stroll
+from limpet.testing.walk import walk
 from tests.contract.harnesses import HARNESSES
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.harness import Transactional, Visitor
+from limpet.stores.base import Store
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.harness import Transactional, Visitor
 from tests.contract.harnesses import PostgresSchema, SqliteFile
 from tests.servers.postgres import shared
 from tests.stores import visitors

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.agreement import check_agreement
-from holdfast.core.budget import Budget
-from holdfast.core.errors import InvalidTask
-from holdfast.core.limit import Breaker, Limit
-from holdfast.core.task import TaskSpec
+from limpet.core.agreement import check_agreement
+from limpet.core.budget import Budget
+from limpet.core.errors import InvalidTask
+from limpet.core.limit import Breaker, Limit
+from limpet.core.task import TaskSpec
 
 
 def mail(customer: str, to: str) -> None: ...

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import Budget, base_of, first_limit
-from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Lane
-from holdfast.core.limit import Limit
-from holdfast.core.template import Template
-from holdfast.core.unit import Cost
+from limpet.core.budget import Budget, base_of, first_limit
+from limpet.core.errors import InvalidOption
+from limpet.core.gate import GateRule
+from limpet.core.job import Lane
+from limpet.core.limit import Limit
+from limpet.core.template import Template
+from limpet.core.unit import Cost
 
 
 def test_a_budget_becomes_one_gate_for_each_unit() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.classify import Kind, Verdict, classify, judge_error, outcome_of
-from holdfast.core.duration import LONGEST_WAIT_MS
-from holdfast.core.errors import (
+from limpet.core.classify import Kind, Verdict, classify, judge_error, outcome_of
+from limpet.core.duration import LONGEST_WAIT_MS
+from limpet.core.errors import (
     InvalidArguments,
     InvalidOption,
     StepFailed,
@@ -20,9 +20,9 @@ from holdfast.core.errors import (
     StoreUnreachable,
     WaitTimeout,
 )
-from holdfast.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Raised, SnoozeAsked
-from holdfast.core.overrides import ClassifyOption, Overrides, classifiers_of
-from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Raised, SnoozeAsked
+from limpet.core.overrides import ClassifyOption, Overrides, classifiers_of
+from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 
 
 def fake(name: str, *bases: type[BaseException], **attributes: Any) -> type[Any]:
@@ -608,7 +608,7 @@ def test_a_judgement_names_the_error_behind() -> None:
 def test_signals_become_what_they_ask() -> None:
     later = outcome_of(RetryLater(30))
     assert isinstance(later, LaterAsked)
-    assert (later.delay_ms, later.failure.type) == (30_000, "holdfast.RetryLater")
+    assert (later.delay_ms, later.failure.type) == (30_000, "limpet.RetryLater")
     assert outcome_of(Snooze(60, "not yet")) == SnoozeAsked(60_000, "not yet")
     dead = outcome_of(Dead("bad address"))
     assert isinstance(dead, DeadAsked)

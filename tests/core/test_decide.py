@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.decide import (
+from limpet.core.decide import (
     HOLD_CAP_MS,
     NOT_COMMITTED,
     SPENT_PROBE_MS,
@@ -18,10 +18,10 @@ from holdfast.core.decide import (
     unjudgeable,
     unwritable,
 )
-from holdfast.core.duration import LONGEST_WAIT_MS
-from holdfast.core.job import Lane, Policy
-from holdfast.core.lease import Claimed
-from holdfast.core.outcome import (
+from limpet.core.duration import LONGEST_WAIT_MS
+from limpet.core.job import Lane, Policy
+from limpet.core.lease import Claimed
+from limpet.core.outcome import (
     CancelAsked,
     CancelledByRequest,
     Completed,
@@ -37,7 +37,7 @@ from holdfast.core.outcome import (
     Suspended,
     TimedOut,
 )
-from holdfast.core.transition import (
+from limpet.core.transition import (
     Bury,
     Drop,
     ErrorKind,
@@ -98,7 +98,7 @@ DIRECT: list[tuple[Outcome, Transition]] = [
     (Suspended(9, ("sleep:a",)), Suspend(ID, TOKEN, 9, ("sleep:a",))),
     (Suspended(None, ("paid", "left")), Suspend(ID, TOKEN, None, ("paid", "left"))),
     (DeadAsked("bad address", failure("permanent")), Bury(ID, TOKEN, failure("permanent"))),
-    (DeadAsked("bad"), Bury(ID, TOKEN, Failure("permanent", "holdfast.Dead", "bad"))),
+    (DeadAsked("bad"), Bury(ID, TOKEN, Failure("permanent", "limpet.Dead", "bad"))),
     (CancelAsked("why"), Drop(ID, TOKEN, "why")),
     (CancelledByRequest("ann"), Drop(ID, TOKEN, "ann")),
     (HandedBack(started=False), Release(ID, TOKEN, started=False)),
@@ -318,7 +318,7 @@ TOLD = "caf\\udce9\\x00"
         (SnoozeAsked(5, BAD), Snooze(ID, TOKEN, 5, TOLD)),
         (CancelAsked(BAD), Drop(ID, TOKEN, TOLD)),
         (CancelledByRequest(BAD), Drop(ID, TOKEN, TOLD)),
-        (DeadAsked(BAD), Bury(ID, TOKEN, Failure("permanent", "holdfast.Dead", TOLD))),
+        (DeadAsked(BAD), Bury(ID, TOKEN, Failure("permanent", "limpet.Dead", TOLD))),
         (Crashed(False, BAD), Lose(ID, TOKEN, False, TOLD)),
     ],
 )
@@ -356,7 +356,7 @@ def test_what_cannot_be_judged_or_written_is_buried_in_plain_words() -> None:
     Trouble.__name__ = "Troublé"
     judged = unjudgeable(job(), Trouble())
     written = unwritable(Snooze(ID, TOKEN, 5), Trouble())
-    for buried, name in ((judged, "holdfast.Unjudgeable"), (written, "holdfast.Unwritable")):
+    for buried, name in ((judged, "limpet.Unjudgeable"), (written, "limpet.Unwritable")):
         assert (buried.id, buried.token, buried.failure.kind, buried.failure.type) == (ID, TOKEN, "permanent", name)
         assert buried.failure.message.isascii()
         assert "Troubl\\xe9" in buried.failure.message

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import CycleFound
-from holdfast.core.flow import order
+from limpet.core.errors import CycleFound
+from limpet.core.flow import order
 
 GRAPHS = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 12), max_size=4), max_size=10)
 

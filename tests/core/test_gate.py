@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.gate import (
+from limpet.core.gate import (
     FOREVER_MS,
     FULL,
     LOTS,
@@ -34,9 +34,9 @@ from holdfast.core.gate import (
     room,
     tokens,
 )
-from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
-from holdfast.testing.pace_vectors import PACES
+from limpet.testing.budget_vectors import BUDGETS
+from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
+from limpet.testing.pace_vectors import PACES
 
 
 class Story:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.ids import IdMaker, id_bytes, id_text
+from limpet.core.errors import InvalidOption
+from limpet.core.ids import IdMaker, id_bytes, id_text
 
 NOW_MS = 1_700_000_000_123
 

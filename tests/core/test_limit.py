@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.limit import Breaker, Limit
-from holdfast.core.naming import did_you_mean
+from limpet.core.errors import InvalidOption
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.limit import Breaker, Limit
+from limpet.core.naming import did_you_mean
 
 
 def test_a_limit_becomes_a_gate() -> None:

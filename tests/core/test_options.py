@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.ids import id_text
-from holdfast.core.job import Policy
-from holdfast.core.options import PLAIN, Options, priority_of
-from holdfast.core.refs import Ref
-from holdfast.core.retry import Retry
-from holdfast.core.state import State
+from limpet.core.errors import InvalidOption
+from limpet.core.ids import id_text
+from limpet.core.job import Policy
+from limpet.core.options import PLAIN, Options, priority_of
+from limpet.core.refs import Ref
+from limpet.core.retry import Retry
+from limpet.core.state import State
 
 A, B = b"a" * 16, b"b" * 16
 

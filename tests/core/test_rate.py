@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.rate import parse_rate
+from limpet.core.errors import InvalidOption
+from limpet.core.rate import parse_rate
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidArguments, PayloadTooLarge
-from holdfast.core.ids import id_text
-from holdfast.core.job import Lane, Policy
-from holdfast.core.lease import Claimed, Input, Note
-from holdfast.core.refs import MAX_INPUT_BYTES, Given, ParentFailed, Ref, Refers, Spread, filled, flat, placed
+from limpet.core.errors import InvalidArguments, PayloadTooLarge
+from limpet.core.ids import id_text
+from limpet.core.job import Lane, Policy
+from limpet.core.lease import Claimed, Input, Note
+from limpet.core.refs import MAX_INPUT_BYTES, Given, ParentFailed, Ref, Refers, Spread, filled, flat, placed
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 LEFT = Given({A: Input(result=b'{"n":[1]}'), B: Input(failed="boom"), C: Input()}, (A, B, C))

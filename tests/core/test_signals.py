@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.classify import outcome_of
-from holdfast.core.errors import InvalidOption
-from holdfast.core.outcome import Limited
-from holdfast.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
+from limpet.core.classify import outcome_of
+from limpet.core.errors import InvalidOption
+from limpet.core.outcome import Limited
+from limpet.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
 
 
 def test_signals_say_what_they_ask() -> None:
@@ -29,7 +29,7 @@ def test_signals_say_what_they_ask() -> None:
     assert RateLimited().retry_after_ms is None
 
 
-def test_all_are_signals_and_none_is_a_holdfast_error() -> None:
+def test_all_are_signals_and_none_is_a_limpet_error() -> None:
     assert all(issubclass(kind, JobSignal) for kind in (RetryLater, Snooze, Dead, Cancel, RateLimited))
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidStep, NotSerialisable, PayloadTooLarge, StepsChanged
-from holdfast.core.gate import FOREVER_MS
-from holdfast.core.lease import Note
-from holdfast.core.steps import (
+from limpet.core.errors import InvalidStep, NotSerialisable, PayloadTooLarge, StepsChanged
+from limpet.core.gate import FOREVER_MS
+from limpet.core.lease import Note
+from limpet.core.steps import (
     MAX_STEPS,
     Approval,
     Asking,
@@ -73,7 +73,7 @@ def test_the_error_says_which_steps_to_forget_and_the_other_ways_on() -> None:
     with pytest.raises(StepsChanged) as raised:
         replay(History(notes("a", "the b", "c"), job="0190"), "a", "z")
     assert "bring the old code back" in raised.value.fix
-    assert "holdfast dead retry 0190 --forget 'the b' --forget c" in raised.value.fix
+    assert "limpet dead retry 0190 --forget 'the b' --forget c" in raised.value.fix
     assert 'steps="by-name"' in raised.value.fix
     with pytest.raises(StepsChanged, match="--forget-all"):
         replay(History(notes(*"abcdefgh")), "z")
@@ -186,7 +186,7 @@ def test_a_job_keeps_a_bounded_number_of_steps() -> None:
 
 
 def test_a_job_keeps_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.core.steps.MAX_STEPS_BYTES", 150)
+    monkeypatch.setattr("limpet.core.steps.MAX_STEPS_BYTES", 150)
     history = History(notes("a", "b"))
     replay(history, "a", "b")
     call = history.call("step", "c")
@@ -221,7 +221,7 @@ def test_every_other_order_is_noticed(order: list[str]) -> None:
 def test_events_of_our_own_cannot_be_signalled() -> None:
     assert check_event("paid") == "paid"
     for event in ("approval:approval", "sleep:sleep-1"):
-        with pytest.raises(InvalidStep, match="of Holdfast's own"):
+        with pytest.raises(InvalidStep, match="of Limpet's own"):
             check_event(event)
 
 

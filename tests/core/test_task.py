@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from holdfast.core.budget import Budget
-from holdfast.core.errors import InvalidArguments, InvalidOption, InvalidTask, PayloadTooLarge, UsageError
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Job, Lane, OnDuplicate, Policy, Unique
-from holdfast.core.limit import Breaker, Limit
-from holdfast.core.refs import Ref
-from holdfast.core.retry import Retry
-from holdfast.core.state import State
-from holdfast.core.task import PLAIN, Inject, Options, TaskSpec, build_job
-from holdfast.core.unique import content_key
-from holdfast.core.unit import Cost
+from limpet.core.budget import Budget
+from limpet.core.errors import InvalidArguments, InvalidOption, InvalidTask, PayloadTooLarge, UsageError
+from limpet.core.gate import GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Job, Lane, OnDuplicate, Policy, Unique
+from limpet.core.limit import Breaker, Limit
+from limpet.core.refs import Ref
+from limpet.core.retry import Retry
+from limpet.core.state import State
+from limpet.core.task import PLAIN, Inject, Options, TaskSpec, build_job
+from limpet.core.unique import content_key
+from limpet.core.unit import Cost
 
 ID = b"i" * 16
 
@@ -188,7 +188,7 @@ def test_short_forms_of_breaker_and_limits() -> None:
 
 
 SCRIPT = """
-from holdfast.core.task import TaskSpec
+from limpet.core.task import TaskSpec
 class Mail:
     @staticmethod
     def send(): ...

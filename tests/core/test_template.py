@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidArguments, InvalidTask
-from holdfast.core.template import Template
+from limpet.core.errors import InvalidArguments, InvalidTask
+from limpet.core.template import Template
 
 
 class Plan(Enum):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.unit import ONE, Cost, amount_of, amount_text, amounts_from, cost_from, public_amount
+from limpet.core.errors import InvalidOption
+from limpet.core.unit import ONE, Cost, amount_of, amount_text, amounts_from, cost_from, public_amount
 
 
 class Int64:

@@ -17,8 +17,8 @@ class Running:
     """A demo under way: its lines come as it writes them."""
 
     def __init__(self, folder: Path, *args: str) -> None:
-        env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-        command = [sys.executable, "-m", "holdfast.cli", "demo", "--json", *args]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
+        command = [sys.executable, "-m", "limpet.cli", "demo", "--json", *args]
         self.process = subprocess.Popen(
             command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

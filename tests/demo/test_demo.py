@@ -65,7 +65,7 @@ def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(tmp_path: Path) -> None:
     with Running(tmp_path, "--scale", SMALL) as running:
         running.until("worker 2 starts")
         running.process.send_signal(signal.SIGINT)
-        running.until("holdfast demo --resume")
+        running.until("limpet demo --resume")
         assert running.ended().code == 130
         assert workers_of(tmp_path) == []
 

@@ -11,16 +11,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.cli.demo.folder import Folder
-from holdfast.cli.demo.ledger import Ledger
-from holdfast.cli.demo.plan import GREEDY, Plan
-from holdfast.cli.demo.report import words
-from holdfast.cli.demo.verify import Facts, verify
-from holdfast.core.gate import Gate, GateRule
-from holdfast.core.ids import id_bytes
-from holdfast.core.job import Lane, Policy
-from holdfast.core.state import State
-from holdfast.core.view import Counts, JobView
+from limpet.cli.demo.folder import Folder
+from limpet.cli.demo.ledger import Ledger
+from limpet.cli.demo.plan import GREEDY, Plan
+from limpet.cli.demo.report import words
+from limpet.cli.demo.verify import Facts, verify
+from limpet.core.gate import Gate, GateRule
+from limpet.core.ids import id_bytes
+from limpet.core.job import Lane, Policy
+from limpet.core.state import State
+from limpet.core.view import Counts, JobView
 
 PLAN = Plan(seed=1, scale=0.01, made_at_ms=1_800_000_000_000)
 OPENED, CLOSED = {"at_ms": PLAN.made_at_ms + 2_000, "kind": "breaker.opened"}, {"kind": "breaker.closed"}

@@ -61,7 +61,7 @@ def says(expected: str, said: str) -> bool:
 
 
 class Reader:
-    """Follows one page. `bin` is the folder whose `python` and `holdfast` the reader has on the path.
+    """Follows one page. `bin` is the folder whose `python` and `limpet` the reader has on the path.
 
     `servers` says what stands for the addresses that pages call the reader's own.
     """
@@ -69,7 +69,7 @@ class Reader:
     def __init__(self, folder: Path, bin: Path, servers: Mapping[str, str] | None = None) -> None:
         self.folder = folder
         self._servers = servers or {}
-        ours = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("LIMPET_", "PYTHON"))}
         # Unbuffered, as on a terminal: otherwise what goes to stdout would come after all that went to stderr.
         self._env = {**ours, "PATH": f"{bin}{os.pathsep}{os.environ['PATH']}", "PYTHONUNBUFFERED": "1"}
         self._said = ""

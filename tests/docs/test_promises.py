@@ -40,11 +40,11 @@ def test_every_promise_names_a_test() -> None:
 
 
 def test_every_face_says_the_same_of_this_release() -> None:
-    import holdfast
-    from holdfast.cli.root import holdfast as command
+    import limpet
+    from limpet.cli.root import limpet as command
 
     readme, index = (ROOT / "README.md").read_text(), (ROOT / "docs" / "index.md").read_text()
-    for words in (readme.split("##")[0], index.split("**")[0], holdfast.__doc__ or "", command.help or ""):
+    for words in (readme.split("##")[0], index.split("**")[0], limpet.__doc__ or "", command.help or ""):
         assert "does not let go of a job" in words
         assert "SQLite" in words
         assert "Redis" in words
@@ -53,7 +53,7 @@ def test_every_face_says_the_same_of_this_release() -> None:
 
 def test_our_line_of_the_comparison_says_what_our_test_runs() -> None:
     readme = (ROOT / "README.md").read_text()
-    (line,) = re.findall(r"^\| \*\*Holdfast.*$", readme, re.MULTILINE)
+    (line,) = re.findall(r"^\| \*\*Limpet.*$", readme, re.MULTILINE)
     assert "[nothing lost or stuck](tests/chaos/test_kills.py)" in line
     assert f"{JOBS:,} jobs and {KILLS} kills in 20 s, on every engine" in " ".join(readme.split())
 
@@ -67,16 +67,16 @@ def test_the_command_line_page_is_up_to_date() -> None:
 
 
 def test_the_python_page_names_every_public_name() -> None:
-    import holdfast
+    import limpet
 
     pages = "".join((ROOT / "docs" / "reference" / name).read_text() for name in ("python.md", "errors.md"))
-    missing = [name for name in holdfast.__all__ if not re.search(rf"\b{name}\b", pages) and name != "__version__"]
+    missing = [name for name in limpet.__all__ if not re.search(rf"\b{name}\b", pages) and name != "__version__"]
     assert missing == []
 
 
 def test_the_python_page_names_every_option() -> None:
-    from holdfast.client.options import CallOptions
-    from holdfast.core.declare import TaskOptions
+    from limpet.client.options import CallOptions
+    from limpet.core.declare import TaskOptions
 
     page = (ROOT / "docs" / "reference" / "python.md").read_text()
     options = {*TaskOptions.__annotations__, *CallOptions.__annotations__}
@@ -84,7 +84,7 @@ def test_the_python_page_names_every_option() -> None:
 
 
 def test_the_settings_page_names_every_key_and_variable() -> None:
-    from holdfast.core.settings import FileSettings, RetentionTable, WorkerTable
+    from limpet.core.settings import FileSettings, RetentionTable, WorkerTable
 
     page = (ROOT / "docs" / "reference" / "settings.md").read_text()
     keys = [key for table in (FileSettings, WorkerTable, RetentionTable) for key in table.__struct_fields__]
@@ -93,6 +93,6 @@ def test_the_settings_page_names_every_key_and_variable() -> None:
         name
         for path in modules()
         if "demo" not in path.parts  # the demo tells its own processes where they are
-        for name in re.findall(r"""["'](HOLDFAST_[A-Z]+)["']""", path.read_text())
+        for name in re.findall(r"""["'](LIMPET_[A-Z]+)["']""", path.read_text())
     }
     assert sorted(name for name in read if name not in page) == []

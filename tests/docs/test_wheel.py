@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.version import VERSION
+from limpet.core.version import VERSION
 from tests.arch.tree import PACKAGE, ROOT
 from tests.docs.pages import Reader
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.timeout(600)  # building it takes some seconds on a mac
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
     """What a program of the bare environment says, without anything of ours in its surroundings."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON", "VIRTUAL"))}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("LIMPET_", "PYTHON", "VIRTUAL"))}
     words = [str(word) for word in command]
     answer = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == code, f"{words}: {answer.returncode}\n{answer.stdout}\n{answer.stderr}"
@@ -59,7 +59,7 @@ def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = home / "bin" / "python"
     run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel, cwd=home)
     (site,) = home.glob("lib/python*/site-packages")
-    for name in needed("holdfast"):
+    for name in needed("limpet"):
         for file in distribution(name).files or ():
             top = file.parts[0]
             if top not in ("..", "__pycache__") and not (site / top).exists():
@@ -71,23 +71,23 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path)
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     written = {
-        f"holdfast/{path.relative_to(PACKAGE).as_posix()}"
+        f"limpet/{path.relative_to(PACKAGE).as_posix()}"
         for path in PACKAGE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert names == written
-    assert "holdfast/py.typed" in names
-    assert "holdfast/stores/sqlite/sql/schema_001.sql" in names
+    assert "limpet/py.typed" in names
+    assert "limpet/stores/sqlite/sql/schema_001.sql" in names
 
 
 def test_the_wheel_and_what_it_declares_are_enough(bare: Path, tmp_path: Path) -> None:
-    where = run(bare / "python", "-c", "import holdfast; print(holdfast.__file__)", cwd=tmp_path)
+    where = run(bare / "python", "-c", "import limpet; print(limpet.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(bare.parent)
-    assert run(bare / "holdfast", "--version", cwd=tmp_path).split() == ["holdfast", VERSION]
-    id = run(bare / "holdfast", "enqueue", "hello.greet", '{"name": "Ada"}', cwd=tmp_path).strip()
-    page = json.loads(run(bare / "holdfast", "jobs", "--json", cwd=tmp_path))
+    assert run(bare / "limpet", "--version", cwd=tmp_path).split() == ["limpet", VERSION]
+    id = run(bare / "limpet", "enqueue", "hello.greet", '{"name": "Ada"}', cwd=tmp_path).strip()
+    page = json.loads(run(bare / "limpet", "jobs", "--json", cwd=tmp_path))
     assert [(job["id"], job["state"]) for job in page["jobs"]] == [(id, "ready")]
-    run(bare / "holdfast", "doctor", cwd=tmp_path, code=11)  # no worker is alive, and it says so
+    run(bare / "limpet", "doctor", cwd=tmp_path, code=11)  # no worker is alive, and it says so
 
 
 def test_the_readme_works_with_the_wheel_alone(bare: Path, tmp_path: Path) -> None:

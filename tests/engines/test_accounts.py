@@ -10,13 +10,13 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.gate import BreakerRule, GateChange, GateRule
-from holdfast.core.view import Finding
-from holdfast.ops.doctor import doctor
-from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.redis import RedisStore
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
+from limpet.core.gate import BreakerRule, GateChange, GateRule
+from limpet.core.view import Finding
+from limpet.ops.doctor import doctor
+from limpet.stores.postgres import PostgresStore
+from limpet.stores.redis import RedisStore
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
 from tests.contract.harnesses import HARNESSES
 from tests.servers.postgres import shared as postgres
 from tests.servers.redis import shared as redis
@@ -47,10 +47,10 @@ async def damage(bench: Bench, key: str, **levels: int) -> None:
     if isinstance(store, SqliteStore):
         assert store.path is not None
         with sqlite3.connect(store.path) as conn:
-            conn.execute("UPDATE hf_gate SET body = ? WHERE key = ?", (msgspec.json.encode(gate), key))
+            conn.execute("UPDATE limpet_gate SET body = ? WHERE key = ?", (msgspec.json.encode(gate), key))
         conn.close()
     elif isinstance(store, RedisStore):
-        redis("redis-6.2").ask("HSET", f"{{hf:{store.namespace}}}:g", key, msgspec.msgpack.encode(gate))
+        redis("redis-6.2").ask("HSET", f"{{limpet:{store.namespace}}}:g", key, msgspec.msgpack.encode(gate))
     else:
         assert isinstance(store, PostgresStore)
         sets = ", ".join(f"{name} = {level}" for name, level in levels.items())
@@ -73,7 +73,7 @@ DAMAGE: dict[str, tuple[str, dict[str, int], str, str, str]] = {
         {"used": 3},
         "slots",
         "limit smtp counts 3 slots as taken, and running jobs hold 2",
-        "report this; until then: holdfast limits set smtp --concurrency 6",
+        "report this; until then: limpet limits set smtp --concurrency 6",
     ),
     "a slot that is not counted": (
         "limit:smtp",
@@ -87,14 +87,14 @@ DAMAGE: dict[str, tuple[str, dict[str, int], str, str, str]] = {
         {"spent": 600_000},
         "reservations",
         "the budget 'llm:acme' counts $0.60 as spent, and running jobs have reserved $1",
-        "report this; until then: holdfast limits set llm:acme --budget usd=1.6/day",
+        "report this; until then: limpet limits set llm:acme --budget usd=1.6/day",
     ),
     "a probe that nobody runs": (
         "breaker:api",
         {"probe_token": 7},
         "probe",
         "breaker api waits for a probe that nobody runs, and admits nobody",
-        "holdfast breakers reset api",
+        "limpet breakers reset api",
     ),
 }
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.limit import Limit
+from limpet.core.limit import Limit
 from tests.contract.harnesses import HARNESSES
 from tests.runtime.flood import flooded
 from tests.runtime.running import Bench

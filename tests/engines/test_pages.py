@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.ids import id_text
-from holdfast.core.state import State
-from holdfast.core.view import Query, Term
-from holdfast.stores.search import CANDIDATES
-from holdfast.testing.bench import Bench
+from limpet.core.errors import InvalidOption
+from limpet.core.ids import id_text
+from limpet.core.state import State
+from limpet.core.view import Query, Term
+from limpet.stores.search import CANDIDATES
+from limpet.testing.bench import Bench
 from tests.contract.harnesses import HARNESSES
 
 

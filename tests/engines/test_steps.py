@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.codec import decode_json
-from holdfast.core.gate import FOREVER_MS
-from holdfast.core.ids import id_text
-from holdfast.core.state import State
-from holdfast.core.steps import Approval
-from holdfast.core.view import Query
-from holdfast.ops import Operator, Waits
-from holdfast.runtime import current_job
+from limpet.core.codec import decode_json
+from limpet.core.gate import FOREVER_MS
+from limpet.core.ids import id_text
+from limpet.core.state import State
+from limpet.core.steps import Approval
+from limpet.core.view import Query
+from limpet.ops import Operator, Waits
+from limpet.runtime import current_job
 from tests.contract.harnesses import HARNESSES
 from tests.runtime.running import Bench
 
@@ -87,7 +87,7 @@ async def test_code_that_changed_waits_for_a_person_who_lets_it_forget(bench: Be
 
     id = await bench.put(bench.task(deployed, retry=[0]))
     await bench.drain()
-    assert (await bench.view(id)).error_type == "holdfast.StepsChanged"
+    assert (await bench.view(id)).error_type == "limpet.StepsChanged"
     assert ran == ["plan", "pay"]
     report = await Operator(bench.store, "ada").retry([id_text(id)], forget=["pay"])
     assert report.done == 1

@@ -16,19 +16,19 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.core.duration import instant_ms, iso
-from holdfast.core.lease import Claimed
-from holdfast.core.schedules.history import KEPT, kind_of, read_ticks
-from holdfast.core.schedules.plan import tick_job
-from holdfast.core.schedules.schedule import Schedule
-from holdfast.core.schedules.when import Cron, Every, Once
-from holdfast.core.task import TaskSpec
-from holdfast.core.view import Retention
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.ticker import Ticker
-from holdfast.stores.base import Store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Harness
+from limpet.core.duration import instant_ms, iso
+from limpet.core.lease import Claimed
+from limpet.core.schedules.history import KEPT, kind_of, read_ticks
+from limpet.core.schedules.plan import tick_job
+from limpet.core.schedules.schedule import Schedule
+from limpet.core.schedules.when import Cron, Every, Once
+from limpet.core.task import TaskSpec
+from limpet.core.view import Retention
+from limpet.runtime.patience import Patience
+from limpet.runtime.ticker import Ticker
+from limpet.stores.base import Store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Harness
 from tests.contract.harnesses import HARNESSES, SHARED
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -163,7 +163,7 @@ NIGHTS = {SPRING: ["2027-03-28 03:00", "2027-03-29 02:30"], AUTUMN: ["2027-10-31
 QUARTERS = {SPRING: 47 * 4, AUTUMN: 49 * 4}
 
 
-@pytest.mark.parametrize("seed", range(1, 9) if os.environ.get("HOLDFAST_FULL") else [1])
+@pytest.mark.parametrize("seed", range(1, 9) if os.environ.get("LIMPET_FULL") else [1])
 @pytest.mark.parametrize("start", [SPRING, AUTUMN], ids=["spring", "autumn"])
 async def test_every_tick_fires_once_over_days_with_kills_and_a_clock_change(
     engine: Harness, start: int, seed: int

@@ -43,7 +43,7 @@ def test_a_dead_letter_is_corrected_and_runs_again(tmp_path: Path) -> None:
     assert run("fix_and_retry.py", tmp_path) == [
         "ada: sent to ada@example.com",
         "bob: dead",
-        "1 dead: holdfast.Dead: 'bob at example.com' is no address",
+        "1 dead: limpet.Dead: 'bob at example.com' is no address",
         "bob: sent to bob@example.com",
         "carol did job.retry: typing error",
     ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Holdfast
+from limpet import Limpet
 from tests.servers.postgres import shared as shared_postgres
 from tests.servers.redis import shared as shared_redis
 
@@ -16,17 +16,17 @@ ENGINES = ("sqlite", "redis", "postgres")
 _NAMESPACES = count(1)
 
 
-def app_on(engine: str, folder: Path) -> Holdfast:
+def app_on(engine: str, folder: Path) -> Limpet:
     """An app of its own on this engine; `engine` is the first word of a test's parameters."""
     namespace = f"flows{next(_NAMESPACES)}"
     if engine == "sqlite":
-        return Holdfast(f"sqlite:///{folder}/jobs.db?sync=normal", namespace=namespace, enqueue_timeout=60)
+        return Limpet(f"sqlite:///{folder}/jobs.db?sync=normal", namespace=namespace, enqueue_timeout=60)
     server = shared_redis("redis-6.2") if engine == "redis" else shared_postgres("postgres-15")
-    return Holdfast(server.url, namespace=namespace, enqueue_timeout=60)
+    return Limpet(server.url, namespace=namespace, enqueue_timeout=60)
 
 
 @pytest.fixture(params=ENGINES)
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Limpet]:
     """A fresh app on each engine; it is asked from code without an event loop."""
     app = app_on(request.param, tmp_path)
     yield app

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from holdfast import State
+from limpet import State
 
 Mode = Literal["cancel", "run", "wait"]
 Outcome = Literal["ok", "dead", "cancel"]

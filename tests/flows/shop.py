@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast import Holdfast, current_job
+from limpet import Limpet, current_job
 
-app = Holdfast("sqlite://")
+app = Limpet("sqlite://")
 
 
 @dataclass

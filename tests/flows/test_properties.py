@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Cancel, Dead, FlowHandle, Holdfast, InvalidOption, JobHandle, ParentFailed, State
+from limpet import Cancel, Dead, FlowHandle, InvalidOption, JobHandle, Limpet, ParentFailed, State
 from tests.flows.model import FAILED, LIVE, Mode, Model, Outcome
 
 
@@ -73,7 +73,7 @@ class Stage:
 
     _numbers = count(1)
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Limpet) -> None:
         self.app = app
         self.model = Model()
         self.ran: dict[str, int] = {}
@@ -159,7 +159,7 @@ class Stage:
 
 
 @pytest.fixture
-def stages(app: Holdfast) -> list[Stage]:
+def stages(app: Limpet) -> list[Stage]:
     """Where the app's task looks for the stage that is played on: the last one."""
     stages: list[Stage] = []
 
@@ -182,7 +182,7 @@ def stages(app: Holdfast) -> list[Stage]:
 )
 @example(nodes=joined("dead", "ok"), steps=[("work", (0,)), ("run_again", 0), ("work", (0,)), ("run_again", 1)])
 def test_a_flow_is_where_the_model_has_it_after_every_step(
-    app: Holdfast, stages: list[Stage], nodes: list[Planned], steps: list[tuple[str, Any]]
+    app: Limpet, stages: list[Stage], nodes: list[Planned], steps: list[tuple[str, Any]]
 ) -> None:
     stages[:] = [Stage(app)]
     app.run(stages[0].play(nodes, steps))

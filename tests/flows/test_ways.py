@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast import Holdfast, JobNotFound, State, chain, chord
-from holdfast.stores.sqlite.library import library
+from limpet import JobNotFound, Limpet, State, chain, chord
+from limpet.stores.sqlite.library import library
 from tests.flows import shop
 from tests.flows.conftest import ENGINES, app_on
 
 
 @pytest.fixture(params=ENGINES)
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Limpet]:
     """The shop on each engine."""
     other = app_on(request.param, tmp_path)
     shop.app.rebind(other.url, namespace=other.namespace)
@@ -25,7 +25,7 @@ def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
     shop.app.run(shop.app.close())
 
 
-def test_a_node_whose_job_is_there_already_is_that_job(app: Holdfast) -> None:
+def test_a_node_whose_job_is_there_already_is_that_job(app: Limpet) -> None:
     async def whole() -> None:
         keyed = shop.load.options(unique="logo")
         there = await keyed.enqueue("logo")
@@ -46,7 +46,7 @@ def test_a_node_whose_job_is_there_already_is_that_job(app: Holdfast) -> None:
     app.run(whole())
 
 
-def test_an_end_that_was_there_before_is_asked_by_its_own_handle(app: Holdfast) -> None:
+def test_an_end_that_was_there_before_is_asked_by_its_own_handle(app: Limpet) -> None:
     async def whole() -> None:
         there = await shop.load.options(unique="logo", delay=60).enqueue("logo")
         flow = app.flow("shared")
@@ -62,7 +62,7 @@ def test_an_end_that_was_there_before_is_asked_by_its_own_handle(app: Holdfast) 
     app.run(whole())
 
 
-def test_two_nodes_with_one_key_are_one_job(app: Holdfast) -> None:
+def test_two_nodes_with_one_key_are_one_job(app: Limpet) -> None:
     async def whole() -> None:
         keyed = shop.load.options(unique="logo")
         job = await chord([keyed.job("logo"), keyed.job("other")], shop.album.job()).enqueue()
@@ -72,7 +72,7 @@ def test_two_nodes_with_one_key_are_one_job(app: Holdfast) -> None:
     app.run(whole())
 
 
-def test_what_runs_again_keeps_to_the_job_that_stands_for_a_parent(app: Holdfast) -> None:
+def test_what_runs_again_keeps_to_the_job_that_stands_for_a_parent(app: Limpet) -> None:
     async def whole() -> None:
         keyed = shop.load.options(unique="logo", unique_for=3600)
         await keyed.enqueue("logo")
@@ -87,7 +87,7 @@ def test_what_runs_again_keeps_to_the_job_that_stands_for_a_parent(app: Holdfast
     app.run(whole())
 
 
-def test_results_reach_handlers_in_processes_and_threads(app: Holdfast) -> None:
+def test_results_reach_handlers_in_processes_and_threads(app: Limpet) -> None:
     async def whole() -> None:
         scaled = [chain(shop.load.job(name), shop.scale.job(width)) for name, width in (("a", 1), ("b", 2))]
         job = await chord(scaled, shop.album.job()).enqueue()
@@ -97,7 +97,7 @@ def test_results_reach_handlers_in_processes_and_threads(app: Holdfast) -> None:
     app.run(whole())
 
 
-def test_a_handler_knows_its_flow(app: Holdfast) -> None:
+def test_a_handler_knows_its_flow(app: Limpet) -> None:
     async def whole() -> None:
         lone, job = await shop.where.enqueue(), await chain(shop.where.job(), shop.where.job()).enqueue()
         await app.work(until_empty=True)
@@ -108,7 +108,7 @@ def test_a_handler_knows_its_flow(app: Holdfast) -> None:
 
 
 @contextlib.contextmanager
-def connected(app: Holdfast, folder: Path) -> Iterator[Any]:
+def connected(app: Limpet, folder: Path) -> Iterator[Any]:
     """A connection of the user's own to the database that the store is in."""
     if app.url.startswith("sqlite"):
         with contextlib.closing(library.connect(f"{folder}/jobs.db")) as conn:
@@ -119,7 +119,7 @@ def connected(app: Holdfast, folder: Path) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("app", ["sqlite", "postgres"], indirect=True)
-def test_a_flow_is_there_when_the_callers_transaction_commits(app: Holdfast, tmp_path: Path) -> None:
+def test_a_flow_is_there_when_the_callers_transaction_commits(app: Limpet, tmp_path: Path) -> None:
     keyed = shop.load.options(unique="logo")
     app.run(keyed.enqueue("logo"))
     app.run(app.work(until_empty=True))  # succeeded, and its key is free again

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast import Dead, Holdfast, JobCancelled, State, chain, chord
+from limpet import Dead, JobCancelled, Limpet, State, chain, chord
 
-WIDE = 10_000 if os.environ.get("HOLDFAST_FULL") else 1_000
+WIDE = 10_000 if os.environ.get("LIMPET_FULL") else 1_000
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(600)
 class Tasks:
     """The tasks of these tests on one app; what is in `bad` dies."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Limpet) -> None:
         self.bad: set[int] = set()
 
         @app.task(name="number", retry=1)
@@ -37,7 +37,7 @@ class Tasks:
         self.number, self.add, self.total = number, add, total
 
 
-def test_a_wide_chord_finishes_with_all_results_in_order(app: Holdfast) -> None:
+def test_a_wide_chord_finishes_with_all_results_in_order(app: Limpet) -> None:
     tasks = Tasks(app)
 
     async def whole() -> None:
@@ -51,7 +51,7 @@ def test_a_wide_chord_finishes_with_all_results_in_order(app: Holdfast) -> None:
     app.run(whole())
 
 
-def test_a_chord_of_chains_finishes(app: Holdfast) -> None:
+def test_a_chord_of_chains_finishes(app: Limpet) -> None:
     tasks, many = Tasks(app), WIDE // 5
 
     async def whole() -> None:
@@ -64,7 +64,7 @@ def test_a_chord_of_chains_finishes(app: Holdfast) -> None:
     app.run(whole())
 
 
-def test_one_job_may_fan_out_to_thousands_and_its_death_takes_them_down(app: Holdfast) -> None:
+def test_one_job_may_fan_out_to_thousands_and_its_death_takes_them_down(app: Limpet) -> None:
     tasks = Tasks(app)
     tasks.bad = {7}
 
@@ -84,7 +84,7 @@ def test_one_job_may_fan_out_to_thousands_and_its_death_takes_them_down(app: Hol
     app.run(whole())
 
 
-def test_a_wide_flow_is_cancelled_and_run_again(app: Holdfast) -> None:
+def test_a_wide_flow_is_cancelled_and_run_again(app: Limpet) -> None:
     tasks = Tasks(app)
 
     async def whole() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.ops import Operator
-from holdfast.stores.sqlite import SqliteStore
+from limpet.ops import Operator
+from limpet.stores.sqlite import SqliteStore
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import IdMaker
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Beat, Claimed, ClaimRequest, Serves
-from holdfast.core.transition import Bury, Failure, RetryAfter
-from holdfast.stores.base import Store
+from limpet.core.gate import GateRule
+from limpet.core.ids import IdMaker
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Beat, Claimed, ClaimRequest, Serves
+from limpet.core.transition import Bury, Failure, RetryAfter
+from limpet.stores.base import Store
 
 MAKER = IdMaker()
 ANY = Serves()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from holdfast.core.job import Job
-from holdfast.core.steps import Record, StepKind
-from holdfast.core.transition import Suspend
-from holdfast.stores.base import Store
+from limpet.core.job import Job
+from limpet.core.steps import Record, StepKind
+from limpet.core.transition import Suspend
+from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
 
 

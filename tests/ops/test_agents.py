@@ -7,16 +7,16 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast.core.errors import InvalidOption, JobNotFound, PayloadTooLarge
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Policy, Unique
-from holdfast.core.lease import Claimed, Note, Serves
-from holdfast.core.state import State
-from holdfast.ops import Agents, Operator
-from holdfast.ops.agents import FailKind
-from holdfast.ops.shape import claimed_shape
-from holdfast.stores.base import Store
+from limpet.core.errors import InvalidOption, JobNotFound, PayloadTooLarge
+from limpet.core.gate import GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Policy, Unique
+from limpet.core.lease import Claimed, Note, Serves
+from limpet.core.state import State
+from limpet.ops import Agents, Operator
+from limpet.ops.agents import FailKind
+from limpet.ops.shape import claimed_shape
+from limpet.stores.base import Store
 from tests.ops.making import job, put
 
 ANY = Serves()
@@ -195,7 +195,7 @@ async def test_spent_shuts_the_limit_until_someone_resets_it(agents: Agents, sto
         await operator.explain(claimed.id)
     )
     (found,) = [finding for finding in await operator.doctor() if finding.code == "spent"]
-    assert (found.level, found.fix) == ("error", "pay or raise the quota, then: holdfast breakers reset limit:openai")
+    assert (found.level, found.fix) == ("error", "pay or raise the quota, then: limpet breakers reset limit:openai")
     assert [gate.key for gate in await operator.breakers()] == ["limit:openai"]
     await operator.reset("limit:openai", reason="paid")
     assert (await got(agents)).attempt == 1

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from holdfast.core.declaration import Declaration, DeclaredLimit
-from holdfast.core.gate import BreakerRule, GateChange, GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Policy
-from holdfast.core.lease import Beat, Serves
-from holdfast.core.view import Finding
-from holdfast.ops import Operator
-from holdfast.ops.codes import MEANINGS, meaning_of
-from holdfast.stores.base import Store
+from limpet.core.declaration import Declaration, DeclaredLimit
+from limpet.core.gate import BreakerRule, GateChange, GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Policy
+from limpet.core.lease import Beat, Serves
+from limpet.core.view import Finding
+from limpet.ops import Operator
+from limpet.ops.codes import MEANINGS, meaning_of
+from limpet.stores.base import Store
 from tests.ops.making import claim, job, kill, put
 
 
@@ -29,7 +29,7 @@ async def test_work_without_workers_is_an_error(operator: Operator, store: Store
     await put(store, job())
     finding = (await found(operator))["no_workers"]
     assert finding.level == "error"
-    assert "holdfast worker" in finding.fix
+    assert "limpet worker" in finding.fix
 
 
 async def test_tasks_nobody_knows_and_queues_nobody_serves(operator: Operator, store: Store) -> None:
@@ -69,7 +69,7 @@ async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, 
     await store.change_gates([GateChange("limit:openai", trip_ms=600_000)])
     spent = (await found(operator))["spent"]
     assert spent.text.startswith("no money or quota is left: limit openai is shut until 20")
-    assert "holdfast breakers reset limit:openai" in spent.fix
+    assert "limpet breakers reset limit:openai" in spent.fix
 
 
 async def test_a_budget_that_a_job_can_never_fit_is_told_with_what_to_do(operator: Operator, store: Store) -> None:
@@ -81,8 +81,8 @@ async def test_a_budget_that_a_job_can_never_fit_is_told_with_what_to_do(operato
     finding = (await found(operator))["never_fits"]
     assert finding.level == "error"
     assert finding.text == "the budget 'llm:acme' is $1 a month, and the first job in line needs $1.50: it never fits"
-    assert "holdfast limits set llm:acme --budget usd=1.5/month" in finding.fix
-    assert "cancel the job, then: holdfast breakers reset limit:usd/month:llm:acme" in finding.fix
+    assert "limpet limits set llm:acme --budget usd=1.5/month" in finding.fix
+    assert "cancel the job, then: limpet breakers reset limit:usd/month:llm:acme" in finding.fix
     assert (await operator.explain(id_text(dear.id))).reasons[0].code == "never_fits"
     await store.cancel([dear.id], "too dear")
     await operator.reset("limit:usd/month:llm:acme")
@@ -126,11 +126,9 @@ async def test_the_counters_are_checked(operator: Operator, store: Store) -> Non
 
 
 def test_every_error_of_the_tree_has_a_meaning() -> None:
-    from holdfast.core import errors
+    from limpet.core import errors
 
-    kinds = [
-        kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.HoldfastError)
-    ]
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.LimpetError)]
     assert {kind.code for kind in kinds} <= MEANINGS.keys()
     assert meaning_of(errors.StoreUnreachable("x")).exit == 5
     assert meaning_of(errors.JobNotFound("x")).exit == 3

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from holdfast.core.gate import FOREVER_MS, BreakerRule, Gate, GateRule, Pause
-from holdfast.core.ids import IdMaker, id_text
-from holdfast.core.job import Lane, Policy
-from holdfast.core.lease import Serves, SessionView
-from holdfast.core.state import State
-from holdfast.core.transition import ErrorKind
-from holdfast.core.view import AttemptView, JobView, Standing
-from holdfast.ops.explain import Explanation, explain
+from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateRule, Pause
+from limpet.core.ids import IdMaker, id_text
+from limpet.core.job import Lane, Policy
+from limpet.core.lease import Serves, SessionView
+from limpet.core.state import State
+from limpet.core.transition import ErrorKind
+from limpet.core.view import AttemptView, JobView, Standing
+from limpet.ops.explain import Explanation, explain
 
 NOW = 1_700_000_000_000
 ID, PARENT = IdMaker().make_many(2, NOW)
@@ -79,15 +79,15 @@ def test_a_job_that_can_never_fit_says_so_even_before_it_is_due() -> None:
     found = budget(50_000_001)
     assert codes(found) == ["never_fits", "position"]
     assert "it needs $50.000001, and the budget 'llm:acme' is $50 a day: it never fits" in str(found)
-    assert "cancel it, or raise the budget: holdfast limits set llm:acme --budget usd=50.000001/day" in str(found)
+    assert "cancel it, or raise the budget: limpet limits set llm:acme --budget usd=50.000001/day" in str(found)
 
 
 def test_a_job_behind_one_that_can_never_fit_does_not_wait_for_the_end_of_the_period() -> None:
     found = budget(100_000, wants=60_000_000)
     assert found.reasons[0].text == (
         "the budget 'llm:acme' is $50 a day, and a job that came first needs $60, more than all of it; nobody passes "
-        "it before it is cancelled and the budget reset (holdfast breakers reset limit:usd/day:llm:acme), or the "
-        "budget raised: holdfast limits set llm:acme --budget usd=60/day"
+        "it before it is cancelled and the budget reset (limpet breakers reset limit:usd/day:llm:acme), or the "
+        "budget raised: limpet limits set llm:acme --budget usd=60/day"
     )
     assert found.reasons[0].until is None
 

@@ -10,30 +10,30 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import (
+from limpet import (
     Dead,
     FlowNotFound,
-    Holdfast,
     InvalidOption,
     JobCancelled,
     JobNotFound,
+    Limpet,
     NodeHandle,
     QueueDraining,
     State,
     UnknownParent,
     chain,
 )
-from holdfast.core.ids import id_bytes, id_text
-from holdfast.core.view import Retention
-from holdfast.ops import Flows, Operator
-from holdfast.ops.select import AmbiguousId
+from limpet.core.ids import id_bytes, id_text
+from limpet.core.view import Retention
+from limpet.ops import Flows, Operator
+from limpet.ops.select import AmbiguousId
 
 
 class Shop:
     """An app whose tasks do as they are told, and remember what they were given."""
 
     def __init__(self, url: str) -> None:
-        self.app = Holdfast(url)
+        self.app = Limpet(url)
         self.bad: set[str] = set()
         self.ran: list[tuple[str, Any]] = []
         self.started, self.go_on = asyncio.Event(), asyncio.Event()

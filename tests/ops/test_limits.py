@@ -8,21 +8,21 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.budget import Budget
-from holdfast.core.declaration import Declaration
-from holdfast.core.errors import InvalidArguments, InvalidOption
-from holdfast.core.gate import BreakerRule, Gate, GateRule, learn, push_back
-from holdfast.core.limit import Limit
-from holdfast.core.task import TaskSpec
-from holdfast.core.transition import Hold
-from holdfast.core.view import Entry, JobView
-from holdfast.ops import Agents, LimitChange, Operator
-from holdfast.ops import limits as limits_room
-from holdfast.ops.known import strange
-from holdfast.ops.shape import breaker_shape, event_shape, gate_shape
-from holdfast.ops.stops import stops
-from holdfast.stores.asking import last_seq
-from holdfast.stores.base import Store
+from limpet.core.budget import Budget
+from limpet.core.declaration import Declaration
+from limpet.core.errors import InvalidArguments, InvalidOption
+from limpet.core.gate import BreakerRule, Gate, GateRule, learn, push_back
+from limpet.core.limit import Limit
+from limpet.core.task import TaskSpec
+from limpet.core.transition import Hold
+from limpet.core.view import Entry, JobView
+from limpet.ops import Agents, LimitChange, Operator
+from limpet.ops import limits as limits_room
+from limpet.ops.known import strange
+from limpet.ops.shape import breaker_shape, event_shape, gate_shape
+from limpet.ops.stops import stops
+from limpet.stores.asking import last_seq
+from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
 
 USD = GateRule("limit:usd/day:llm:acme", unit="usd", cap=1_000_000, period="day")
@@ -334,7 +334,7 @@ async def test_a_share_is_set_listed_and_taken_back(operator: Operator, store: S
 
 
 async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> None:
-    from holdfast.core.lease import Serves
+    from limpet.core.lease import Serves
 
     await put(store, paid(500_000, task="a"), paid(300_000, task="b"), paid(100_000, task="c"), rules=(USD,))
     agents = Agents(store)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core.declaration import Declaration
-from holdfast.core.errors import InvalidOption, JobNotFound, UnknownQueue
-from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.lease import Beat, Serves
-from holdfast.core.state import State
-from holdfast.ops import InvalidQuery, LimitChange, Operator
-from holdfast.ops.known import UnknownName
-from holdfast.ops.select import PAGE, AmbiguousId
-from holdfast.stores.base import Store
+from limpet.core.declaration import Declaration
+from limpet.core.errors import InvalidOption, JobNotFound, UnknownQueue
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.ids import id_text
+from limpet.core.lease import Beat, Serves
+from limpet.core.state import State
+from limpet.ops import InvalidQuery, LimitChange, Operator
+from limpet.ops.known import UnknownName
+from limpet.ops.select import PAGE, AmbiguousId
+from limpet.stores.base import Store
 from tests.ops.making import claim, fail_once, job, kill, put
 
 
@@ -302,7 +302,7 @@ async def test_a_breaker_is_tripped_and_reset_by_hand(operator: Operator, store:
 
 
 async def test_a_drained_queue_refuses_new_jobs(operator: Operator, store: Store) -> None:
-    from holdfast.core.errors import QueueDraining
+    from limpet.core.errors import QueueDraining
 
     await put(store, job())
     await operator.drain("mail", reason="moving")

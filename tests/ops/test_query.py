@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.state import FINISHED, STATES, WAITING, State
-from holdfast.core.view import Query, Term
-from holdfast.ops.query import FIELDS, InvalidQuery, looks_like_query, parse_query, query_text
+from limpet.core.state import FINISHED, STATES, WAITING, State
+from limpet.core.view import Query, Term
+from limpet.ops.query import FIELDS, InvalidQuery, looks_like_query, parse_query, query_text
 
 
 def test_the_line_of_the_documentation_means_what_it_says() -> None:

@@ -11,22 +11,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.errors import InvalidArguments, InvalidOption, QueueDraining
-from holdfast.core.gate import GateChange
-from holdfast.core.job import Enqueued
-from holdfast.core.lease import Beat, Serves
-from holdfast.core.schedules.declared import FIELD
-from holdfast.core.schedules.history import kind_of
-from holdfast.core.schedules.plan import tick_job
-from holdfast.core.schedules.rule import EveryRule
-from holdfast.core.schedules.schedule import KIND, Schedule
-from holdfast.core.schedules.when import Cron, Every, Once
-from holdfast.core.state import State
-from holdfast.core.view import Control, Finding
-from holdfast.ops.known import UnknownName
-from holdfast.ops.schedule_runs import CHUNK, ScheduleBusy
-from holdfast.ops.schedules import ScheduleDeclared, ScheduleExists, Schedules
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.errors import InvalidArguments, InvalidOption, QueueDraining
+from limpet.core.gate import GateChange
+from limpet.core.job import Enqueued
+from limpet.core.lease import Beat, Serves
+from limpet.core.schedules.declared import FIELD
+from limpet.core.schedules.history import kind_of
+from limpet.core.schedules.plan import tick_job
+from limpet.core.schedules.rule import EveryRule
+from limpet.core.schedules.schedule import KIND, Schedule
+from limpet.core.schedules.when import Cron, Every, Once
+from limpet.core.state import State
+from limpet.core.view import Control, Finding
+from limpet.ops.known import UnknownName
+from limpet.ops.schedule_runs import CHUNK, ScheduleBusy
+from limpet.ops.schedules import ScheduleDeclared, ScheduleExists, Schedules
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.ticking import DAY, HOUR, MINUTE, NOON, TASKS, Stage, declared
 
 
@@ -233,7 +233,7 @@ async def test_what_the_code_has_dropped_is_reported(stage: Stage, schedules: Sc
     assert (view.state, view.note) == ("on", "no worker is alive, so it does not run")
     await worker(stage, declared(Every("1h"), name="renamed"))
     view = await schedules.get("hourly")
-    assert (view.state, view.fix) == ("absent", "holdfast schedules remove hourly")
+    assert (view.state, view.fix) == ("absent", "limpet schedules remove hourly")
     assert "renamed to renamed?" in view.note
     assert await schedules.next() == []
 
@@ -456,7 +456,7 @@ async def test_the_doctor_names_what_does_not_run(stage: Stage, schedules: Sched
 
     found = await findings()
     assert set(found) == {"schedule_absent", "schedule_unreadable", "schedule_versions", "schedule_overdue"}
-    assert found["schedule_absent"].fix == "holdfast schedules remove dropped"
+    assert found["schedule_absent"].fix == "limpet schedules remove dropped"
     assert found["schedule_overdue"].text == "schedule mine should have fired 1h ago, and nobody did"
     for name in ("odd", "dropped"):
         await schedules.remove(name)

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.errors import InvalidOption, InvalidStep, JobNotFound, PayloadTooLarge
-from holdfast.core.gate import FOREVER_MS
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.lease import MAX_EVENTS, Note, Signal
-from holdfast.core.state import State
-from holdfast.core.steps import Record
-from holdfast.core.transition import Bury, Failure, Succeed, Suspend
-from holdfast.core.view import JobView, Query
-from holdfast.ops import Operator, Waits, parse_query
-from holdfast.ops.shape import steps_shape
-from holdfast.ops.waits import SeveralJobs
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.errors import InvalidOption, InvalidStep, JobNotFound, PayloadTooLarge
+from limpet.core.gate import FOREVER_MS
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.lease import MAX_EVENTS, Note, Signal
+from limpet.core.state import State
+from limpet.core.steps import Record
+from limpet.core.transition import Bury, Failure, Succeed, Suspend
+from limpet.core.view import JobView, Query
+from limpet.ops import Operator, Waits, parse_query
+from limpet.ops.shape import steps_shape
+from limpet.ops.waits import SeveralJobs
+from limpet.stores.base import Store
+from limpet.stores.sqlite import SqliteStore
 from tests.ops.making import claim, job, put
 from tests.ops.suspended import asks, suspend
 
@@ -212,7 +212,7 @@ async def test_jobs_that_wait_for_people_are_listed_with_the_nearest_end_first(w
 async def test_a_page_of_approvals_says_where_it_ended(
     waits: Waits, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.ops.waits.PAGE", 2)
+    monkeypatch.setattr("limpet.ops.waits.PAGE", 2)
     ids = [await asks(store) for _ in range(5)]
     found, query = [], replace(ALL, limit=2)
     while True:
@@ -222,7 +222,7 @@ async def test_a_page_of_approvals_says_where_it_ended(
             break
         query = replace(query, cursor=page.cursor)
     assert found == ids
-    monkeypatch.setattr("holdfast.ops.waits.LOOKED_AT", 2)
+    monkeypatch.setattr("limpet.ops.waits.LOOKED_AT", 2)
     page = await waits.approvals(ALL)
     assert (len(page.asked), page.complete) == (2, False)
 
@@ -288,7 +288,7 @@ async def died_with_steps(store: Store, *names: str) -> bytes:
     claimed = next(each for each in await claim(store) if each.id == id)
     for place, name in enumerate(names, 1):
         await store.save(id, claimed.token, Record("step", place, value=msgspec.Raw(b"1")).note(name))
-    failure = Failure("permanent", "holdfast.StepsChanged", "changed", cause="c")
+    failure = Failure("permanent", "limpet.StepsChanged", "changed", cause="c")
     await store.settle("w1", time.monotonic_ns(), [Bury(id, claimed.token, failure)])
     return id
 

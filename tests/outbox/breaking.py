@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from contextlib import asynccontextmanager
 from typing import TypeVar, cast
 
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Enqueued, Job
-from holdfast.core.view import Control
-from holdfast.outbox.row import Row
-from holdfast.outbox.table import Failed, Kind, Table, Tally, Turn
-from holdfast.stores.base import Store
+from limpet.core.gate import GateRule
+from limpet.core.job import Enqueued, Job
+from limpet.core.view import Control
+from limpet.outbox.row import Row
+from limpet.outbox.table import Failed, Kind, Table, Tally, Turn
+from limpet.stores.base import Store
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.outbox.ground import Ground
 from tests.servers.postgres import fresh_database, shared
 
@@ -21,7 +21,7 @@ MEMORY = Path("/dev/shm")
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A fresh folder, in memory where there is one: these tests are about meaning, and disks are slow."""
-    with TemporaryDirectory(prefix="hf-outbox-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
+    with TemporaryDirectory(prefix="limpet-outbox-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as name:
         yield Path(name)
 
 

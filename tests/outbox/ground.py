@@ -9,16 +9,16 @@ from typing import Any, Unpack
 
 import psycopg
 
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import IdMaker, id_text
-from holdfast.core.job import Job
-from holdfast.outbox import Outbox, parse_outbox
-from holdfast.outbox.carrier import BATCH, Carrier
-from holdfast.outbox.table import Table, open_table
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite.library import library
-from holdfast.testing.harness import Clock
-from holdfast.testing.making import JobOptions, make_job
+from limpet.core.gate import GateRule
+from limpet.core.ids import IdMaker, id_text
+from limpet.core.job import Job
+from limpet.outbox import Outbox, parse_outbox
+from limpet.outbox.carrier import BATCH, Carrier
+from limpet.outbox.table import Table, open_table
+from limpet.stores.base import Store
+from limpet.stores.sqlite.library import library
+from limpet.testing.harness import Clock
+from limpet.testing.making import JobOptions, make_job
 
 NAMESPACE = "default"
 
@@ -84,7 +84,7 @@ class Ground:
 
     def left(self) -> list[str]:
         """The ids that are still in the outbox, in order."""
-        return [id for (id,) in self.ask("SELECT id FROM holdfast_outbox ORDER BY seq")]
+        return [id for (id,) in self.ask("SELECT id FROM limpet_outbox ORDER BY seq")]
 
     async def close(self) -> None:
         """Let go of all tables; others may be opened."""

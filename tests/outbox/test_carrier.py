@@ -11,18 +11,18 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.core.errors import SchemaOutdated
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Enqueued, Job, Unique
-from holdfast.core.state import State
-from holdfast.core.view import Control
-from holdfast.outbox.row import MAGIC, VERSION
-from holdfast.outbox.table import BATCH_BYTES
-from holdfast.stores.base import MARK
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.errors import SchemaOutdated
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Enqueued, Job, Unique
+from limpet.core.state import State
+from limpet.core.view import Control
+from limpet.outbox.row import MAGIC, VERSION
+from limpet.outbox.table import BATCH_BYTES
+from limpet.stores.base import MARK
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.outbox.ground import Ground, drain, texts
 from tests.servers.postgres import shared
 
@@ -39,12 +39,12 @@ def spoil(ground: Ground, id: bytes, body: bytes) -> None:
     """Put other bytes in a row's place."""
     sign = "?" if ground.place.dialect == "sqlite" else "%s"
     with ground.transaction() as conn:
-        conn.execute(f"UPDATE holdfast_outbox SET job = {sign} WHERE id = {sign}", (body, id_text(id)))
+        conn.execute(f"UPDATE limpet_outbox SET job = {sign} WHERE id = {sign}", (body, id_text(id)))
 
 
 def errors(ground: Ground) -> dict[str, str]:
     """What is set aside, and why."""
-    return dict(ground.ask("SELECT id, error FROM holdfast_outbox WHERE error IS NOT NULL ORDER BY seq"))
+    return dict(ground.ask("SELECT id, error FROM limpet_outbox WHERE error IS NOT NULL ORDER BY seq"))
 
 
 # -- arriving
@@ -222,7 +222,7 @@ async def test_two_copies_of_a_database_lose_nothing_of_each_other(
     ground: Ground, bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Both count on from where they were copied, and neither takes what the other has sent for its own."""
-    monkeypatch.setattr("holdfast.outbox.carrier.time", Stopped)
+    monkeypatch.setattr("limpet.outbox.carrier.time", Stopped)
     await ground.add(1)
     await drain(ground.carrier(bench.store))
     await ground.close()
@@ -247,7 +247,7 @@ async def test_a_database_that_moves_takes_its_batch_along_and_gets_a_new_name(
 ) -> None:
     ids = await ground.add(3)
     await ground.carrier(bench.store).step()  # stamped, and not yet sent
-    ground.ask(f"UPDATE holdfast_outbox_relay SET source = '{source}'")
+    ground.ask(f"UPDATE limpet_outbox_relay SET source = '{source}'")
     async with ground.table().turn() as turn:
         assert turn is not None
         await bench.store.relay(source, turn.batch, [])  # as if it had arrived, unheard, before the move
@@ -256,7 +256,7 @@ async def test_a_database_that_moves_takes_its_batch_along_and_gets_a_new_name(
     assert ground.left() == []
     assert await bench.hand().drain() == more  # and not those of `ids` once more
     assert not set(ids) & set(more)
-    ((name,),) = ground.ask("SELECT source FROM holdfast_outbox_relay")
+    ((name,),) = ground.ask("SELECT source FROM limpet_outbox_relay")
     assert name.partition("@")[0] != "cafe"
     assert {each.name for each in await bench.store.controls(MARK)} == {source, name}
 
@@ -307,20 +307,20 @@ async def test_a_number_is_larger_than_the_stores_mark_whatever_the_clock_says(g
 async def test_each_outbox_has_a_name_of_its_own_in_the_store(ground: Ground, bench: Bench) -> None:
     await ground.add(1)
     await drain(ground.carrier(bench.store))
-    (source,) = ground.ask("SELECT source FROM holdfast_outbox_relay")[0]
+    (source,) = ground.ask("SELECT source FROM limpet_outbox_relay")[0]
     found = await mark(bench)
     assert found is not None
     assert found.name == source
     await ground.add(1)
     await drain(ground.carrier(bench.store))
-    assert [(source,)] == ground.ask("SELECT source FROM holdfast_outbox_relay")
+    assert [(source,)] == ground.ask("SELECT source FROM limpet_outbox_relay")
 
 
 async def test_a_row_that_somebody_removed_while_it_was_under_way_is_left_out(ground: Ground, bench: Bench) -> None:
     ids = await ground.add(3)
     carrier = ground.carrier(bench.store)
     await carrier.step()
-    ground.ask(f"DELETE FROM holdfast_outbox WHERE id = '{id_text(ids[1])}'")
+    ground.ask(f"DELETE FROM limpet_outbox WHERE id = '{id_text(ids[1])}'")
     await drain(carrier)
     assert await bench.hand().drain() == [ids[0], ids[2]]
 
@@ -331,7 +331,7 @@ async def test_a_row_that_somebody_removed_while_it_was_under_way_is_left_out(gr
 async def test_delay_and_expiry_count_from_the_enqueue_not_from_the_relay(ground: Ground, bench: Bench) -> None:
     jobs = [ground.job(delay_ms=50_000), ground.job(delay_ms=5_000), ground.job(expires_ms=5_000), ground.job()]
     await ground.write(*jobs)
-    ground.ask("UPDATE holdfast_outbox SET created_at_ms = created_at_ms - 20000")  # the relay was away so long
+    ground.ask("UPDATE limpet_outbox SET created_at_ms = created_at_ms - 20000")  # the relay was away so long
     now_ms = time.time_ns() // 1_000_000
     await drain(ground.carrier(bench.store))
     late, due, expired, plain = [await bench.view(job.id) for job in jobs]
@@ -353,12 +353,12 @@ async def test_a_duplicate_is_answered_by_the_job_that_is_there_and_said_so(
     await ground.write(first, second)
     await ground.write(other)
     carrier = ground.carrier(bench.store)
-    with caplog.at_level(logging.INFO, "holdfast.outbox"):
+    with caplog.at_level(logging.INFO, "limpet.outbox"):
         await drain(carrier)
     assert (carrier.report.relayed, carrier.report.duplicates) == (3, 1)
     assert await bench.states([first.id, second.id, other.id]) == [State.ready, None, State.ready]
     (line,) = [record for record in caplog.records if record.message.startswith("duplicate")]
-    said = line.__dict__["holdfast"]
+    said = line.__dict__["limpet"]
     assert (said["job_id"], said["stands_for"]) == (id_text(second.id), id_text(first.id))
 
 

@@ -11,13 +11,13 @@ import shutil
 from itertools import count
 from pathlib import Path
 
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.view import Retention
-from holdfast.outbox.carrier import Carrier
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.view import Retention
+from limpet.outbox.carrier import Carrier
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.outbox.breaking import broken
 from tests.outbox.ground import Cut, Ground, drain, texts
 
@@ -44,7 +44,7 @@ async def story(ground: Ground) -> tuple[list[bytes], list[str]]:
     sign = "?" if ground.place.dialect == "sqlite" else "%s"
     with ground.transaction() as conn:
         await ground.outbox.put(conn, [*good[:2], orphan, *good[2:], spoilt])
-        conn.execute(f"UPDATE holdfast_outbox SET job = {sign} WHERE id = {sign}", (b"junk", id_text(spoilt.id)))
+        conn.execute(f"UPDATE limpet_outbox SET job = {sign} WHERE id = {sign}", (b"junk", id_text(spoilt.id)))
     return [job.id for job in good], texts([orphan.id, spoilt.id])
 
 
@@ -85,7 +85,7 @@ async def cut_at(ground: Ground, at: int, *, move: bool = False) -> list[str]:
     assert ran == should_run
     assert (await bench.store.count()).enqueued == len(should_run)
     assert ground.left() == should_fail
-    ground.ask("DELETE FROM holdfast_outbox")
+    ground.ask("DELETE FROM limpet_outbox")
     await bench.store.close()
     await ground.close()
     return knife.places
@@ -110,7 +110,7 @@ async def test_each_job_arrives_once_though_the_database_is_moved_before_another
         """An outbox that came from elsewhere itself, so that its first batch gets it a new name."""
         ground = Ground(f"sqlite:///{folder}/app{next(numbers)}.db?sync=normal")
         await ground.table().create()
-        ground.ask("INSERT INTO holdfast_outbox_relay (namespace, source) VALUES ('default', 'cafe@elsewhere')")
+        ground.ask("INSERT INTO limpet_outbox_relay (namespace, source) VALUES ('default', 'cafe@elsewhere')")
         return ground
 
     numbers = count()

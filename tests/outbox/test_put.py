@@ -12,14 +12,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.errors import BatchTooLarge, UsageError, WrongContext
-from holdfast.core.ids import id_text
-from holdfast.outbox import Outbox, parse_outbox
-from holdfast.stores.base import MAX_BATCH_BYTES
-from holdfast.stores.callers import run_here
-from holdfast.stores.sqlite.library import library
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Visitor
+from limpet.core.errors import BatchTooLarge, UsageError, WrongContext
+from limpet.core.ids import id_text
+from limpet.outbox import Outbox, parse_outbox
+from limpet.stores.base import MAX_BATCH_BYTES
+from limpet.stores.callers import run_here
+from limpet.stores.sqlite.library import library
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Visitor
 from tests.outbox.ground import Ground, texts
 from tests.servers.postgres import CARELESS, PostgresServer, fresh_database, running, shared
 from tests.stores.visitors import POSTGRES, SQLITE
@@ -63,7 +63,7 @@ async def test_pythons_own_sqlite3_will_do_since_the_file_is_not_the_stores(tmp_
         job = ground.job()
         await ground.outbox.put(conn, [job])
         conn.commit()
-        assert conn.execute("SELECT id FROM holdfast_outbox").fetchall() == [(id_text(job.id),)]
+        assert conn.execute("SELECT id FROM limpet_outbox").fetchall() == [(id_text(job.id),)]
 
 
 async def test_a_refused_job_leaves_the_transaction_as_it_was(ground: Ground) -> None:
@@ -77,7 +77,7 @@ async def test_a_refused_job_leaves_the_transaction_as_it_was(ground: Ground) ->
     assert ground.left() == []
 
 
-MISSING = r"has no table holdfast_outbox .*holdfast outbox --create"
+MISSING = r"has no table limpet_outbox .*limpet outbox --create"
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -101,7 +101,7 @@ async def test_a_table_that_goes_missing_later_is_named_too(ground: Ground, benc
     await ground.add(1)
     carrier = ground.carrier(bench.store)
     await carrier.step()
-    ground.ask("DROP TABLE holdfast_outbox")
+    ground.ask("DROP TABLE limpet_outbox")
     with contextlib.closing(ground.connect()) as conn:
         conn.execute("INSERT INTO orders VALUES (1)")
         with pytest.raises(UsageError, match=MISSING):

@@ -9,19 +9,19 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.core.errors import StoreCorrupt, StoreFull, StoreUnreachable
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.job import Enqueued, Job
-from holdfast.outbox import postgres as postgres_room
-from holdfast.outbox import relay as relay_room
-from holdfast.outbox import sqlite as sqlite_room
-from holdfast.outbox.carrier import Report
-from holdfast.outbox.relay import Relay
-from holdfast.outbox.table import Table
-from holdfast.stores.open import open_store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.errors import StoreCorrupt, StoreFull, StoreUnreachable
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.job import Enqueued, Job
+from limpet.outbox import postgres as postgres_room
+from limpet.outbox import relay as relay_room
+from limpet.outbox import sqlite as sqlite_room
+from limpet.outbox.carrier import Report
+from limpet.outbox.relay import Relay
+from limpet.outbox.table import Table
+from limpet.stores.open import open_store
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.outbox.ground import Ground, drain
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import own as own_postgres
@@ -171,7 +171,7 @@ async def test_through_a_pooler_that_tells_nothing_a_job_waits_for_the_next_look
     with running(PgBouncer(shared("postgres-16"))) as pooler:
         ground = Ground(pooler.url_of("postgres"))
         await ground.table().create()
-        ground.ask("DELETE FROM holdfast_outbox")
+        ground.ask("DELETE FROM limpet_outbox")
         async with at_work(Relay(store, ground.table())):
             await ground.add(20)
 

@@ -7,12 +7,12 @@ from typing import Final
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.errors import SchemaOutdated
-from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.ids import id_bytes
-from holdfast.core.job import Job, Lane, Policy, Unique
-from holdfast.core.state import State
-from holdfast.outbox.row import MAGIC, VERSION, Letter, Row, Unreadable, pack, unpack
+from limpet.core.errors import SchemaOutdated
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.ids import id_bytes
+from limpet.core.job import Job, Lane, Policy, Unique
+from limpet.core.state import State
+from limpet.outbox.row import MAGIC, VERSION, Letter, Row, Unreadable, pack, unpack
 
 ID: Final = id_bytes("0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b")
 JOB: Final = Job(
@@ -93,7 +93,7 @@ def test_what_no_release_wrote_is_no_job(body: bytes) -> None:
 
 
 def test_what_a_newer_release_wrote_asks_for_an_upgrade() -> None:
-    with pytest.raises(SchemaOutdated, match="upgrade holdfast where the relay runs"):
+    with pytest.raises(SchemaOutdated, match="upgrade limpet where the relay runs"):
         unpack(row(MAGIC + bytes([VERSION + 1]) + b"anything"))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from holdfast import Holdfast, current_job
-from holdfast.stores.sqlite.library import library
+from limpet import Limpet, current_job
+from limpet.stores.sqlite.library import library
 
-app = Holdfast("sqlite:///nowhere.db")
+app = Limpet("sqlite:///nowhere.db")
 
 
 @app.task(name="isolated", executor="process", retry=None)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.sqlite import SqliteStore
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
 

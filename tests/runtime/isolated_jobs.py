@@ -7,10 +7,10 @@ import os
 import time
 from collections.abc import AsyncIterator
 
-from holdfast.core.budget import Budget
-from holdfast.core.limit import Limit
-from holdfast.core.task import Inject, TaskSpec
-from holdfast.runtime import Parts, current_job
+from limpet.core.budget import Budget
+from limpet.core.limit import Limit
+from limpet.core.task import Inject, TaskSpec
+from limpet.runtime import Parts, current_job
 
 
 async def number() -> AsyncIterator[int]:

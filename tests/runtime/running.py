@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.core.ids import IdMaker
-from holdfast.core.lease import Beat, Claim, Claimed, ClaimRequest, Serves, Wake
-from holdfast.core.options import Options
-from holdfast.core.state import State
-from holdfast.core.task import TaskOptions, TaskSpec, build_job
-from holdfast.core.view import JobView
-from holdfast.runtime import Worker, WorkerSettings, WorkReport
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.ids import IdMaker
+from limpet.core.lease import Beat, Claim, Claimed, ClaimRequest, Serves, Wake
+from limpet.core.options import Options
+from limpet.core.state import State
+from limpet.core.task import TaskOptions, TaskSpec, build_job
+from limpet.core.view import JobView
+from limpet.runtime import Worker, WorkerSettings, WorkReport
+from limpet.stores.base import Store
+from limpet.stores.sqlite import SqliteStore
 
 _ids = IdMaker()
 

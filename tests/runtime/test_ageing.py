@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.job import Lane, Policy
-from holdfast.core.lease import Claimed
-from holdfast.core.limit import Limit
-from holdfast.runtime import WorkerSettings
-from holdfast.runtime.ageing import Ageing
+from limpet.core.errors import InvalidOption
+from limpet.core.job import Lane, Policy
+from limpet.core.lease import Claimed
+from limpet.core.limit import Limit
+from limpet.runtime import WorkerSettings
+from limpet.runtime.ageing import Ageing
 from tests.runtime.flood import flooded
 from tests.runtime.running import Bench, Watched
 

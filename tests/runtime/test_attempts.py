@@ -12,11 +12,11 @@ from email.utils import formatdate
 
 import pytest
 
-from holdfast.core.ids import id_text
-from holdfast.core.limit import Limit
-from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
-from holdfast.core.state import State
-from holdfast.runtime import current_job
+from limpet.core.ids import id_text
+from limpet.core.limit import Limit
+from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.state import State
+from limpet.runtime import current_job
 from tests.runtime.running import Bench, now_ms
 
 
@@ -376,11 +376,11 @@ async def test_every_attempt_leaves_one_line_with_its_facts(bench: Bench, caplog
     async def fails() -> None:
         raise ValueError("of no use")
 
-    caplog.set_level(logging.INFO, logger="holdfast.worker")
+    caplog.set_level(logging.INFO, logger="limpet.worker")
     good = await bench.put(bench.task(works), queue="mail")
     await bench.put(bench.task(fails), queue="mail")
     await bench.drain({"queues": ("mail",), "concurrency": 1})
-    lines = {line["event"]: line for record in caplog.records if "job_id" in (line := record.__dict__["holdfast"])}
+    lines = {line["event"]: line for record in caplog.records if "job_id" in (line := record.__dict__["limpet"])}
     assert set(lines) == {"job succeeded", "job dead"}
     facts = lines["job succeeded"]
     assert (facts["job_id"], facts["queue"], facts["task"], facts["attempt"]) == (id_text(good), "mail", "works", 1)

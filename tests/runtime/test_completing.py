@@ -15,15 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from holdfast.core.errors import LeaseLost, NotSerialisable, WrongContext
-from holdfast.core.ids import id_bytes
-from holdfast.core.signals import Snooze
-from holdfast.core.state import State
-from holdfast.core.transition import Drop, Lose
-from holdfast.runtime import JobContext, current_job
-from holdfast.stores.base import Store
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.library import library
+from limpet.core.errors import LeaseLost, NotSerialisable, WrongContext
+from limpet.core.ids import id_bytes
+from limpet.core.signals import Snooze
+from limpet.core.state import State
+from limpet.core.transition import Drop, Lose
+from limpet.runtime import JobContext, current_job
+from limpet.stores.base import Store
+from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite.library import library
 from tests.runtime import completing_jobs
 from tests.runtime.running import Bench
 
@@ -130,7 +130,7 @@ async def test_a_handler_that_fails_after_its_commit_has_succeeded(
         raise error()
 
     id = await bench.put(bench.task(pays, retry=[0, 0]))
-    with caplog.at_level(logging.INFO, "holdfast.worker"):
+    with caplog.at_level(logging.INFO, "limpet.worker"):
         report = await bench.drain()
     view = await bench.view(id)
     assert (view.state, view.result, view.attempt) == (State.succeeded, None, 1)
@@ -151,7 +151,7 @@ async def test_a_handler_that_ends_well_is_not_reported_as_a_failure(
         return "noted"
 
     await bench.put(bench.task(pays))
-    with caplog.at_level(logging.INFO, "holdfast.worker"):
+    with caplog.at_level(logging.INFO, "limpet.worker"):
         await bench.drain()
     assert not [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert sum("job succeeded in its own transaction" in record.message for record in caplog.records) == 1
@@ -170,7 +170,7 @@ async def test_a_transaction_that_was_not_committed_is_a_failed_attempt(bench: B
     report = await bench.drain()
     assert (await bench.view(id)).state is State.succeeded
     first, last = await bench.store.attempts(id)
-    assert (first.outcome, first.type, last.outcome) == ("retried", "holdfast.NotCommitted", "succeeded")
+    assert (first.outcome, first.type, last.outcome) == ("retried", "limpet.NotCommitted", "succeeded")
     assert effects(path) == ["done"]
     assert (report.succeeded, report.retried) == (1, 1)
 

@@ -7,13 +7,13 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast.core.codec import decode_json
-from holdfast.core.errors import NotSerialisable, PayloadTooLarge, StoreUnreachable, WrongContext
-from holdfast.core.ids import id_text
-from holdfast.core.lease import Beat, Note, Pulse
-from holdfast.core.state import State
-from holdfast.core.transition import Drop
-from holdfast.runtime import JobContext, LeaseLost, current_job, keeper
+from limpet.core.codec import decode_json
+from limpet.core.errors import NotSerialisable, PayloadTooLarge, StoreUnreachable, WrongContext
+from limpet.core.ids import id_text
+from limpet.core.lease import Beat, Note, Pulse
+from limpet.core.state import State
+from limpet.core.transition import Drop
+from limpet.runtime import JobContext, LeaseLost, current_job, keeper
 from tests.runtime.running import Bench
 
 

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import Budget
-from holdfast.core.errors import StoreUnreachable
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.view import Entry
-from holdfast.runtime import current_job
-from holdfast.runtime.crier import Crier
-from holdfast.runtime.offspring import Offspring
-from holdfast.runtime.orders import Ready
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.settings import WorkerSettings
-from holdfast.runtime.supervisor import Supervisor, SupervisorSettings
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.making import make_job
+from limpet.core.budget import Budget
+from limpet.core.errors import StoreUnreachable
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.view import Entry
+from limpet.runtime import current_job
+from limpet.runtime.crier import Crier
+from limpet.runtime.offspring import Offspring
+from limpet.runtime.orders import Ready
+from limpet.runtime.patience import Patience
+from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.supervisor import Supervisor, SupervisorSettings
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.making import make_job
 from tests.runtime.running import Bench
 
 
@@ -37,7 +37,7 @@ class Heard(logging.Handler):
         self._news = asyncio.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        fields = getattr(record, "holdfast", {})
+        fields = getattr(record, "limpet", {})
         if "kind" in fields:
             self.told.append((record.levelno, str(fields["event"])))
             self._news.set()
@@ -54,7 +54,7 @@ class Heard(logging.Handler):
 
 @pytest.fixture
 async def heard() -> AsyncIterator[Heard]:
-    log, handler = logging.getLogger("holdfast.worker"), Heard()
+    log, handler = logging.getLogger("limpet.worker"), Heard()
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)

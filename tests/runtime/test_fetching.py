@@ -6,12 +6,12 @@ import asyncio
 import threading
 from itertools import count
 
-from holdfast.core.lease import Claim, ClaimRequest, Wake
-from holdfast.core.limit import Limit
-from holdfast.core.signals import RetryLater
-from holdfast.core.state import State
-from holdfast.runtime.context import current_job
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.lease import Claim, ClaimRequest, Wake
+from limpet.core.limit import Limit
+from limpet.core.signals import RetryLater
+from limpet.core.state import State
+from limpet.runtime.context import current_job
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench, Hesitant, Watched
 
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.ids import id_text
-from holdfast.core.state import State
-from holdfast.core.transition import Lose
-from holdfast.runtime import WorkerFailed, WorkReport
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.ids import id_text
+from limpet.core.state import State
+from limpet.core.transition import Lose
+from limpet.runtime import WorkerFailed, WorkReport
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.isolated_jobs import app, number
 from tests.runtime.running import Bench
 

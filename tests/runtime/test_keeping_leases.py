@@ -8,12 +8,12 @@ import time
 
 import pytest
 
-from holdfast.core.errors import StoreUnreachable
-from holdfast.core.lease import Beat, Pulse, Serves
-from holdfast.core.state import State
-from holdfast.runtime import WorkerCutOff, WorkerFailed, WorkerSettings
-from holdfast.runtime.keeper import Keeper, Notebook
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.errors import StoreUnreachable
+from limpet.core.lease import Beat, Pulse, Serves
+from limpet.core.state import State
+from limpet.runtime import WorkerCutOff, WorkerFailed, WorkerSettings
+from limpet.runtime.keeper import Keeper, Notebook
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import StoreUnreachable
-from holdfast.core.gate import FULL, Gate, GateChange, GateRule
-from holdfast.core.limit import Limit
-from holdfast.core.pushback import Lesson, ceiling_of, lesson_of
-from holdfast.core.state import State
-from holdfast.runtime import current_job
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.errors import StoreUnreachable
+from limpet.core.gate import FULL, Gate, GateChange, GateRule
+from limpet.core.limit import Limit
+from limpet.core.pushback import Lesson, ceiling_of, lesson_of
+from limpet.core.state import State
+from limpet.runtime import current_job
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench, now_ms
 
 MODEL = Limit("model", rate="600/m", learns=True, adaptive=True)
@@ -195,7 +195,7 @@ async def test_what_cannot_be_written_or_read_is_not_the_jobs_problem(caplog: py
         current_job().learn("an answer without headers")
 
     id = await bench.put(bench.task(calls, limits=[MODEL]))
-    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+    with caplog.at_level(logging.WARNING, "limpet.worker"):
         await bench.drain()
     assert (await bench.view(id)).state is State.succeeded
     said = [record.message for record in caplog.records]

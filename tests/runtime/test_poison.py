@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
-from holdfast.core.state import State
+from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.state import State
 from tests.runtime.running import Bench
 
 BAD = "caf\udce9\0"
@@ -134,7 +134,7 @@ async def test_what_cannot_be_judged_is_buried(
     bench: Bench, where: Callable[[BaseException], Callable[[], Any]], kind: type[Hollow | Reckless]
 ) -> None:
     view = await run(bench, where(kind()), retry=[60])
-    assert (view.state, view.error_type) == (State.dead, "holdfast.Unjudgeable")
+    assert (view.state, view.error_type) == (State.dead, "limpet.Unjudgeable")
 
 
 async def test_a_retry_function_that_exits_is_the_end_of_its_job_only(bench: Bench) -> None:
@@ -142,12 +142,12 @@ async def test_a_retry_function_that_exits_is_the_end_of_its_job_only(bench: Ben
         raise SystemExit(3)
 
     view = await run(bench, is_raised(ValueError()), retry=leaves)
-    assert (view.state, view.error_type) == (State.dead, "holdfast.Unjudgeable")
+    assert (view.state, view.error_type) == (State.dead, "limpet.Unjudgeable")
 
 
 async def test_a_keyboard_interrupt_that_no_signal_raised_fails_its_job(bench: Bench) -> None:
     assert (await run(bench, is_raised_in_a_thread(KeyboardInterrupt()))).state is State.dead
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that `holdfast worker` starts
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as in the processes that `limpet worker` starts
     try:
         assert (await run(bench, is_raised(KeyboardInterrupt()))).state is State.dead
     finally:

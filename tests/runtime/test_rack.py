@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.job import URGENT, Lane, Policy
-from holdfast.core.lease import Claimed
-from holdfast.core.limit import Limit
-from holdfast.core.task import TaskSpec
-from holdfast.runtime.pace import Pace
-from holdfast.runtime.rack import Places, Rack
+from limpet.core.job import URGENT, Lane, Policy
+from limpet.core.lease import Claimed
+from limpet.core.limit import Limit
+from limpet.core.task import TaskSpec
+from limpet.runtime.pace import Pace
+from limpet.runtime.rack import Places, Rack
 
 
 async def in_loop() -> None: ...

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import pytest
 
-from holdfast.core.errors import InvalidTask
-from holdfast.core.state import State
-from holdfast.core.task import Inject
-from holdfast.runtime import JobContext, current_job
+from limpet.core.errors import InvalidTask
+from limpet.core.state import State
+from limpet.core.task import Inject
+from limpet.runtime import JobContext, current_job
 from tests.runtime.running import Bench
 
 

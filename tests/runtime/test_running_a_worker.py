@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from holdfast.core.job import Job
-from holdfast.core.state import State
-from holdfast.core.task import build_job
-from holdfast.runtime import Worker, WorkerFailed, WorkerSettings
+from limpet.core.job import Job
+from limpet.core.state import State
+from limpet.core.task import build_job
+from limpet.runtime import Worker, WorkerFailed, WorkerSettings
 from tests.runtime.running import Bench
 
 
@@ -26,7 +26,7 @@ async def test_async_and_sync_jobs_run_and_leave_results(bench: Bench) -> None:
     report = await bench.drain()
     assert (report.ending, report.succeeded) == ("empty", 2)
     assert (await bench.view(added)).result == b"3"
-    assert (await bench.view(named)).result == b'"in holdfast-job-1"'
+    assert (await bench.view(named)).result == b'"in limpet-job-1"'
 
 
 async def test_until_empty_waits_for_dependents_of_the_last_job(bench: Bench) -> None:

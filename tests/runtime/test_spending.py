@@ -13,22 +13,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.budget import Budget
-from holdfast.core.errors import InvalidOption
-from holdfast.core.job import Lane, Policy
-from holdfast.core.lease import Claimed, Note
-from holdfast.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
-from holdfast.core.spending import Bill, spent_of
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.runtime import current_job
-from holdfast.runtime.attempt import Attempt
-from holdfast.runtime.keeper import Notebook
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.settings import WorkReport
-from holdfast.runtime.settler import Settler
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.library import library
+from limpet.core.budget import Budget
+from limpet.core.errors import InvalidOption
+from limpet.core.job import Lane, Policy
+from limpet.core.lease import Claimed, Note
+from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.spending import Bill, spent_of
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.runtime import current_job
+from limpet.runtime.attempt import Attempt
+from limpet.runtime.keeper import Notebook
+from limpet.runtime.patience import Patience
+from limpet.runtime.settings import WorkReport
+from limpet.runtime.settler import Settler
+from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite.library import library
 from tests.runtime import isolated_jobs
 from tests.runtime.running import Bench, now_ms
 

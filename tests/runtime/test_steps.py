@@ -15,19 +15,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.codec import decode_json
-from holdfast.core.errors import StepFailed, StoreUnreachable, WrongContext
-from holdfast.core.ids import id_text
-from holdfast.core.lease import Claimed, Note
-from holdfast.core.signals import Dead, RetryLater, Snooze
-from holdfast.core.state import State
-from holdfast.core.steps import History
-from holdfast.core.transition import Drop
-from holdfast.runtime import LeaseLost, current_job
-from holdfast.runtime.attempt import Attempt, Cause
-from holdfast.runtime.keeper import StoreDesk
-from holdfast.runtime.steps import Steps
-from holdfast.stores.base import RetryRequest
+from limpet.core.codec import decode_json
+from limpet.core.errors import StepFailed, StoreUnreachable, WrongContext
+from limpet.core.ids import id_text
+from limpet.core.lease import Claimed, Note
+from limpet.core.signals import Dead, RetryLater, Snooze
+from limpet.core.state import State
+from limpet.core.steps import History
+from limpet.core.transition import Drop
+from limpet.runtime import LeaseLost, current_job
+from limpet.runtime.attempt import Attempt, Cause
+from limpet.runtime.keeper import StoreDesk
+from limpet.runtime.steps import Steps
+from limpet.stores.base import RetryRequest
 from tests.runtime.running import Bench
 
 FAILS_ONCE = [0]  # retry at once
@@ -195,9 +195,9 @@ async def test_a_kept_error_that_nobody_catches_is_permanent(bench: Bench) -> No
     id = await bench.put(bench.task(pays, retry=5))
     assert (await bench.drain()).dead == 1
     view = await bench.view(id)
-    assert (view.error_type, view.attempt) == ("holdfast.StepFailed", 1)
+    assert (view.error_type, view.attempt) == ("limpet.StepFailed", 1)
     assert "step 'charge' failed: ConnectionError: away" in view.reason
-    assert f"`holdfast dead retry {id_text(id)} --forget charge` runs it again" in view.reason
+    assert f"`limpet dead retry {id_text(id)} --forget charge` runs it again" in view.reason
 
 
 @pytest.mark.parametrize("fn", [None, "charge"])
@@ -319,7 +319,7 @@ async def test_a_name_is_used_once_in_an_attempt(bench: Bench, ran: list[str]) -
     id = await bench.put(bench.task(twice, retry=5))
     assert (await bench.drain()).dead == 1
     view = await bench.view(id)
-    assert view.error_type == "holdfast.InvalidStep"
+    assert view.error_type == "limpet.InvalidStep"
     assert "the name 'again' is used twice in one job" in view.reason
     assert ran == ["again"]
 
@@ -526,7 +526,7 @@ async def test_steps_of_a_sync_task_are_in_order_too(bench: Bench, ran: list[str
 
     id = await bench.put(bench.task(swaps, retry=5))
     await bench.drain({"linger_ms": 5_000})
-    assert (await bench.view(id)).error_type == "holdfast.StepsChanged"
+    assert (await bench.view(id)).error_type == "limpet.StepsChanged"
     assert ran == ["a", "b"]
 
 
@@ -712,9 +712,9 @@ async def changed_code(bench: Bench, ran: list[str], before: list[str], after: l
 async def test_code_that_changed_is_noticed_before_anything_runs(bench: Bench, ran: list[str]) -> None:
     id = await changed_code(bench, ran, ["plan", "pay", "mail"], ["plan", "review", "pay", "mail"])
     view = await bench.view(id)
-    assert (view.state, view.error_type) == (State.dead, "holdfast.StepsChanged")
+    assert (view.state, view.error_type) == (State.dead, "limpet.StepsChanged")
     assert "it called step('pay') here before, and now step('review')" in view.reason
-    assert f"holdfast dead retry {id_text(id)} --forget pay --forget mail" in view.reason
+    assert f"limpet dead retry {id_text(id)} --forget pay --forget mail" in view.reason
     assert ran == ["plan", "pay", "mail"]
     assert [note.name for note in view.notes if note.kind == "step"] == ["mail", "pay", "plan"]
 
@@ -753,7 +753,7 @@ async def test_a_step_that_vanished_from_parallel_tasks_is_noticed_before_a_new_
     id = await bench.put(bench.task(deployed, retry=[0, 0]))
     await bench.drain()
     view = await bench.view(id)
-    assert view.error_type == "holdfast.StepsChanged"
+    assert view.error_type == "limpet.StepsChanged"
     assert "it called step('a') here before, and now step('renamed') without it" in view.reason
     assert sorted(ran) == ["a", "b"]
 

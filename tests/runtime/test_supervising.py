@@ -7,11 +7,11 @@ import tempfile
 
 import pytest
 
-from holdfast.core.lease import Held
-from holdfast.core.transition import Lose, Release
-from holdfast.runtime.log import JsonLines
-from holdfast.runtime.roster import Roster, Started
-from holdfast.runtime.supervisor import verdict
+from limpet.core.lease import Held
+from limpet.core.transition import Lose, Release
+from limpet.runtime.log import JsonLines
+from limpet.runtime.roster import Roster, Started
+from limpet.runtime.supervisor import verdict
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -73,9 +73,9 @@ def test_a_dead_childs_jobs_are_judged_by_what_they_were_doing(
 
 
 def test_a_json_line_carries_the_fields_of_the_event() -> None:
-    record = logging.LogRecord("holdfast.worker", logging.INFO, "", 0, "job succeeded task=x", (), None)
-    record.holdfast = {"event": "job succeeded", "task": "x", "duration_ms": 3}
+    record = logging.LogRecord("limpet.worker", logging.INFO, "", 0, "job succeeded task=x", (), None)
+    record.limpet = {"event": "job succeeded", "task": "x", "duration_ms": 3}
     line = JsonLines().format(record)
     assert '"event":"job succeeded","task":"x","duration_ms":3' in line
-    plain = logging.LogRecord("holdfast.worker", logging.INFO, "", 0, "just text", (), None)
+    plain = logging.LogRecord("limpet.worker", logging.INFO, "", 0, "just text", (), None)
     assert '"event":"just text"' in JsonLines().format(plain)

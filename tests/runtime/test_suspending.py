@@ -14,18 +14,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast
-from holdfast.core.codec import decode_json
-from holdfast.core.errors import WaitTimeout
-from holdfast.core.gate import FOREVER_MS
-from holdfast.core.ids import id_text
-from holdfast.core.lease import Signal
-from holdfast.core.state import State
-from holdfast.core.steps import Approval, waits_of
-from holdfast.runtime import JobContext, current_job
-from holdfast.runtime.steps import Steps
-from holdfast.runtime.suspension import Suspension, Wait
-from holdfast.stores.base import RetryRequest
+from limpet import Limpet
+from limpet.core.codec import decode_json
+from limpet.core.errors import WaitTimeout
+from limpet.core.gate import FOREVER_MS
+from limpet.core.ids import id_text
+from limpet.core.lease import Signal
+from limpet.core.state import State
+from limpet.core.steps import Approval, waits_of
+from limpet.runtime import JobContext, current_job
+from limpet.runtime.steps import Steps
+from limpet.runtime.suspension import Suspension, Wait
+from limpet.stores.base import RetryRequest
 from tests.runtime.running import Bench, now_ms
 
 HOUR_MS = 3_600_000
@@ -195,9 +195,9 @@ async def test_a_wait_that_is_over_and_nobody_catches_it_is_permanent_and_can_be
     id = await bench.put(bench.task(waits, retry=5))
     assert (await bench.drain({"linger_ms": 10_000})).dead == 1
     view = await bench.view(id)
-    assert (view.error_type, view.attempt) == ("holdfast.WaitTimeout", 1)
+    assert (view.error_type, view.attempt) == ("limpet.WaitTimeout", 1)
     assert "'paid' was not signalled in time" in view.reason
-    assert f"holdfast dead retry {id_text(id)} --forget paid" in view.reason
+    assert f"limpet dead retry {id_text(id)} --forget paid" in view.reason
     assert "--forget paid" in view.reason
     await bench.store.retry(RetryRequest((id,), forget=("paid",)))
     assert await signal(bench, id, "paid", 7) == "kept"
@@ -242,7 +242,7 @@ async def test_nobody_may_have_decided_in_time(bench: Bench) -> None:
     await bench.drain()
     view = await bench.view(id)
     assert "nobody decided on 'the boss' in time" in view.reason
-    assert f"holdfast dead retry {id_text(id)} --forget 'the boss'" in view.reason
+    assert f"limpet dead retry {id_text(id)} --forget 'the boss'" in view.reason
 
 
 async def test_events_of_our_own_cannot_be_waited_for(bench: Bench) -> None:
@@ -251,7 +251,7 @@ async def test_events_of_our_own_cannot_be_waited_for(bench: Bench) -> None:
 
     id = await bench.put(bench.task(waits))
     await bench.drain()
-    assert "is an event of Holdfast's own" in (await bench.view(id)).reason
+    assert "is an event of Limpet's own" in (await bench.view(id)).reason
 
 
 # -- several at once
@@ -539,7 +539,7 @@ async def test_a_handler_that_catches_its_suspension_is_told(
     id = await bench.put(bench.task(handler, retry=5))
     assert (await bench.drain()).dead == 1
     view = await bench.view(id)
-    assert (view.error_type, view.attempt) == ("holdfast.SuspensionCaught", 1)
+    assert (view.error_type, view.attempt) == ("limpet.SuspensionCaught", 1)
     assert "returned although it was suspended" in view.reason
 
 
@@ -623,11 +623,11 @@ async def test_a_sync_task_that_catches_its_suspension_is_told(bench: Bench) -> 
 
     id = await bench.put(bench.task(handler))
     await bench.drain()
-    assert (await bench.view(id)).error_type == "holdfast.SuspensionCaught"
+    assert (await bench.view(id)).error_type == "limpet.SuspensionCaught"
 
 
 async def test_a_sync_task_may_use_the_bridge_of_its_app(tmp_path: Path) -> None:
-    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
+    app = Limpet(f"sqlite:///{tmp_path}/jobs.db?sync=normal")
 
     @app.task(name="naps")
     def naps() -> int:

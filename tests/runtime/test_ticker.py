@@ -13,22 +13,22 @@ from typing import cast
 import msgspec
 import pytest
 
-from holdfast.core.gate import GateChange
-from holdfast.core.lease import Beat, Serves
-from holdfast.core.schedules.declared import FIELD
-from holdfast.core.schedules.history import Tick
-from holdfast.core.schedules.plan import tick_job
-from holdfast.core.schedules.schedule import KIND, Schedule, removal
-from holdfast.core.schedules.when import Cron, Every, Once
-from holdfast.core.state import State
-from holdfast.core.task import TaskSpec
-from holdfast.core.view import Control
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.ticker import Ticker
-from holdfast.runtime.ticks import Ticks
-from holdfast.runtime.timetable import Timetable
-from holdfast.stores.base import MARK, Store
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.gate import GateChange
+from limpet.core.lease import Beat, Serves
+from limpet.core.schedules.declared import FIELD
+from limpet.core.schedules.history import Tick
+from limpet.core.schedules.plan import tick_job
+from limpet.core.schedules.schedule import KIND, Schedule, removal
+from limpet.core.schedules.when import Cron, Every, Once
+from limpet.core.state import State
+from limpet.core.task import TaskSpec
+from limpet.core.view import Control
+from limpet.runtime.patience import Patience
+from limpet.runtime.ticker import Ticker
+from limpet.runtime.ticks import Ticks
+from limpet.runtime.timetable import Timetable
+from limpet.stores.base import MARK, Store
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.ticking import HOUR, MINUTE, NOON, SECOND, TASKS, Stage, declared
 
 HOURLY = declared(Every("1h"))
@@ -340,7 +340,7 @@ async def test_ticks_of_a_draining_queue_are_caught_up_when_it_takes_jobs_again(
     await ticker.look()
     await stage.bench.change(GateChange("queue:default", drain=True))
     stage.clock.advance(1)
-    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+    with caplog.at_level(logging.WARNING, "limpet.worker"):
         for _ in range(5):
             await ticker.look()
             stage.clock.advance(2 * SECOND)
@@ -382,7 +382,7 @@ async def test_a_function_of_the_task_that_fails_is_told_and_stops_nothing_else(
     ticker = stage.ticker(bad, HOURLY, tasks={"broken": spec, "work": TaskSpec.named("work")})
     await ticker.look()
     stage.clock.advance(1)
-    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+    with caplog.at_level(logging.WARNING, "limpet.worker"):
         await ticker.look()
     assert "KeyError in a function of task broken" in caplog.text
     assert await stage.fired() == [NOON]
@@ -524,7 +524,7 @@ async def test_a_schedule_that_cannot_be_read_here_is_told_and_stops_nothing_els
 ) -> None:
     await stage.store.put_control(Control(KIND, "odd", b'{"name":"odd","task":"t","rule":{"type":"moon"}}'))
     ticker = stage.ticker(HOURLY)
-    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+    with caplog.at_level(logging.WARNING, "limpet.worker"):
         await ticker.look()
     assert "schedule cannot be read here schedule=odd" in caplog.text
     stage.clock.advance(1)
@@ -570,7 +570,7 @@ async def test_code_that_replaces_what_a_person_added_says_so(stage: Stage, capl
     await stage.add(declared(Every("5h")))
     await Timetable(stage.store, [HOURLY], TASKS).declare(stage.clock.now_ms, lives=False)
     assert (await stage.stored()).source == "runtime", "who is still starting has no log yet"
-    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+    with caplog.at_level(logging.WARNING, "limpet.worker"):
         await stage.ticker(HOURLY).look()
     assert (await stage.stored()).rule == HOURLY.rule
     assert "replaces one added at run time schedule=hourly was=every 5 hours" in caplog.text
@@ -588,11 +588,11 @@ async def test_a_worker_fires_only_what_its_own_code_declares(stage: Stage, capl
     await stage.ticker(HOURLY).look()
     stage.clock.advance(1)
     other = stage.ticker(declared(Cron("@daily"), name="daily"))
-    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+    with caplog.at_level(logging.WARNING, "limpet.worker"):
         await other.look()
     assert await stage.fired() == []
     assert "schedule hourly is no longer in the code of any live worker, so it does not run" in caplog.text
-    assert "remove=holdfast schedules remove hourly" in caplog.text
+    assert "remove=limpet schedules remove hourly" in caplog.text
     await stage.ticker(HOURLY).look()
     assert await stage.fired() == [NOON]
 
@@ -603,7 +603,7 @@ async def test_a_renamed_schedule_is_told_as_such_and_one_that_another_worker_de
     await stage.ticker(HOURLY).look()
     await alive(stage, "w2", HOURLY)
     renamed = declared(Every("1h"), name="renamed")
-    with caplog.at_level(logging.WARNING, "holdfast.worker"):
+    with caplog.at_level(logging.WARNING, "limpet.worker"):
         await stage.ticker(renamed).look()
         assert caplog.text == ""
         await stage.store.leave("w2")

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.budget import Budget
-from holdfast.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
-from holdfast.core.lease import Claim, ClaimRequest
-from holdfast.core.state import State
-from holdfast.core.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
-from holdfast.runtime import WorkerFailed, current_job
-from holdfast.runtime.roster import Roster
-from holdfast.stores.base import NOTHING_SPENT
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.budget import Budget
+from limpet.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
+from limpet.core.lease import Claim, ClaimRequest
+from limpet.core.state import State
+from limpet.core.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
+from limpet.runtime import WorkerFailed, current_job
+from limpet.runtime.roster import Roster
+from limpet.stores.base import NOTHING_SPENT
+from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench
 
 
@@ -111,7 +111,7 @@ async def test_an_end_that_cannot_be_written_costs_only_its_own_job(caplog: pyte
     assert sorted(runs) == [0, 1, 2, 3, 4, 5]
     assert {(await bench.view(id)).state for id in ids} == {State.succeeded}
     view = await bench.view(bad)
-    assert (view.state, view.error_type) == (State.dead, "holdfast.Unwritable")
+    assert (view.state, view.error_type) == (State.dead, "limpet.Unwritable")
     assert sum("it is buried" in line for line in caplog.messages) == 1
     assert len(store.seqs) == len(set(store.seqs))
     await store.close()

@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from holdfast.core.schedules.history import Tick, kind_of, read_ticks
-from holdfast.core.schedules.plan import tick_job
-from holdfast.core.schedules.schedule import KIND, REVISION, Schedule, read_schedule, source_of
-from holdfast.core.schedules.when import When
-from holdfast.core.task import TaskSpec
-from holdfast.core.view import JobView
-from holdfast.runtime.patience import Patience
-from holdfast.runtime.ticker import Ticker
-from holdfast.stores.base import MARK, Store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.schedules.history import Tick, kind_of, read_ticks
+from limpet.core.schedules.plan import tick_job
+from limpet.core.schedules.schedule import KIND, REVISION, Schedule, read_schedule, source_of
+from limpet.core.schedules.when import When
+from limpet.core.task import TaskSpec
+from limpet.core.view import JobView
+from limpet.runtime.patience import Patience
+from limpet.runtime.ticker import Ticker
+from limpet.stores.base import MARK, Store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NOON = 20_800 * DAY + 12 * HOUR  # in 2026

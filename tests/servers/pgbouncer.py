@@ -39,7 +39,7 @@ class PgBouncer(PrivateServer):
     stop_signal = signal.SIGINT  # it waits for transactions, not for clients
 
     def __init__(self, server: PostgresServer, *, prepared: int = 0, settings: Mapping[str, str | int] = {}) -> None:
-        super().__init__("pgbouncer", fresh_folder("hf-pgbouncer-"), None)
+        super().__init__("pgbouncer", fresh_folder("limpet-pgbouncer-"), None)
         self.settings: dict[str, str | int] = {**SETTINGS, "max_prepared_statements": prepared, **settings}
         self._server = server
 
@@ -93,7 +93,7 @@ def pooled(server: PostgresServer, *, prepared: int = 0, **settings: str | int) 
 
 @cache
 def program() -> tuple[str, ...]:
-    """The words that start it; HOLDFAST_TEST_PGBOUNCER names another program."""
+    """The words that start it; LIMPET_TEST_PGBOUNCER names another program."""
     for words in _candidates():
         answer = subprocess.run([*words, "--version"], capture_output=True, text=True, check=False)
         says = re.search(r"PgBouncer (\d+)\.(\d+)", answer.stdout)
@@ -104,7 +104,7 @@ def program() -> tuple[str, ...]:
 
 
 def _candidates() -> Iterator[tuple[str, ...]]:
-    named = os.environ.get("HOLDFAST_TEST_PGBOUNCER")
+    named = os.environ.get("LIMPET_TEST_PGBOUNCER")
     if named:
         yield (named,)
     on_path = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))

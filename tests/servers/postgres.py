@@ -49,7 +49,7 @@ class PostgresServer(PrivateServer):
         settings: Mapping[str, str | int] = {},
         port: int | None = None,
     ) -> None:
-        super().__init__(flavour, folder or fresh_folder("hf-postgres-"), port)
+        super().__init__(flavour, folder or fresh_folder("limpet-postgres-"), port)
         self.flavour = flavour
         self.settings: dict[str, str | int] = {**SETTINGS, **settings}
 

@@ -116,12 +116,12 @@ def shared(flavour: Flavour) -> RedisServer:
 
     Without a log: meaning is tested on it, not durability.
     """
-    return RedisServer(flavour, fresh_folder("hf-redis-")).start()
+    return RedisServer(flavour, fresh_folder("limpet-redis-")).start()
 
 
 @contextlib.contextmanager
 def own(flavour: Flavour, *, aof: Aof | None = None, args: Sequence[str] = ()) -> Iterator[RedisServer]:
     """A server for one test alone, in memory, to be killed and started again."""
-    with running(RedisServer(flavour, fresh_folder("hf-redis-"), aof=aof, args=args)) as server:
+    with running(RedisServer(flavour, fresh_folder("limpet-redis-"), aof=aof, args=args)) as server:
         yield server
     shutil.rmtree(server.folder, ignore_errors=True)

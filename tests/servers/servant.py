@@ -57,7 +57,7 @@ def servant() -> Servant:
 def open_copy(folder: Path, *parts: str) -> Path:
     """A copy of some parts of a folder where everybody may read it: a checkout may lie below a folder that is closed to
     the servant. It goes when this process ends."""
-    copy = Path(mkdtemp(prefix="hf-copy-"))
+    copy = Path(mkdtemp(prefix="limpet-copy-"))
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     copy.chmod(0o755)
     for part in parts:

@@ -176,7 +176,7 @@ server = PostgresServer("postgres-18").start()
 print(server.pid, server.folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    environment = {**os.environ, "HOLDFAST_TEST_POSTGRES_18": str(programs("postgres-18"))}
+    environment = {**os.environ, "LIMPET_TEST_POSTGRES_18": str(programs("postgres-18"))}
     command = [sys.executable, "-c", code]
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     pid, folder = answer.stdout.split()

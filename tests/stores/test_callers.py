@@ -17,10 +17,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 from sqlalchemy.pool import NullPool
 
-from holdfast.core.errors import WrongContext
-from holdfast.stores.callers import Caller, caller_of, is_awaitable, run_here
-from holdfast.stores.sqlite.library import library
-from holdfast.testing.harness import Visitor
+from limpet.core.errors import WrongContext
+from limpet.stores.callers import Caller, caller_of, is_awaitable, run_here
+from limpet.stores.sqlite.library import library
+from limpet.testing.harness import Visitor
 from tests.servers.postgres import shared
 from tests.stores.visitors import POSTGRES, SQLITE
 

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.state import State
-from holdfast.core.view import Query, Term
-from holdfast.stores.match import exact_of, match_of
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.errors import InvalidOption
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.state import State
+from limpet.core.view import Query, Term
+from limpet.stores.match import exact_of, match_of
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 
 ARGS = [
     '{"n":1,"f":1.5,"big":100000.0,"huge":1e+20,"yes":true,"no":false,"nil":null,"s":"a*b"}',

@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import async_scoped_session, async_sessionmaker, cre
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from holdfast.stores.sqlite.library import library
-from holdfast.testing.harness import Visitor
+from limpet.stores.sqlite.library import library
+from limpet.testing.harness import Visitor
 
 TABLE: Final = "CREATE TABLE IF NOT EXISTS visited (name TEXT)"
 READ: Final = "SELECT name FROM visited ORDER BY name"

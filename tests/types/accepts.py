@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import assert_type
 
-from holdfast import (
+from limpet import (
     Approval,
     Breaker,
     Budget,
@@ -16,11 +16,11 @@ from holdfast import (
     FlowHandle,
     FlowStatus,
     GroupHandle,
-    Holdfast,
     Inject,
     JobHandle,
     JobSpec,
     Limit,
+    Limpet,
     NodeHandle,
     Once,
     Retry,
@@ -39,7 +39,7 @@ class Pool:
     """Something that jobs share."""
 
 
-app = Holdfast("sqlite://", namespace="shop", queues=["mail", "default"])
+app = Limpet("sqlite://", namespace="shop", queues=["mail", "default"])
 
 
 @app.resource

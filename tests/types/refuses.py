@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from holdfast import Budget, Every, Holdfast, Inject, chain, current_job, group
+from limpet import Budget, Every, Inject, Limpet, chain, current_job, group
 
-app = Holdfast("sqlite://")
+app = Limpet("sqlite://")
 
 
 class Pool:

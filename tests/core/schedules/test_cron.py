@@ -15,7 +15,7 @@ from cronsim import CronSim
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.schedules.rule import CronRule
+from limpet.core.schedules.rule import CronRule
 
 DAY_S, HOUR_S = 86_400, 3_600
 ZONES = [

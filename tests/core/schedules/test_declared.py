@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from holdfast.core.lease import Serves, SessionView
-from holdfast.core.schedules.declared import Absent, absent, declared_by, redeclared, returned
-from holdfast.core.schedules.schedule import Schedule
-from holdfast.core.schedules.when import Every
+from limpet.core.lease import Serves, SessionView
+from limpet.core.schedules.declared import Absent, absent, declared_by, redeclared, returned
+from limpet.core.schedules.schedule import Schedule
+from limpet.core.schedules.when import Every
 
 NOW = 1_800_000_000_000
 
@@ -139,4 +139,4 @@ def test_an_absent_schedule_says_what_to_do() -> None:
     assert str(gone) == (
         "schedule digest is no longer in the code of any live worker (renamed to morning?), so it does not run"
     )
-    assert gone.fix == "holdfast schedules remove digest"
+    assert gone.fix == "limpet schedules remove digest"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.schedules.expression import ALIASES, Expression
-from holdfast.core.schedules.field import DAY, HOUR, MINUTE, MONTH, WEEKDAY, Field
+from limpet.core.errors import InvalidOption
+from limpet.core.schedules.expression import ALIASES, Expression
+from limpet.core.schedules.field import DAY, HOUR, MINUTE, MONTH, WEEKDAY, Field
 
 
 def local(text: str) -> int:

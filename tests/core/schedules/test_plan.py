@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.schedules.plan import MOST_COUNTED, ON_TIME_MS, Plan, due_at_ms, plan, tick_id, tick_job
-from holdfast.core.schedules.policy import TickPolicy
-from holdfast.core.schedules.rule import CronRule, EveryRule, OnceRule, Rule
+from limpet.core.schedules.plan import MOST_COUNTED, ON_TIME_MS, Plan, due_at_ms, plan, tick_id, tick_job
+from limpet.core.schedules.policy import TickPolicy
+from limpet.core.schedules.rule import CronRule, EveryRule, OnceRule, Rule
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 NOON = 20_000 * DAY + 12 * HOUR

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.schedules.rule import AnyRule, CronRule, EveryRule, OnceRule, Rule
+from limpet.core.schedules.rule import AnyRule, CronRule, EveryRule, OnceRule, Rule
 
 NOW = 1_774_742_400_000  # 2026-03-29 00:00 UTC, the day on which Berlin changes its clocks
 DAY_MS = 86_400_000

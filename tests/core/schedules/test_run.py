@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.budget import Budget
-from holdfast.core.errors import InvalidArguments, InvalidOption
-from holdfast.core.job import Lane, Policy, Unique
-from holdfast.core.limit import Limit
-from holdfast.core.schedules.policy import Overlap
-from holdfast.core.schedules.run import Run, Verdict, check_fits, job_of, live_runs, verdict
-from holdfast.core.schedules.schedule import Schedule
-from holdfast.core.schedules.when import Every
-from holdfast.core.state import LIVE, State
-from holdfast.core.task import TaskSpec
-from holdfast.core.view import JobView
+from limpet.core.budget import Budget
+from limpet.core.errors import InvalidArguments, InvalidOption
+from limpet.core.job import Lane, Policy, Unique
+from limpet.core.limit import Limit
+from limpet.core.schedules.policy import Overlap
+from limpet.core.schedules.run import Run, Verdict, check_fits, job_of, live_runs, verdict
+from limpet.core.schedules.schedule import Schedule
+from limpet.core.schedules.when import Every
+from limpet.core.state import LIVE, State
+from limpet.core.task import TaskSpec
+from limpet.core.view import JobView
 
 TICK = 1_800_000_000_000
 RUN = Run(id=b"r" * 16, tick_at_ms=TICK)

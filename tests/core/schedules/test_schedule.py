@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.core.errors import InvalidArguments, InvalidOption
-from holdfast.core.options import Options
-from holdfast.core.retry import Retry
-from holdfast.core.schedules.plan import Plan
-from holdfast.core.schedules.rule import EveryRule
-from holdfast.core.schedules.schedule import Schedule, Unreadable, checked_options, read_schedule, removal
-from holdfast.core.schedules.when import Cron, Every, Once, When
-from holdfast.core.view import Control
+from limpet.core.errors import InvalidArguments, InvalidOption
+from limpet.core.options import Options
+from limpet.core.retry import Retry
+from limpet.core.schedules.plan import Plan
+from limpet.core.schedules.rule import EveryRule
+from limpet.core.schedules.schedule import Schedule, Unreadable, checked_options, read_schedule, removal
+from limpet.core.schedules.when import Cron, Every, Once, When
+from limpet.core.view import Control
 
 HOUR = 3_600_000
 NOON = 20_000 * 24 * HOUR + 12 * HOUR

@@ -8,10 +8,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.schedules.policy import MOST_CAUGHT_UP, Overlap, TickPolicy, catch_up_text
-from holdfast.core.schedules.rule import CronRule, EveryRule, OnceRule
-from holdfast.core.schedules.when import Cron, Every, Once, When
+from limpet.core.errors import InvalidOption
+from limpet.core.schedules.policy import MOST_CAUGHT_UP, Overlap, TickPolicy, catch_up_text
+from limpet.core.schedules.rule import CronRule, EveryRule, OnceRule
+from limpet.core.schedules.when import Cron, Every, Once, When
 
 NEW_YEAR = datetime(2030, 1, 1, tzinfo=UTC)
 NEW_YEAR_MS = 1_893_456_000_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.schedules.rule import CronRule, EveryRule, OnceRule
-from holdfast.core.schedules.words import of_tick
-from holdfast.core.schedules.zone import Zone
+from limpet.core.schedules.rule import CronRule, EveryRule, OnceRule
+from limpet.core.schedules.words import of_tick
+from limpet.core.schedules.zone import Zone
 
 
 @pytest.mark.parametrize(

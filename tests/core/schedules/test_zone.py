@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.schedules import zone as zones
-from holdfast.core.schedules.zone import Zone, key_of
+from limpet.core.errors import InvalidOption
+from limpet.core.schedules import zone as zones
+from limpet.core.schedules.zone import Zone, key_of
 
 
 def seconds(text: str) -> int:

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import IsolationLevel
 
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Enqueued, Job
-from holdfast.testing.bench import Bench
+from limpet.core.gate import GateRule
+from limpet.core.job import Enqueued, Job
+from limpet.testing.bench import Bench
 from tests.engines.postgres.namespace import Namespace
 
 T = TypeVar("T")

@@ -9,12 +9,12 @@ from typing import Any
 
 import psycopg
 
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.postgres.wire import in_schema
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.stores.postgres.store import PostgresStore
+from limpet.stores.postgres.wire import in_schema
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.engines.postgres.audit import faults
 from tests.engines.postgres.ways import PATIENT, until_waiting
 from tests.servers.postgres import PostgresServer
@@ -25,7 +25,7 @@ _UNTENDED = """
 DO $$ DECLARE v_table regclass; BEGIN
   FOR v_table IN
     SELECT oid FROM pg_class
-    WHERE relkind = 'r' AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'hf.job'::regclass)
+    WHERE relkind = 'r' AND relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'lp.job'::regclass)
   LOOP EXECUTE 'ALTER TABLE ' || v_table || ' SET (autovacuum_enabled = off)'; END LOOP;
 END $$
 """
@@ -71,13 +71,13 @@ class Namespace:
 
     @property
     def schema(self) -> str:
-        return f"holdfast_{self.name}"
+        return f"limpet_{self.name}"
 
     def sql(self, text: str) -> bytes:
         return in_schema(text, self.schema).encode()
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
-        """One statement, committed by itself; `hf.` means this namespace."""
+        """One statement, committed by itself; `lp.` means this namespace."""
         return self.server.ask(self.sql(query).decode(), *values)
 
     def one(self, query: str, *values: object) -> Any:

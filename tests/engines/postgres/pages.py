@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.stores.postgres.route import Route
+from limpet.stores.postgres.route import Route
 
 
 class Pages:

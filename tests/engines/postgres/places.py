@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 import psycopg
 
-from holdfast.stores.open import open_store
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.stores.postgres.wire import in_schema
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.stores.open import open_store
+from limpet.stores.postgres.store import PostgresStore
+from limpet.stores.postgres.wire import in_schema
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.engines.postgres.ways import PATIENT, until_waiting
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import shared
@@ -22,11 +22,11 @@ from tests.servers.postgres import shared
 T = TypeVar("T")
 
 # What somebody holds, so that a verb stops half-way.
-NEW_LEASES: Final = "LOCK TABLE hf.lease IN SHARE MODE"  # written by a claim, after its jobs have left `wait`
-NEW_RUNNING: Final = "LOCK TABLE hf.running IN SHARE MODE"  # written by a claim that has seen its gates
-LEASES: Final = "SELECT FROM hf.lease FOR UPDATE"  # written by who ends a job, after the job has left `running`
-GRAPH: Final = "SELECT hf.lock_1(2)"
-COUNTS: Final = "LOCK TABLE hf.tally IN EXCLUSIVE MODE"  # an enqueue counts last
+NEW_LEASES: Final = "LOCK TABLE lp.lease IN SHARE MODE"  # written by a claim, after its jobs have left `wait`
+NEW_RUNNING: Final = "LOCK TABLE lp.running IN SHARE MODE"  # written by a claim that has seen its gates
+LEASES: Final = "SELECT FROM lp.lease FOR UPDATE"  # written by who ends a job, after the job has left `running`
+GRAPH: Final = "SELECT lp.lock_1(2)"
+COUNTS: Final = "LOCK TABLE lp.tally IN EXCLUSIVE MODE"  # an enqueue counts last
 
 SOON_S: Final = 30.0  # a busy machine takes seconds, and who waits for somebody here waits for ever
 
@@ -55,7 +55,7 @@ class Place(Bench):
         return bench
 
     def sql(self, text: str) -> bytes:
-        return in_schema(text, f"holdfast_{self.namespace}").encode()
+        return in_schema(text, f"limpet_{self.namespace}").encode()
 
     def ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
         return self.server.ask(self.sql(query).decode(), *values)
@@ -83,7 +83,7 @@ async def a_place(flavour: PostgresFlavour) -> AsyncIterator[Place]:
     await place.check_books()
     for other in (place, *place.others):
         await other.store.close()
-    place.ask(f'DROP SCHEMA "holdfast_{place.namespace}" CASCADE')
+    place.ask(f'DROP SCHEMA "limpet_{place.namespace}" CASCADE')
 
 
 def start(what: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -11,13 +11,13 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Signal
-from holdfast.core.transition import Settled, Transition
-from holdfast.stores.base import NOTHING_SPENT, SignalAnswer
-from holdfast.stores.postgres.enqueue import ENQUEUE, ENQUEUE_BESIDE, Batch
-from holdfast.stores.postgres.operate import SIGNAL, SIGNAL_ANSWERS, signal_columns
-from holdfast.stores.postgres.settle import SETTLE, answers, columns
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Signal
+from limpet.core.transition import Settled, Transition
+from limpet.stores.base import NOTHING_SPENT, SignalAnswer
+from limpet.stores.postgres.enqueue import ENQUEUE, ENQUEUE_BESIDE, Batch
+from limpet.stores.postgres.operate import SIGNAL, SIGNAL_ANSWERS, signal_columns
+from limpet.stores.postgres.settle import SETTLE, answers, columns
 from tests.engines.postgres.schemas import Schema
 
 T = TypeVar("T")
@@ -30,10 +30,10 @@ POLICY = Policy(max_lost=3)
 
 # What a claim does to one job: it leaves `wait` and runs.
 CLAIM = """
-WITH gone AS (DELETE FROM hf.wait WHERE id = %(id)s RETURNING *), lease AS (
-  INSERT INTO hf.lease (token, session, left_n) VALUES (%(token)s, 'claimer', 1)
+WITH gone AS (DELETE FROM lp.wait WHERE id = %(id)s RETURNING *), lease AS (
+  INSERT INTO lp.lease (token, session, left_n) VALUES (%(token)s, 'claimer', 1)
 )
-INSERT INTO hf.running (id, token, lane, due_ms, claimed_ms, attempt, lost, held, cost, priority, flags)
+INSERT INTO lp.running (id, token, lane, due_ms, claimed_ms, attempt, lost, held, cost, priority, flags)
 SELECT id, %(token)s, lane, due_ms, due_ms, attempt + 1, lost, held, cost, priority, flags FROM gone
 """
 
@@ -90,7 +90,7 @@ class Ground:
         self._names = count(1)
         self.moved = 0  # how often a job moved away from who signalled to it
         self.enqueue(self.job())
-        schema.ask("SELECT hf.file_posts_2(100, %s)", NOW)  # stores the lane and the policy
+        schema.ask("SELECT lp.file_posts_2(100, %s)", NOW)  # stores the lane and the policy
 
     # -- jobs
 
@@ -119,15 +119,15 @@ class Ground:
         }  # fmt: skip
         names, marks = ", ".join(head), ", ".join(["%s"] * len(head))
         self.schema.ask(
-            "INSERT INTO hf.job (id, lane, policy, enqueued_ms, args) VALUES (%s, %s, %s, %s, '') RETURNING 1",
+            "INSERT INTO lp.job (id, lane, policy, enqueued_ms, args) VALUES (%s, %s, %s, %s, '') RETURNING 1",
             id, LANE.id, POLICY.id, NOW,
         )  # fmt: skip
         self.schema.ask(
-            f"INSERT INTO hf.running (id, token, lane, {names}) VALUES (%s, %s, %s, {marks}) RETURNING 1",
+            f"INSERT INTO lp.running (id, token, lane, {names}) VALUES (%s, %s, %s, {marks}) RETURNING 1",
             id, token, LANE.id, *head.values(),
         )  # fmt: skip
         self.schema.ask(
-            "INSERT INTO hf.lease AS l (token, session, left_n) VALUES (%s, %s, 1) "
+            "INSERT INTO lp.lease AS l (token, session, left_n) VALUES (%s, %s, 1) "
             "ON CONFLICT (token) DO UPDATE SET left_n = l.left_n + 1 RETURNING 1",
             token, f"holder of {token}",
         )  # fmt: skip
@@ -138,13 +138,13 @@ class Ground:
         line.execute(self.schema.sql(CLAIM), {"id": id, "token": next(self._tokens)})
 
     def state(self, id: bytes) -> int | None:
-        ((state,),) = self.schema.ask("SELECT hf.state_of_1(%s)", id)
+        ((state,),) = self.schema.ask("SELECT lp.state_of_1(%s)", id)
         return None if state is None else int(state)
 
     def total(self, what: int) -> int:
         """How often something was counted so far."""
         ((n,),) = self.schema.ask(
-            "SELECT coalesce(sum(n), 0) FROM hf.tally AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) "
+            "SELECT coalesce(sum(n), 0) FROM lp.tally AS t CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) "
             "WHERE u.what = %s",
             what,
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 import psycopg
 
-from holdfast.stores.postgres import layout
+from limpet.stores.postgres import layout
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import PostgresServer, shared
 
@@ -17,7 +17,7 @@ _numbers = count(1)
 
 
 class Schema:
-    """One namespace on a server; `hf.` in what is asked means it."""
+    """One namespace on a server; `lp.` in what is asked means it."""
 
     def __init__(self, server: PostgresServer) -> None:
         self.server = server
@@ -25,7 +25,7 @@ class Schema:
         self.line = self.connect(autocommit=True)
 
     def sql(self, text: str) -> bytes:
-        return text.replace("hf.", f"{self.name}.").replace("'hf'", f"'{self.name}'").encode()
+        return text.replace("lp.", f"{self.name}.").replace("'lp'", f"'{self.name}'").encode()
 
     def connect(self, *, autocommit: bool = False) -> psycopg.Connection[Any]:
         return psycopg.connect(self.server.url, autocommit=autocommit)

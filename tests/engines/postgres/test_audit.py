@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.job import Unique
-from holdfast.core.lease import Note
-from holdfast.core.transition import Suspend
-from holdfast.testing.hand import ENDINGS
-from holdfast.testing.stroll import STEPS, Stroll
-from holdfast.testing.walk import StoreWalk
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.job import Unique
+from limpet.core.lease import Note
+from limpet.core.transition import Suspend
+from limpet.testing.hand import ENDINGS
+from limpet.testing.stroll import STEPS, Stroll
+from limpet.testing.walk import StoreWalk
 from tests.engines.postgres.audit import FAULTS, faults_on
 from tests.engines.postgres.namespace import Namespace
 from tests.servers.postgres import PostgresServer, shared
@@ -52,74 +52,74 @@ def test_everything_agrees_on_a_long_way(server: PostgresServer, seed: int) -> N
 # -- damage, and what the audit says to it
 
 
-LONE = "(SELECT id FROM hf.wait WHERE state = 2 ORDER BY id LIMIT 1)"
-HELD = "(SELECT id FROM hf.running WHERE charged IS NULL LIMIT 1)"
-LANE = "(SELECT lane FROM hf.wait WHERE state = 2 ORDER BY id LIMIT 1)"
+LONE = "(SELECT id FROM lp.wait WHERE state = 2 ORDER BY id LIMIT 1)"
+HELD = "(SELECT id FROM lp.running WHERE charged IS NULL LIMIT 1)"
+LANE = "(SELECT lane FROM lp.wait WHERE state = 2 ORDER BY id LIMIT 1)"
 
 DAMAGE = {
     "a job is in more than one place": (
-        "INSERT INTO hf.done SELECT id, lane, 1, due_ms, 1, NULL, 1, 0, 0, 1, 4, priority, flags "
-        f"FROM hf.wait WHERE id = {LONE}"
+        "INSERT INTO lp.done SELECT id, lane, 1, due_ms, 1, NULL, 1, 0, 0, 1, 4, priority, flags "
+        f"FROM lp.wait WHERE id = {LONE}"
     ),
-    "a job is nowhere": f"DELETE FROM hf.wait WHERE id = {LONE}",
-    "a place is of no job": f"DELETE FROM hf.job WHERE id = {LONE}",
-    "a job is in a place of another lane": f"UPDATE hf.job SET lane = lane + 1 WHERE id = {LONE}",
-    "a job that is stored counts as gone": f"INSERT INTO hf.gone VALUES ({LONE}, 4, 9000000000000)",
-    "something is kept of a job that is not stored": "INSERT INTO hf.result VALUES ('\\x01', 'null')",
-    "notes are there without the flag that says so": f"INSERT INTO hf.note VALUES ({LONE}, 'step', '', '')",
+    "a job is nowhere": f"DELETE FROM lp.wait WHERE id = {LONE}",
+    "a place is of no job": f"DELETE FROM lp.job WHERE id = {LONE}",
+    "a job is in a place of another lane": f"UPDATE lp.job SET lane = lane + 1 WHERE id = {LONE}",
+    "a job that is stored counts as gone": f"INSERT INTO lp.gone VALUES ({LONE}, 4, 9000000000000)",
+    "something is kept of a job that is not stored": "INSERT INTO lp.result VALUES ('\\x01', 'null')",
+    "notes are there without the flag that says so": f"INSERT INTO lp.note VALUES ({LONE}, 'step', '', '')",
     "notes are left of a wait before": (
-        "INSERT INTO hf.note SELECT id, 'waiting', n, n::bytea FROM hf.running, (VALUES ('a'), ('b')) AS v (n)"
+        "INSERT INTO lp.note SELECT id, 'waiting', n, n::bytea FROM lp.running, (VALUES ('a'), ('b')) AS v (n)"
     ),
     "a job waits for an event that has come": (
-        "INSERT INTO hf.note SELECT id, 'event', 'go', '' FROM hf.wait WHERE due_ms > 1::bigint << 51"
+        "INSERT INTO lp.note SELECT id, 'event', 'go', '' FROM lp.wait WHERE due_ms > 1::bigint << 51"
     ),
-    "somebody watches a job that has ended": "INSERT INTO hf.watch SELECT id, 'ear' FROM hf.done LIMIT 1",
-    "a lane is not known": f"DELETE FROM hf.lane WHERE id = {LANE}",
-    "a policy is not known": "DELETE FROM hf.policy",
-    "a lane is half stored": f"UPDATE hf.lane_now SET member = member + 1 WHERE id = {LANE}",
-    "a job waits at another priority than its lane": f"UPDATE hf.wait SET priority = 9 WHERE id = {LONE}",
-    "the gates of a lane are not those it names": "DELETE FROM hf.lane_gate",
+    "somebody watches a job that has ended": "INSERT INTO lp.watch SELECT id, 'ear' FROM lp.done LIMIT 1",
+    "a lane is not known": f"DELETE FROM lp.lane WHERE id = {LANE}",
+    "a policy is not known": "DELETE FROM lp.policy",
+    "a lane is half stored": f"UPDATE lp.lane_now SET member = member + 1 WHERE id = {LANE}",
+    "a job waits at another priority than its lane": f"UPDATE lp.wait SET priority = 9 WHERE id = {LONE}",
+    "the gates of a lane are not those it names": "DELETE FROM lp.lane_gate",
     "a post counts as filed": (
-        "INSERT INTO hf.post (xid, kind) VALUES ('1', 0); UPDATE hf.floor SET filed = pg_current_snapshot()"
+        "INSERT INTO lp.post (xid, kind) VALUES ('1', 0); UPDATE lp.floor SET filed = pg_current_snapshot()"
     ),
-    "a lane has ready jobs and is idle": f"UPDATE hf.lane_now SET state = 0, gate = NULL WHERE id = {LANE}",
-    "a ready job lies before its lane's floor": f"UPDATE hf.lane_now SET floor_ms = 9000000000000 WHERE id = {LANE}",
-    "a lane waits at a gate that is not there": "DELETE FROM hf.gate WHERE key = 'limit:k1'",
+    "a lane has ready jobs and is idle": f"UPDATE lp.lane_now SET state = 0, gate = NULL WHERE id = {LANE}",
+    "a ready job lies before its lane's floor": f"UPDATE lp.lane_now SET floor_ms = 9000000000000 WHERE id = {LANE}",
+    "a lane waits at a gate that is not there": "DELETE FROM lp.gate WHERE key = 'limit:k1'",
     "a lane waits at a gate that will not call it": (
-        "UPDATE hf.gate SET used = 0, concurrency = NULL, held_until_ms = 9000000000000 WHERE key = 'limit:k1'"
+        "UPDATE lp.gate SET used = 0, concurrency = NULL, held_until_ms = 9000000000000 WHERE key = 'limit:k1'"
     ),
-    "a lane waits at a gate that has room for it": "UPDATE hf.gate SET concurrency = 9 WHERE key = 'limit:k1'",
-    "an active lane has no seat": "DELETE FROM hf.seat",
-    "a seat is of no active lane": "UPDATE hf.lane_now SET state = 0 WHERE state = 1",
-    "a seat names a lane that is not of its class": "UPDATE hf.seat SET lane = 1",
-    "a seat and the turn of its member differ": "UPDATE hf.seat SET turn = turn + 1",
-    "a ring takes no turns": "DELETE FROM hf.turn",
-    "a turn that has no end": "UPDATE hf.turn SET left_n = 0",
-    "a lease does not count what it holds": "UPDATE hf.lease SET left_n = left_n + 1",
-    "a lease is of nobody": "DELETE FROM hf.session",
-    "a token was given that may be given again": "UPDATE hf.lease SET token = token * 2",
-    "a session that is gone sleeps": "INSERT INTO hf.sleeper VALUES ('nobody', NULL, 1, NULL, NULL, '{}', NULL)",
-    "a success is noted under no lease": f"INSERT INTO hf.settled VALUES ({HELD}, 1, 1, NULL)",
-    "a gate does not count its slots": "UPDATE hf.gate SET used = used + 1 WHERE key = 'limit:k1'",
-    "slots are taken of a gate that is not there": "DELETE FROM hf.gate",
-    "a budget does not count what is reserved of it": "UPDATE hf.gate SET spent = spent - 1 WHERE cap IS NOT NULL",
-    "a breaker waits for a probe that nobody runs": "UPDATE hf.gate SET probe_token = 7 WHERE key LIKE 'breaker:%'",
-    "a key is held by a job that is not its own": f"UPDATE hf.unique_key SET job = {LONE}",
-    "a job that lives does not hold its key": "DELETE FROM hf.unique_key",
-    "a job is found by a key that is not its own": "UPDATE hf.key_job SET key = 'v'",
-    "a job is not found by its key": "DELETE FROM hf.key_job; DELETE FROM hf.unique_key",
-    "a job is blocked by nobody": "DELETE FROM hf.dep",
-    "a job goes on though a parent has not ended": "UPDATE hf.wait SET state = 2 WHERE state = 0",
-    "a job waits for a parent that will not release it": "UPDATE hf.dep SET parent = '\\x01'",
+    "a lane waits at a gate that has room for it": "UPDATE lp.gate SET concurrency = 9 WHERE key = 'limit:k1'",
+    "an active lane has no seat": "DELETE FROM lp.seat",
+    "a seat is of no active lane": "UPDATE lp.lane_now SET state = 0 WHERE state = 1",
+    "a seat names a lane that is not of its class": "UPDATE lp.seat SET lane = 1",
+    "a seat and the turn of its member differ": "UPDATE lp.seat SET turn = turn + 1",
+    "a ring takes no turns": "DELETE FROM lp.turn",
+    "a turn that has no end": "UPDATE lp.turn SET left_n = 0",
+    "a lease does not count what it holds": "UPDATE lp.lease SET left_n = left_n + 1",
+    "a lease is of nobody": "DELETE FROM lp.session",
+    "a token was given that may be given again": "UPDATE lp.lease SET token = token * 2",
+    "a session that is gone sleeps": "INSERT INTO lp.sleeper VALUES ('nobody', NULL, 1, NULL, NULL, '{}', NULL)",
+    "a success is noted under no lease": f"INSERT INTO lp.settled VALUES ({HELD}, 1, 1, NULL)",
+    "a gate does not count its slots": "UPDATE lp.gate SET used = used + 1 WHERE key = 'limit:k1'",
+    "slots are taken of a gate that is not there": "DELETE FROM lp.gate",
+    "a budget does not count what is reserved of it": "UPDATE lp.gate SET spent = spent - 1 WHERE cap IS NOT NULL",
+    "a breaker waits for a probe that nobody runs": "UPDATE lp.gate SET probe_token = 7 WHERE key LIKE 'breaker:%'",
+    "a key is held by a job that is not its own": f"UPDATE lp.unique_key SET job = {LONE}",
+    "a job that lives does not hold its key": "DELETE FROM lp.unique_key",
+    "a job is found by a key that is not its own": "UPDATE lp.key_job SET key = 'v'",
+    "a job is not found by its key": "DELETE FROM lp.key_job; DELETE FROM lp.unique_key",
+    "a job is blocked by nobody": "DELETE FROM lp.dep",
+    "a job goes on though a parent has not ended": "UPDATE lp.wait SET state = 2 WHERE state = 0",
+    "a job waits for a parent that will not release it": "UPDATE lp.dep SET parent = '\\x01'",
     "a job waits for a parent that it does not look for any more": (
-        "INSERT INTO hf.dep_far SELECT child, parent FROM hf.dep WHERE NOT done"
+        "INSERT INTO lp.dep_far SELECT child, parent FROM lp.dep WHERE NOT done"
     ),
-    "counts differ from what is stored": "DELETE FROM hf.tally WHERE ctid = (SELECT min(ctid) FROM hf.tally)",
+    "counts differ from what is stored": "DELETE FROM lp.tally WHERE ctid = (SELECT min(ctid) FROM lp.tally)",
     "not all that was enqueued is accounted for": (
-        "INSERT INTO hf.tally (lane, whats, ns) VALUES (0, '{11}', '{1}')"
+        "INSERT INTO lp.tally (lane, whats, ns) VALUES (0, '{11}', '{1}')"
     ),
-    "a lane does not count its jobs": "UPDATE hf.lane_now SET jobs = jobs + 1",
-    "causes differ from the dead": "DELETE FROM hf.cause_tally",
+    "a lane does not count its jobs": "UPDATE lp.lane_now SET jobs = jobs + 1",
+    "causes differ from the dead": "DELETE FROM lp.cause_tally",
 }  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def full(server: PostgresServer) -> Iterator[Namespace]:
     """A namespace with something in each of its places."""
     namespace = Namespace(server)
     asyncio.run(fill(namespace))
-    namespace.ask("DELETE FROM hf.post")  # what is posted would excuse some of the damage
+    namespace.ask("DELETE FROM lp.post")  # what is posted would excuse some of the damage
     assert not namespace.faults()
     yield namespace
     namespace.drop()

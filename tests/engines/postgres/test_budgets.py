@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.transition import Succeed
-from holdfast.core.view import Retention
+from limpet.core.errors import InvalidOption
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.transition import Succeed
+from limpet.core.view import Retention
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place
 
@@ -73,8 +73,8 @@ async def test_a_job_that_comes_again_costs_what_it_did_and_is_forgotten_as_a_wh
     await place.put(job, place.job())
     (again,) = await place.put(replace(job, costs={"usd": 4}))
     assert again.existing
-    assert place.ask("SELECT costs FROM hf.cost_job WHERE id = %s", job.id) == [({"usd": 3},)]
+    assert place.ask("SELECT costs FROM lp.cost_job WHERE id = %s", job.id) == [({"usd": 3},)]
     await place.hand().drain()
     while await place.store.prune(Retention(succeeded_ms=0), now_ms=place.clock.now_ms):
         pass
-    assert place.ask("SELECT id FROM hf.cost_job") == []
+    assert place.ask("SELECT id FROM lp.cost_job") == []

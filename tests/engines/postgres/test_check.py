@@ -12,12 +12,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.errors import StoreError
-from holdfast.core.view import Finding
-from holdfast.stores.open import open_store
-from holdfast.stores.postgres import check, migrate, vacuum
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
+from limpet.core.errors import StoreError
+from limpet.core.view import Finding
+from limpet.stores.open import open_store
+from limpet.stores.postgres import check, migrate, vacuum
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import parse_postgres
 from tests.engines.postgres.ways import until
 from tests.servers.postgres import PostgresServer, own
 
@@ -30,7 +30,7 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def route(server: PostgresServer) -> AsyncIterator[Route]:
-    route = Route(parse_postgres(server.url), "holdfast")
+    route = Route(parse_postgres(server.url), "limpet")
     await migrate.ready(route)
     yield route
     route.drop()
@@ -46,7 +46,7 @@ def set_to(server: PostgresServer, name: str, value: str | None) -> None:
 
 async def found(server: PostgresServer, code: str, role: str = "postgres") -> list[Finding]:
     """What is said about it, on a connection that has heard of every change."""
-    route = Route(parse_postgres(server.url.replace("postgres@", f"{role}@")), "holdfast")
+    route = Route(parse_postgres(server.url.replace("postgres@", f"{role}@")), "limpet")
     try:
         return [finding for finding in await check.findings(route) if finding.code == code]
     finally:
@@ -155,8 +155,8 @@ async def test_a_role_that_cannot_see_others_is_told_which_grant_it_needs(
     server: PostgresServer, route: Route, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.ask('CREATE ROLE "a worker" LOGIN')
-    server.ask('GRANT USAGE ON SCHEMA holdfast TO "a worker"')
-    server.ask('GRANT SELECT ON holdfast.migration TO "a worker"')
+    server.ask('GRANT USAGE ON SCHEMA limpet TO "a worker"')
+    server.ask('GRANT SELECT ON limpet.migration TO "a worker"')
     monkeypatch.setattr(check, "OLD_S", -1)
     with closing(psycopg.connect(server.url, application_name="forgotten")) as other:
         other.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
@@ -206,42 +206,42 @@ def test_what_cannot_be_seen_here_is_said_as_it_should_be() -> None:
 async def test_dead_rows_of_a_hot_table_are_removed_once_a_minute_by_one_of_many(
     server: PostgresServer, route: Route
 ) -> None:
-    await route.rows("ALTER TABLE hf.tally SET (autovacuum_enabled = off)", verb="test")  # it could be faster
+    await route.rows("ALTER TABLE lp.tally SET (autovacuum_enabled = off)", verb="test")  # it could be faster
     assert await vacuum.vacuum(route) == 0, "nothing is to be done"
-    await route.rows("INSERT INTO hf.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
-    await route.rows("DELETE FROM hf.tally", verb="test")
+    await route.rows("INSERT INTO lp.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
+    await route.rows("DELETE FROM lp.tally", verb="test")
     await route.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
-    dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'holdfast' AND relname = 'tally'"
+    dead = "SELECT n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'limpet' AND relname = 'tally'"
     await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
     assert await vacuum.vacuum(route) == 0, "this loop has looked a moment ago"
-    others = [Route(parse_postgres(server.url), "holdfast") for _ in range(3)]
+    others = [Route(parse_postgres(server.url), "limpet") for _ in range(3)]
     assert sum(await asyncio.gather(*(vacuum.vacuum(other) for other in others))) >= 1
     assert server.ask(dead) == [(0,)]
-    last = Route(parse_postgres(server.url), "holdfast")
-    await route.rows("INSERT INTO hf.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
-    await route.rows("DELETE FROM hf.tally", verb="test")
+    last = Route(parse_postgres(server.url), "limpet")
+    await route.rows("INSERT INTO lp.tally SELECT 1, '{1}', '{1}' FROM generate_series(1, 5000)", verb="test")
+    await route.rows("DELETE FROM lp.tally", verb="test")
     await route.rows("SELECT pg_stat_force_next_flush()", verb="test")  # it would count them some seconds later
     await until(lambda: server.ask(dead) >= [(vacuum.ENOUGH,)])
     assert await vacuum.vacuum(last) == 0, "somebody did it less than a minute ago"
-    await route.rows("ALTER TABLE hf.tally RESET (autovacuum_enabled)", verb="test")
+    await route.rows("ALTER TABLE lp.tally RESET (autovacuum_enabled)", verb="test")
     for other in (*others, last):
         other.drop()
 
 
 async def test_a_table_that_is_locked_is_not_waited_for(server: PostgresServer, route: Route) -> None:
     with closing(psycopg.connect(server.url)) as other:
-        other.execute("LOCK TABLE holdfast.wait")
+        other.execute("LOCK TABLE limpet.wait")
         start = time.monotonic()
         await route.rows(vacuum._VACUUM.format("wait"), verb="vacuum")
         assert time.monotonic() - start < 2
 
 
 async def test_vacuum_is_never_the_callers_trouble(server: PostgresServer) -> None:
-    route = Route(parse_postgres("postgresql://u@127.0.0.1:1/x?timeout=0.2"), "holdfast")
+    route = Route(parse_postgres("postgresql://u@127.0.0.1:1/x?timeout=0.2"), "limpet")
     assert await vacuum.vacuum(route) == 0
     route.drop()
 
 
 async def test_every_hot_table_is_there(route: Route) -> None:
-    rows = await route.rows("SELECT tablename::text FROM pg_tables WHERE schemaname = 'holdfast'", verb="test")
+    rows = await route.rows("SELECT tablename::text FROM pg_tables WHERE schemaname = 'limpet'", verb="test")
     assert set(vacuum.HOT) <= {name for (name,) in rows}

@@ -11,13 +11,13 @@ from typing import cast
 
 import pytest
 
-from holdfast.core.errors import StoreUnreachable
-from holdfast.stores.base import Store
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.crash import CALLERS, Caller, Unreliable, ends_well
-from holdfast.testing.harness import Clock
-from holdfast.testing.story import Story
+from limpet.core.errors import StoreUnreachable
+from limpet.stores.base import Store
+from limpet.stores.postgres.store import PostgresStore
+from limpet.testing.bench import Bench
+from limpet.testing.crash import CALLERS, Caller, Unreliable, ends_well
+from limpet.testing.harness import Clock
+from limpet.testing.story import Story
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.postgres import PostgresServer, shared
 

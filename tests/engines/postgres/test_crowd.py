@@ -11,15 +11,15 @@ from typing import Final
 
 import pytest
 
-from holdfast.core.errors import UnknownParent
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Policy, Unique
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.core.state import State
-from holdfast.core.view import Retention
-from holdfast.stores.base import RetryRequest, Store
-from holdfast.testing.hand import ENDINGS, next_seq
-from holdfast.testing.making import JobOptions
+from limpet.core.errors import UnknownParent
+from limpet.core.gate import GateRule
+from limpet.core.job import Policy, Unique
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.state import State
+from limpet.core.view import Retention
+from limpet.stores.base import RetryRequest, Store
+from limpet.testing.hand import ENDINGS, next_seq
+from limpet.testing.making import JobOptions
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import PostgresFlavour
@@ -129,7 +129,7 @@ async def test_a_crowd_loses_and_doubles_nothing(flavour: PostgresFlavour, seed:
         await work_off(place.store)
         counts = await place.store.count()
         assert [counts.total(state) for state in (State.ready, State.scheduled, State.running)] == [0, 0, 0]
-        assert place.ask("SELECT count(*) FROM hf.gate WHERE used <> 0") == [(0,)]
+        assert place.ask("SELECT count(*) FROM lp.gate WHERE used <> 0") == [(0,)]
         # Whoever still waits, waits for one that failed and may be retried, or for one that waits so.
-        waits = "SELECT FROM hf.dep AS d WHERE d.child = w.id AND NOT d.done AND hf.state_of_1(d.parent) IN (0, 5, 6)"
-        assert place.ask(f"SELECT count(*) FROM hf.wait AS w WHERE NOT EXISTS ({waits})") == [(0,)]
+        waits = "SELECT FROM lp.dep AS d WHERE d.child = w.id AND NOT d.done AND lp.state_of_1(d.parent) IN (0, 5, 6)"
+        assert place.ask(f"SELECT count(*) FROM lp.wait AS w WHERE NOT EXISTS ({waits})") == [(0,)]

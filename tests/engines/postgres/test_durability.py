@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.core.gate import GateRule, left, tokens
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.gate import GateRule, left, tokens
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.servers.postgres import PostgresServer, fresh_database, own
 
 RULES = {

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.stores.loops import PerLoop
-from holdfast.stores.postgres import ear as ear_module
-from holdfast.stores.postgres.ear import FIRST_S, Ear
-from holdfast.stores.postgres.url import parse_postgres
-from holdfast.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
+from limpet.stores.loops import PerLoop
+from limpet.stores.postgres import ear as ear_module
+from limpet.stores.postgres.ear import FIRST_S, Ear
+from limpet.stores.postgres.url import parse_postgres
+from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
 from tests.engines.postgres.ways import PATIENT
 from tests.servers.pgbouncer import pooled
 from tests.servers.postgres import PostgresServer, own, shared
@@ -74,7 +74,7 @@ class Post:
     def listeners(self) -> list[int]:
         """The server processes that somebody listens on."""
         query = "SELECT pid FROM pg_stat_activity WHERE query LIKE 'SELECT pg_notify%%' OR query = 'SELECT 1'"
-        return [pid for (pid,) in self.server.ask(f"{query} AND application_name = 'holdfast'")]
+        return [pid for (pid,) in self.server.ask(f"{query} AND application_name = 'limpet'")]
 
 
 @pytest.fixture

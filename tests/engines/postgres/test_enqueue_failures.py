@@ -12,11 +12,11 @@ import asyncpg
 import pytest
 from psycopg import IsolationLevel
 
-from holdfast.core.errors import QueueDraining, WrongContext
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.job import IfParentFails, Policy, Unique
-from holdfast.core.state import State
-from holdfast.core.view import Retention
+from limpet.core.errors import QueueDraining, WrongContext
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.job import IfParentFails, Policy, Unique
+from limpet.core.state import State
+from limpet.core.view import Retention
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.guests import guest, soon
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
@@ -29,7 +29,7 @@ TENANTS = 20_000
 FEW_LOCKS = 100
 
 TABLES = ("job", "wait", "post", "tally", "unique_key", "dep", "lane", "policy")
-STORED = "SELECT " + " + ".join(f"(SELECT count(*) FROM hf.{table})" for table in TABLES)
+STORED = "SELECT " + " + ".join(f"(SELECT count(*) FROM lp.{table})" for table in TABLES)
 
 
 @pytest.fixture(params=POSTGRES)
@@ -91,7 +91,7 @@ async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
             ((locks,),) = await one.ask("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")
             assert locks < FEW_LOCKS
             await one.commit()
-        assert place.one("SELECT count(*) FROM hf.wait WHERE state = 2") == TENANTS
+        assert place.one("SELECT count(*) FROM lp.wait WHERE state = 2") == TENANTS
         first = await bench.hand().claim(600)
         assert len({job.lane.group for job in first}) == 600
 
@@ -102,7 +102,7 @@ async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
 @pytest.mark.parametrize("priority", [3, 5])
 async def test_workers_are_told_whether_it_is_urgent(place: Namespace, priority: int) -> None:
     bench = await place.bench()
-    channel = place.one("SELECT hf.channel_1()")
+    channel = place.one("SELECT lp.channel_1()")
     with place.connect(autocommit=True) as listener:
         listener.execute(f'LISTEN "{channel}"')
         async with guest(place, bench) as one:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.fair import Turn, places, share
+from limpet.core.fair import Turn, places, share
 from tests.engines.postgres.schemas import Schema, fresh_schema
 
-SHARE = "SELECT hf.share_1(%s, %s::integer[], %s::integer[])"
-PLACES = "SELECT * FROM hf.places_1(%s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
+SHARE = "SELECT lp.share_1(%s, %s::integer[], %s::integer[])"
+PLACES = "SELECT * FROM lp.places_1(%s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
 
 
 @pytest.fixture(scope="module", params=["postgres-15", "postgres-18"])

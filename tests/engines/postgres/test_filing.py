@@ -10,11 +10,11 @@ from random import Random
 
 import pytest
 
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.lease import Serves
-from holdfast.testing.bench import Bench
-from holdfast.testing.making import JobOptions
+from limpet.core.gate import GateRule
+from limpet.core.ids import id_text
+from limpet.core.lease import Serves
+from limpet.testing.bench import Bench
+from limpet.testing.making import JobOptions
 from tests.engines.postgres.guests import Guest, guest
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages
@@ -57,7 +57,7 @@ async def test_one_that_commits_after_younger_ones_is_found(place: Namespace, fi
     assert late.id in found
     while await file(bench):
         pass
-    assert place.one("SELECT count(*) FROM hf.lane") == 3 * (STEP - 20) + 2
+    assert place.one("SELECT count(*) FROM lp.lane") == 3 * (STEP - 20) + 2
 
 
 @pytest.mark.parametrize("posts", [STEP - 1, STEP, STEP + 1])
@@ -74,7 +74,7 @@ async def test_one_that_commits_when_all_younger_ones_are_filed_is_found(place: 
             await hand.succeed(*jobs)
         assert not (await hand.ask()).again
         await old.commit()
-    assert place.one("SELECT hf.posted_since_1()")
+    assert place.one("SELECT lp.posted_since_1()")
     assert await hand.ids(5) == [late.id]
 
 
@@ -139,11 +139,11 @@ async def test_what_a_claim_posts_itself_is_left_to_the_next(place: Namespace) -
     waiter = other.hand("w2", queues=("default",))
     await waiter.beat()
     with contextlib.closing(place.connect()) as floor, contextlib.closing(place.connect()) as gate:
-        floor.execute(place.sql("SELECT hf.lock_1(1)"))
+        floor.execute(place.sql("SELECT lp.lock_1(1)"))
         claim = asyncio.create_task(waiter.ask())
         await place.until_waiting(1)
         await hand.succeed(job)
-        gate.execute(place.sql("SELECT FROM hf.gate FOR UPDATE"))
+        gate.execute(place.sql("SELECT FROM lp.gate FOR UPDATE"))
         await bench.add_many(2, queue="elsewhere")
         floor.rollback()
         assert (await claim).jobs == ()  # the gate is in somebody's hands: it has to be looked at again

@@ -1,6 +1,6 @@
 """A claim costs what it hands out: jobs that cannot run and jobs that have ended lie beside it and are not touched.
 
-Cost is counted in pages that the server touches. With HOLDFAST_FULL=1 (`make prove`) there are a million of the former
+Cost is counted in pages that the server touches. With LIMPET_FULL=1 (`make prove`) there are a million of the former
 and ten million of the latter.
 """
 
@@ -16,17 +16,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.gate import FOREVER_MS, GateChange, GateRule, Pause
-from holdfast.core.state import State
-from holdfast.core.view import Query, Term
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import Hand
-from holdfast.testing.harness import Clock
+from limpet.core.gate import FOREVER_MS, GateChange, GateRule, Pause
+from limpet.core.state import State
+from limpet.core.view import Query, Term
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.hand import Hand
+from limpet.testing.harness import Clock
 from tests.engines.postgres.pages import Pages
 from tests.servers.postgres import CARELESS, PostgresServer, running
 
-FULL = bool(os.environ.get("HOLDFAST_FULL"))
+FULL = bool(os.environ.get("LIMPET_FULL"))
 pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
 FEW, MANY, ENDED = (1_000, 1_000_000, 10_000_000) if FULL else (100, 4_000, 20_000)
 CHUNK = 5_000
@@ -37,20 +37,20 @@ DEEPER = 10 * BATCH if FULL else 0
 
 # Jobs that ended, as settle leaves them, one a millisecond; every thousandth is dead.
 HISTORY = """
-INSERT INTO holdfast.job (id, lane, policy, enqueued_ms, args)
-SELECT {id}, j.lane, j.policy, j.enqueued_ms - n, j.args FROM holdfast.job AS j, generate_series({first}, {last}) AS n
+INSERT INTO limpet.job (id, lane, policy, enqueued_ms, args)
+SELECT {id}, j.lane, j.policy, j.enqueued_ms - n, j.args FROM limpet.job AS j, generate_series({first}, {last}) AS n
 WHERE j.id = '\\x{pattern}';
-INSERT INTO holdfast.done (id, lane, finished_ms, due_ms, claimed_ms, attempt, lost, held, cost, state, priority, flags)
+INSERT INTO limpet.done (id, lane, finished_ms, due_ms, claimed_ms, attempt, lost, held, cost, state, priority, flags)
 SELECT {id}, j.lane, j.enqueued_ms - n, j.enqueued_ms - n, j.enqueued_ms - n, 1, 0, 0, 1,
   CASE WHEN n % 1000 = 0 THEN 5 ELSE 4 END, 5, 0
-FROM holdfast.job AS j, generate_series({first}, {last}) AS n WHERE j.id = '\\x{pattern}'
+FROM limpet.job AS j, generate_series({first}, {last}) AS n WHERE j.id = '\\x{pattern}'
 """
 
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
     """On a disk: what full size leaves behind has no room in memory."""
-    folder = Path(tempfile.mkdtemp(prefix="hf-flat-", dir="/var/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="limpet-flat-", dir="/var/tmp"))
     folder.chmod(0o711)
     settings = {**CARELESS, "max_wal_size": "4GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
     with running(PostgresServer("postgres-15", folder / "postgres", settings=settings)) as server:

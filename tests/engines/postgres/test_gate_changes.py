@@ -15,14 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
-from holdfast.stores.open import open_store
-from holdfast.testing.gate_vectors import PAUSE, T0
+from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
+from limpet.stores.open import open_store
+from limpet.testing.gate_vectors import PAUSE, T0
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.postgres import shared
 
-CHANGE = "SELECT gates, w_gates FROM hf.change_gates_1(%s, %s, %s)"
-DECLARE = "SELECT hf.declare_1(%s, %s)"
+CHANGE = "SELECT gates, w_gates FROM lp.change_gates_1(%s, %s, %s)"
+DECLARE = "SELECT lp.declare_1(%s, %s)"
 
 _number = count()
 
@@ -38,8 +38,8 @@ class Place:
         self.schema = schema
 
     def empty(self) -> Place:
-        self.schema.run("DELETE FROM hf.gate; DELETE FROM hf.post; DELETE FROM hf.lane_now; DELETE FROM hf.receipt")
-        self.schema.run("DELETE FROM hf.log")
+        self.schema.run("DELETE FROM lp.gate; DELETE FROM lp.post; DELETE FROM lp.lane_now; DELETE FROM lp.receipt")
+        self.schema.run("DELETE FROM lp.log")
         return self
 
     def change(self, *changes: GateChange, now_ms: int = T0, on: psycopg.Connection[Any] | None = None) -> list[Gate]:
@@ -58,18 +58,18 @@ class Place:
         (on or self.schema.line).execute(self.schema.sql(DECLARE), (json_of(rules), T0))
 
     def stored(self, prefix: str = "") -> dict[str, Gate]:
-        [(answer,)] = self.schema.ask("SELECT hf.gates_1(%s)", prefix)
+        [(answer,)] = self.schema.ask("SELECT lp.gates_1(%s)", prefix)
         return {gate.key: gate for gate in msgspec.json.decode(answer, type=list[Gate])}
 
     def posted(self) -> list[str]:
-        return [key for (key,) in self.schema.ask("SELECT gate FROM hf.post WHERE kind = 1 ORDER BY seq")]
+        return [key for (key,) in self.schema.ask("SELECT gate FROM lp.post WHERE kind = 1 ORDER BY seq")]
 
     def waiting(self, *keys: str) -> None:
         """Lanes that wait at these gates."""
         for lane, key in enumerate(keys):
             columns = "id, class, member, priority, state, gate"
             self.schema.line.execute(
-                self.schema.sql(f"INSERT INTO hf.lane_now ({columns}) VALUES (%s, 1, 1, 5, 2, %s)"), (lane, key)
+                self.schema.sql(f"INSERT INTO lp.lane_now ({columns}) VALUES (%s, 1, 1, 5, 2, %s)"), (lane, key)
             )
 
 
@@ -172,7 +172,7 @@ def test_a_rule_that_changes_nothing_writes_and_locks_nothing(place: Place, othe
     rule = GateRule("limit:k", concurrency=2, breaker=BreakerRule(rate=0.1 + 0.2))
     place.declare(rule)
     place.change(GateChange("limit:o", rule=GateRule("limit:o", concurrency=1)))
-    place.schema.run("BEGIN; SELECT FROM hf.gate FOR UPDATE")
+    place.schema.run("BEGIN; SELECT FROM lp.gate FOR UPDATE")
     place.declare(rule, GateRule("limit:k", concurrency=2, breaker=BreakerRule(rate=0.1 + 0.2)), on=other)
     place.declare(GateRule("limit:o", concurrency=9), on=other)  # an operator has said otherwise
     assert other.execute("SELECT pg_current_xact_id_if_assigned()").fetchone() == (None,)
@@ -191,7 +191,7 @@ def test_gates_are_listed_by_key_and_prefix(place: Place) -> None:
 
 
 def test_at_most_ten_thousand_gates_are_listed(place: Place) -> None:
-    place.schema.run("INSERT INTO hf.gate (key) SELECT 'limit:' || n FROM generate_series(1, 10500) AS n")
+    place.schema.run("INSERT INTO lp.gate (key) SELECT 'limit:' || n FROM generate_series(1, 10500) AS n")
     found = list(place.stored("limit:"))
     assert found == sorted(f"limit:{n}" for n in range(1, 10_501))[:10_000]
 
@@ -217,9 +217,9 @@ def test_a_gate_that_lanes_wait_at_is_posted_whenever_it_changes(place: Place) -
 
 
 def test_putting_a_gate_leaves_the_time_at_which_it_opens(place: Place) -> None:
-    place.schema.run("INSERT INTO hf.gate (key, opens_ms) VALUES ('limit:k', 77)")
+    place.schema.run("INSERT INTO lp.gate (key, opens_ms) VALUES ('limit:k', 77)")
     place.change(GateChange("limit:k", hold_ms=10))
-    assert place.schema.ask("SELECT opens_ms, held_until_ms FROM hf.gate") == [(77, T0 + 10)]
+    assert place.schema.ask("SELECT opens_ms, held_until_ms FROM lp.gate") == [(77, T0 + 10)]
 
 
 def test_a_call_that_is_made_again_happens_once(place: Place) -> None:
@@ -227,7 +227,7 @@ def test_a_call_that_is_made_again_happens_once(place: Place) -> None:
     first, posted = place.call("same", trip, hold, trip)
     assert (first[2].opened, posted) == (2, None)
     assert place.call("same", trip, hold, trip, now_ms=T0 + 99) == ([first[2], first[1], first[2]], None)
-    place.schema.run("DELETE FROM hf.gate WHERE key = 'limit:k'")
+    place.schema.run("DELETE FROM lp.gate WHERE key = 'limit:k'")
     assert place.call("same", hold)[0] == [Gate(GateRule("limit:k"))]
 
 
@@ -267,7 +267,7 @@ def test_of_two_changes_at_once_none_is_lost(place: Place, other: psycopg.Connec
 
 def test_a_change_of_a_gate_that_is_being_forgotten_makes_it_anew(place: Place, other: psycopg.Connection[Any]) -> None:
     place.change(GateChange("limit:k", hold_ms=9))
-    other.execute(place.schema.sql("DELETE FROM hf.gate"))
+    other.execute(place.schema.sql("DELETE FROM lp.gate"))
     doing = blocked(place.schema, lambda line: place.change(GateChange("limit:k", drain=True), on=line))
     other.commit()
     assert doing.result(10) == [Gate(GateRule("limit:k"), draining=True)]
@@ -275,7 +275,7 @@ def test_a_change_of_a_gate_that_is_being_forgotten_makes_it_anew(place: Place, 
 
 
 def test_of_two_who_make_a_gate_the_second_does_its_step_again(place: Place, other: psycopg.Connection[Any]) -> None:
-    put = place.schema.sql("SELECT hf.put_gate_2(NULL, hf.gate_hold_1(hf.gate_new_1('limit:k'), %s), %s)")
+    put = place.schema.sql("SELECT lp.put_gate_2(NULL, lp.gate_hold_1(lp.gate_new_1('limit:k'), %s), %s)")
     other.execute(put, (T0 + 5, T0))
     doing = blocked(place.schema, lambda line: line.execute(put, (T0 + 9, T0)))
     other.commit()
@@ -291,10 +291,10 @@ def test_a_lane_that_comes_to_wait_is_seen_by_whoever_changes_the_gate_next(
 ) -> None:
     place.change(GateChange("limit:k", rule=GateRule("limit:k", concurrency=1)))
     sql = place.schema.sql
-    other.execute(sql("SELECT FROM hf.gate_lock_1(ARRAY['limit:k'])"))  # a claim that parks a lane
+    other.execute(sql("SELECT FROM lp.gate_lock_1(ARRAY['limit:k'])"))  # a claim that parks a lane
     doing = blocked(place.schema, lambda line: place.call("1", GateChange("limit:k", drain=False), on=line))
     columns = "id, class, member, priority, state, gate"
-    other.execute(sql(f"INSERT INTO hf.lane_now ({columns}) VALUES (1, 1, 1, 5, 2, 'limit:k')"))
+    other.execute(sql(f"INSERT INTO lp.lane_now ({columns}) VALUES (1, 1, 1, 5, 2, 'limit:k')"))
     other.commit()
     assert doing.result(10)[1] == ["limit:k"]
 
@@ -311,7 +311,7 @@ def test_slots_are_counted_exactly_while_many_take_and_return_them(place: Place)
             start.wait()
             for turn in range(50):
                 mine = keys[turn % 3 :] + keys[: turn % 3]  # each in another order: locks are taken in one order
-                line.execute(place.schema.sql("SELECT hf.take_and_return(%s, %s)"), (mine, turn % 2))
+                line.execute(place.schema.sql("SELECT lp.take_and_return(%s, %s)"), (mine, turn % 2))
                 if turn % 10 == number:
                     mixed = [GateChange(key, drain=turn % 4 == 0) for key in reversed(mine)]
                     place.change(*mixed, on=line)
@@ -323,22 +323,22 @@ def test_slots_are_counted_exactly_while_many_take_and_return_them(place: Place)
 
 # Takes three slots of each gate and returns one, or takes two and returns three.
 TAKE_AND_RETURN = """
-CREATE FUNCTION hf.take_and_return(p_keys text[], p_odd integer) RETURNS void LANGUAGE plpgsql AS $$
+CREATE FUNCTION lp.take_and_return(p_keys text[], p_odd integer) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_n integer := cardinality(p_keys);
-  v_gate hf.gate;
+  v_gate lp.gate;
   v_charge jsonb;
 BEGIN
-  PERFORM FROM hf.gate_lock_1(p_keys);
-  PERFORM hf.charge_gates_1(
+  PERFORM FROM lp.gate_lock_1(p_keys);
+  PERFORM lp.charge_gates_1(
     p_keys, array_fill(3 - p_odd, ARRAY[v_n]), array_fill(0::bigint, ARRAY[v_n]), array_fill(1::bigint, ARRAY[v_n]), 0
   );
-  FOR v_gate IN SELECT * FROM hf.gate_lock_1(p_keys) LOOP
-    v_charge := hf.gate_taken_2(v_gate, 1, 0);
+  FOR v_gate IN SELECT * FROM lp.gate_lock_1(p_keys) LOOP
+    v_charge := lp.gate_taken_2(v_gate, 1, 0);
     FOR i IN 1 .. 1 + 2 * p_odd LOOP
-      v_gate := hf.gate_give_back_2(v_gate, v_charge, 1, 'ok', NULL, 0, 0, 0);
+      v_gate := lp.gate_give_back_2(v_gate, v_charge, 1, 'ok', NULL, 0, 0, 0);
     END LOOP;
-    PERFORM hf.put_gate_2(v_gate, v_gate, 0);
+    PERFORM lp.put_gate_2(v_gate, v_gate, 0);
   END LOOP;
 END $$;
 """
@@ -359,4 +359,4 @@ async def test_texts_that_the_server_cannot_keep_are_kept_as_well_as_it_can() ->
         assert await store.change_gates([]) == []
     finally:
         await store.close()
-        server.ask(f"DROP SCHEMA IF EXISTS holdfast_{namespace} CASCADE")
+        server.ask(f"DROP SCHEMA IF EXISTS limpet_{namespace} CASCADE")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.gate import (
+from limpet.core.gate import (
     FOREVER_MS,
     FULL,
     BreakerRule,
@@ -31,18 +31,18 @@ from holdfast.core.gate import (
     room,
     tokens,
 )
-from holdfast.core.news import marked, news
-from holdfast.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
-from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
-from holdfast.testing.pace_vectors import PACES
+from limpet.core.news import marked, news
+from limpet.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
+from limpet.testing.budget_vectors import BUDGETS
+from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
+from limpet.testing.pace_vectors import PACES
 from tests.engines.postgres.schemas import Schema, fresh_schema
 
 # Runs steps on one gate, storing it after each as a claim would; answers what it said, how it looks, and what is news.
 STEPS = """
-CREATE FUNCTION hf.try_steps(p_gate jsonb, p_steps jsonb) RETURNS text LANGUAGE plpgsql AS $$
+CREATE FUNCTION lp.try_steps(p_gate jsonb, p_steps jsonb) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
-  v_gate hf.gate := jsonb_populate_record(hf.gate_new_1(p_gate ->> 'key'), p_gate);
+  v_gate lp.gate := jsonb_populate_record(lp.gate_new_1(p_gate ->> 'key'), p_gate);
   v_step jsonb;
   v_now bigint;
   v_costs bigint[];
@@ -53,65 +53,65 @@ DECLARE
   v_wants bigint;
   v_real bigint;
   v_charged_at bigint;
-  v_before hf.gate;
+  v_before lp.gate;
   v_said json;
   v_answers json[] := '{}';
 BEGIN
-  PERFORM hf.put_gate_2(NULL, v_gate, 0);
+  PERFORM lp.put_gate_2(NULL, v_gate, 0);
   FOR v_step IN SELECT s FROM jsonb_array_elements(p_steps) AS s LOOP
-    SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
+    SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
     v_now := (v_step ->> 1)::bigint;
     v_before := v_gate;
     v_said := '[]';
     IF v_step ->> 0 = 'ask' THEN
       v_costs := ARRAY(SELECT c::bigint FROM jsonb_array_elements_text(v_step -> 2) AS c);
-      v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN hf.gate_starts_1(v_gate, v_now) END;
-      v_money := CASE WHEN v_gate.cap IS NOT NULL THEN hf.gate_money_1(v_gate, v_now) END;
-      v_passed := hf.admitted_2(hf.gate_places_1(v_gate, v_now), v_starts, v_money, v_costs);
+      v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_starts_1(v_gate, v_now) END;
+      v_money := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_money_1(v_gate, v_now) END;
+      v_passed := lp.admitted_2(lp.gate_places_1(v_gate, v_now), v_starts, v_money, v_costs);
       v_sum := (SELECT coalesce(sum(c), 0) FROM unnest(v_costs[1 : v_passed]) AS c);
       v_wants := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
-        hf.falls_short_1(hf.gate_left_1(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
+        lp.falls_short_1(lp.gate_left_1(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
       END;
       v_costs := v_costs[1 : v_passed];
-      PERFORM hf.charge_gates_1(
+      PERFORM lp.charge_gates_1(
         ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[(v_step ->> 3)::bigint], v_now
       );
-      PERFORM hf.reserve_1(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_wants], v_now);
-      SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
+      PERFORM lp.reserve_1(ARRAY[v_gate.key], ARRAY[v_passed], ARRAY[v_sum], ARRAY[v_wants], v_now);
+      SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
       v_said := json_build_array(
-        hf.gate_room_1(v_before, v_now), hf.gate_tokens_1(v_before, v_now), v_passed,
-        hf.gate_is_blank_1(v_before, v_now),
+        lp.gate_room_1(v_before, v_now), lp.gate_tokens_1(v_before, v_now), v_passed,
+        lp.gate_is_blank_1(v_before, v_now),
         array_to_json(
-          array_remove(ARRAY(SELECT hf.gate_taken_2(v_before, c::int, v_now) FROM unnest(v_costs) AS c), NULL)
+          array_remove(ARRAY(SELECT lp.gate_taken_2(v_before, c::int, v_now) FROM unnest(v_costs) AS c), NULL)
         ),
-        hf.gate_opens_at_1(v_gate, v_now)
+        lp.gate_opens_at_1(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN
       v_real := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
       v_charged_at := v_step ->> 6;
-      v_gate := hf.gate_give_back_2(
+      v_gate := lp.gate_give_back_2(
         v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_real, v_now, v_charged_at,
-        hf.set_off_1(ARRAY[v_charged_at], ARRAY[hf.gate_returned_1(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
+        lp.set_off_1(ARRAY[v_charged_at], ARRAY[lp.gate_returned_1(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
       );
-      PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
+      PERFORM lp.log_news_1(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'push_back' THEN
-      v_gate := hf.gate_push_back_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
-      PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
+      v_gate := lp.gate_push_back_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
+      PERFORM lp.log_news_1(v_before, v_gate, true, v_now);
     ELSIF v_step ->> 0 = 'cut_off' THEN
-      v_gate := hf.gate_cut_off_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
-      PERFORM hf.log_news_1(v_before, v_gate, true, v_now);
+      v_gate := lp.gate_cut_off_1(v_gate, (v_step ->> 2)::bigint, (v_step ->> 3)::bigint, v_now);
+      PERFORM lp.log_news_1(v_before, v_gate, true, v_now);
     ELSE
-      v_gate := hf.gate_apply_1(v_gate, v_step -> 2, v_now);
-      PERFORM hf.log_news_1(v_before, v_gate, false, v_now);
+      v_gate := lp.gate_apply_1(v_gate, v_step -> 2, v_now);
+      PERFORM lp.log_news_1(v_before, v_gate, false, v_now);
     END IF;
-    PERFORM hf.put_gate_2(v_before, v_gate, v_now);
-    SELECT * INTO v_gate FROM hf.gate_lock_1(ARRAY[v_gate.key]);
-    v_answers := v_answers || json_build_array(v_said, hf.gate_json_1(v_gate), array_to_json(ARRAY(
-      SELECT json_build_array(e.at_ms, e.kind, convert_from(e.data, 'UTF8')::json) FROM hf.log AS e ORDER BY e.seq
+    PERFORM lp.put_gate_2(v_before, v_gate, v_now);
+    SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
+    v_answers := v_answers || json_build_array(v_said, lp.gate_json_1(v_gate), array_to_json(ARRAY(
+      SELECT json_build_array(e.at_ms, e.kind, convert_from(e.data, 'UTF8')::json) FROM lp.log AS e ORDER BY e.seq
     )));
-    DELETE FROM hf.log;
+    DELETE FROM lp.log;
   END LOOP;
-  DELETE FROM hf.gate;
+  DELETE FROM lp.gate;
   RETURN array_to_json(v_answers);
 END $$;
 """
@@ -143,7 +143,7 @@ def json_of(value: Any) -> str:
 
 def run_steps(schema: Schema, gate: Gate, steps: list[Any]) -> list[tuple[Any, Gate, Any]]:
     """What the server's gate answers to each step, what it is after it, and what is news about that."""
-    [(answer,)] = schema.ask("SELECT hf.try_steps(%s, %s)", json_of(columns(gate)), json_of(steps))
+    [(answer,)] = schema.ask("SELECT lp.try_steps(%s, %s)", json_of(columns(gate)), json_of(steps))
     return msgspec.json.decode(answer, type=list[tuple[Any, Gate, Any]])
 
 
@@ -401,13 +401,13 @@ def test_a_share_is_compared_as_core_compares_it(schema: Schema, rate: float, al
 
 def test_a_change_to_an_unknown_gate_makes_one_that_allows_all(schema: Schema) -> None:
     change = GateChange("queue:q", drain=True)
-    [(stored,)] = schema.ask("SELECT hf.gate_json_1(hf.gate_apply_1(NULL, %s, %s))::text", json_of(change), T0)
+    [(stored,)] = schema.ask("SELECT lp.gate_json_1(lp.gate_apply_1(NULL, %s, %s))::text", json_of(change), T0)
     assert msgspec.json.decode(stored, type=Gate) == apply_change(None, change, T0)
 
 
 def test_a_change_may_leave_out_what_it_does_not_mean(schema: Schema) -> None:
     change = '{"key": "limit:k", "rule": {"key": "limit:k", "breaker": {}}}'
-    [(stored,)] = schema.ask("SELECT hf.gate_json_1(hf.gate_apply_1(NULL, %s, %s))::text", change, T0)
+    [(stored,)] = schema.ask("SELECT lp.gate_json_1(lp.gate_apply_1(NULL, %s, %s))::text", change, T0)
     rule = GateRule("limit:k", breaker=BreakerRule())
     assert msgspec.json.decode(stored, type=Gate) == Gate(rule, declared=False)
 
@@ -431,14 +431,14 @@ def test_a_wild_rule_stops_nobody_who_claims(schema: Schema, interval_us: int, b
 
 
 def test_a_row_of_defaults_is_a_new_gate(schema: Schema) -> None:
-    schema.run("INSERT INTO hf.gate (key) VALUES ('k')")
-    found = schema.ask("DELETE FROM hf.gate AS g WHERE key = 'k' RETURNING g IS NOT DISTINCT FROM hf.gate_new_1('k')")
+    schema.run("INSERT INTO lp.gate (key) VALUES ('k')")
+    found = schema.ask("DELETE FROM lp.gate AS g WHERE key = 'k' RETURNING g IS NOT DISTINCT FROM lp.gate_new_1('k')")
     assert found == [(True,)]
 
 
 @given(st.lists(st.integers(0, 1 << 46), min_size=1), st.sampled_from(ALL_PERIODS))
 def test_periods_begin_and_end_as_in_core(schema: Schema, instants: list[int], period: Period) -> None:
-    begins = "SELECT hf.period_began_1(%s, n), hf.period_ends_1(%s, n) FROM unnest(%s::bigint[]) AS n"
+    begins = "SELECT lp.period_began_1(%s, n), lp.period_ends_1(%s, n) FROM unnest(%s::bigint[]) AS n"
     instants += [edge for at_ms in instants[:1] for edge in (began_ms(period, at_ms), ends_ms(period, at_ms) - 1)]
     expected = [(began_ms(period, at_ms), ends_ms(period, at_ms)) for at_ms in instants]
     assert schema.ask(begins, period, period, instants) == expected

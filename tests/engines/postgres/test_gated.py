@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, falls_short, room
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.news import marked
-from holdfast.core.period import began_ms
-from holdfast.testing.gate_vectors import T0
+from limpet.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, falls_short, room
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.news import marked
+from limpet.core.period import began_ms
+from limpet.testing.gate_vectors import T0
 from tests.engines.postgres.plans import overheard
 from tests.engines.postgres.races import Ground
 from tests.engines.postgres.schemas import Schema, fresh_schema
@@ -26,7 +26,7 @@ from tests.engines.postgres.test_gate_vectors import columns, json_of
 from tests.engines.postgres.test_give_back import STORE
 
 EMPTY = "; ".join(
-    f"DELETE FROM hf.{table}"
+    f"DELETE FROM lp.{table}"
     for table in (
         *("job", "cost_job", "wait", "running", "lane", "lane_now", "lane_gate"),
         *("gate", "post", "seat", "turn", "receipt"),
@@ -34,31 +34,31 @@ EMPTY = "; ".join(
 )
 # Takes from these lanes as a claim with so many slots does; how many slots it has left.
 TAKE = """
-CREATE FUNCTION hf.try_take(p_lanes bigint[], p_counts integer[], p_slots integer, p_now bigint) RETURNS integer
+CREATE FUNCTION lp.try_take(p_lanes bigint[], p_counts integer[], p_slots integer, p_now bigint) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
-  t hf.taking := ROW (
+  t lp.taking := ROW (
     p_now, 1024, p_slots, 9, NULL, NULL, '{}', 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
   );
   v_got record;
 BEGIN
-  SELECT * INTO v_got FROM hf.take_gated_2(t, p_lanes, p_counts);
+  SELECT * INTO v_got FROM lp.take_gated_2(t, p_lanes, p_counts);
   t := v_got.t;
   RETURN t.slots;
 END $$;
 """
-RUNNING = "SELECT r.id, r.token, r.charged FROM hf.running AS r"
+RUNNING = "SELECT r.id, r.token, r.charged FROM lp.running AS r"
 # Lanes that wait where they need not, or rest while they have jobs.
 ASTRAY = """
-SELECT n.id FROM hf.lane_now AS n JOIN hf.lane AS l ON l.id = n.id LEFT JOIN hf.gate AS g ON g.key = n.gate
+SELECT n.id FROM lp.lane_now AS n JOIN lp.lane AS l ON l.id = n.id LEFT JOIN lp.gate AS g ON g.key = n.gate
 WHERE CASE n.state
-  WHEN 0 THEN EXISTS (SELECT FROM hf.wait AS w WHERE w.lane = n.id)
-  WHEN 2 THEN NOT g.key = ANY (l.lane_gates) OR hf.gate_room_1(g, %s) > 0
+  WHEN 0 THEN EXISTS (SELECT FROM lp.wait AS w WHERE w.lane = n.id)
+  WHEN 2 THEN NOT g.key = ANY (l.lane_gates) OR lp.gate_room_1(g, %s) > 0
 END
 """
 CLAIM = """
 SELECT ARRAY[coalesce(cardinality((c.jobs).ids), 0), c.again::integer]
-FROM hf.claim_2('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s, 0, 0::smallint) AS c
+FROM lp.claim_2('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s, 0, 0::smallint) AS c
 """
 
 
@@ -67,7 +67,7 @@ class Floor:
 
     def __init__(self, schema: Schema) -> None:
         schema.run(TAKE)
-        schema.run("INSERT INTO hf.session VALUES ('w', 0, 0, 9e15, NULL, NULL, '{}', NULL, '{}', '{}')")
+        schema.run("INSERT INTO lp.session VALUES ('w', 0, 0, 9e15, NULL, NULL, '{}', NULL, '{}', '{}')")
         self.schema = schema
         self.ground = Ground(schema)
 
@@ -79,7 +79,7 @@ class Floor:
 
     def put(self, *jobs: Job) -> None:
         self.ground.enqueue(*jobs)
-        self.schema.ask("SELECT hf.file_posts_2(1000, %s)", T0)
+        self.schema.ask("SELECT lp.file_posts_2(1000, %s)", T0)
 
     def claim(self, line: psycopg.Connection[Any], limit: int) -> tuple[int, bool]:
         """How many it gets, and whether it should ask again."""
@@ -239,7 +239,7 @@ def test_a_costly_job_leaves_a_debt_to_the_lanes_behind_it(floor: Floor) -> None
     first, second = Lane("q", "t", keys=("a",)), Lane("q", "t", keys=("a", "b"))
     jobs = [Job(floor.ground.id(), lane, Policy(), b"{}", cost=2) for lane in (first, first, first, second)]
     agree(floor, gates, jobs, {first: 3, second: 1}, 9)
-    assert floor.ground.one("SELECT count(*) FROM hf.running") == 2
+    assert floor.ground.one("SELECT count(*) FROM lp.running") == 2
 
 
 DAILY = Gate(GateRule("limit:c", unit="usd", cap=10, period="day"))
@@ -268,7 +268,7 @@ def test_budgets_among_others(
         for lane, price in zip(lanes, prices, strict=True)
     ]
     agree(floor, {gate.key: gate for gate in gates}, jobs, Counter(lanes), slots)
-    assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
+    assert floor.ground.one("SELECT count(*) FROM lp.running") == taken
 
 
 @pytest.mark.parametrize(("counts", "taken"), [((1, 2), 2), ((4, 0), 3)])
@@ -280,7 +280,7 @@ def test_what_is_left_of_a_slow_rate_is_counted_in_parts_of_tokens(
     lanes = {Lane("q", "t", keys=("a",)): counts[0], Lane("q", "t", keys=("a", "b")): counts[1]}
     jobs = [Job(floor.ground.id(), lane, Policy(), b"{}") for lane, count in lanes.items() for _ in range(count)]
     agree(floor, gates, jobs, {lane: count for lane, count in lanes.items() if count}, 9)
-    assert floor.ground.one("SELECT count(*) FROM hf.running") == taken
+    assert floor.ground.one("SELECT count(*) FROM lp.running") == taken
 
 
 def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[Lane, int], slots: int) -> None:
@@ -292,7 +292,7 @@ def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[La
     floor.store(*gates.values())
     floor.put(*jobs)
     left = floor.ground.one(
-        "SELECT hf.try_take(%s, %s, %s, %s)", [lane.id for lane in counts], list(counts.values()), slots, T0
+        "SELECT lp.try_take(%s, %s, %s, %s)", [lane.id for lane in counts], list(counts.values()), slots, T0
     )
     assert Place(floor.schema).stored() == {key: marked(gates[key], gate, T0) for key, gate in model.gates.items()}
     assert left == model.slots
@@ -308,7 +308,7 @@ def test_a_gate_that_somebody_holds_stops_its_own_lanes_alone_and_nobody_waits(f
     lanes = [Lane("q", "t", group=keys, keys=tuple(keys)) for keys in ("a", "ab", "b", "c")]
     floor.put(*(Job(floor.ground.id(), lane, Policy(), b"{}") for lane in lanes))
     with floor.ground.open() as other, floor.schema.connect(autocommit=True) as line:
-        other.execute(floor.schema.sql("SELECT FROM hf.gate WHERE key = 'limit:a' FOR UPDATE"))
+        other.execute(floor.schema.sql("SELECT FROM lp.gate WHERE key = 'limit:a' FOR UPDATE"))
         assert floor.claim(line, 4) == (2, True)
         other.rollback()
         assert floor.claim(line, 5) == (2, False)
@@ -332,5 +332,5 @@ def test_a_claim_makes_as_many_looks_for_many_lanes_as_for_few(floor: Floor, roo
             heard.clear()
             assert floor.claim(line, count) == (count * room, False)
             looks[count] = len(heard)
-            assert not schema.ask("SELECT 1 FROM hf.lane_now WHERE state = 1"), "they rest, or wait"
+            assert not schema.ask("SELECT 1 FROM lp.lane_now WHERE state = 1"), "they rest, or wait"
     assert looks[4] == looks[40]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.core.gate import (
+from limpet.core.gate import (
     BreakerRule,
     Charge,
     Gate,
@@ -28,9 +28,9 @@ from holdfast.core.gate import (
     returned_us,
     room,
 )
-from holdfast.core.news import marked, news
-from holdfast.core.transition import Succeed
-from holdfast.testing.gate_vectors import T0
+from limpet.core.news import marked, news
+from limpet.core.transition import Succeed
+from limpet.testing.gate_vectors import T0
 from tests.engines.postgres.plans import nodes, overheard
 from tests.engines.postgres.races import Ground
 from tests.engines.postgres.schemas import Schema, fresh_schema
@@ -39,16 +39,16 @@ from tests.engines.postgres.test_gate_vectors import GATES, VERDICTS, columns, j
 
 FARTHEST_US = 4_600_000_000_000_000_000  # as far as the server counts (gate_times_1)
 STORE = """
-SELECT hf.put_gate_2(NULL, jsonb_populate_record(hf.gate_new_1(g ->> 'key'), g), %s) FROM jsonb_array_elements(%s) AS g
+SELECT lp.put_gate_2(NULL, jsonb_populate_record(lp.gate_new_1(g ->> 'key'), g), %s) FROM jsonb_array_elements(%s) AS g
 """
 GIVE_BACK = """
-SELECT hf.give_back_2(
-  array_agg(jsonb_populate_record(NULL::hf.fate, f)), array_agg((f -> 'kind')::smallint), array_agg(f -> 'spent'),
+SELECT lp.give_back_2(
+  array_agg(jsonb_populate_record(NULL::lp.fate, f)), array_agg((f -> 'kind')::smallint), array_agg(f -> 'spent'),
   true, %s
 ) FROM jsonb_array_elements(%s) AS f
 """
-EVENTS = "DELETE FROM hf.log RETURNING kind, convert_from(data, 'UTF8')::json, seq"
-SUCCEED, HOLD, TRIP = 0, 6, 9  # kinds of hf.outcome
+EVENTS = "DELETE FROM lp.log RETURNING kind, convert_from(data, 'UTF8')::json, seq"
+SUCCEED, HOLD, TRIP = 0, 6, 9  # kinds of lp.outcome
 UNFINISHED = (5, HOLD, 8, TRIP)
 KEYS = ("limit:a", "limit:b", "limit:ö", "breaker:c")
 PROBE = T0 * 2048
@@ -139,7 +139,7 @@ def test_any_ends_leave_the_gates_that_core_says(
         places = sum(charge.slot for fate in fates for charge in fate.charged or () if charge.gate == key)
         gates[key] = replace(gate, rule=replace(gate.rule, key=key), used=gate.used + places)
     schema.ask(STORE, now_ms, json_of([columns(gate) for gate in gates.values()]))
-    schema.run("DELETE FROM hf.post")
+    schema.run("DELETE FROM lp.post")
     place.waiting(*waiting)
 
     after = {key: marked(gates.get(key), gate, now_ms) for key, gate in expected(gates, fates, now_ms).items()}

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from msgspec import Struct
 
-from holdfast.stores.postgres.layout import Migration, migrations, newest, verbs
+from limpet.stores.postgres.layout import Migration, migrations, newest, verbs
 from tests.releases import COMMITS
 
 
@@ -59,5 +59,5 @@ def test_a_migration_defines_no_verb(migration: Migration) -> None:
 def test_every_verb_has_one_text_that_replaces_and_a_version_in_its_name() -> None:
     texts = "\n".join(re.sub(r"--.*", "", text) for _, text in verbs().files)
     made = re.findall(r"^\s*CREATE (.*?)\(", texts, re.MULTILINE)
-    assert [what for what in made if not re.fullmatch(r"OR REPLACE FUNCTION hf\.\w+_\d+", what)] == []
+    assert [what for what in made if not re.fullmatch(r"OR REPLACE FUNCTION lp\.\w+_\d+", what)] == []
     assert [what for what, times in Counter(made).items() if times > 1] == []

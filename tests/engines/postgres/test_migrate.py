@@ -14,14 +14,14 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast.cli import main
-from holdfast.core.errors import SchemaOutdated, StoreError, StoreUnreachable
-from holdfast.stores.base import Migrates
-from holdfast.stores.open import open_store, redacted
-from holdfast.stores.postgres import check, layout, migrate
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
-from tests.releases import COMMITS, ROOT, holdfast, source_of
+from limpet.cli import main
+from limpet.core.errors import SchemaOutdated, StoreError, StoreUnreachable
+from limpet.stores.base import Migrates
+from limpet.stores.open import open_store, redacted
+from limpet.stores.postgres import check, layout, migrate
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import parse_postgres
+from tests.releases import COMMITS, ROOT, limpet, source_of
 from tests.servers.installations import PostgresFlavour, programs
 from tests.servers.postgres import PostgresServer, fresh_database, shared
 
@@ -59,9 +59,9 @@ class Release:
 
     def verb(self, answer: str) -> None:
         """What `told` answers from now on."""
-        body = f"CREATE OR REPLACE FUNCTION hf.told_1() RETURNS integer LANGUAGE sql AS 'SELECT {answer}';"
+        body = f"CREATE OR REPLACE FUNCTION lp.told_1() RETURNS integer LANGUAGE sql AS 'SELECT {answer}';"
         opened = (
-            "CREATE OR REPLACE FUNCTION hf.move_in_1() RETURNS void LANGUAGE sql AS '';"  # whoever opens it asks this
+            "CREATE OR REPLACE FUNCTION lp.move_in_1() RETURNS void LANGUAGE sql AS '';"  # whoever opens it asks this
         )
         (self.folder / "verbs/10_told.sql").write_text(f"{body}\n{opened}")
         self._changed()
@@ -75,7 +75,7 @@ class Release:
 def release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Release]:
     monkeypatch.setattr(layout, "FOLDER", tmp_path)
     release = Release(tmp_path)
-    release.add(1, "CREATE TABLE hf.one (n integer);\nINSERT INTO hf.one VALUES (1);\nCREATE INDEX ON hf.one (n);")
+    release.add(1, "CREATE TABLE lp.one (n integer);\nINSERT INTO lp.one VALUES (1);\nCREATE INDEX ON lp.one (n);")
     yield release
     release._changed()
 
@@ -147,7 +147,7 @@ async def test_an_empty_schema_that_somebody_made_for_us_is_filled(release: Rele
 
 async def test_a_fault_in_a_file_is_named_with_its_line_and_nothing_is_changed(release: Release, schema: str) -> None:
     await ready(schema)
-    release.add(2, "CREATE TABLE hf.two (n integer);\n\nCREATE TABLE hf.three (\n  n integr\n);")
+    release.add(2, "CREATE TABLE lp.two (n integer);\n\nCREATE TABLE lp.three (\n  n integr\n);")
     with pytest.raises(StoreError, match=r"tables/0002\.sql:4 failed, and nothing was changed") as caught:
         await apply(schema)
     assert "integr" in caught.value.message
@@ -169,10 +169,10 @@ async def test_a_fault_in_a_verb_is_named_with_its_line_and_its_tables_are_not_t
 
 async def test_an_old_schema_is_left_to_a_person(release: Release, schema: str) -> None:
     await ready(schema)
-    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE lp.two (n integer);")
     with pytest.raises(SchemaOutdated, match=r"is at migration 1, and this release needs 2") as caught:
         await ready(schema)
-    assert "holdfast migrate" in caught.value.fix
+    assert "limpet migrate" in caught.value.fix
     assert await apply(schema) == ["0002"]
     assert await apply(schema) == []
     await ready(schema)
@@ -180,20 +180,20 @@ async def test_an_old_schema_is_left_to_a_person(release: Release, schema: str) 
 
 async def test_a_release_works_on_the_schema_of_a_later_one_that_says_so(release: Release, schema: str) -> None:
     await ready(schema)
-    release.add(2, "-- Min client: 1\nCREATE TABLE hf.two (n integer);")
-    release.add(3, "-- Promise: drops what release 1 needs.\n-- Min client: 2\nDROP TABLE hf.one;")
+    release.add(2, "-- Min client: 1\nCREATE TABLE lp.two (n integer);")
+    release.add(3, "-- Promise: drops what release 1 needs.\n-- Min client: 2\nDROP TABLE lp.one;")
     assert await apply(schema) == ["0002", "0003"]
     release.drop(3)
     await ready(schema)
     release.drop(2)
     with pytest.raises(SchemaOutdated, match="releases that know less than 2 cannot work on it; this one knows 1") as c:
         await ready(schema)
-    assert c.value.fix == "upgrade holdfast"
+    assert c.value.fix == "upgrade limpet"
 
 
 async def test_a_file_that_was_changed_since_is_a_finding_and_no_failure(release: Release, schema: str) -> None:
     await ready(schema)
-    release.add(1, "CREATE TABLE hf.one (n integer, m integer);")
+    release.add(1, "CREATE TABLE lp.one (n integer, m integer);")
     await ready(schema)
     found = await layout_of(schema)
     assert found.edited == (1,)
@@ -205,7 +205,7 @@ async def test_a_file_that_was_changed_since_is_a_finding_and_no_failure(release
 
 async def test_verbs_are_replaced_with_the_last_migration(release: Release, schema: str) -> None:
     await ready(schema)
-    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE lp.two (n integer);")
     release.add(3, "-- Only verbs have changed.")
     release.verb("3")
     assert await apply(schema) == ["0002", "0003"]
@@ -231,7 +231,7 @@ async def test_verbs_of_the_same_number_that_differ_are_a_finding_and_replaced_b
 
 
 async def test_an_older_release_does_not_put_its_verbs_over_newer_ones(release: Release, schema: str) -> None:
-    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE lp.two (n integer);")
     release.verb("2")
     await ready(schema)
     release.drop(2)
@@ -246,8 +246,8 @@ async def test_an_upgrade_that_ended_between_two_steps_is_not_taken_for_one_that
 ) -> None:
     """Tables of one release with the verbs of another: neither opens it as its own, and migrate goes on."""
     await ready(schema)
-    release.add(2, "CREATE TABLE hf.two (n integer);")
-    release.add(3, "CREATE TABLE hf.three (n integr);")
+    release.add(2, "CREATE TABLE lp.two (n integer);")
+    release.add(3, "CREATE TABLE lp.three (n integr);")
     release.verb("3")
     with pytest.raises(StoreError, match="tables/0003"):
         await apply(schema)
@@ -258,7 +258,7 @@ async def test_an_upgrade_that_ended_between_two_steps_is_not_taken_for_one_that
     release.drop(2)
     await ready(schema)
     assert told(schema) == 1
-    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE lp.two (n integer);")
     release.verb("2")
     assert await apply(schema) == ["verbs"]
     await ready(schema)
@@ -287,7 +287,7 @@ async def test_a_fresh_schema_whose_making_was_cut_short_is_made_by_the_next_who
     release.add(2, "SELECT nothing;")
     with pytest.raises(StoreError, match="tables/0002"):
         await ready(schema)
-    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE lp.two (n integer);")
     await ready(schema)
     assert told(schema) == 1
 
@@ -298,7 +298,7 @@ async def test_a_fresh_schema_whose_making_was_cut_short_is_made_by_the_next_who
 async def test_of_many_who_migrate_at_once_one_does_each_step(release: Release, schema: str) -> None:
     await ready(schema)
     for number in range(2, 8):
-        release.add(number, f"CREATE TABLE hf.t{number} (n integer); SELECT pg_sleep(0.02);")
+        release.add(number, f"CREATE TABLE lp.t{number} (n integer); SELECT pg_sleep(0.02);")
     done = await asyncio.gather(*(apply(schema) for _ in range(6)))
     assert sorted(name for names in done for name in names) == [f"{number:04}" for number in range(2, 8)]
 
@@ -308,7 +308,7 @@ async def test_a_migration_does_not_wait_behind_a_long_transaction_with_everybod
 ) -> None:
     monkeypatch.setattr(migrate, "LOCK_MS", 100)
     await ready(schema)
-    release.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
+    release.add(2, "ALTER TABLE lp.one ADD COLUMN m integer;")
     with closing(psycopg.connect(shared(SERVER).url)) as long:
         long.execute(f'SELECT * FROM "{schema}".one'.encode())
         migrating = asyncio.create_task(apply(schema))
@@ -327,7 +327,7 @@ async def test_what_cannot_be_had_in_time_is_given_up_with_a_reason(
     monkeypatch.setattr(migrate, "LOCK_MS", 50)
     monkeypatch.setattr(migrate, "PATIENCE_S", 0.5)
     await ready(schema)
-    release.add(2, "ALTER TABLE hf.one ADD COLUMN m integer;")
+    release.add(2, "ALTER TABLE lp.one ADD COLUMN m integer;")
     with closing(psycopg.connect(shared(SERVER).url)) as other:
         other.execute(f'LOCK TABLE "{schema}".one'.encode())
         with pytest.raises(StoreUnreachable, match="lock timeout") as caught:
@@ -368,7 +368,7 @@ def test_what_is_printed_gives_up_when_a_table_is_in_use(
     monkeypatch.setattr(migrate, "LOCK_MS", 20)
     server = shared(SERVER)
     asyncio.run(apply(schema))
-    release.add(2, "ALTER TABLE hf.one ADD COLUMN two integer;")
+    release.add(2, "ALTER TABLE lp.one ADD COLUMN two integer;")
     script = migrate.plan(asyncio.run(layout_of(schema)), schema).script
 
     def by_hand() -> tuple[int, str]:
@@ -389,11 +389,11 @@ def test_a_schema_of_an_earlier_release_becomes_what_a_fresh_one_is(release: str
     """But for functions that nothing calls any more: the next migration drops what the last release has left."""
     server = shared(SERVER)
     fresh, upgraded = fresh_database(server), fresh_database(server)
-    holdfast(source_of(release, tmp_path), "migrate", "--url", upgraded)
-    began_at = max(number for number, *_ in remembered(upgraded, "holdfast"))
+    limpet(source_of(release, tmp_path), "migrate", "--url", upgraded)
+    began_at = max(number for number, *_ in remembered(upgraded, "limpet"))
     for url in (fresh, upgraded):
-        holdfast(ROOT, "migrate", "--url", url)
-    has, should = catalog(upgraded, "holdfast"), catalog(fresh, "holdfast")
+        limpet(ROOT, "migrate", "--url", url)
+    has, should = catalog(upgraded, "limpet"), catalog(fresh, "limpet")
     assert should - has == set()
     left = {(kind, name) for kind, name, _ in has - should}
     assert {kind for kind, _ in left} <= {"function"}
@@ -409,13 +409,13 @@ JOBS = ("job", "wait", "running", "done", "dep", "note", "unique_key")
 def test_an_upgrade_waits_for_nobody_who_works_and_nobody_for_it(release: str, tmp_path: Path) -> None:
     """Callers' own transactions have all tables of jobs in use, and may stay open for as long as they like."""
     url = fresh_database(shared(SERVER))
-    holdfast(source_of(release, tmp_path), "migrate", "--url", url)
+    limpet(source_of(release, tmp_path), "migrate", "--url", url)
     with closing(psycopg.connect(url)) as caller, closing(psycopg.connect(url)) as other:
         for table in JOBS:
-            caller.execute(f"LOCK TABLE holdfast.{table} IN ROW EXCLUSIVE MODE".encode())
-        holdfast(ROOT, "migrate", "--url", url)  # which gives up after two minutes
+            caller.execute(f"LOCK TABLE limpet.{table} IN ROW EXCLUSIVE MODE".encode())
+        limpet(ROOT, "migrate", "--url", url)  # which gives up after two minutes
         for table in JOBS:
-            other.execute(f"LOCK TABLE holdfast.{table} IN ROW EXCLUSIVE MODE NOWAIT".encode())
+            other.execute(f"LOCK TABLE limpet.{table} IN ROW EXCLUSIVE MODE NOWAIT".encode())
 
 
 CATALOG = """
@@ -473,11 +473,11 @@ def test_the_command_plans_prints_applies_and_says_so(capsys: pytest.CaptureFixt
         "pending": [each.name for each in layout.migrations()],
     }
     assert "holds nothing yet" in run(capsys, "--url", url, "--plan")
-    assert 'CREATE TABLE "holdfast_shop".job (' in run(capsys, "--url", url, "--namespace", "shop", "--sql")
+    assert 'CREATE TABLE "limpet_shop".job (' in run(capsys, "--url", url, "--namespace", "shop", "--sql")
     printed = msgspec.json.decode(run(capsys, "--url", url, "--sql", "--json"))
     assert printed == {**planned, "sql": run(capsys, "--url", url, "--sql")}
     with closing(psycopg.connect(url)) as line:
-        assert line.execute("SELECT to_regnamespace('holdfast')").fetchone() == (None,), "nothing was changed"
+        assert line.execute("SELECT to_regnamespace('limpet')").fetchone() == (None,), "nothing was changed"
     applied = msgspec.json.decode(run(capsys, "--url", url, "--json"))
     assert (applied["state"], applied["applied"]) == ("up to date", planned["pending"])
     assert msgspec.json.decode(run(capsys, "--url", url, "--json"))["applied"] == []
@@ -491,9 +491,9 @@ def test_an_old_schema_is_upgraded_by_the_command_and_refused_by_the_others(
 ) -> None:
     url = fresh_database(shared(SERVER))
     run(capsys, "--url", url)
-    release.add(2, "CREATE TABLE hf.two (n integer);")
+    release.add(2, "CREATE TABLE lp.two (n integer);")
     assert main(["jobs", "--url", url]) != 0
-    assert "holdfast migrate" in capsys.readouterr().err
+    assert "limpet migrate" in capsys.readouterr().err
     assert "is at migration 1; this release needs 2" in run(capsys, "--url", url, "--plan")
     run(capsys, "--url", url)
     assert "is up to date" in run(capsys, "--url", url, "--plan")

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from holdfast.core.errors import WrongContext
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.errors import WrongContext
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.servers.installations import programs
 from tests.servers.postgres import CARELESS, PostgresServer, running
 
@@ -68,8 +68,8 @@ async def test_a_dump_is_known_by_its_server(servers: tuple[PostgresServer, Post
     carry(old, new)
     for _ in range(50):
         new.ask("SELECT pg_current_xact_id()")
-    new.ask("UPDATE holdfast.home SET server = 1")  # as of another server
-    new.ask("UPDATE holdfast.floor SET filed = pg_current_snapshot()")  # by its numbers all is filed
+    new.ask("UPDATE limpet.home SET server = 1")  # as of another server
+    new.ask("UPDATE limpet.floor SET filed = pg_current_snapshot()")  # by its numbers all is filed
     bench = Bench(open_store(new.url), bench.clock)
     assert len(await bench.hand().ids(5)) == 1
     await bench.store.close()
@@ -93,7 +93,7 @@ async def test_a_schema_that_was_made_anew_is_still_ours(servers: tuple[Postgres
     for _ in range(2):
         with psycopg.connect(server.url) as conn:
             await bench.store.enqueue_on(conn, [bench.job()])
-        server.ask("DROP SCHEMA holdfast CASCADE")
+        server.ask("DROP SCHEMA limpet CASCADE")
         again = open_store(server.url)
         await again.open()
         await again.close()

@@ -8,12 +8,12 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from holdfast.core.gate import BreakerRule, GateChange, GateRule
-from holdfast.core.state import State
+from limpet.core.gate import BreakerRule, GateChange, GateRule
+from limpet.core.state import State
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place, soon, start
 
-LOG = "SELECT hf.lock_1(5)"  # somebody writes to the log, and is not done yet
+LOG = "SELECT lp.lock_1(5)"  # somebody writes to the log, and is not done yet
 BREAKER = GateRule("breaker:b", breaker=BreakerRule(failures=1))
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 

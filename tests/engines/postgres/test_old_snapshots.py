@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.gate import GateRule
-from holdfast.core.transition import Release
-from holdfast.testing.bench import Bench
-from holdfast.testing.making import JobOptions
+from limpet.core.gate import GateRule
+from limpet.core.transition import Release
+from limpet.testing.bench import Bench
+from limpet.testing.making import JobOptions
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.postgres import shared
 
@@ -23,7 +23,7 @@ JOBS = 20_000
 CROWD = 500
 TAKEN = 20  # jobs of one claim
 CLAIM = """
-SELECT * FROM hf.claim_2(
+SELECT * FROM lp.claim_2(
   'probe', 'fetcher', {seq}, {limit}, {limit}, 9::smallint, NULL, NULL, '{{}}', {now}, 0, 0::smallint
 )
 """

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from holdfast.core.errors import StoreUnreachable
-from holdfast.core.gate import BreakerRule, GateChange, GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.state import State
-from holdfast.core.view import Control, Entry
-from holdfast.stores.postgres import store
+from limpet.core.errors import StoreUnreachable
+from limpet.core.gate import BreakerRule, GateChange, GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.state import State
+from limpet.core.view import Control, Entry
+from limpet.stores.postgres import store
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import GRAPH, LEASES, NEW_LEASES, NEW_RUNNING, Place, a_place, dead, soon, start
 
@@ -85,12 +85,12 @@ async def test_a_job_that_is_claimed_while_it_is_to_be_cancelled_is_asked_to_sto
 @pytest.mark.parametrize("force", [False, True])
 async def test_a_job_that_begins_to_run_after_the_look_for_those_that_run_is_found(place: Place, force: bool) -> None:
     id, hand, now = await place.add(), place.hand(), place.clock.now_ms
-    query = f"SELECT answers FROM hf.cancel_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 'enough', {force}, {now})"
+    query = f"SELECT answers FROM lp.cancel_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 'enough', {force}, {now})"
     with place.holding(GRAPH) as graph:
         cancel = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again by itself
         await place.until_waiting(1)
         job = await hand.take()
-        with place.holding("SELECT FROM hf.running FOR UPDATE"):
+        with place.holding("SELECT FROM lp.running FOR UPDATE"):
             graph.rollback()
             await place.until_waiting(1)
     assert await cancel == [([0],) if force else ([1],)]
@@ -126,7 +126,7 @@ async def test_force_cannot_take_back_what_a_handler_has_settled_and_says_so(pla
     id, hand = await place.add(), place.hand()
     job = await hand.take()
     with place.holding() as line:
-        line.execute(place.sql("SELECT hf.settle_on_1(%s, %s, '7', NULL)"), (id, job.token))
+        line.execute(place.sql("SELECT lp.settle_on_1(%s, %s, '7', NULL)"), (id, job.token))
         assert await soon(place.cancel(id)) == ["cancelling"]
         assert await soon(place.cancel(id, force=True)) == ["cancelling"]
         line.commit()
@@ -142,7 +142,7 @@ async def test_of_a_retry_and_an_enqueue_of_one_key_the_first_has_it(place: Plac
     key, other = Unique("k"), await place.another()
     id = await dead(place, unique=key)
     job = place.job(unique=key)
-    with place.holding("SELECT FROM hf.unique_key FOR UPDATE"):
+    with place.holding("SELECT FROM lp.unique_key FOR UPDATE"):
         retry = start(place.retry(id))
         await place.until_waiting(1)
         enqueue = start(other.put(job))
@@ -155,7 +155,7 @@ async def test_a_retry_hears_of_the_job_that_took_its_key_meanwhile(place: Place
     key, other = Unique("k"), await place.another()
     id = await dead(place, unique=key)
     job = place.job(unique=key)
-    with place.holding("SELECT FROM hf.unique_key FOR UPDATE"):
+    with place.holding("SELECT FROM lp.unique_key FOR UPDATE"):
         enqueue = start(other.put(job))
         await place.until_waiting(1)
         retry = start(place.retry(id))
@@ -169,7 +169,7 @@ async def test_a_retry_takes_the_key_before_the_graph_as_an_enqueue_does(place: 
     key, other = Unique("k"), await place.another()
     parent = await place.add(task="parent", delay_ms=60_000)
     id = await dead(place, unique=key)
-    query = f"SELECT answers FROM hf.retry_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 0, NULL, {place.clock.now_ms})"
+    query = f"SELECT answers FROM lp.retry_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 0, NULL, {place.clock.now_ms})"
     with place.holding(GRAPH):
         retry = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again after a deadlock
         await place.until_waiting(1)
@@ -190,7 +190,7 @@ async def test_who_waits_for_somebodys_transaction_does_not_keep_the_graph(place
         await other.store.enqueue_on(line, [place.job(unique=key, args=b"2")], now_ms=place.clock.now_ms)
         cancel = start(other.cancel(id))
         await place.until_waiting(1)
-        assert place.ask("SELECT hf.try_lock_1(2)") == [(True,)]
+        assert place.ask("SELECT lp.try_lock_1(2)") == [(True,)]
         await soon(hand.bury(job))
         assert await place.state(child) is State.cancelled
         line.commit()
@@ -201,7 +201,7 @@ async def test_who_waits_for_somebodys_transaction_does_not_keep_the_graph(place
 async def test_who_has_waited_long_enough_for_somebodys_transaction_is_told_for_which_job(place: Place) -> None:
     key, other = Unique("k", on_duplicate="replace"), await place.another()
     id, free = await place.add(unique=key, delay_ms=60_000), await place.add()
-    place.ask("ALTER FUNCTION hf.outwait_1 SET lock_timeout = '10ms'")
+    place.ask("ALTER FUNCTION lp.outwait_1 SET lock_timeout = '10ms'")
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
         await other.store.enqueue_on(line, [place.job(unique=key, args=b"2")], now_ms=place.clock.now_ms)
         with pytest.raises(StoreUnreachable, match=f"job {id_text(id)} was replaced") as caught:
@@ -210,7 +210,7 @@ async def test_who_has_waited_long_enough_for_somebodys_transaction_is_told_for_
         assert caught.value.retryable
         assert await place.state(free) is State.ready
         with pytest.raises(psycopg.errors.LockNotAvailable, match=id_text(id)):  # as workers of 0.1.0 hear it
-            place.ask(f"SELECT hf.cancel_1('c', ARRAY['\\x{id.hex()}']::bytea[], 'r', false, {place.clock.now_ms})")
+            place.ask(f"SELECT lp.cancel_1('c', ARRAY['\\x{id.hex()}']::bytea[], 'r', false, {place.clock.now_ms})")
         line.commit()
     assert await other.cancel(free, id) == ["cancelled", "cancelled"]
 
@@ -253,7 +253,7 @@ async def test_a_job_is_discarded_or_retried_and_never_both(place: Place) -> Non
 async def test_of_two_who_expect_the_same_version_one_writes(place: Place) -> None:
     benches = [place, *[await place.another() for _ in range(3)]]
     for expect in range(3):
-        with place.holding("LOCK TABLE hf.control IN EXCLUSIVE MODE"):
+        with place.holding("LOCK TABLE lp.control IN EXCLUSIVE MODE"):
             puts = [
                 start(bench.store.put_control(Control("tick", "t", str(n).encode()), expect=expect))
                 for n, bench in enumerate(benches)
@@ -267,7 +267,7 @@ async def test_of_two_who_expect_the_same_version_one_writes(place: Place) -> No
 async def test_whoever_reads_a_log_to_its_end_has_missed_nothing(place: Place) -> None:
     other = await place.another()
     first = "'{event}', '{1}', '{first}', '{ada}', ARRAY[NULL]::bytea[], '{why}', ARRAY['']::bytea[]"
-    with place.holding(f"SELECT hf.append_1(NULL, {first})") as line:
+    with place.holding(f"SELECT lp.append_1(NULL, {first})") as line:
         append = start(other.store.append([Entry("event", 1, "later")]))
         await place.until_waiting(1)
         assert await place.store.read("event") == []
@@ -301,17 +301,17 @@ async def test_what_is_asked_again_happened_once(place: Place) -> None:
     buried, other, waiting = [await dead(place, task=task) for task in ("a", "b", "c")]
     ready, now = await place.add(), place.clock.now_ms
     calls = [
-        (f"SELECT answers FROM hf.cancel_1('c', ARRAY['\\x{ready.hex()}']::bytea[], 'r', false, {now})", ([0],)),
-        (f"SELECT answers FROM hf.retry_1('r', ARRAY['\\x{buried.hex()}']::bytea[], 0, NULL, {now})", ([0],)),
-        (f"SELECT answers FROM hf.retry_2('s', ARRAY['\\x{waiting.hex()}']::bytea[], 9, NULL, '{{*}}', {now})", ([0],)),
+        (f"SELECT answers FROM lp.cancel_1('c', ARRAY['\\x{ready.hex()}']::bytea[], 'r', false, {now})", ([0],)),
+        (f"SELECT answers FROM lp.retry_1('r', ARRAY['\\x{buried.hex()}']::bytea[], 0, NULL, {now})", ([0],)),
+        (f"SELECT answers FROM lp.retry_2('s', ARRAY['\\x{waiting.hex()}']::bytea[], 9, NULL, '{{*}}', {now})", ([0],)),
         (
-            f"SELECT answers FROM hf.signal_1('e', ARRAY['\\x{waiting.hex()}']::bytea[], '{{go}}', '{{1}}', {now})",
+            f"SELECT answers FROM lp.signal_1('e', ARRAY['\\x{waiting.hex()}']::bytea[], '{{go}}', '{{1}}', {now})",
             ([1],),
         ),
-        (f"SELECT gone FROM hf.discard_1('d', ARRAY['\\x{other.hex()}']::bytea[], {now})", (1,)),
-        ("SELECT hf.put_control_1('p', 'tick', 't', '1', 0, NULL)", (1,)),
+        (f"SELECT gone FROM lp.discard_1('d', ARRAY['\\x{other.hex()}']::bytea[], {now})", (1,)),
+        ("SELECT lp.put_control_1('p', 'tick', 't', '1', 0, NULL)", (1,)),
         (
-            "SELECT hf.append_1('a', '{event}', '{1}', '{k}', '{a}', ARRAY[NULL]::bytea[], '{r}', ARRAY['']::bytea[])",
+            "SELECT lp.append_1('a', '{event}', '{1}', '{k}', '{a}', ARRAY[NULL]::bytea[], '{r}', ARRAY['']::bytea[])",
             ("",),
         ),
     ]

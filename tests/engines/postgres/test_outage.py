@@ -12,11 +12,11 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from holdfast.core.errors import StoreError, StoreTimeout, StoreUnreachable
-from holdfast.stores.postgres.ear import Ear
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import TIMEOUT_S, PostgresUrl, parse_postgres
-from holdfast.stores.waiters import WORK, Waiters
+from limpet.core.errors import StoreError, StoreTimeout, StoreUnreachable
+from limpet.stores.postgres.ear import Ear
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import TIMEOUT_S, PostgresUrl, parse_postgres
+from limpet.stores.waiters import WORK, Waiters
 from tests.engines.postgres.ways import FLAVOURS, PATIENT, PID, SLEEP, WAIT, held, pid, route_to, until, until_waiting
 from tests.servers.door import door
 from tests.servers.installations import PostgresFlavour, programs
@@ -51,7 +51,7 @@ async def under_way(server: PostgresServer) -> None:
 async def test_a_killed_server_is_found_again_when_it_is_back(
     server: PostgresServer, route: Route, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="holdfast.stores.postgres")
+    caplog.set_level(logging.INFO, logger="limpet.stores.postgres")
     await pid(route)
     server.kill()
     waiting = [asyncio.create_task(pid(route)) for _ in range(20)]
@@ -123,7 +123,7 @@ async def test_a_connection_that_is_cut_under_a_call_is_replaced(server: Postgre
 
 async def test_a_server_that_is_not_there_is_named_with_the_reason_by_the_deadline(server: PostgresServer) -> None:
     server.kill()
-    route = Route(parse_postgres(f"postgresql://ada:hunter2@127.0.0.1:{server.port}/x?timeout=0.4"), "holdfast")
+    route = Route(parse_postgres(f"postgresql://ada:hunter2@127.0.0.1:{server.port}/x?timeout=0.4"), "limpet")
     start = time.monotonic()
     with pytest.raises(StoreUnreachable) as caught:
         await route.row(PID, verb="enqueue")
@@ -147,7 +147,7 @@ async def test_while_the_server_is_away_nobody_hammers_it(server: PostgresServer
         knocks += 1
 
     async with door(slam, server.port) as port:
-        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=1&sslmode=disable"), "holdfast")
+        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=1&sslmode=disable"), "limpet")
         answers = await asyncio.gather(*(pid(route) for _ in range(100)), return_exceptions=True)
         route.drop()
     assert all(isinstance(answer, StoreUnreachable) for answer in answers)
@@ -255,7 +255,7 @@ def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups(flavour: Post
 
 
 async def _fail_over(server: PostgresServer, standby: PostgresServer, url: PostgresUrl) -> None:
-    route, waiters = Route(url, "holdfast"), Waiters()
+    route, waiters = Route(url, "limpet"), Waiters()
     ear = Ear(url, "hears", waiters)
     await ear.hear("one")
     sleeping = asyncio.create_task(waiters.sleep(b"one", 100))

@@ -11,14 +11,14 @@ from itertools import count
 import psycopg
 import pytest
 
-from holdfast.core.state import State
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
-from holdfast.testing import contract
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Harness
+from limpet.core.state import State
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import parse_postgres
+from limpet.testing import contract
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Harness
 from tests.engines.postgres.ways import until
 from tests.servers.pgbouncer import PgBouncer, pooled
 from tests.servers.postgres import own, shared
@@ -58,7 +58,7 @@ class Behind:
         for store in self._opened:
             await store.close()
         for namespace in set(self._namespaces.values()):
-            await until(partial(_dropped, f"holdfast_{namespace}"))
+            await until(partial(_dropped, f"limpet_{namespace}"))
 
     async def _handle(self, namespace: str) -> Store:
         store = open_store(self._url, namespace)
@@ -94,7 +94,7 @@ async def deaf(pool: PgBouncer) -> AsyncIterator[Bench]:
 
 
 async def test_nothing_is_prepared_where_somebody_else_may_get_the_session(pool: PgBouncer) -> None:
-    route = Route(parse_postgres(pool.url), "holdfast")
+    route = Route(parse_postgres(pool.url), "limpet")
     for number in range(5):
         assert await route.row("SELECT %b::bigint", (number,), verb="test") == (number,)
     assert await route.rows("SELECT 1 FROM pg_prepared_statements", verb="test") == []
@@ -104,7 +104,7 @@ async def test_nothing_is_prepared_where_somebody_else_may_get_the_session(pool:
 
 async def test_where_the_pool_keeps_prepared_statements_they_can_be_asked_for() -> None:
     with pooled(shared("postgres-15"), prepared=100) as pool:
-        route = Route(parse_postgres(f"{pool.url}?prepare=yes"), "holdfast")
+        route = Route(parse_postgres(f"{pool.url}?prepare=yes"), "limpet")
         for number in range(50):
             assert await route.row("SELECT %b::bigint", (number,), verb="test") == (number,)
         answers = await asyncio.gather(*(route.row("SELECT %b::bigint", (n,), verb="test") for n in range(50)))
@@ -113,7 +113,7 @@ async def test_where_the_pool_keeps_prepared_statements_they_can_be_asked_for() 
 
 
 async def test_a_call_that_takes_too_long_is_stopped_through_the_pool(pool: PgBouncer) -> None:
-    route = Route(parse_postgres(f"{pool.url}?timeout=60"), "holdfast")
+    route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
     await route.row("SELECT 1", verb="test")
     with pytest.raises(Exception, match="did not answer within"):
         await route.rows("SELECT pg_sleep(77)", verb="test", timeout_s=0.4)
@@ -128,7 +128,7 @@ async def test_a_call_that_takes_too_long_is_stopped_through_the_pool(pool: PgBo
 
 async def test_a_server_that_is_started_again_behind_the_pool_is_found_again() -> None:
     with own("postgres-15") as server, pooled(server) as pool:
-        route = Route(parse_postgres(f"{pool.url}?timeout=60"), "holdfast")
+        route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
         assert await route.row("SELECT 1", verb="test") == (1,)
         server.kill()
         waiting = [asyncio.create_task(route.row("SELECT 2", verb="test")) for _ in range(5)]
@@ -140,7 +140,7 @@ async def test_a_server_that_is_started_again_behind_the_pool_is_found_again() -
 
 async def test_a_pool_that_is_started_again_is_found_again() -> None:
     with pooled(shared("postgres-15")) as pool:
-        route = Route(parse_postgres(f"{pool.url}?timeout=60"), "holdfast")
+        route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
         assert await route.row("SELECT 1", verb="test") == (1,)
         pool.kill()
         waiting = [asyncio.create_task(route.row("SELECT 2", verb="test")) for _ in range(5)]

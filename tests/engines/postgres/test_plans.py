@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.gate import GateChange, GateRule, Pause
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.lease import Note, Signal
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.core.view import Query, Retention, Term
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import ENDINGS, Hand
-from holdfast.testing.harness import Clock
+from limpet.core.gate import GateChange, GateRule, Pause
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.lease import Note, Signal
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.core.view import Query, Retention, Term
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.hand import ENDINGS, Hand
+from limpet.testing.harness import Clock
 from tests.engines.postgres.plans import TELLING, touched
 from tests.servers.postgres import PostgresServer, own
 
@@ -68,7 +68,7 @@ def crowd(server: PostgresServer) -> None:
     """Fill every table with what no verb has business with."""
     ids = f"(SELECT n, decode(lpad(to_hex(n), 32, '0'), 'hex') AS id FROM generate_series(1, {CROWD}) AS n) AS crowd"
     fills = [f"INSERT INTO {table} SELECT {columns} FROM {ids}" for table, columns in CROWDS.items()]
-    server.ask("; ".join(("SET search_path = holdfast", *fills, LIVE)))
+    server.ask("; ".join(("SET search_path = limpet", *fills, LIVE)))
 
 
 @pytest.fixture

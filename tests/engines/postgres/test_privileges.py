@@ -11,12 +11,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import Holdfast
-from holdfast.core.errors import StoreError
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.stores.postgres.store import PostgresStore
-from holdfast.testing.stroll import stroll
+from limpet import Limpet
+from limpet.core.errors import StoreError
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.stores.postgres.store import PostgresStore
+from limpet.testing.stroll import stroll
 from tests.contract.harnesses import EMPTY
 from tests.engines.postgres.ways import FLAVOURS
 from tests.servers.installations import PostgresFlavour
@@ -78,7 +78,7 @@ class Humble:
         for store in self._opened:
             await store.close()
         self._opened.clear()
-        self.server.ask(EMPTY.replace("SCHEMA", "holdfast"))
+        self.server.ask(EMPTY.replace("SCHEMA", "limpet"))
 
 
 def test_all_that_is_asked_on_a_long_way_is_permitted(server: PostgresServer) -> None:
@@ -86,7 +86,7 @@ def test_all_that_is_asked_on_a_long_way_is_permitted(server: PostgresServer) ->
 
 
 async def test_producers_and_workers_do_their_work_and_doctor_looks(server: PostgresServer) -> None:
-    app = Holdfast(url_as(server, "jobs"))
+    app = Limpet(url_as(server, "jobs"))
 
     @app.task
     async def double(n: int) -> int:
@@ -107,11 +107,11 @@ async def test_it_can_change_neither_the_schema_nor_what_is_not_its_own(server: 
     server.ask("CREATE TABLE orders (id integer)")
     with contextlib.closing(psycopg.connect(url_as(server, "jobs"), autocommit=True)) as conn:
         for statement in (
-            "CREATE TABLE holdfast.mine ()",
-            "DROP TABLE holdfast.job",
-            "ALTER TABLE holdfast.job ADD COLUMN mine integer",
-            "UPDATE holdfast.migration SET number = 9",
-            "CREATE OR REPLACE FUNCTION holdfast.move_in_1() RETURNS void LANGUAGE sql AS ''",
+            "CREATE TABLE limpet.mine ()",
+            "DROP TABLE limpet.job",
+            "ALTER TABLE limpet.job ADD COLUMN mine integer",
+            "UPDATE limpet.migration SET number = 9",
+            "CREATE OR REPLACE FUNCTION limpet.move_in_1() RETURNS void LANGUAGE sql AS ''",
             "SELECT FROM orders",
         ):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):

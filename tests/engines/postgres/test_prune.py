@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Unique
-from holdfast.core.lease import Note
-from holdfast.core.state import State
-from holdfast.core.view import Control, Entry, Retention
-from holdfast.stores.postgres.operate import AT_ONCE
+from limpet.core.gate import GateRule
+from limpet.core.job import Unique
+from limpet.core.lease import Note
+from limpet.core.state import State
+from limpet.core.view import Control, Entry, Retention
+from limpet.stores.postgres.operate import AT_ONCE
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place, dead
 
@@ -58,11 +58,11 @@ async def test_nothing_is_left_of_a_store_whose_jobs_are_done(place: Place) -> N
     kept = {"control", "count", "floor", "home", "migration", "outbox", "policy", "pruned", "sweep", "turn"}
     tables = place.ask(
         "SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = %s::regnamespace AND c.relkind = 'r'",
-        f"holdfast_{place.namespace}",
+        f"limpet_{place.namespace}",
     )
-    full = {table for (table,) in tables if place.ask(f"SELECT EXISTS (SELECT FROM hf.{table})") == [(True,)]}
+    full = {table for (table,) in tables if place.ask(f"SELECT EXISTS (SELECT FROM lp.{table})") == [(True,)]}
     assert full <= kept
-    assert {what for (what,) in place.ask("SELECT what FROM hf.count")} <= {10, 11, 12, 13}
+    assert {what for (what,) in place.ask("SELECT what FROM lp.count")} <= {10, 11, 12, 13}
 
 
 async def test_a_step_does_not_walk_over_what_the_last_one_removed(place: Place) -> None:
@@ -72,14 +72,14 @@ async def test_a_step_does_not_walk_over_what_the_last_one_removed(place: Place)
     await prune(place)
     ids = "decode(lpad(to_hex(n), 32, '0'), 'hex')"
     series = "FROM generate_series(1, 20000) AS n RETURNING 1"
-    place.ask(f"INSERT INTO hf.job SELECT {ids}, {lane}, 1, n, NULL, NULL, '' {series}")
-    place.ask(f"INSERT INTO hf.done SELECT {ids}, {lane}, n, n, n, NULL, 1, 0, 0, 1, 4, 5, 0 {series}")
-    place.ask(f"INSERT INTO hf.tally VALUES ({lane}, '{{10,4,11}}', '{{20000,20000,20000}}') RETURNING 1")
+    place.ask(f"INSERT INTO lp.job SELECT {ids}, {lane}, 1, n, NULL, NULL, '' {series}")
+    place.ask(f"INSERT INTO lp.done SELECT {ids}, {lane}, n, n, n, NULL, 1, 0, 0, 1, 4, 5, 0 {series}")
+    place.ask(f"INSERT INTO lp.tally VALUES ({lane}, '{{10,4,11}}', '{{20000,20000,20000}}') RETURNING 1")
     now = place.clock.now_ms
-    with place.holding("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM hf.done"):
+    with place.holding("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ", "SELECT count(*) FROM lp.done"):
         for _ in range(19):
             assert await place.store.prune(Retention(succeeded_ms=0), now_ms=now) == 1_000
-        query = f"SELECT * FROM hf.outlived_1(4::smallint, (SELECT at_ms FROM hf.pruned WHERE what = '4'), {now}, 1000)"
+        query = f"SELECT * FROM lp.outlived_1(4::smallint, (SELECT at_ms FROM lp.pruned WHERE what = '4'), {now}, 1000)"
         plan = place.ask(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {query}")[0][0][0]["Plan"]
         assert plan["Shared Hit Blocks"] + plan["Shared Read Blocks"] < 3_000  # one for each row, and a few
     assert await prune(place, Retention(succeeded_ms=0)) >= 1_000
@@ -137,7 +137,7 @@ async def test_counters_of_queues_without_jobs_do_not_pile_up(place: Place) -> N
     await place.hand().drain()
     place.clock.advance(HOUR_MS)
     await prune(place)
-    assert place.ask("SELECT count(*) FROM hf.count WHERE queue <> ''") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.count WHERE queue <> ''") == [(0,)]
     assert (await place.store.count()).succeeded == 20
 
 
@@ -153,13 +153,13 @@ async def test_causes_are_the_same_before_and_after_they_are_folded(place: Place
     await place.retry(ids[0])
     before = await place.store.causes()
     await place.store.prune(Retention(), now_ms=place.clock.now_ms)
-    assert place.ask("SELECT count(*) FROM hf.cause_tally") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.cause_tally") == [(0,)]
     assert await place.store.causes() == before
     assert [(each.queue, each.count, each.message) for each in before] == [("q1", 3, "m5"), ("q0", 2, "m4")]
     await place.store.discard(ids, now_ms=place.clock.now_ms)
     await place.store.prune(Retention(), now_ms=place.clock.now_ms)
     assert await place.store.causes() == []
-    assert place.ask("SELECT count(*) FROM hf.cause") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.cause") == [(0,)]
 
 
 async def test_what_operators_called_is_remembered_for_an_hour_and_no_longer(place: Place) -> None:
@@ -167,10 +167,10 @@ async def test_what_operators_called_is_remembered_for_an_hour_and_no_longer(pla
     await place.cancel(id)
     place.clock.advance(HOUR_MS - 1)
     await prune(place, Retention())
-    assert place.ask("SELECT count(*) FROM hf.receipt WHERE session = ''") == [(1,)]
+    assert place.ask("SELECT count(*) FROM lp.receipt WHERE session = ''") == [(1,)]
     place.clock.advance(1)
     await prune(place, Retention())
-    assert place.ask("SELECT count(*) FROM hf.receipt WHERE session = ''") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.receipt WHERE session = ''") == [(0,)]
 
 
 async def test_records_and_logs_take_any_text_and_very_long_times(place: Place) -> None:

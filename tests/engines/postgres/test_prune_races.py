@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Unique
-from holdfast.core.state import State
-from holdfast.core.view import Retention
+from limpet.core.gate import GateRule
+from limpet.core.job import Unique
+from limpet.core.state import State
+from limpet.core.view import Retention
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import COUNTS, GRAPH, Place, a_place, dead, soon, start
 
@@ -30,7 +30,7 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
 async def test_pruning_waits_for_nobody(place: Place) -> None:
     held, free = await dead(place), await dead(place)
     place.clock.advance(HOUR_MS)
-    with place.holding(f"SELECT FROM hf.done WHERE id = '\\x{held.hex()}' FOR KEY SHARE", GRAPH):
+    with place.holding(f"SELECT FROM lp.done WHERE id = '\\x{held.hex()}' FOR KEY SHARE", GRAPH):
         assert await soon(place.store.prune(Retention(dead_ms=1), now_ms=place.clock.now_ms)) == 1
     assert await place.states([held, free]) == [State.dead, None]
     assert await place.store.prune(Retention(dead_ms=1), now_ms=place.clock.now_ms) >= 1
@@ -83,7 +83,7 @@ async def test_a_job_whose_key_is_just_taken_over_is_pruned_the_next_time(place:
 async def test_two_who_prune_take_turns(place: Place) -> None:
     ids, other = [await dead(place) for _ in range(3)], await place.another()
     place.clock.advance(HOUR_MS)
-    with place.holding("LOCK TABLE hf.gone IN EXCLUSIVE MODE"):
+    with place.holding("LOCK TABLE lp.gone IN EXCLUSIVE MODE"):
         first = start(place.store.prune(Retention(dead_ms=1), now_ms=place.clock.now_ms))
         await place.until_waiting(1)
         assert (
@@ -100,17 +100,17 @@ async def test_counts_stay_what_they_are_while_they_are_folded(place: Place) -> 
     await hand.bury(await hand.take())
     before, causes = await place.store.count(), await place.store.causes()
     other = await place.another()
-    with place.holding("SELECT hf.lock_1(1)"):
+    with place.holding("SELECT lp.lock_1(1)"):
         fold = start(place.store.prune(Retention(), now_ms=place.clock.now_ms))
         await place.until_waiting(1)  # it has folded, and wants to write the lanes' numbers
         assert await other.store.count() == before
         assert await soon(other.store.enqueue([place.job()], now_ms=place.clock.now_ms))
-        assert place.ask("SELECT hf.fold_1(10)") == [(0,)]
+        assert place.ask("SELECT lp.fold_1(10)") == [(0,)]
     await fold
     after = await place.store.count()
     assert (after.enqueued, after.total(State.ready), after.total(State.dead)) == (4, 3, 1)
     assert await place.store.causes() == causes
-    assert place.ask("SELECT count(*) FROM hf.cause_tally") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.cause_tally") == [(0,)]
 
 
 async def test_a_lane_is_forgotten_and_comes_back_with_the_next_job(place: Place) -> None:
@@ -126,7 +126,7 @@ async def test_a_lane_is_forgotten_and_comes_back_with_the_next_job(place: Place
         await enqueue
     for _ in range(5):
         await place.store.prune(Retention(succeeded_ms=1), now_ms=place.clock.now_ms)
-    assert place.ask("SELECT count(*) FROM hf.lane_now") == [(1,)]
+    assert place.ask("SELECT count(*) FROM lp.lane_now") == [(1,)]
     assert await place.hand().ids() == [job.id]
 
 
@@ -140,7 +140,7 @@ async def test_a_lane_dropped_under_an_enqueue_in_flight_is_there_again(place: P
         await other.store.enqueue_on(line, [job], now_ms=place.clock.now_ms)
         for _ in range(5):
             await place.store.prune(Retention(succeeded_ms=1), now_ms=place.clock.now_ms)
-        assert place.ask("SELECT (SELECT count(*) FROM hf.lane_now), (SELECT count(*) FROM hf.lane)") == [(0, 0)]
+        assert place.ask("SELECT (SELECT count(*) FROM lp.lane_now), (SELECT count(*) FROM lp.lane)") == [(0, 0)]
         line.commit()
     assert await place.hand().ids() == [job.id]
 
@@ -149,10 +149,10 @@ async def test_a_lane_stays_while_its_jobs_are_not_yet_folded(place: Place) -> N
     await place.add(group="g")
     await place.hand().drain()
     await place.store.prune(Retention(succeeded_ms=0), now_ms=place.clock.now_ms)
-    assert place.ask("SELECT jobs FROM hf.lane_now") == [(0,)]  # it stays for an hour
+    assert place.ask("SELECT jobs FROM lp.lane_now") == [(0,)]  # it stays for an hour
     place.clock.advance(2 * HOUR_MS)
     later = await place.add(group="g", delay_ms=HOUR_MS)
-    with place.holding("SELECT hf.lock_1(4)"):  # somebody else is folding
+    with place.holding("SELECT lp.lock_1(4)"):  # somebody else is folding
         await place.store.prune(Retention(), now_ms=place.clock.now_ms)
     place.clock.advance(HOUR_MS)
     assert await place.hand().ids() == [later]
@@ -165,7 +165,7 @@ async def test_a_lane_goes_after_what_was_posted_about_it(place: Place) -> None:
     place.clock.advance(2 * HOUR_MS)
     for _ in range(4):
         await place.store.prune(Retention(cancelled_ms=1), now_ms=place.clock.now_ms)
-    assert place.ask("SELECT count(*) FROM hf.lane_now") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.lane_now") == [(0,)]
     assert await place.hand().claim() == []
 
 
@@ -195,4 +195,4 @@ async def test_a_forgotten_limit_is_gone_for_good_when_nobody_can_have_seen_it(p
     place.clock.advance(2 * HOUR_MS)
     for _ in range(6):
         await place.store.prune(Retention(succeeded_ms=1), now_ms=place.clock.now_ms)
-    assert place.ask("SELECT (SELECT count(*) FROM hf.gate), (SELECT count(*) FROM hf.gate_old)") == [(0, 0)]
+    assert place.ask("SELECT (SELECT count(*) FROM lp.gate), (SELECT count(*) FROM lp.gate_old)") == [(0, 0)]

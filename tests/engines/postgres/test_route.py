@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from holdfast.core.errors import StoreUnreachable
-from holdfast.stores.loops import PerLoop
-from holdfast.stores.postgres import pool
-from holdfast.stores.postgres.route import Route
+from limpet.core.errors import StoreUnreachable
+from limpet.stores.loops import PerLoop
+from limpet.stores.postgres import pool
+from limpet.stores.postgres.route import Route
 from tests.engines.postgres.ways import (
     FLAVOURS,
     PATIENT,
@@ -189,11 +189,11 @@ async def test_who_still_waits_when_the_store_is_closed_is_told(quiet: Route) ->
 
 FORK = """
 import asyncio, os, sys
-from holdfast.stores.loops import PerLoop
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
+from limpet.stores.loops import PerLoop
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import parse_postgres
 
-routes = PerLoop(lambda: Route(parse_postgres(sys.argv[1]), "holdfast"))
+routes = PerLoop(lambda: Route(parse_postgres(sys.argv[1]), "limpet"))
 
 async def number():
     return (await routes.here().row("SELECT pg_backend_pid()", verb="test"))[0]
@@ -227,10 +227,10 @@ def test_a_fork_connects_anew_and_leaves_its_parent_alone(loop: str) -> None:
 def test_every_kind_of_loop_will_do(loop: str) -> None:
     code = (
         "import asyncio, sys, uvloop\n"
-        "from holdfast.stores.postgres.route import Route\n"
-        "from holdfast.stores.postgres.url import parse_postgres\n"
+        "from limpet.stores.postgres.route import Route\n"
+        "from limpet.stores.postgres.url import parse_postgres\n"
         "async def main():\n"
-        "    route = Route(parse_postgres(sys.argv[1]), 'holdfast')\n"
+        "    route = Route(parse_postgres(sys.argv[1]), 'limpet')\n"
         "    body = b'x' * 3_000_000\n"
         "    rows = await asyncio.gather(*(route.row('SELECT %b::bytea', (body,), verb='t') for _ in range(9)))\n"
         "    assert rows == [(body,)] * 9\n"

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 
-from holdfast.core.gate import GateChange
-from holdfast.core.job import Unique
-from holdfast.core.lease import Note
-from holdfast.core.state import State
+from limpet.core.gate import GateChange
+from limpet.core.job import Unique
+from limpet.core.lease import Note
+from limpet.core.state import State
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import LEASES, NEW_LEASES, Place, a_place, soon, start
 
@@ -32,7 +32,7 @@ async def test_a_beat_that_is_under_way_saves_its_session(place: Place) -> None:
     await place.sweep(20_000, watcher)
     job = await silent.take()
     place.clock.advance(2_500)
-    with place.holding(f"SELECT FROM hf.running WHERE token = {job.token} FOR UPDATE"):
+    with place.holding(f"SELECT FROM lp.running WHERE token = {job.token} FOR UPDATE"):
         # Its note waits for the job: it holds the session meanwhile.
         beat = start(silent.beat([(job.id, job.token, Note("progress", "", b"1"))]))
         await place.until_waiting(1)
@@ -71,13 +71,13 @@ async def test_one_who_has_beaten_since_the_look_is_not_silent(place: Place) -> 
     place.clock.advance(2_500)
     # The first session that is locked takes its time, and meanwhile the second beats.
     slowly = "SELECT CASE session WHEN ''a'' THEN pg_advisory_xact_lock(77) IS NOT NULL ELSE true END"
-    place.ask(f"CREATE FUNCTION hf.slowly(session text) RETURNS boolean LANGUAGE sql VOLATILE AS '{slowly}'")
-    place.ask("ALTER FUNCTION hf.silent_1(bigint) RENAME TO quick_1")
-    ((body,),) = place.ask("SELECT pg_get_functiondef('hf.quick_1(bigint)'::regprocedure)")
+    place.ask(f"CREATE FUNCTION lp.slowly(session text) RETURNS boolean LANGUAGE sql VOLATILE AS '{slowly}'")
+    place.ask("ALTER FUNCTION lp.silent_1(bigint) RENAME TO quick_1")
+    ((body,),) = place.ask("SELECT pg_get_functiondef('lp.quick_1(bigint)'::regprocedure)")
     assert "deadline_ms <= p_since" in body
     place.ask(
         body.replace("quick_1", "silent_1").replace(
-            "deadline_ms <= p_since", "deadline_ms <= p_since AND hf.slowly(id)"
+            "deadline_ms <= p_since", "deadline_ms <= p_since AND lp.slowly(id)"
         )
     )
     with place.holding("SELECT pg_advisory_xact_lock(77)"):
@@ -86,7 +86,7 @@ async def test_one_who_has_beaten_since_the_look_is_not_silent(place: Place) -> 
         assert not (await second.beat()).fresh
     assert await sweep == 0
     assert await place.state(job.id) is State.running
-    assert {session for (session,) in place.ask("SELECT id FROM hf.session")} == {"watcher", "b"}
+    assert {session for (session,) in place.ask("SELECT id FROM lp.session")} == {"watcher", "b"}
 
 
 async def test_two_sweeps_at_once_are_one(place: Place) -> None:
@@ -127,13 +127,13 @@ async def test_what_a_handlers_open_transaction_has_settled_is_left_to_it(place:
     await place.sweep(20_000, watcher)
     one, two = await silent.claim(2)
     with place.holding() as line:
-        line.execute(place.sql("SELECT hf.settle_on_1(%s, %s, '1', NULL)"), (one.id, one.token))
+        line.execute(place.sql("SELECT lp.settle_on_1(%s, %s, '1', NULL)"), (one.id, one.token))
         assert await soon(place.sweep(3_000, watcher)) == 1
         assert await place.states([one.id, two.id]) == [State.running, State.ready]
         line.commit()
     assert await place.sweep(1_000, watcher) == 0
     assert await place.states([one.id, two.id]) == [State.succeeded, State.ready]
-    assert place.ask("SELECT id FROM hf.session") == [("watcher",)]
+    assert place.ask("SELECT id FROM lp.session") == [("watcher",)]
 
 
 @pytest.mark.parametrize("which", ["job", "dependent"])
@@ -169,7 +169,7 @@ async def test_a_drained_queue_ends_paused_while_others_enqueue_elsewhere(place:
     await place.sweep(1_000, hand)
     assert (await place.store.gates("queue:q"))[0].paused is None
     await hand.drain()
-    with place.holding("LOCK TABLE hf.post IN EXCLUSIVE MODE"):
+    with place.holding("LOCK TABLE lp.post IN EXCLUSIVE MODE"):
         enqueue = start(other.add(queue="else"))
         await place.until_waiting(1)
         await soon(place.store.expire(now_ms=place.clock.advance(1_000)))
@@ -194,7 +194,7 @@ async def test_what_a_claim_in_flight_takes_is_released_by_the_leave_that_waits_
     assert len((await claim).jobs) == 1
     await leave
     assert await place.state(id) is State.ready
-    assert place.ask("SELECT (SELECT count(*) FROM hf.session), (SELECT count(*) FROM hf.lease)") == [(0, 0)]
+    assert place.ask("SELECT (SELECT count(*) FROM lp.session), (SELECT count(*) FROM lp.lease)") == [(0, 0)]
 
 
 async def test_a_claim_gets_nothing_for_a_session_that_is_leaving(place: Place) -> None:
@@ -211,7 +211,7 @@ async def test_a_claim_gets_nothing_for_a_session_that_is_leaving(place: Place) 
     assert (await claim).jobs == ()
     assert job.id == id
     assert await place.state(id) is State.ready
-    assert place.ask("SELECT count(*) FROM hf.running") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.running") == [(0,)]
 
 
 async def test_leaving_waits_for_a_settlement_that_is_under_way(place: Place) -> None:
@@ -226,7 +226,7 @@ async def test_leaving_waits_for_a_settlement_that_is_under_way(place: Place) ->
         await place.until_waiting(2)
     assert [answer.answer for answer in await settling] == ["done"]
     await leave
-    assert place.ask("SELECT count(*) FROM hf.session") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.session") == [(0,)]
 
 
 async def test_leaving_waits_for_no_open_transaction_of_a_handler(place: Place) -> None:
@@ -235,11 +235,11 @@ async def test_leaving_waits_for_no_open_transaction_of_a_handler(place: Place) 
     await place.sweep(20_000, watcher)
     one, two, three = await hand.claim(3)
     with place.holding() as line:
-        line.execute(place.sql("SELECT hf.settle_on_1(%s, %s, NULL, NULL)"), (two.id, two.token))
+        line.execute(place.sql("SELECT lp.settle_on_1(%s, %s, NULL, NULL)"), (two.id, two.token))
         await soon(hand.leave())
         assert await place.states([one.id, two.id, three.id]) == [State.ready, State.running, State.ready]
         assert (await hand.ask()).jobs == ()  # it is not alive
         line.commit()
     await place.sweep(1_000, watcher)
     assert await place.state(two.id) is State.succeeded
-    assert place.ask("SELECT id FROM hf.session") == [("watcher",)]
+    assert place.ask("SELECT id FROM lp.session") == [("watcher",)]

@@ -6,16 +6,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.core.gate import GateChange, Pause
-from holdfast.core.job import Policy
-from holdfast.core.lease import Note
-from holdfast.core.state import State
-from holdfast.core.transition import Release
+from limpet.core.gate import GateChange, Pause
+from limpet.core.job import Policy
+from limpet.core.lease import Note
+from limpet.core.state import State
+from limpet.core.transition import Release
 from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place
 
 TRACES = "SELECT " + ", ".join(
-    f"(SELECT count(*) FROM hf.{table})" for table in ("session", "sleeper", "lease", "receipt", "running")
+    f"(SELECT count(*) FROM lp.{table})" for table in ("session", "sleeper", "lease", "receipt", "running")
 )
 
 
@@ -75,7 +75,7 @@ async def test_a_session_that_holds_more_than_one_sweep_takes_stays_until_the_la
         place.clock.advance(1_000)
         await place.store.expire(2, now_ms=place.clock.now_ms)
     assert len(await place.store.held("w1")) == 1
-    assert place.ask("SELECT count(*) FROM hf.session") == [(1,)]
+    assert place.ask("SELECT count(*) FROM lp.session") == [(1,)]
     await place.store.expire(2, now_ms=place.clock.now_ms)
     assert place.ask(TRACES) == [(0, 0, 0, 0, 0)]
 
@@ -106,8 +106,8 @@ async def test_what_a_silent_session_holds_past_its_deadline_is_taken_once(place
     watcher, silent = place.hand("watcher"), place.hand("silent", ttl_ms=60_000)
     await place.sweep(20_000, watcher)
     await silent.take()
-    place.ask("UPDATE hf.lease SET hard_until_ms = %s RETURNING 1", place.clock.now_ms + 500)
-    place.ask("UPDATE hf.session SET deadline_ms = %s WHERE id = 'silent' RETURNING 1", place.clock.now_ms + 500)
+    place.ask("UPDATE lp.lease SET hard_until_ms = %s RETURNING 1", place.clock.now_ms + 500)
+    place.ask("UPDATE lp.session SET deadline_ms = %s WHERE id = 'silent' RETURNING 1", place.clock.now_ms + 500)
     assert await place.sweep(1_000, watcher) == 1
     assert (await place.view(id)).lost == 1
     assert [attempt.message for attempt in await place.store.attempts(id)] == ["session silent went silent"]
@@ -158,11 +158,11 @@ async def test_a_lease_without_jobs_does_not_stand_before_others(place: Place) -
     """As after a restored backup: there are leases whose jobs are no more."""
     hand = place.hand()
     await place.sweep(20_000, hand)
-    place.ask("INSERT INTO hf.lease SELECT n, 'w1', 1, 1 FROM generate_series(1, 300) AS n RETURNING 1")
+    place.ask("INSERT INTO lp.lease SELECT n, 'w1', 1, 1 FROM generate_series(1, 300) AS n RETURNING 1")
     await place.add(policy=Policy(timeout_ms=5_000, hard_timeout_ms=6_000))
     await hand.take()
     assert await place.sweep(60_000, hand) == 1
-    assert place.ask("SELECT count(*) FROM hf.lease") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.lease") == [(0,)]
 
 
 async def test_who_was_not_started_in_time_is_cancelled_once_it_is_handed_back(place: Place) -> None:
@@ -189,9 +189,9 @@ async def test_the_sweep_folds_what_was_counted_when_there_is_much_of_it(place: 
     await place.add()
     hand = place.hand()
     await hand.drain()
-    place.ask("INSERT INTO hf.tally SELECT lane, '{2,15}', '{0,1}' FROM hf.job, generate_series(1, 5000) RETURNING 1")
+    place.ask("INSERT INTO lp.tally SELECT lane, '{2,15}', '{0,1}' FROM lp.job, generate_series(1, 5000) RETURNING 1")
     await place.store.expire(now_ms=place.clock.now_ms)
-    assert place.ask("SELECT count(*) FROM hf.tally") == [(0,)]
+    assert place.ask("SELECT count(*) FROM lp.tally") == [(0,)]
     assert (await place.store.count()).stale == 5_000
 
 

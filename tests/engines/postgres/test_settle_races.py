@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from holdfast.core.state import State
-from holdfast.core.transition import Bury, Drop, Failure, Hold, Release, RetryAfter, Settled, Succeed, Transition
+from limpet.core.state import State
+from limpet.core.transition import Bury, Drop, Failure, Hold, Release, RetryAfter, Settled, Succeed, Transition
 from tests.engines.postgres.races import LANE, NOW, Ground, Line
 from tests.engines.postgres.schemas import fresh_schema
 from tests.servers.installations import PostgresFlavour
@@ -54,7 +54,7 @@ class TestTheSameCall:
             stale = ground.total(STALE)
             assert again.answer() == first == [DONE, FAILED]
         assert ground.total(STALE) == stale
-        assert ground.one("SELECT count(*) FROM hf.attempt WHERE job = %s", two) == 1
+        assert ground.one("SELECT count(*) FROM lp.attempt WHERE job = %s", two) == 1
 
     def test_is_done_by_the_second_when_the_first_is_rolled_back(self, ground: Ground) -> None:
         (id, token), session = ground.running(), ground.name()
@@ -94,7 +94,7 @@ class TestTwoSettlements:
             assert late.waits()
             line.commit()
             assert late.answer() == [Settled("stale", State.succeeded)]
-        assert ground.one("SELECT body FROM hf.result WHERE id = %s", id) == b'"first"'
+        assert ground.one("SELECT body FROM lp.result WHERE id = %s", id) == b'"first"'
 
     def test_a_failure_that_meets_a_success_of_the_same_job_is_stale(self, ground: Ground) -> None:
         id, token = ground.running()
@@ -104,19 +104,19 @@ class TestTwoSettlements:
             assert late.waits()
             line.commit()
             assert late.answer() == [Settled("stale", State.succeeded)]
-        assert ground.one("SELECT count(*) FROM hf.attempt WHERE job = %s", id) == 0
+        assert ground.one("SELECT count(*) FROM lp.attempt WHERE job = %s", id) == 0
 
     @pytest.mark.parametrize("ending", [Succeed, fail])
     def test_an_old_token_that_waits_for_the_row_finds_the_new_one(self, ground: Ground, ending: Ending) -> None:
         id, token = ground.running()
         with ground.open() as line:
             # Its lease ends and it is claimed again, in the moment in which the first holder settles it.
-            line.execute(ground.schema.sql("UPDATE hf.running SET token = token + 1000000 WHERE id = %s"), (id,))
+            line.execute(ground.schema.sql("UPDATE lp.running SET token = token + 1000000 WHERE id = %s"), (id,))
             late = ground.settling(ending(id, token))
             assert late.waits()
             line.commit()
             assert late.answer() == [Settled("stale", State.running)]
-        assert ground.one("SELECT token FROM hf.running WHERE id = %s", id) == token + 1_000_000
+        assert ground.one("SELECT token FROM lp.running WHERE id = %s", id) == token + 1_000_000
 
     @pytest.mark.parametrize("left", [0, 1])
     def test_of_one_lease_both_leave_it(self, ground: Ground, left: int) -> None:
@@ -128,13 +128,13 @@ class TestTwoSettlements:
             assert other.waits()
             line.commit()
             assert other.answer() == [DONE]
-        leases = ground.schema.ask("SELECT left_n FROM hf.lease WHERE token = %s", token)
+        leases = ground.schema.ask("SELECT left_n FROM lp.lease WHERE token = %s", token)
         assert leases == [(left,)] * (left > 0)
 
     def test_in_opposite_orders_do_not_lock_each_other_out(self, ground: Ground) -> None:
         jobs = [ground.running() for _ in range(2)]
         with ground.open() as line:
-            line.execute(ground.schema.sql("SELECT 1 FROM hf.running WHERE id = %s FOR UPDATE"), (jobs[0][0],))
+            line.execute(ground.schema.sql("SELECT 1 FROM lp.running WHERE id = %s FOR UPDATE"), (jobs[0][0],))
             up = ground.settling(*(Succeed(*job) for job in jobs))
             assert up.waits()
             down = ground.settling(*(Succeed(*job) for job in reversed(jobs)))
@@ -153,11 +153,11 @@ class TestGates:
     @pytest.fixture(autouse=True)
     def gates(self, ground: Ground) -> None:
         ground.one(
-            "INSERT INTO hf.gate (key, concurrency, used) VALUES ('limit:a', 9, 4), ('limit:b', 9, 4) "
+            "INSERT INTO lp.gate (key, concurrency, used) VALUES ('limit:a', 9, 4), ('limit:b', 9, 4) "
             "ON CONFLICT (key) DO UPDATE SET used = 4 RETURNING 1"
         )
         ground.one(
-            "INSERT INTO hf.gate AS g "
+            "INSERT INTO lp.gate AS g "
             "(key, breaker_failures, breaker_within_ms, breaker_cooldown_ms, breaker_probe_after_ms) "
             "VALUES ('breaker:api', 3, 60000, 1000, 1000) ON CONFLICT (key) DO UPDATE SET failed_at_ms = '{}', "
             "open_until_ms = 0 RETURNING 1"
@@ -171,15 +171,15 @@ class TestGates:
             assert other.waits()
             line.commit()
             assert other.answer() == [FAILED]
-        assert ground.schema.ask("SELECT used FROM hf.gate WHERE key LIKE %s", "limit:_") == [(2,), (2,)]
+        assert ground.schema.ask("SELECT used FROM lp.gate WHERE key LIKE %s", "limit:_") == [(2,), (2,)]
 
     def test_gates_are_taken_in_their_order_however_they_were_charged(self, ground: Ground) -> None:
         jobs = [ground.running(charged=charged) for charged in (self.CHARGED, self.REVERSED)]
         with ground.open() as line:
-            line.execute(ground.schema.sql("SELECT 1 FROM hf.gate WHERE key = 'limit:a' FOR UPDATE"))
+            line.execute(ground.schema.sql("SELECT 1 FROM lp.gate WHERE key = 'limit:a' FOR UPDATE"))
             calls = [ground.settling(Succeed(*job)) for job in jobs]
             assert all(call.waits() for call in calls)
-            line.execute(ground.schema.sql("SELECT 1 FROM hf.gate WHERE key = 'limit:b' FOR UPDATE NOWAIT"))
+            line.execute(ground.schema.sql("SELECT 1 FROM lp.gate WHERE key = 'limit:b' FOR UPDATE NOWAIT"))
             line.commit()
             assert [call.answer() for call in calls] == [[DONE], [DONE]]
 
@@ -199,7 +199,7 @@ class TestGates:
             assert all(call.waits() for call in calls)
             line.commit()
             assert [call.answer() for call in calls] == [[FAILED], [FAILED]]
-        assert ground.one("SELECT open_until_ms FROM hf.gate WHERE key = 'breaker:api'") > NOW
+        assert ground.one("SELECT open_until_ms FROM lp.gate WHERE key = 'breaker:api'") > NOW
 
     def test_two_that_make_one_gate_both_hold_it(self, ground: Ground) -> None:
         (one, first), (two, second), key = ground.running(), ground.running(), f"limit:{ground.name()}"
@@ -209,7 +209,7 @@ class TestGates:
             assert other.waits()
             line.commit()
             assert other.answer() == [FAILED]
-        assert ground.one("SELECT held_until_ms FROM hf.gate WHERE key = %s", key) == NOW + 9_000
+        assert ground.one("SELECT held_until_ms FROM lp.gate WHERE key = %s", key) == NOW + 9_000
 
 
 class TestDependents:
@@ -224,11 +224,11 @@ class TestDependents:
             line.commit()
             other.answer()
         assert ground.state(child.id) == READY
-        assert ground.schema.ask("SELECT result FROM hf.dep WHERE child = %s ORDER BY 1", child.id) == [
+        assert ground.schema.ask("SELECT result FROM lp.dep WHERE child = %s ORDER BY 1", child.id) == [
             (b"1",),
             (b"2",),
         ]
-        assert ground.one("SELECT sum(n) FROM hf.post WHERE id = %s", child.id) == 1
+        assert ground.one("SELECT sum(n) FROM lp.post WHERE id = %s", child.id) == 1
 
     @pytest.mark.parametrize("first", ["success", "failure"])
     def test_of_a_parent_that_works_and_one_that_fails_the_last_releases_who_runs_anyway(
@@ -266,7 +266,7 @@ class TestDependents:
         assert [call.answer() for call in calls] == [[DONE, DONE], [DONE, DONE]]
         assert {ground.state(child.id) for child in children} == {READY}
         ids = [child.id for child in children]
-        assert ground.one("SELECT count(*) FROM hf.dep WHERE child = ANY (%s) AND NOT done", ids) == 0
+        assert ground.one("SELECT count(*) FROM lp.dep WHERE child = ANY (%s) AND NOT done", ids) == 0
 
     def test_a_child_that_is_enqueued_while_its_parent_succeeds_is_released(self, ground: Ground) -> None:
         parent, token = ground.running()
@@ -279,7 +279,7 @@ class TestDependents:
             line.commit()
             end.answer()
         assert ground.state(child.id) == READY
-        assert ground.one("SELECT result FROM hf.dep WHERE child = %s", child.id) == b"42"
+        assert ground.one("SELECT result FROM lp.dep WHERE child = %s", child.id) == b"42"
 
     def test_a_child_whose_parent_succeeds_while_it_is_enqueued_needs_no_release(self, ground: Ground) -> None:
         parent, token = ground.running()
@@ -290,7 +290,7 @@ class TestDependents:
             assert added.waits()
             line.commit()
             assert [answer.state for answer in added.answer()] == [State.ready]
-        assert ground.one("SELECT result FROM hf.dep WHERE child = %s", child.id) == b"42"
+        assert ground.one("SELECT result FROM lp.dep WHERE child = %s", child.id) == b"42"
 
     def test_a_child_whose_parent_dies_while_it_is_enqueued_is_cancelled(self, ground: Ground) -> None:
         parent, token = ground.running()
@@ -319,10 +319,10 @@ class TestDependents:
         child = ground.job(after=(parent.id,))
         ground.enqueue(parent)
         with ground.open() as line:
-            ground.one("SELECT hf.lock_1(2)", line=line)  # as a cancel begins
+            ground.one("SELECT lp.lock_1(2)", line=line)  # as a cancel begins
             added = ground.start(lambda late: ground.enqueue(child, line=late))
             added.waits()
-            assert ground.one("SELECT hf.cancel_waiting_1(%s, 'no', %s)", parent.id, NOW, line=line)
+            assert ground.one("SELECT lp.cancel_waiting_1(%s, 'no', %s)", parent.id, NOW, line=line)
             line.commit()
             added.answer()
         assert [ground.state(parent.id), ground.state(child.id)] == [CANCELLED, CANCELLED]
@@ -340,7 +340,7 @@ class TestDependents:
             line.commit()
             end.answer()
         assert ground.state(child.id) == CANCELLED
-        assert ground.one("SELECT count(*) FROM hf.wait WHERE id = %s", child.id) == 0
+        assert ground.one("SELECT count(*) FROM lp.wait WHERE id = %s", child.id) == 0
 
     def test_a_child_of_a_dead_job_that_is_tried_again_meanwhile_waits_for_it(self, ground: Ground) -> None:
         parent = ground.running()
@@ -364,7 +364,7 @@ class TestDependents:
             line.commit()
             assert [answer.state for answer in added.answer()] == [State.blocked]
             # Else it could run and succeed before the child is there to be seen.
-            assert ground.schema.ask("SELECT 1 FROM hf.wait WHERE id = %s FOR UPDATE SKIP LOCKED", parent[0]) == []
+            assert ground.schema.ask("SELECT 1 FROM lp.wait WHERE id = %s FOR UPDATE SKIP LOCKED", parent[0]) == []
             own.commit()
 
     def test_nobody_waits_for_a_dead_job_that_is_discarded_meanwhile(self, ground: Ground) -> None:
@@ -375,7 +375,7 @@ class TestDependents:
             ground.enqueue(child, line=line)
             gone = ground.start(
                 lambda late: ground.one(
-                    "SELECT gone FROM hf.discard_1(%s, %s, %s)", ground.name(), [parent[0]], NOW, line=late
+                    "SELECT gone FROM lp.discard_1(%s, %s, %s)", ground.name(), [parent[0]], NOW, line=late
                 )
             )
             assert gone.waits()
@@ -389,8 +389,8 @@ class TestDependents:
             ground.settle(bury(*parent))
             child = ground.job(after=(parent[0],), if_parent_fails=mode)
             with ground.open() as line:
-                line.execute(ground.schema.sql("DELETE FROM hf.done WHERE id = %s"), (parent[0],))
-                line.execute(ground.schema.sql("INSERT INTO hf.gone VALUES (%s, 5, %s)"), (parent[0], NOW + 1))
+                line.execute(ground.schema.sql("DELETE FROM lp.done WHERE id = %s"), (parent[0],))
+                line.execute(ground.schema.sql("INSERT INTO lp.gone VALUES (%s, 5, %s)"), (parent[0], NOW + 1))
                 added = ground.start(lambda late, child=child: ground.enqueue(child, line=late))  # type: ignore[misc]
                 assert added.waits()
                 line.commit()
@@ -416,19 +416,19 @@ class TestChildrenOfCallersTransactions:
     def child(self, ground: Ground, parent: bytes, mode: int = 0) -> bytes:
         id = ground.id()
         ground.one(
-            "INSERT INTO hf.job (id, lane, policy, enqueued_ms, args) VALUES (%s, %s, 1, 0, '') RETURNING 1",
+            "INSERT INTO lp.job (id, lane, policy, enqueued_ms, args) VALUES (%s, %s, 1, 0, '') RETURNING 1",
             id,
             LANE.id,
         )
-        ground.one("INSERT INTO hf.dep (child, parent, mode) VALUES (%s, %s, %s) RETURNING 1", id, parent, mode)
+        ground.one("INSERT INTO lp.dep (child, parent, mode) VALUES (%s, %s, %s) RETURNING 1", id, parent, mode)
         ground.one(
-            "INSERT INTO hf.wait (id, lane, due_ms, state, priority) VALUES (%s, %s, %s, 0, 5) RETURNING 1",
+            "INSERT INTO lp.wait (id, lane, due_ms, state, priority) VALUES (%s, %s, %s, 0, 5) RETURNING 1",
             id, LANE.id, NOW,
         )  # fmt: skip
         return id
 
     def look(self, ground: Ground, child: bytes) -> bool:
-        return bool(ground.one("SELECT hf.file_check_1(%s, %s)", child, NOW))
+        return bool(ground.one("SELECT lp.file_check_1(%s, %s)", child, NOW))
 
     def test_a_parent_that_is_just_ending_is_looked_at_again(self, ground: Ground) -> None:
         parent, token = ground.running()
@@ -440,7 +440,7 @@ class TestChildrenOfCallersTransactions:
         assert ground.state(child) == BLOCKED
         assert self.look(ground, child)
         assert ground.state(child) == READY
-        assert ground.one("SELECT result FROM hf.dep WHERE child = %s", child) == b"42"
+        assert ground.one("SELECT result FROM lp.dep WHERE child = %s", child) == b"42"
 
     def test_a_parent_that_lives_releases_it_later(self, ground: Ground) -> None:
         parent, token = ground.running()
@@ -459,13 +459,13 @@ class TestChildrenOfCallersTransactions:
         assert self.look(ground, child)
         assert ground.state(child) == expected
         if mode == 0:
-            assert ground.one("SELECT flags FROM hf.done WHERE id = %s", child) == 32
+            assert ground.one("SELECT flags FROM lp.done WHERE id = %s", child) == 32
 
     @pytest.mark.parametrize(("ended", "expected"), [(SUCCEEDED, READY), (DEAD, CANCELLED), (None, CANCELLED)])
     def test_a_parent_that_is_stored_no_more(self, ground: Ground, ended: int | None, expected: int) -> None:
         parent = ground.id()
         if ended is not None:
-            ground.one("INSERT INTO hf.gone VALUES (%s, %s, %s) RETURNING 1", parent, ended, NOW + 1)
+            ground.one("INSERT INTO lp.gone VALUES (%s, %s, %s) RETURNING 1", parent, ended, NOW + 1)
         child = self.child(ground, parent)
         assert self.look(ground, child)
         assert ground.state(child) == expected
@@ -474,14 +474,14 @@ class TestChildrenOfCallersTransactions:
         parent, _ = ground.running()
         child = self.child(ground, parent)
         with ground.open() as line:
-            ground.one("SELECT hf.lock_1(2)", line=line)
+            ground.one("SELECT lp.lock_1(2)", line=line)
             assert not self.look(ground, child)
 
     def test_a_dead_parent_that_is_just_tried_again_is_looked_at_again(self, ground: Ground) -> None:
         parent = ground.running()
         ground.settle(bury(*parent))
         with ground.open() as line:
-            line.execute(ground.schema.sql("DELETE FROM hf.done WHERE id = %s"), (parent[0],))
+            line.execute(ground.schema.sql("DELETE FROM lp.done WHERE id = %s"), (parent[0],))
             child = self.child(ground, parent[0])
             assert not self.look(ground, child)
 
@@ -492,19 +492,19 @@ class TestVeryManyChildren:
         children = sorted(job.id for job in (ground.job(after=(parent,)) for _ in range(300)))
         ground.enqueue(*(ground.job(after=(parent,)) for _ in range(300)))
         children = [
-            row[0] for row in ground.schema.ask("SELECT child FROM hf.dep WHERE parent = %s ORDER BY 1", parent)
+            row[0] for row in ground.schema.ask("SELECT child FROM lp.dep WHERE parent = %s ORDER BY 1", parent)
         ]
         ground.settle(Succeed(parent, token, b"1"))
-        assert ground.one("SELECT count(*) FROM hf.fan WHERE parent = %s", parent) == 1
+        assert ground.one("SELECT count(*) FROM lp.fan WHERE parent = %s", parent) == 1
         with ground.open() as line:
-            line.execute(ground.schema.sql("SELECT 1 FROM hf.wait WHERE id = %s FOR UPDATE"), (children[-1],))
-            assert ground.one("SELECT hf.fan_out_1(%s)", NOW)
+            line.execute(ground.schema.sql("SELECT 1 FROM lp.wait WHERE id = %s FOR UPDATE"), (children[-1],))
+            assert ground.one("SELECT lp.fan_out_1(%s)", NOW)
             assert [ground.state(child) for child in children[-2:]] == [READY, BLOCKED]
             line.commit()
-        while ground.one("SELECT hf.fan_out_1(%s)", NOW):
+        while ground.one("SELECT lp.fan_out_1(%s)", NOW):
             pass
         assert {ground.state(child) for child in children} == {READY}
-        assert ground.one("SELECT count(*) FROM hf.fan WHERE parent = %s", parent) == 0
+        assert ground.one("SELECT count(*) FROM lp.fan WHERE parent = %s", parent) == 0
 
 
 class TestBesideOperators:
@@ -538,8 +538,8 @@ class TestBesideOperators:
 
     def test_a_sweep_does_not_wait_for_a_settlement(self, ground: Ground) -> None:
         id, token = ground.running()
-        ground.one("UPDATE hf.lease SET hard_until_ms = 1 WHERE token = %s RETURNING 1", token)
-        ground.one("UPDATE hf.sweep SET swept_at_ms = %s, calm_until_ms = 0 RETURNING 1", NOW)
+        ground.one("UPDATE lp.lease SET hard_until_ms = 1 WHERE token = %s RETURNING 1", token)
+        ground.one("UPDATE lp.sweep SET swept_at_ms = %s, calm_until_ms = 0 RETURNING 1", NOW)
         with ground.open() as line:
             ground.settle(Succeed(id, token), line=line)
             swept = ground.start(lambda late: sweep(ground, line=late))
@@ -551,15 +551,15 @@ class TestBesideOperators:
     @pytest.mark.parametrize("ending", [Succeed, fail])
     def test_what_a_sweep_took_back_is_stale(self, ground: Ground, ending: Ending) -> None:
         id, token = ground.running()
-        ground.one("UPDATE hf.lease SET hard_until_ms = 1 WHERE token = %s RETURNING 1", token)
-        ground.one("UPDATE hf.sweep SET swept_at_ms = %s, calm_until_ms = 0 RETURNING 1", NOW)
+        ground.one("UPDATE lp.lease SET hard_until_ms = 1 WHERE token = %s RETURNING 1", token)
+        ground.one("UPDATE lp.sweep SET swept_at_ms = %s, calm_until_ms = 0 RETURNING 1", NOW)
         with ground.open() as line:
             assert sweep(ground, line=line) == 1
             late = ground.settling(ending(id, token))
             assert late.waits()
             line.commit()
             assert late.answer() == [Settled("stale", State.ready)]
-        assert ground.one("SELECT lost FROM hf.wait WHERE id = %s", id) == 1
+        assert ground.one("SELECT lost FROM lp.wait WHERE id = %s", id) == 1
 
     def test_a_note_of_a_job_that_ends_meanwhile_is_refused(self, ground: Ground) -> None:
         id, token = ground.running(flags=8)
@@ -569,7 +569,7 @@ class TestBesideOperators:
             assert late.waits()
             line.commit()
             assert late.answer() is False
-        assert ground.one("SELECT count(*) FROM hf.note WHERE job = %s", id) == 0
+        assert ground.one("SELECT count(*) FROM lp.note WHERE job = %s", id) == 0
 
     def test_a_job_does_not_end_before_its_note_is_there(self, ground: Ground) -> None:
         id, token = ground.running(flags=8)
@@ -585,7 +585,7 @@ class TestHandlersTransactions:
     """A handler has settled its job in a transaction of its own that is still open."""
 
     def note(self, ground: Ground, job: tuple[bytes, int], line: Line, result: bytes = b'"noted"') -> bool:
-        return bool(ground.one("SELECT hf.settle_on_1(%s, %s, %s, %s)", *job, result, NOW, line=line))
+        return bool(ground.one("SELECT lp.settle_on_1(%s, %s, %s, %s)", *job, result, NOW, line=line))
 
     @pytest.mark.parametrize("ending", [Succeed, fail, bury, drop, Release])
     def test_a_settlement_that_comes_meanwhile_finds_what_it_committed(self, ground: Ground, ending: Ending) -> None:
@@ -596,8 +596,8 @@ class TestHandlersTransactions:
             assert late.waits()
             line.commit()
             assert late.answer() == [DONE]
-        assert ground.one("SELECT body FROM hf.result WHERE id = %s", job[0]) == b'"noted"'
-        assert ground.one("SELECT count(*) FROM hf.settled WHERE id = %s", job[0]) == 0
+        assert ground.one("SELECT body FROM lp.result WHERE id = %s", job[0]) == b'"noted"'
+        assert ground.one("SELECT count(*) FROM lp.settled WHERE id = %s", job[0]) == 0
 
     def test_a_settlement_that_comes_meanwhile_is_applied_when_it_rolls_back(self, ground: Ground) -> None:
         job = ground.running()
@@ -617,7 +617,7 @@ class TestHandlersTransactions:
             line.commit()
         assert [ground.state(job[0]), ground.state(neighbour[0])] == [RUNNING, SUCCEEDED]
         assert ground.settle(Release(*job)) == [DONE]
-        assert ground.one("SELECT body FROM hf.result WHERE id = %s", job[0]) == b'"noted"'
+        assert ground.one("SELECT body FROM lp.result WHERE id = %s", job[0]) == b'"noted"'
 
     def test_what_its_worker_gave_up_is_finished_by_the_sweeps(self, ground: Ground) -> None:
         job = ground.running()
@@ -647,8 +647,8 @@ class TestHandlersTransactions:
 
     def test_a_sweep_leaves_it_alone(self, ground: Ground) -> None:
         job = ground.running()
-        ground.one("UPDATE hf.lease SET hard_until_ms = 1 WHERE token = %s RETURNING 1", job[1])
-        ground.one("UPDATE hf.sweep SET swept_at_ms = %s, calm_until_ms = 0 RETURNING 1", NOW)
+        ground.one("UPDATE lp.lease SET hard_until_ms = 1 WHERE token = %s RETURNING 1", job[1])
+        ground.one("UPDATE lp.sweep SET swept_at_ms = %s, calm_until_ms = 0 RETURNING 1", NOW)
         with ground.open() as line:
             assert self.note(ground, job, line)
             swept = ground.start(lambda late: sweep(ground, line=late))
@@ -666,31 +666,31 @@ class TestHandlersTransactions:
             assert late.waits()
             line.commit()
             assert late.answer() is False
-        assert ground.one("SELECT count(*) FROM hf.settled WHERE id = %s", job[0]) == 0
+        assert ground.one("SELECT count(*) FROM lp.settled WHERE id = %s", job[0]) == 0
 
 
 def cancel(ground: Ground, id: bytes, *, force: bool = False, line: Line | None = None) -> list[int]:
-    query = "SELECT answers FROM hf.cancel_1(%s, %s, 'no', %s, %s)"
+    query = "SELECT answers FROM lp.cancel_1(%s, %s, 'no', %s, %s)"
     return list(ground.one(query, ground.name(), [id], force, NOW, line=line))
 
 
 def retry(ground: Ground, id: bytes, *, line: Line) -> None:
-    query = "SELECT answers FROM hf.retry_1(%s, %s, 0::bigint, NULL, %s)"
+    query = "SELECT answers FROM lp.retry_1(%s, %s, 0::bigint, NULL, %s)"
     assert ground.one(query, ground.name(), [id], NOW, line=line) == [0]
 
 
 def discard(ground: Ground, id: bytes, *, line: Line) -> int:
-    return int(ground.one("SELECT gone FROM hf.discard_1(%s, %s, %s)", ground.name(), [id], NOW, line=line))
+    return int(ground.one("SELECT gone FROM lp.discard_1(%s, %s, %s)", ground.name(), [id], NOW, line=line))
 
 
 def sweep(ground: Ground, *, line: Line | None = None) -> int:
-    return int(ground.one("SELECT taken FROM hf.expire_1(256, %s)", NOW, line=line))
+    return int(ground.one("SELECT taken FROM lp.expire_1(256, %s)", NOW, line=line))
 
 
 def finish(ground: Ground, now_ms: int, *, line: Line | None = None) -> int:
-    return int(ground.one("SELECT hf.finish_settled_1(9, %s)", now_ms, line=line))
+    return int(ground.one("SELECT lp.finish_settled_1(9, %s)", now_ms, line=line))
 
 
 def save(ground: Ground, id: bytes, token: int, *, line: Line) -> bool:
-    query = "SELECT hf.save_1(%s, %s, 'step', 'charge', '1', %s)"
+    query = "SELECT lp.save_1(%s, %s, 'step', 'charge', '1', %s)"
     return bool(ground.one(query, id, token, NOW, line=line))

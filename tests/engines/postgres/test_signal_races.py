@@ -8,10 +8,10 @@ from typing import cast
 import psycopg
 import pytest
 
-from holdfast.core.lease import Signal
-from holdfast.core.state import State
-from holdfast.core.transition import RetryAfter, Settled, Succeed, Suspend
-from holdfast.testing.hand import failure
+from limpet.core.lease import Signal
+from limpet.core.state import State
+from limpet.core.transition import RetryAfter, Settled, Succeed, Suspend
+from limpet.testing.hand import failure
 from tests.engines.postgres.races import NOW, Ground
 from tests.engines.postgres.schemas import fresh_schema
 from tests.servers.installations import PostgresFlavour
@@ -29,13 +29,13 @@ def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
 def notes(ground: Ground, id: bytes) -> list[tuple[str, str]]:
     return [
         (kind, name)
-        for kind, name in ground.schema.ask("SELECT kind, name FROM hf.note WHERE job = %s ORDER BY kind, name", id)
+        for kind, name in ground.schema.ask("SELECT kind, name FROM lp.note WHERE job = %s ORDER BY kind, name", id)
     ]
 
 
 def posted(ground: Ground, id: bytes) -> int:
     """How many ready jobs were posted by the name of this one."""
-    return int(ground.one("SELECT coalesce(sum(n), 0) FROM hf.post WHERE id = %s", id))
+    return int(ground.one("SELECT coalesce(sum(n), 0) FROM lp.post WHERE id = %s", id))
 
 
 def asleep(ground: Ground, event: str = "go") -> bytes:
@@ -100,7 +100,7 @@ class TestTheSettlementThatSuspends:
     def test_of_two_jobs_in_the_order_opposite_to_the_signals_locks_nobody_out(self, ground: Ground) -> None:
         jobs = [ground.running() for _ in range(2)]
         with ground.open() as line:
-            line.execute(ground.schema.sql("SELECT FROM hf.running WHERE id = %s FOR UPDATE"), (jobs[0][0],))
+            line.execute(ground.schema.sql("SELECT FROM lp.running WHERE id = %s FOR UPDATE"), (jobs[0][0],))
             signal = ground.signalling(*(Signal(id, "go", b"1") for id, _ in jobs))
             assert signal.waits()
             settling = ground.settling(*(Suspend(*job, None, ("go",)) for job in reversed(jobs)))
@@ -130,12 +130,12 @@ class TestOtherEnds:
             line.commit()
             assert signal.answer() == ["kept"]
         assert (ground.state(id), notes(ground, id)) == (SCHEDULED, [("event", "go")])
-        assert ground.one("SELECT flags FROM hf.wait WHERE id = %s", id) & 8, "its next claim would not look for notes"
+        assert ground.one("SELECT flags FROM lp.wait WHERE id = %s", id) & 8, "its next claim would not look for notes"
 
     def test_a_handlers_own_transaction_is_not_waited_for(self, ground: Ground) -> None:
         id, token = ground.running()
         with ground.open() as line:
-            assert ground.one("SELECT hf.settle_on_1(%s, %s, NULL, %s)", id, token, NOW, line=line)
+            assert ground.one("SELECT lp.settle_on_1(%s, %s, NULL, %s)", id, token, NOW, line=line)
             signal = ground.signalling(Signal(id, "go", b"1"))
             assert not signal.waits()
             assert signal.answer() == ["kept"]
@@ -154,13 +154,13 @@ class TestOtherEnds:
             assert signal.answer() == ["kept"]
         assert ground.moved > moved, "it could suspend between the look and the note"
         assert (ground.state(job.id), notes(ground, job.id)) == (RUNNING, [("event", "go")])
-        assert ground.one("SELECT flags FROM hf.running WHERE id = %s", job.id) & 8
+        assert ground.one("SELECT flags FROM lp.running WHERE id = %s", job.id) & 8
 
     def test_a_wait_that_is_over_in_time_keeps_the_event(self, ground: Ground) -> None:
         id, token = ground.running()
         ground.settle(Suspend(id, token, 1, ("go",)))
         with ground.open() as line:
-            line.execute(ground.schema.sql("UPDATE hf.wait SET state = 2 WHERE id = %s"), (id,))  # as a claim promotes
+            line.execute(ground.schema.sql("UPDATE lp.wait SET state = 2 WHERE id = %s"), (id,))  # as a claim promotes
             ground.claim(id, line)
             signal = ground.signalling(Signal(id, "go", b"1"))
             assert signal.waits()
@@ -178,7 +178,7 @@ class TestTwoSignals:
             assert second.waits()
             line.commit()
             assert second.answer() == ["already"]
-        assert ground.one("SELECT body FROM hf.note WHERE job = %s", id) == b"1"
+        assert ground.one("SELECT body FROM lp.note WHERE job = %s", id) == b"1"
         assert posted(ground, id) == 1
 
     def test_of_different_events_wake_once(self, ground: Ground) -> None:
@@ -202,12 +202,12 @@ class TestTwoSignals:
     def test_in_opposite_orders_do_not_lock_each_other_out(self, ground: Ground) -> None:
         ids = [asleep(ground) for _ in range(2)]
         with ground.open() as line:
-            line.execute(ground.schema.sql("SELECT FROM hf.wait WHERE id = %s FOR UPDATE"), (ids[0],))
+            line.execute(ground.schema.sql("SELECT FROM lp.wait WHERE id = %s FOR UPDATE"), (ids[0],))
             up = ground.signalling(*(Signal(id, "go", b"1") for id in ids))
             assert up.waits()
             down = ground.signalling(*(Signal(id, "go", b"1") for id in reversed(ids)))
             assert down.waits()
-            line.execute(ground.schema.sql("SELECT FROM hf.wait WHERE id = %s FOR UPDATE NOWAIT"), (ids[1],))
+            line.execute(ground.schema.sql("SELECT FROM lp.wait WHERE id = %s FOR UPDATE NOWAIT"), (ids[1],))
             line.commit()
             assert sorted([up.answer(), down.answer()]) == [["already", "already"], ["woken", "woken"]]
 
@@ -227,7 +227,7 @@ class TestOthers:
         """A caller's own transaction is about to replace one of the jobs: it may take its time."""
         (running, token), waiting = ground.running(), asleep(ground)
         with ground.open() as line:
-            line.execute(ground.schema.sql("SELECT FROM hf.wait WHERE id = %s FOR UPDATE"), (waiting,))
+            line.execute(ground.schema.sql("SELECT FROM lp.wait WHERE id = %s FOR UPDATE"), (waiting,))
             signals = Signal(running, "go", b"1"), Signal(waiting, "go", b"1")
             signal = ground.start(lambda own: ground.signal(*signals, line=own, patient=False))
             assert signal.waits()

@@ -11,15 +11,15 @@ from typing import Any
 import psycopg
 import pytest
 
-from holdfast.core.errors import UnknownParent
-from holdfast.core.gate import BreakerRule, GateRule
-from holdfast.core.job import Job, Policy
-from holdfast.core.lease import Claimed, Note
-from holdfast.core.state import State
-from holdfast.core.transition import Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
-from holdfast.core.view import Query, Retention
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import ENDINGS, Hand, failure, next_seq
+from limpet.core.errors import UnknownParent
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.job import Job, Policy
+from limpet.core.lease import Claimed, Note
+from limpet.core.state import State
+from limpet.core.transition import Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
+from limpet.core.view import Query, Retention
+from limpet.testing.bench import Bench
+from limpet.testing.hand import ENDINGS, Hand, failure, next_seq
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import shared

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import StoreError
-from holdfast.stores.postgres.ear import Ear
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
-from holdfast.stores.waiters import WORK, Waiters
+from limpet.core.errors import StoreError
+from limpet.stores.postgres.ear import Ear
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import parse_postgres
+from limpet.stores.waiters import WORK, Waiters
 from tests.servers.postgres import PostgresServer, own
 
 FILES = ("server.crt", "server.key")
@@ -56,7 +56,7 @@ def url_of(server: PostgresServer, options: str) -> str:
 
 async def test_statements_travel_under_tls(secure: tuple[PostgresServer, Path]) -> None:
     server, known = secure
-    route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "holdfast")
+    route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&sslrootcert={known}")), "limpet")
     (safe,) = await route.row("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()", verb="test")
     assert safe
     route.drop()
@@ -66,7 +66,7 @@ async def test_statements_travel_under_tls(secure: tuple[PostgresServer, Path]) 
 async def test_no_rest_of_an_answer_stays_in_a_buffer(secure: tuple[PostgresServer, Path], size: int) -> None:
     """TLS reads whole records of 16 KiB; a rest that the driver did not take makes no socket readable."""
     server, _ = secure
-    route = Route(parse_postgres(url_of(server, "sslmode=require&timeout=60")), "holdfast")
+    route = Route(parse_postgres(url_of(server, "sslmode=require&timeout=60")), "limpet")
     for _ in range(3):
         assert await route.row("SELECT %b::bytea", (bytes(size),), verb="test") == (bytes(size),)
         rows = await route.rows("SELECT repeat('x', %b::integer / 100) FROM generate_series(1, 100)", (size,), verb="t")
@@ -94,7 +94,7 @@ async def test_a_server_that_is_not_who_it_should_be_is_refused_at_once(
     server, known = secure
     certificate(tmp_path, "localhost")
     for options in (f"sslrootcert={tmp_path / FILES[0]}", "sslrootcert=/nowhere/ca.pem"):
-        route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&timeout=60&{options}")), "holdfast")
+        route = Route(parse_postgres(url_of(server, f"sslmode=verify-full&timeout=60&{options}")), "limpet")
         async with asyncio.timeout(30):
             with pytest.raises(StoreError, match="certificate") as caught:
                 await route.row("SELECT 1", verb="test")
@@ -102,7 +102,7 @@ async def test_a_server_that_is_not_who_it_should_be_is_refused_at_once(
         assert "sslrootcert" in caught.value.fix
         route.drop()
     url = f"postgresql://postgres@127.0.0.1:{server.port}/postgres?sslmode=verify-full&sslrootcert={known}"
-    route = Route(parse_postgres(url), "holdfast")
+    route = Route(parse_postgres(url), "limpet")
     with pytest.raises(StoreError, match="does not match host name"):
         await route.row("SELECT 1", verb="test")
     route.drop()

@@ -10,8 +10,8 @@ from contextlib import closing
 import psycopg
 import pytest
 
-from holdfast.core.errors import (
-    HoldfastError,
+from limpet.core.errors import (
+    LimpetError,
     QueueDraining,
     SchemaOutdated,
     StoreCorrupt,
@@ -22,12 +22,12 @@ from holdfast.core.errors import (
     UnknownParent,
     UsageError,
 )
-from holdfast.stores.postgres import line as line_module
-from holdfast.stores.postgres import trouble
-from holdfast.stores.postgres.line import Refusal, open_line
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.trouble import REMEDIES, refused, remedy_of
-from holdfast.stores.postgres.url import parse_postgres
+from limpet.stores.postgres import line as line_module
+from limpet.stores.postgres import trouble
+from limpet.stores.postgres.line import Refusal, open_line
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.trouble import REMEDIES, refused, remedy_of
+from limpet.stores.postgres.url import parse_postgres
 from tests.engines.postgres.ways import PATIENT, until
 from tests.servers.door import door
 from tests.servers.postgres import PostgresServer, own, shared
@@ -44,13 +44,13 @@ def server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 async def route() -> AsyncIterator[Route]:
-    route = Route(parse_postgres(f"{shared('postgres-15').url}?{PATIENT}"), "holdfast")
+    route = Route(parse_postgres(f"{shared('postgres-15').url}?{PATIENT}"), "limpet")
     yield route
     route.drop()
 
 
 def route_as(server: PostgresServer, login: str, database: str = "postgres", options: str = PATIENT) -> Route:
-    return Route(parse_postgres(f"postgresql://{login}@127.0.0.1:{server.port}/{database}?{options}"), "holdfast")
+    return Route(parse_postgres(f"postgresql://{login}@127.0.0.1:{server.port}/{database}?{options}"), "limpet")
 
 
 def rule(server: PostgresServer, *lines: str) -> None:
@@ -63,10 +63,10 @@ def rule(server: PostgresServer, *lines: str) -> None:
         assert time.monotonic() < deadline
 
 
-async def refusal(route: Route, error: type[HoldfastError], sql: str = ONE) -> HoldfastError:
+async def refusal(route: Route, error: type[LimpetError], sql: str = ONE) -> LimpetError:
     """What a call ends in, and soon."""
     start = time.monotonic()
-    with pytest.raises(HoldfastError) as caught:
+    with pytest.raises(LimpetError) as caught:
         await route.row(sql, verb="enqueue")
     route.drop()
     assert time.monotonic() - start < SOON_S
@@ -116,7 +116,7 @@ async def test_an_option_that_libpq_does_not_take_is_said_at_once() -> None:
 
 
 async def test_a_host_that_has_no_address_is_waited_for_and_then_named() -> None:
-    route = Route(parse_postgres("postgresql://u:hunter2@no.such.host.invalid/x?timeout=0.5"), "holdfast")
+    route = Route(parse_postgres("postgresql://u:hunter2@no.such.host.invalid/x?timeout=0.5"), "limpet")
     error = await refusal(route, StoreUnreachable)
     assert "no.such.host.invalid" in error.message
 
@@ -174,7 +174,7 @@ async def test_of_several_servers_the_one_that_takes_jobs_is_found(server: Postg
         (standby.data / "standby.signal").touch()
         standby.start()
         hosts = f"127.0.0.1:1,127.0.0.1:{standby.port},127.0.0.1:{server.port}"
-        route = Route(parse_postgres(f"postgresql://postgres@{hosts}/postgres?{PATIENT}"), "holdfast")
+        route = Route(parse_postgres(f"postgresql://postgres@{hosts}/postgres?{PATIENT}"), "limpet")
         assert await route.row("SELECT pg_is_in_recovery()", verb="enqueue") == (False,)
         route.drop()
 
@@ -217,10 +217,10 @@ async def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 async def test_what_is_missing_in_the_schema_names_the_command_that_makes_it(route: Route) -> None:
-    for sql in ("SELECT hf.missing_1(1)", "SELECT * FROM hf.missing", "SELECT missing.f(1)"):
+    for sql in ("SELECT lp.missing_1(1)", "SELECT * FROM lp.missing", "SELECT missing.f(1)"):
         with pytest.raises(SchemaOutdated) as caught:
             await route.row(sql, verb="claim")
-        assert "holdfast migrate" in caught.value.fix
+        assert "limpet migrate" in caught.value.fix
 
 
 async def test_a_role_without_rights_is_told_what_it_lacks(server: PostgresServer) -> None:
@@ -235,7 +235,7 @@ async def test_a_role_without_rights_is_told_what_it_lacks(server: PostgresServe
 RAISE = "DO $$ BEGIN RAISE EXCEPTION 'job 3: {0} is unknown' USING ERRCODE = '{0}', HINT = 'name another'; END $$"
 
 
-@pytest.mark.parametrize(("code", "error"), [("HF001", UnknownParent), ("HF002", QueueDraining), ("HF003", UsageError)])
+@pytest.mark.parametrize(("code", "error"), [("LP001", UnknownParent), ("LP002", QueueDraining), ("LP003", UsageError)])
 async def test_what_the_functions_say_of_the_caller_is_said_to_the_caller(
     route: Route, code: str, error: type[UsageError]
 ) -> None:
@@ -347,7 +347,7 @@ async def test_a_server_of_another_kind_is_given_up_in_time() -> None:
         await writer.drain()
 
     async with door(shrug) as port:
-        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=0.5"), "holdfast")
+        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=0.5"), "limpet")
         await refusal(route, StoreUnreachable)
 
 

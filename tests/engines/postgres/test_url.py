@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from holdfast.core.errors import InvalidOption, UsageError
-from holdfast.stores.open import is_memory, open_store, parse_url, redacted
-from holdfast.stores.postgres.url import PostgresUrl, Where, parse_postgres, schema_of
+from limpet.core.errors import InvalidOption, UsageError
+from limpet.stores.open import is_memory, open_store, parse_url, redacted
+from limpet.stores.postgres.url import PostgresUrl, Where, parse_postgres, schema_of
 
 H = (Where("h"),)
 
@@ -124,8 +124,8 @@ def test_libpq_hears_all_of_it_and_the_url_wins_over_our_wishes() -> None:
 
 def test_a_namespace_is_a_schema() -> None:
     url = parse_postgres("postgresql://h/db")
-    assert schema_of(url, "default") == "holdfast"
-    assert schema_of(url, "a.b-C_1") == "holdfast_a.b-C_1"
+    assert schema_of(url, "default") == "limpet"
+    assert schema_of(url, "a.b-C_1") == "limpet_a.b-C_1"
     assert schema_of(parse_postgres("postgresql://h/db?schema=work"), "x") == "work_x"
     with pytest.raises(InvalidOption, match="too long a name"):
         schema_of(parse_postgres(f"postgresql://h/db?schema={'s' * 40}"), "n" * 40)
@@ -135,7 +135,7 @@ def test_a_namespace_is_a_schema() -> None:
 
 def test_reading_a_url_loads_no_driver() -> None:
     code = (
-        "import sys; from holdfast.stores.open import parse_url; parse_url('postgresql://h/db'); "
+        "import sys; from limpet.stores.open import parse_url; parse_url('postgresql://h/db'); "
         "assert 'psycopg' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
@@ -144,10 +144,10 @@ def test_reading_a_url_loads_no_driver() -> None:
 def test_without_the_driver_the_package_is_named() -> None:
     code = (
         "import sys; sys.modules['psycopg'] = None\n"
-        "from holdfast.stores.open import open_store\n"
+        "from limpet.stores.open import open_store\n"
         "try: open_store('postgresql://u:hunter2@h/db')\n"
         "except Exception as error: print(error)"
     )
     answer = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
-    assert "pip install 'holdfast[postgres]'" in answer.stdout
+    assert "pip install 'limpet[postgres]'" in answer.stdout
     assert "hunter2" not in answer.stdout

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.gate import GateRule
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.state import State
-from holdfast.core.view import Query, Term
-from holdfast.stores.postgres import PostgresStore, find
-from holdfast.testing.bench import Bench
+from limpet.core.gate import GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.state import State
+from limpet.core.view import Query, Term
+from limpet.stores.postgres import PostgresStore, find
+from limpet.testing.bench import Bench
 from tests.contract.harnesses import PostgresSchema
 from tests.servers.postgres import shared
 

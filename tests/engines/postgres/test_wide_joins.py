@@ -1,6 +1,6 @@
 """A job that waits for very many costs each of them the same, in whatever order they end, and whoever looks back.
 
-Counted in pages that the server touches for a verb. With HOLDFAST_FULL=1 (`make prove`) there are 10,000 parents.
+Counted in pages that the server touches for a verb. With LIMPET_FULL=1 (`make prove`) there are 10,000 parents.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from holdfast.core.job import Job, Unique
-from holdfast.core.lease import Claimed
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.core.view import Retention
-from holdfast.testing.bench import Bench
+from limpet.core.job import Job, Unique
+from limpet.core.lease import Claimed
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.core.view import Retention
+from limpet.testing.bench import Bench
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages
 from tests.servers.postgres import shared
 
 T = TypeVar("T")
 
-FULL = bool(os.environ.get("HOLDFAST_FULL"))
+FULL = bool(os.environ.get("LIMPET_FULL"))
 FEW, MANY = 200, 10_000 if FULL else 2_000
 SAMPLES = 50  # settlements of one parent each that are counted, one after every few
 FLAT = 2  # indexes of ten thousand entries have a level or two more than those of a hundred, and more is left behind

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
-from holdfast.stores.postgres.wire import clean, in_schema, statement
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import parse_postgres
+from limpet.stores.postgres.wire import clean, in_schema, statement
 from tests.servers.postgres import shared
 
 
 @pytest.fixture
 async def route() -> AsyncIterator[Route]:
-    route = Route(parse_postgres(shared("postgres-15").url), "holdfast")
+    route = Route(parse_postgres(shared("postgres-15").url), "limpet")
     yield route
     route.drop()
 
@@ -93,8 +93,8 @@ def test_a_placeholder_names_its_type() -> None:
             statement(bad, "s", b"x")
 
 
-def test_the_schema_stands_wherever_hf_does() -> None:
-    sql = "SELECT hf.f_1(1), 'hf.floor'::regclass, 'hf'::regnamespace, half.x, shf.y FROM hf.t"
+def test_the_schema_stands_wherever_lp_does() -> None:
+    sql = "SELECT lp.f_1(1), 'lp.floor'::regclass, 'lp'::regnamespace, help.x, slp.y FROM lp.t"
     assert in_schema(sql, "a.B-c") == (
-        """SELECT "a.B-c".f_1(1), '"a.B-c".floor'::regclass, '"a.B-c"'::regnamespace, half.x, shf.y FROM "a.B-c".t"""
+        """SELECT "a.B-c".f_1(1), '"a.B-c".floor'::regclass, '"a.B-c"'::regnamespace, help.x, slp.y FROM "a.B-c".t"""
     )

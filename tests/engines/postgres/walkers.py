@@ -14,18 +14,18 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
-from holdfast.core.errors import UnknownParent
-from holdfast.core.gate import BreakerRule, GateChange, GateRule, Pause
-from holdfast.core.ids import id_text
-from holdfast.core.job import Enqueued, Job, OnDuplicate, Policy, Unique
-from holdfast.core.lease import Claimed, Note, Signal
-from holdfast.core.state import FINISHED, State
-from holdfast.core.transition import Succeed
-from holdfast.core.view import Control, Query, Retention, Term
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import ENDINGS, Hand
-from holdfast.testing.making import JobOptions
-from holdfast.testing.walk import AFTER
+from limpet.core.errors import UnknownParent
+from limpet.core.gate import BreakerRule, GateChange, GateRule, Pause
+from limpet.core.ids import id_text
+from limpet.core.job import Enqueued, Job, OnDuplicate, Policy, Unique
+from limpet.core.lease import Claimed, Note, Signal
+from limpet.core.state import FINISHED, State
+from limpet.core.transition import Succeed
+from limpet.core.view import Control, Query, Retention, Term
+from limpet.testing.bench import Bench
+from limpet.testing.hand import ENDINGS, Hand
+from limpet.testing.making import JobOptions
+from limpet.testing.walk import AFTER
 from tests.engines.postgres.namespace import Namespace
 
 Line = psycopg.AsyncConnection[Any]
@@ -61,12 +61,12 @@ ON_DUPLICATE: Final[list[OnDuplicate]] = ["existing", "replace", "debounce"]
 
 FUNCTIONS: Final = """
 SELECT pg_get_functiondef(p.oid) FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang AND l.lanname = 'plpgsql'
-WHERE p.provolatile = 'v' AND p.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'hf.floor'::regclass)"""
+WHERE p.provolatile = 'v' AND p.pronamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'lp.floor'::regclass)"""
 HESITATE: Final = "IF random() < 0.05 THEN PERFORM pg_sleep(0.004); END IF;"
 
 # Jobs that run under a limit, by what their lanes name: no more at once than it allows.
 RUNNING: Final = """
-SELECT g.gate, count(*) FROM hf.running AS r JOIN hf.lane_gate AS g ON g.lane = r.lane GROUP BY g.gate"""
+SELECT g.gate, count(*) FROM lp.running AS r JOIN lp.lane_gate AS g ON g.lane = r.lane GROUP BY g.gate"""
 
 
 class Mix(NamedTuple):
@@ -441,7 +441,7 @@ async def heal(world: World) -> None:
             break
     ids = list(world.jobs)
     states = dict(zip(ids, await bench.states(ids), strict=True))
-    gone = {bytes(id) for (id,) in world.place.ask("SELECT id FROM hf.gone")}
+    gone = {bytes(id) for (id,) in world.place.ask("SELECT id FROM lp.gone")}
     assert not [id_text(id) for id, state in states.items() if state is None and id not in gone], "lost"
     assert set(states.values()) <= {*FINISHED, State.blocked, None}
     assert (await bench.store.count()).enqueued == len(ids)

@@ -10,8 +10,8 @@ from typing import Any
 
 import psycopg
 
-from holdfast.stores.postgres.route import Route
-from holdfast.stores.postgres.url import parse_postgres
+from limpet.stores.postgres.route import Route
+from limpet.stores.postgres.url import parse_postgres
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import PostgresServer
 
@@ -22,7 +22,7 @@ SLEEP = "SELECT pg_sleep(%b::double precision)"
 PATIENT = "timeout=60"  # more than anything takes on a busy machine, the start of a server included
 
 
-def route_to(server: PostgresServer, options: str = "", schema: str = "holdfast") -> Route:
+def route_to(server: PostgresServer, options: str = "", schema: str = "limpet") -> Route:
     """A way to a server, with options as in a URL."""
     return Route(parse_postgres(f"{server.url}?{options}"), schema)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core.account import Running, accounts
-from holdfast.core.gate import Charge, Gate
-from holdfast.core.state import State
-from holdfast.stores.redis.record import (
+from limpet.core.account import Running, accounts
+from limpet.core.gate import Charge, Gate
+from limpet.core.state import State
+from limpet.stores.redis.record import (
     ATTEMPTS,
     BODY,
     KIDS,
@@ -39,7 +39,7 @@ unpack = msgspec.msgpack.decode
 
 def everything(server: RedisServer, namespace: str) -> dict[bytes, Any]:
     """Every key of a namespace, without its prefix, with what it holds."""
-    prefix = f"{{hf:{namespace}}}:"
+    prefix = f"{{limpet:{namespace}}}:"
     with contextlib.closing(socket.create_connection(("127.0.0.1", server.port), 5)) as line:
         found: dict[bytes, Any] = {}
         for key in exchange(line, ("KEYS", prefix.replace("{", "\\{") + "*")):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
 from tests.releases import source_of
 from tests.servers.redis import RedisServer, own
 

@@ -11,11 +11,11 @@ from tests.servers.redis import RedisServer
 
 EARLIER = """
 import asyncio, sys
-from holdfast.core.gate import GateRule
-from holdfast.core.view import Retention
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.gate import GateRule
+from limpet.core.view import Retention
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 
 async def main():
     url, namespace, now_ms, step = sys.argv[1:]

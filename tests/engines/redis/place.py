@@ -6,9 +6,9 @@ import re
 from collections import Counter
 from itertools import count
 
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.engines.redis.audit import faults
 from tests.servers.redis import RedisServer, shared
 
@@ -26,7 +26,7 @@ class Place(Bench):
         super().__init__(open_store(self.server.url + options, self.namespace), Clock())
 
     def key(self, name: bytes | str) -> bytes:
-        return f"{{hf:{self.namespace}}}:".encode() + (name.encode() if isinstance(name, str) else name)
+        return f"{{limpet:{self.namespace}}}:".encode() + (name.encode() if isinstance(name, str) else name)
 
     def sound(self) -> bool:
         """Whether no two places of the namespace disagree."""

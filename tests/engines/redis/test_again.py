@@ -9,13 +9,13 @@ from itertools import count
 
 import pytest
 
-from holdfast.core.gate import GateChange
-from holdfast.core.lease import Signal
-from holdfast.core.state import State
-from holdfast.stores.base import RetryRequest
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.gate import GateChange
+from limpet.core.lease import Signal
+from limpet.core.state import State
+from limpet.stores.base import RetryRequest
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.servers.redis import RedisServer, shared
 
 _number = count()

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.gate import GateChange, GateRule, left
-from holdfast.core.transition import Succeed
+from limpet.core.gate import GateChange, GateRule, left
+from limpet.core.transition import Succeed
 from tests.engines.redis.earlier import let_work
 from tests.engines.redis.place import Place
 

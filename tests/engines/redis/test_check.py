@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import StoreError
-from holdfast.core.view import Finding
-from holdfast.stores.redis.check import findings, startup
-from holdfast.stores.redis.route import Route
-from holdfast.stores.redis.url import parse_redis
+from limpet.core.errors import StoreError
+from limpet.core.view import Finding
+from limpet.stores.redis.check import findings, startup
+from limpet.stores.redis.route import Route
+from limpet.stores.redis.url import parse_redis
 from tests.servers.flavours import FLAVOURS, Flavour
 from tests.servers.fleet import replica
 from tests.servers.redis import RedisServer, running
 
 
 async def found(server: RedisServer, login: str = "") -> dict[str, Finding]:
-    route = Route(parse_redis(f"redis://{login}127.0.0.1:{server.port}"), "hf:x")
+    route = Route(parse_redis(f"redis://{login}127.0.0.1:{server.port}"), "limpet:x")
     try:
         answer = await findings(route)
     finally:

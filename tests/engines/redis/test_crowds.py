@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.core.gate import GateRule
+from limpet.core.gate import GateRule
 from tests.engines.redis.place import Place
 
 

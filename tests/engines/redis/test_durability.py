@@ -10,17 +10,17 @@ from typing import IO
 
 import pytest
 
-from holdfast.core.gate import GateChange, GateRule, Pause
-from holdfast.core.job import Unique
-from holdfast.core.lease import Note
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.core.view import Control, Entry
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import next_seq
-from holdfast.testing.harness import Clock
+from limpet.core.gate import GateChange, GateRule, Pause
+from limpet.core.job import Unique
+from limpet.core.lease import Note
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.core.view import Control, Entry
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.hand import next_seq
+from limpet.testing.harness import Clock
 from tests.servers.flavours import FLAVOURS, Flavour
 from tests.servers.fleet import until
 from tests.servers.redis import Aof, RedisServer, own
@@ -30,10 +30,10 @@ BATCH = 7
 
 PRODUCER = """
 import asyncio, sys, time
-from holdfast.core.errors import StoreError
-from holdfast.core.ids import IdMaker
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.stores.open import open_store
+from limpet.core.errors import StoreError
+from limpet.core.ids import IdMaker
+from limpet.core.job import Job, Lane, Policy
+from limpet.stores.open import open_store
 
 async def main(url, batch):
     store, ids, lane, policy = open_store(url), IdMaker(), Lane("default", "work"), Policy()

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.loops import PerLoop
-from holdfast.stores.redis import ear as ear_module
-from holdfast.stores.redis.ear import Ear
-from holdfast.stores.redis.url import parse_redis
-from holdfast.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
+from limpet.stores.loops import PerLoop
+from limpet.stores.redis import ear as ear_module
+from limpet.stores.redis.ear import Ear
+from limpet.stores.redis.url import parse_redis
+from limpet.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
 from tests.servers.fleet import until
 from tests.servers.redis import RedisServer, running
 
-TAG = "hf:x"
+TAG = "limpet:x"
 LONG_S = 60.0  # far longer than a wake-up takes; a test that needs it all has failed
 
 

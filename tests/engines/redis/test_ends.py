@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from holdfast.core.errors import StoreFull
-from holdfast.core.gate import GateRule
-from holdfast.core.job import IfParentFails, Unique
-from holdfast.core.lease import Note
-from holdfast.core.state import State
-from holdfast.core.transition import Bury, Drop, Release, Succeed
-from holdfast.core.view import Retention
-from holdfast.testing.hand import ENDINGS, failure
+from limpet.core.errors import StoreFull
+from limpet.core.gate import GateRule
+from limpet.core.job import IfParentFails, Unique
+from limpet.core.lease import Note
+from limpet.core.state import State
+from limpet.core.transition import Bury, Drop, Release, Succeed
+from limpet.core.view import Retention
+from limpet.testing.hand import ENDINGS, failure
 from tests.engines.redis.place import Place
 from tests.servers.redis import RedisServer
 

@@ -7,17 +7,17 @@ from itertools import count
 
 import pytest
 
-from holdfast.core.errors import InvalidOption
-from holdfast.core.gate import FOREVER_MS
-from holdfast.core.job import Unique
-from holdfast.core.state import State
-from holdfast.core.transition import RetryAfter
-from holdfast.stores.base import RetryRequest
-from holdfast.stores.open import open_store
-from holdfast.stores.redis.record import LAST_MS, LONGEST_MS, MOST_COST
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import failure
-from holdfast.testing.harness import Clock
+from limpet.core.errors import InvalidOption
+from limpet.core.gate import FOREVER_MS
+from limpet.core.job import Unique
+from limpet.core.state import State
+from limpet.core.transition import RetryAfter
+from limpet.stores.base import RetryRequest
+from limpet.stores.open import open_store
+from limpet.stores.redis.record import LAST_MS, LONGEST_MS, MOST_COST
+from limpet.testing.bench import Bench
+from limpet.testing.hand import failure
+from limpet.testing.harness import Clock
 from tests.servers.redis import shared
 
 FAR = [1 << 47, LAST_MS - 1, LAST_MS, (1 << 48) - 1, 1 << 48, 10**15, 1 << 53, 1 << 70]

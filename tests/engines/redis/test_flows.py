@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from holdfast.core.ids import id_text
-from holdfast.core.job import Unique
-from holdfast.core.lease import Input, Note, Signal
-from holdfast.core.view import Query, Retention, Term
-from holdfast.stores.redis.route import Route
-from holdfast.stores.redis.together import of_flow
-from holdfast.stores.redis.url import parse_redis
-from holdfast.stores.redis.walk import Walk
+from limpet.core.ids import id_text
+from limpet.core.job import Unique
+from limpet.core.lease import Input, Note, Signal
+from limpet.core.view import Query, Retention, Term
+from limpet.stores.redis.route import Route
+from limpet.stores.redis.together import of_flow
+from limpet.stores.redis.url import parse_redis
+from limpet.stores.redis.walk import Walk
 from tests.engines.redis.earlier import let_work
 from tests.engines.redis.place import Place
 
@@ -110,7 +110,7 @@ async def test_a_flow_is_found_without_a_look_at_others(place: Flows) -> None:
 async def test_a_walk_over_a_flow_meets_nobody_twice_while_others_are_erased(place: Flows, newest_first: bool) -> None:
     flow = place.id()
     ids = await place.add_many(300, flow=flow)
-    route = Route(parse_redis(place.server.url), f"hf:{place.namespace}")
+    route = Route(parse_redis(place.server.url), f"limpet:{place.namespace}")
     seen: list[bytes] = []
     async for batch in of_flow(Walk(route, place.key(b""), newest_first, batch=64), flow):
         seen += [id for _, id in batch]

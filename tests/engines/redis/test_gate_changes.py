@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
-from holdfast.stores.redis.gates import gate_or_shut
-from holdfast.stores.redis.scripts import call_name, source, uses
-from holdfast.testing.gate_vectors import PAUSE, T0
+from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
+from limpet.stores.redis.gates import gate_or_shut
+from limpet.stores.redis.scripts import call_name, source, uses
+from limpet.testing.gate_vectors import PAUSE, T0
 from tests.servers.redis import RedisServer, shared
 
 DECLARE = """
@@ -38,7 +38,7 @@ class Place:
 
     def __init__(self, server: RedisServer) -> None:
         self.server = server
-        self.prefix = f"{{hf:changes-{next(_number)}}}:"
+        self.prefix = f"{{limpet:changes-{next(_number)}}}:"
 
     def run(self, ending: str, now_ms: int, *words: bytes) -> Any:
         libraries = (source(f"lib/{name}.lua") for name in uses(source("change_gates.lua")))

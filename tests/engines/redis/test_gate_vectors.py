@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.core.fair import Turn, places, share
-from holdfast.core.gate import (
+from limpet.core.fair import Turn, places, share
+from limpet.core.gate import (
     FOREVER_MS,
     BreakerRule,
     Charge,
@@ -36,15 +36,15 @@ from holdfast.core.gate import (
     slots,
     tokens,
 )
-from holdfast.core.news import marked, news
-from holdfast.core.period import DAY_MS, Period, began_ms, ends_ms
-from holdfast.testing.budget_vectors import BUDGETS
-from holdfast.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
-from holdfast.testing.pace_vectors import PACES
+from limpet.core.news import marked, news
+from limpet.core.period import DAY_MS, Period, began_ms, ends_ms
+from limpet.testing.budget_vectors import BUDGETS
+from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
+from limpet.testing.pace_vectors import PACES
 from tests.servers.redis import RedisServer, shared
 
-LIB = Path(__file__).parents[3] / "src/holdfast/stores/redis/lua/lib"
-UNREADABLE = Pause("holdfast", "its record cannot be decoded", 0)
+LIB = Path(__file__).parents[3] / "src/limpet/stores/redis/lua/lib"
+UNREADABLE = Pause("limpet", "its record cannot be decoded", 0)
 
 # Runs steps on one gate, storing it after each as a claim would, and answers what it said and how it looks.
 STEPS = """

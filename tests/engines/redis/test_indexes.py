@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
-from holdfast.testing.stroll import STEPS, Stroll
-from holdfast.testing.walk import StoreWalk
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+from limpet.testing.stroll import STEPS, Stroll
+from limpet.testing.walk import StoreWalk
 from tests.engines.redis.audit import faults
 from tests.servers.redis import RedisServer, shared
 

@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from holdfast.core.job import Job
-from holdfast.core.lease import Claimed
-from holdfast.core.state import State
-from holdfast.core.transition import Bury, Succeed, Transition
-from holdfast.core.view import Retention
-from holdfast.testing.hand import Hand, failure
+from limpet.core.job import Job
+from limpet.core.lease import Claimed
+from limpet.core.state import State
+from limpet.core.transition import Bury, Succeed, Transition
+from limpet.core.view import Retention
+from limpet.testing.hand import Hand, failure
 from tests.engines.redis.place import Place
 
 FEW, MANY = 300, 3_000  # parents

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from holdfast.stores.loops import PerLoop
-from holdfast.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
-from holdfast.stores.redis.route import Route
-from holdfast.stores.redis.url import Where, parse_redis
+from limpet.stores.loops import PerLoop
+from limpet.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
+from limpet.stores.redis.route import Route
+from limpet.stores.redis.url import Where, parse_redis
 from tests.servers.door import door
 from tests.servers.redis import RedisServer, running, shared
 
@@ -241,7 +241,7 @@ async def test_login_database_and_name_are_told_first(tmp_path: Path) -> None:
         line = await open_line(where, Login(password="s3cret", db=5), PATIENCE_S)
         await line.send(("SET", "here", 1), soon())
         told = await line.send(("CLIENT", "LIST"), soon())
-        assert b"name=holdfast" in told
+        assert b"name=limpet" in told
         assert b"db=5" in told
         line.close()
         line = await open_line(where, Login("ada", "pw"), PATIENCE_S)
@@ -256,7 +256,7 @@ async def test_login_database_and_name_are_told_first(tmp_path: Path) -> None:
 
 
 async def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
-    path = f"/tmp/hf-{os.getpid()}-{os.urandom(3).hex()}.sock"  # pytest's folders are too long for one
+    path = f"/tmp/limpet-{os.getpid()}-{os.urandom(3).hex()}.sock"  # pytest's folders are too long for one
     with running(RedisServer("redis-6.2", tmp_path, args=["--unixsocket", path])):
         line = await open_line(Where("", 0, path), Login(), PATIENCE_S)
         assert await line.send(("PING",), soon()) == b"PONG"
@@ -266,7 +266,7 @@ async def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
 def test_a_loop_that_ends_leaves_nothing_open() -> None:
     """As every asyncio.run does; warnings are errors here, so an unclosed socket would fail this test."""
     url = shared("redis-6.2").url
-    routes = PerLoop(lambda: Route(parse_redis(url), "hf:x"))
+    routes = PerLoop(lambda: Route(parse_redis(url), "limpet:x"))
 
     async def ping() -> object:
         return await routes.here().call("ping", "PING")
@@ -283,7 +283,7 @@ def open_files() -> int:
 
 
 async def test_each_loop_and_each_close_gets_a_connection_of_its_own() -> None:
-    routes = PerLoop(lambda: Route(parse_redis(shared("redis-6.2").url), "hf:x"))
+    routes = PerLoop(lambda: Route(parse_redis(shared("redis-6.2").url), "limpet:x"))
 
     async def number() -> object:
         return await routes.here().call("id", "CLIENT", "ID")
@@ -299,11 +299,11 @@ async def test_each_loop_and_each_close_gets_a_connection_of_its_own() -> None:
 
 FORK = """
 import asyncio, os, sys
-from holdfast.stores.loops import PerLoop
-from holdfast.stores.redis.route import Route
-from holdfast.stores.redis.url import parse_redis
+from limpet.stores.loops import PerLoop
+from limpet.stores.redis.route import Route
+from limpet.stores.redis.url import parse_redis
 
-routes = PerLoop(lambda: Route(parse_redis(sys.argv[1]), "hf:x"))
+routes = PerLoop(lambda: Route(parse_redis(sys.argv[1]), "limpet:x"))
 
 async def number():
     return await routes.here().call("id", "CLIENT", "ID")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.view import Control, Entry
-from holdfast.stores.redis import RedisStore, shelf
-from holdfast.testing.bench import Bench
+from limpet.core.view import Control, Entry
+from limpet.stores.redis import RedisStore, shelf
+from limpet.testing.bench import Bench
 from tests.contract.harnesses import RedisNamespace
 
 

@@ -11,15 +11,15 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast import Holdfast
-from holdfast.client.producer import EnqueueTimeout
-from holdfast.core.errors import StoreError, StoreTimeout, StoreUnreachable
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Beat, ClaimRequest, Serves, Wake
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.stores.base import Store
-from holdfast.stores.open import open_store
+from limpet import Limpet
+from limpet.client.producer import EnqueueTimeout
+from limpet.core.errors import StoreError, StoreTimeout, StoreUnreachable
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Beat, ClaimRequest, Serves, Wake
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
 from tests.servers.redis import RedisServer, own
 
 T = TypeVar("T")
@@ -175,7 +175,7 @@ async def test_enqueue_on_a_server_that_is_down_answers_in_time(server: RedisSer
 async def test_an_app_on_a_silent_server_names_the_job_and_asking_again_with_its_id_is_the_same(
     server: RedisServer,
 ) -> None:
-    app = Holdfast(server.url)
+    app = Limpet(server.url)
 
     @app.task(name="greet")
     async def greet(name: str) -> None: ...

@@ -8,11 +8,11 @@ from itertools import count
 import msgspec
 import pytest
 
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.transition import Hold
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.transition import Hold
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.servers.redis import shared
 
 ADAPTIVE = GateRule("limit:k", concurrency=8, floor=125, climb_ms=1_000_000)

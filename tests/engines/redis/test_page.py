@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores.open import open_store
-from holdfast.stores.redis import check, url
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.stores.open import open_store
+from limpet.stores.redis import check, url
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.servers.flavours import FLAVOURS, Flavour
 from tests.servers.redis import RedisServer, running
 

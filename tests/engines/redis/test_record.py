@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.core.job import Job, Lane, Policy, Unique
-from holdfast.core.lease import Input, Note
-from holdfast.core.state import State
-from holdfast.stores.redis.known import class_value, lane_of, lane_value
-from holdfast.stores.redis.record import (
+from limpet.core.job import Job, Lane, Policy, Unique
+from limpet.core.lease import Input, Note
+from limpet.core.state import State
+from limpet.stores.redis.known import class_value, lane_of, lane_value
+from limpet.stores.redis.record import (
     BODY,
     EXTRA,
     RARE,
@@ -26,8 +26,8 @@ from holdfast.stores.redis.record import (
     notes_of,
     tail_of,
 )
-from holdfast.stores.redis.scripts import source
-from holdfast.stores.redis.view import Parts, view_of
+from limpet.stores.redis.scripts import source
+from limpet.stores.redis.view import Parts, view_of
 from tests.servers.redis import RedisServer, shared
 
 T0 = 1_700_000_000_000
@@ -58,7 +58,7 @@ def server() -> RedisServer:
 
 def opened(server: RedisServer, raw: bytes) -> Any:
     text = source("lib/base.lua") + source("lib/record.lua") + OPEN
-    return server.ask("EVAL", text, 1, "{hf:record}:m", b"i" * 16, raw)
+    return server.ask("EVAL", text, 1, "{limpet:record}:m", b"i" * 16, raw)
 
 
 def raw_of(job: Job) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.core.job import Unique
-from holdfast.stores.base import Store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.job import Unique
+from limpet.stores.base import Store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.engines.redis.audit import Audit
 from tests.servers.redis import RedisServer
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.core.state import State
-from holdfast.stores.base import Store
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.state import State
+from limpet.stores.base import Store
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 from tests.servers.redis import RedisServer, own
 
 

@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import InvalidOption, StoreError, StoreTimeout, StoreUnreachable
-from holdfast.stores.redis.route import FIRST_PAUSE_S, LONGEST_PAUSE_S, Route, pause
-from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.server import slot_of
-from holdfast.stores.redis.url import TIMEOUT_S, parse_redis
+from limpet.core.errors import InvalidOption, StoreError, StoreTimeout, StoreUnreachable
+from limpet.stores.redis.route import FIRST_PAUSE_S, LONGEST_PAUSE_S, Route, pause
+from limpet.stores.redis.scripts import Script
+from limpet.stores.redis.server import slot_of
+from limpet.stores.redis.url import TIMEOUT_S, parse_redis
 from tests.servers.door import door
 from tests.servers.fleet import Sentinel, cluster, replica, sentinel, until
 from tests.servers.process import free_port
 from tests.servers.redis import RedisServer, exchange, running
 
-TAG = "hf:x"
-KEY = b"{hf:x}:m"
+TAG = "limpet:x"
+KEY = b"{limpet:x}:m"
 PATIENCE_S = 60  # more than anything takes on a busy machine, the start of a server included
 
 
@@ -46,7 +46,7 @@ async def route(server: RedisServer) -> AsyncIterator[Route]:
 async def test_a_killed_server_is_found_again_when_it_is_back(
     server: RedisServer, route: Route, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="holdfast.stores.redis")
+    caplog.set_level(logging.INFO, logger="limpet.stores.redis")
     await route.call("set", "SET", KEY, "kept")
     server.kill()
     waiting = [asyncio.create_task(route.call("get", "GET", KEY)) for _ in range(20)]
@@ -383,7 +383,7 @@ async def test_a_cluster_is_asked_once_and_followed_when_slots_move(nodes: list[
         assert await asyncio.gather(*(route.call("get", "GET", KEY) for _ in range(10))) == [b"%d" % (4 + number)] * 10
 
     # Keys on both sides: TRYAGAIN until the move is over.
-    waiting = asyncio.create_task(routes[0].call("mget", "MGET", KEY, b"{hf:x}:none"))
+    waiting = asyncio.create_task(routes[0].call("mget", "MGET", KEY, b"{limpet:x}:none"))
     await asyncio.sleep(0.1)
     for node in (other, owner):
         node.ask("CLUSTER", "SETSLOT", slot, "NODE", ids[other.port])

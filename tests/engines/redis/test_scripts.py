@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from holdfast.stores.redis.scripts import names, script, source, uses
+from limpet.stores.redis.scripts import names, script, source, uses
 from tests.arch.tree import PACKAGE
 from tests.servers.flavours import FLAVOURS, Flavour
 from tests.servers.redis import shared

@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
-from holdfast.core.errors import StoreFull
-from holdfast.core.gate import Gate, GateChange, GateRule, Pause
-from holdfast.core.job import Policy
-from holdfast.core.state import State
-from holdfast.core.transition import Release
-from holdfast.stores.open import open_store
-from holdfast.stores.redis.gates import MOST_GATES
-from holdfast.stores.redis.store import WATCH_S, RedisStore
-from holdfast.testing.bench import Bench
+from limpet.core.errors import StoreFull
+from limpet.core.gate import Gate, GateChange, GateRule, Pause
+from limpet.core.job import Policy
+from limpet.core.state import State
+from limpet.core.transition import Release
+from limpet.stores.open import open_store
+from limpet.stores.redis.gates import MOST_GATES
+from limpet.stores.redis.store import WATCH_S, RedisStore
+from limpet.testing.bench import Bench
 from tests.engines.redis.place import Place
 from tests.servers.redis import RedisServer, shared
 
@@ -283,7 +283,7 @@ async def test_what_is_told_between_claim_and_wait_is_kept_and_nothing_after_lea
 
 
 async def test_a_watcher_is_told_and_does_not_have_to_look(place: Sessions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.stores.redis.store.WATCH_S", 600.0)
+    monkeypatch.setattr("limpet.stores.redis.store.WATCH_S", 600.0)
     id = await place.add()
     assert await place.store.watch(place.id(), 0) is None  # the server knows the script now
     watching = asyncio.ensure_future(place.store.watch(id, 600_000))

@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.job import Job
-from holdfast.core.transition import Hold, Succeed
-from holdfast.stores.open import open_store
-from holdfast.stores.redis import claim, enqueue, settle
-from holdfast.stores.redis.scripts import script, source
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import ENDINGS, Hand
-from holdfast.testing.harness import Clock
-from holdfast.testing.making import JobOptions
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.job import Job
+from limpet.core.transition import Hold, Succeed
+from limpet.stores.open import open_store
+from limpet.stores.redis import claim, enqueue, settle
+from limpet.stores.redis.scripts import script, source
+from limpet.testing.bench import Bench
+from limpet.testing.hand import ENDINGS, Hand
+from limpet.testing.harness import Clock
+from limpet.testing.making import JobOptions
 from tests.engines.redis.audit import everything
 from tests.servers.redis import RedisServer, shared
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.core.errors import StoreFull
-from holdfast.core.lease import Note, Signal
-from holdfast.core.state import State
+from limpet.core.errors import StoreFull
+from limpet.core.lease import Note, Signal
+from limpet.core.state import State
 from tests.engines.redis.place import Place
 from tests.servers.redis import own
 

@@ -12,17 +12,17 @@ from typing import Any
 import hiredis
 import pytest
 
-from holdfast.core.errors import SchemaOutdated, StoreError, StoreFull, StoreTimeout, StoreUnreachable
-from holdfast.stores.redis.line import Refusal
-from holdfast.stores.redis.route import Route
-from holdfast.stores.redis.scripts import Script
-from holdfast.stores.redis.trouble import PERMISSIONS, REMEDIES, code_of, refused
-from holdfast.stores.redis.url import parse_redis
+from limpet.core.errors import SchemaOutdated, StoreError, StoreFull, StoreTimeout, StoreUnreachable
+from limpet.stores.redis.line import Refusal
+from limpet.stores.redis.route import Route
+from limpet.stores.redis.scripts import Script
+from limpet.stores.redis.trouble import PERMISSIONS, REMEDIES, code_of, refused
+from limpet.stores.redis.url import parse_redis
 from tests.servers.flavours import FLAVOURS
 from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer, running
 
-KEY = b"{hf:x}:m"
+KEY = b"{limpet:x}:m"
 TIMEOUT_S = 60
 PATIENCE_S = TIMEOUT_S / 2  # less than a timeout that a deadline could have been mistaken for
 
@@ -43,7 +43,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServ
 
 @pytest.fixture
 async def route(server: RedisServer) -> AsyncIterator[Route]:
-    route = Route(parse_redis(f"{server.url}?timeout={TIMEOUT_S}"), "hf:x")
+    route = Route(parse_redis(f"{server.url}?timeout={TIMEOUT_S}"), "limpet:x")
     yield route
     route.drop()
     await asyncio.sleep(0)
@@ -141,7 +141,7 @@ async def test_a_script_that_holds_up_the_server_is_waited_for_and_never_killed(
 ) -> None:
     await write(route)
     server.ask("CONFIG", "SET", "lua-time-limit", 1)
-    stranger = Route(parse_redis(server.url), "hf:y")
+    stranger = Route(parse_redis(server.url), "limpet:y")
     # It writes nothing, so that SCRIPT KILL ends it: ours, when we have seen that nobody else's did.
     long = asyncio.create_task(stranger.call("long", "EVAL", "while true do end", 0, deadline_s=60))
     await until(lambda: isinstance(peek(server), hiredis.ReplyError))
@@ -177,7 +177,7 @@ async def test_loading_is_waited_for(tmp_path: Path) -> None:
         slow.launch()
         try:
             await until(lambda: "LOADING" in str(peek(slow)))
-            route = Route(parse_redis(slow.url), "hf:x")
+            route = Route(parse_redis(slow.url), "limpet:x")
             seen = ""
             while "still loading" not in seen:  # a busy machine may take long for the first handshake
                 with pytest.raises(StoreError) as caught:
@@ -211,7 +211,7 @@ async def test_a_script_that_does_not_compile_is_named_at_once(route: Route) -> 
 
 async def test_a_layout_of_a_later_release_is_named(route: Route) -> None:
     with pytest.raises(SchemaOutdated, match="layout 9"):
-        await route.script("claim", script_of("return redis.error_reply('HFLAYOUT layout 9')"), KEY, [])
+        await route.script("claim", script_of("return redis.error_reply('LPLAYOUT layout 9')"), KEY, [])
 
 
 async def test_any_other_refusal_has_verb_and_text(route: Route) -> None:
@@ -234,7 +234,7 @@ async def test_logins_that_cannot_work_are_named_at_once_with_a_fix_and_without_
         ("ada:hunter3@", "does not accept"),
         ("bob:hunter2@", "does not permit"),
     ]:
-        route = Route(parse_redis(f"redis://{login}127.0.0.1:{port}?timeout={TIMEOUT_S}"), "hf:x")
+        route = Route(parse_redis(f"redis://{login}127.0.0.1:{port}?timeout={TIMEOUT_S}"), "limpet:x")
         start = time.monotonic()
         with pytest.raises(StoreError, match=words) as caught:
             await write(route)
@@ -244,13 +244,13 @@ async def test_logins_that_cannot_work_are_named_at_once_with_a_fix_and_without_
         assert "hunter" not in str(caught.value)
         route.drop()
     for login in ("ada:hunter2@", ":hunter2@"):
-        route = Route(parse_redis(f"redis://{login}127.0.0.1:{port}"), "hf:x")
+        route = Route(parse_redis(f"redis://{login}127.0.0.1:{port}"), "limpet:x")
         assert await write(route) == b"OK"
         route.drop()
 
 
 async def test_a_password_for_a_server_without_one_is_named(server: RedisServer) -> None:
-    route = Route(parse_redis(f"redis://ada:hunter2@127.0.0.1:{server.port}"), "hf:x")
+    route = Route(parse_redis(f"redis://ada:hunter2@127.0.0.1:{server.port}"), "limpet:x")
     with pytest.raises(StoreError, match="does not accept this user and password") as caught:
         await write(route)
     assert "hunter2" not in str(caught.value)

@@ -21,7 +21,7 @@ PATIENCE_S = 60
 
 def environment() -> dict[str, str]:
     """A reader's: the programs of this checkout on the path, and no setting of ours."""
-    ours = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith(("LIMPET_", "PYTHON"))}
     return {**ours, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
 

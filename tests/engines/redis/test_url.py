@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from holdfast.core.errors import InvalidOption, UsageError
-from holdfast.stores.open import is_memory, open_store, parse_url, redacted
-from holdfast.stores.redis.url import RedisUrl, Where, parse_redis
+from limpet.core.errors import InvalidOption, UsageError
+from limpet.stores.open import is_memory, open_store, parse_url, redacted
+from limpet.stores.redis.url import RedisUrl, Where, parse_redis
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_without_the_driver_the_line_to_install_it_is_said() -> None:
     script = """
 import sys
 sys.modules["hiredis"] = None
-from holdfast import Holdfast
-from holdfast.core.errors import UsageError
-from holdfast.stores.open import open_store, parse_url
+from limpet import Limpet
+from limpet.core.errors import UsageError
+from limpet.stores.open import open_store, parse_url
 parse_url("redis://h")
 try:
     open_store("redis://:hunter2@h")
@@ -164,5 +164,5 @@ except UsageError as error:
     print(error)
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert "pip install 'holdfast[redis]'" in answer.stdout
+    assert "pip install 'limpet[redis]'" in answer.stdout
     assert "hunter2" not in answer.stdout

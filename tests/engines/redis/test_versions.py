@@ -20,9 +20,9 @@ OLDEST = ROOT / ".venv" / "hiredis-oldest"  # `make tests` puts it there
 SMOKE = """
 import asyncio, sys
 import hiredis
-from holdfast import Holdfast
+from limpet import Limpet
 
-app = Holdfast(sys.argv[1], namespace=sys.argv[2])
+app = Limpet(sys.argv[1], namespace=sys.argv[2])
 
 @app.task
 async def double(value: int, text: str) -> str:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.gate import GateChange, GateRule
-from holdfast.core.lease import Serves
-from holdfast.stores.open import open_store
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import Hand
-from holdfast.testing.harness import Clock
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.lease import Serves
+from limpet.stores.open import open_store
+from limpet.testing.bench import Bench
+from limpet.testing.hand import Hand
+from limpet.testing.harness import Clock
 from tests.servers.redis import shared
 
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.core.state import State
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.state import State
+from limpet.stores.sqlite import SqliteStore
 
 PRODUCER = """
 import asyncio, sys, time
-from holdfast.core.ids import IdMaker
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.ids import IdMaker
+from limpet.core.job import Job, Lane, Policy
+from limpet.stores.sqlite import SqliteStore
 
 async def main(path, sync):
     store, ids, lane, policy = SqliteStore(path, sync=sync), IdMaker(), Lane("default", "work"), Policy()
@@ -35,9 +35,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 WORKER = """
 import asyncio, sys
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.core.transition import Succeed
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.transition import Succeed
+from limpet.stores.sqlite import SqliteStore
 
 async def main(path, session):
     store, serves, seq = SqliteStore(path, sync="normal"), Serves(), 0

@@ -14,11 +14,11 @@ import sqlalchemy
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from holdfast.core.errors import SchemaOutdated, UnknownParent, WrongContext
-from holdfast.core.job import Enqueued, Job, Lane, Policy, Unique
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.library import library
+from limpet.core.errors import SchemaOutdated, UnknownParent, WrongContext
+from limpet.core.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite.library import library
 
 LANE = Lane("default", "work")
 
@@ -222,7 +222,7 @@ async def test_a_transaction_on_another_store_refuses_nothing(store: SqliteStore
 
 
 async def test_a_store_of_a_newer_release_is_left_alone(store: SqliteStore, conn: Any) -> None:
-    conn.execute("UPDATE hf_meta SET value = '99' WHERE key = 'layout'")
+    conn.execute("UPDATE limpet_meta SET value = '99' WHERE key = 'layout'")
     conn.execute("BEGIN IMMEDIATE")
     with pytest.raises(SchemaOutdated, match="layout 99"):
         await store.enqueue_on(conn, [job(1)])
@@ -233,7 +233,7 @@ async def test_a_file_without_the_tables_is_refused(tmp_path: Path) -> None:
     store = SqliteStore(str(tmp_path / "jobs.db"))
     conn = library.connect(str(tmp_path / "jobs.db"), isolation_level=None)
     conn.execute("BEGIN IMMEDIATE")
-    with pytest.raises(WrongContext, match="holdfast migrate"):
+    with pytest.raises(WrongContext, match="limpet migrate"):
         await store.enqueue_on(conn, [job(1)])
     conn.close()
 

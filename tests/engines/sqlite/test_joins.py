@@ -14,12 +14,12 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from holdfast.core.state import State
-from holdfast.core.transition import Bury, Succeed
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.hand import failure
-from holdfast.testing.harness import Clock
+from limpet.core.state import State
+from limpet.core.transition import Bury, Succeed
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
+from limpet.testing.hand import failure
+from limpet.testing.harness import Clock
 
 T = TypeVar("T")
 

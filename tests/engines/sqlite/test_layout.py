@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from holdfast.core.errors import SchemaOutdated
-from holdfast.core.ids import id_text
-from holdfast.core.job import Job, Lane, Policy, Unique
-from holdfast.core.lease import Beat, Claimed, ClaimRequest, Serves
-from holdfast.core.state import State
-from holdfast.core.transition import Lose, RetryAfter
-from holdfast.core.view import Query, Term
-from holdfast.stores.sqlite import SqliteStore, connection, settle
-from holdfast.stores.sqlite.library import library
-from holdfast.stores.sqlite.statements import statements
-from holdfast.testing.hand import failure
+from limpet.core.errors import SchemaOutdated
+from limpet.core.ids import id_text
+from limpet.core.job import Job, Lane, Policy, Unique
+from limpet.core.lease import Beat, Claimed, ClaimRequest, Serves
+from limpet.core.state import State
+from limpet.core.transition import Lose, RetryAfter
+from limpet.core.view import Query, Term
+from limpet.stores.sqlite import SqliteStore, connection, settle
+from limpet.stores.sqlite.library import library
+from limpet.stores.sqlite.statements import statements
+from limpet.testing.hand import failure
 
 JOB = Job((1).to_bytes(16, "big"), Lane("default", "work"), Policy(), b"{}")
 FLOW = (7).to_bytes(16, "big")
@@ -29,7 +29,7 @@ TERMS = (Term("flow", id_text(FLOW)), Term("unique", "once"))
 
 # How the release before stores jobs: it has no columns for the last two values that they have in common.
 STORED_BEFORE = """
-INSERT INTO hf_job (state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, id, args, extra)
+INSERT INTO limpet_job (state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, id, args, extra)
 SELECT a, b, c, d, e, f, g, column1, column2, column3
 FROM (SELECT ? AS a, ? AS b, ? AS c, ? AS d, ? AS e, ? AS f, ? AS g, ?, ?) CROSS JOIN (VALUES :rows)
 """
@@ -45,7 +45,7 @@ def in_flow(number: int) -> Job:
 def release_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with monkeypatch.context() as before:
         before.setattr(connection, "LAYOUT", connection.LAYOUT - 1)
-        before.setitem(statements("hf_"), "job_insert", STORED_BEFORE)
+        before.setitem(statements("limpet_"), "job_insert", STORED_BEFORE)
         yield
 
 
@@ -97,7 +97,7 @@ async def test_two_may_bring_it_up_at_once(path: str, old: SqliteStore) -> None:
     def bring_up() -> None:
         conn = library.connect(path, isolation_level=None, timeout=60)
         conn.set_trace_callback(lambda statement: waiting.release() if statement == "BEGIN IMMEDIATE" else None)
-        connection.migrate(conn, "hf_")
+        connection.migrate(conn, "limpet_")
         conn.close()
 
     lock = library.connect(path, isolation_level=None)
@@ -107,7 +107,7 @@ async def test_two_may_bring_it_up_at_once(path: str, old: SqliteStore) -> None:
         await asyncio.to_thread(waiting.acquire)  # it has seen the old layout, and waits for the lock
     lock.execute("COMMIT")
     await asyncio.gather(*both)
-    assert connection.layout_of(lock, "hf_") == connection.LAYOUT
+    assert connection.layout_of(lock, "limpet_") == connection.LAYOUT
     lock.close()
 
 
@@ -144,7 +144,7 @@ async def test_jobs_that_an_older_process_stores_later_run_like_all_others(
     store = SqliteStore(path, sync="normal")
     await store.enqueue([in_flow(2)])
     with monkeypatch.context() as before:
-        before.setitem(statements("hf_"), "job_insert", STORED_BEFORE)
+        before.setitem(statements("limpet_"), "job_insert", STORED_BEFORE)
         await old.enqueue([in_flow(3)])
     await store.beat(Beat("s", 15_000, Serves()))
     jobs = (await store.claim(ClaimRequest("s", Serves(), 3, 3, 1))).jobs
@@ -177,6 +177,6 @@ async def test_effects_that_an_older_process_overlooked_are_not_repeated(
     assert view is not None
     assert (view.state, view.result) == (State.succeeded, b'"first"')
     reader = library.connect(path)
-    assert reader.execute("SELECT count(*) FROM hf_settled").fetchone() == (0,), "what was noted goes with the end"
+    assert reader.execute("SELECT count(*) FROM limpet_settled").fetchone() == (0,), "what was noted goes with the end"
     reader.close()
     await store.close()

@@ -8,23 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.gate import GateRule
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.core.view import Retention
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.statements import sources, statements
+from limpet.core.gate import GateRule
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.view import Retention
+from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite.connection import connect
+from limpet.stores.sqlite.statements import sources, statements
 
 # Looks at the newest ids on purpose, for a person who typed the end of one.
 SCANS = {"by_suffix"}
-SMALL = re.compile(r"SCAN (hf_)?(job|j|body|b|attempt|dep|d|result|note|unique)\b")
+SMALL = re.compile(r"SCAN (limpet_)?(job|j|body|b|attempt|dep|d|result|note|unique)\b")
 
 
-@pytest.mark.parametrize("name", sorted(statements("hf_")))
+@pytest.mark.parametrize("name", sorted(statements("limpet_")))
 def test_no_statement_scans_jobs(name: str, tmp_path: Path) -> None:
-    conn = connect(str(tmp_path / "plan.db"), "normal", "hf_")
-    sql = statements("hf_")[name].replace(":keys", "?, ?").replace(":rows", "(?, ?, ?)")
+    conn = connect(str(tmp_path / "plan.db"), "normal", "limpet_")
+    sql = statements("limpet_")[name].replace(":keys", "?, ?").replace(":rows", "(?, ?, ?)")
     numbered = [int(number) for number in re.findall(r"\?(\d+)", sql)]
     marks = max(numbered) if numbered else sql.count("?")
     plan = [row[3] for row in conn.execute(f"EXPLAIN QUERY PLAN {sql}", [None] * marks)]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from holdfast.core.ids import IdMaker
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.core.transition import Succeed
-from holdfast.stores.sqlite import claim, enqueue, sessions, settle
-from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.tx import Known, Tx
+from limpet.core.ids import IdMaker
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.transition import Succeed
+from limpet.stores.sqlite import claim, enqueue, sessions, settle
+from limpet.stores.sqlite.connection import connect
+from limpet.stores.sqlite.tx import Known, Tx
 
 T = TypeVar("T")
 
@@ -21,12 +21,12 @@ NOW_MS = 1_700_000_000_000
 
 
 def test_the_same_round_again_prepares_nothing(tmp_path: Path) -> None:
-    conn = connect(str(tmp_path / "jobs.db"), "normal", "hf_")
+    conn = connect(str(tmp_path / "jobs.db"), "normal", "limpet_")
     known, ids = Known(), IdMaker()
     prepared: list[str] = []
 
     def step(work: Callable[[Tx], T]) -> T:
-        tx = Tx(conn, "hf_", known, NOW_MS)
+        tx = Tx(conn, "limpet_", known, NOW_MS)
         answer = work(tx)
         tx.finish()
         return answer

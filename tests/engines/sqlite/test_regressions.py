@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from holdfast.core.errors import StoreTimeout
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Beat, Claim, ClaimRequest, Serves
-from holdfast.core.state import State
-from holdfast.core.transition import Succeed
-from holdfast.stores.sqlite import SqliteStore, writer
-from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.library import library
-from holdfast.stores.sqlite.link import Link
-from holdfast.stores.sqlite.statements import prefix_of
-from holdfast.testing.hand import next_seq
+from limpet.core.errors import StoreTimeout
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Beat, Claim, ClaimRequest, Serves
+from limpet.core.state import State
+from limpet.core.transition import Succeed
+from limpet.stores.sqlite import SqliteStore, writer
+from limpet.stores.sqlite.connection import connect
+from limpet.stores.sqlite.library import library
+from limpet.stores.sqlite.link import Link
+from limpet.stores.sqlite.statements import prefix_of
+from limpet.testing.hand import next_seq
 
 LANE = Lane("default", "work")
 ANY = Serves()
@@ -80,7 +80,7 @@ class TestClocks:
     @pytest.fixture
     def time(self, monkeypatch: pytest.MonkeyPatch) -> Time:
         time = self.Time()
-        monkeypatch.setattr("holdfast.stores.sqlite.store.time", time)
+        monkeypatch.setattr("limpet.stores.sqlite.store.time", time)
         return time
 
     async def test_a_process_whose_clock_is_behind_keeps_its_jobs(
@@ -133,8 +133,8 @@ class TestClocks:
 
 FORKED_AND_CLOSED = """
 import asyncio, os, sys
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.job import Job, Lane, Policy
+from limpet.stores.sqlite import SqliteStore
 
 store = SqliteStore(sys.argv[1])
 
@@ -167,8 +167,8 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 FORKED_WHILE_WRITING = """
 import asyncio, os, sys, threading
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.job import Job, Lane, Policy
+from limpet.stores.sqlite import SqliteStore
 
 store, over, written = SqliteStore(sys.argv[1], sync="normal"), threading.Event(), threading.Semaphore(0)
 
@@ -227,7 +227,7 @@ class TestForks:
 async def test_a_watcher_is_told_by_word_and_does_not_wait_for_its_next_look(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.sqlite.store.WATCH_S", 10 * LONG_S)
+    monkeypatch.setattr("limpet.stores.sqlite.store.WATCH_S", 10 * LONG_S)
     await beat(store, "one")
     for number in range(1, 9):
         await store.enqueue([job(number)])

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from holdfast.core.lease import Wake
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.testing.bench import Bench
-from holdfast.testing.harness import Clock
+from limpet.core.lease import Wake
+from limpet.stores.sqlite import SqliteStore
+from limpet.testing.bench import Bench
+from limpet.testing.harness import Clock
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.core.errors import (
+from limpet.core.errors import (
     CycleFound,
     InvalidOption,
     SchemaOutdated,
@@ -20,13 +20,13 @@ from holdfast.core.errors import (
     StoreTimeout,
     StoreUnreachable,
 )
-from holdfast.core.job import Job, Lane, Policy
-from holdfast.core.lease import Beat, ClaimRequest, Serves
-from holdfast.core.state import State
-from holdfast.core.transition import Snooze, Succeed
-from holdfast.stores.sqlite import SqliteStore
-from holdfast.stores.sqlite.connection import connect
-from holdfast.stores.sqlite.library import library
+from limpet.core.job import Job, Lane, Policy
+from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.state import State
+from limpet.core.transition import Snooze, Succeed
+from limpet.stores.sqlite import SqliteStore
+from limpet.stores.sqlite.connection import connect
+from limpet.stores.sqlite.library import library
 
 LANE = Lane("default", "work")
 
@@ -82,7 +82,7 @@ async def test_one_spoilt_operation_does_not_take_its_group_with_it(tmp_path: Pa
     await store.open()
 
     def spoil(conn: sqlite3.Connection) -> None:
-        conn.execute("INSERT INTO hf_control VALUES ('k', 'n', 'v', 1)")
+        conn.execute("INSERT INTO limpet_control VALUES ('k', 'n', 'v', 1)")
         raise RuntimeError("spoilt")
 
     spoilt = asyncio.ensure_future(store.process.writer.submit("spoil", spoil))
@@ -115,9 +115,9 @@ async def test_a_folder_that_is_missing_is_named_with_its_fix(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("spoil", "args"),
     [
-        ("UPDATE hf_job SET extra = x'c1c1c1'", b'{"a":1}'),
-        ("UPDATE hf_policy SET body = x'00ff'", b'{"a":2}'),
-        ("DELETE FROM hf_policy", b'{"a":3}'),
+        ("UPDATE limpet_job SET extra = x'c1c1c1'", b'{"a":1}'),
+        ("UPDATE limpet_policy SET body = x'00ff'", b'{"a":2}'),
+        ("DELETE FROM limpet_policy", b'{"a":3}'),
     ],
 )
 async def test_a_record_that_cannot_be_read_is_buried_with_its_bytes_and_stops_nobody(
@@ -138,7 +138,7 @@ async def test_a_record_that_cannot_be_read_is_buried_with_its_bytes_and_stops_n
     assert view is not None
     assert (view.state, view.args) == (State.dead, args)
     assert [attempt.outcome for attempt in await store.attempts(view.id)] == ["dead"]
-    assert [cause.type for cause in await store.causes()] == ["holdfast.Undecodable"]
+    assert [cause.type for cause in await store.causes()] == ["limpet.Undecodable"]
     await store.close()
 
 
@@ -146,7 +146,7 @@ async def test_a_newer_layout_is_refused_and_left_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "jobs.db")
     store = SqliteStore(path)
     await store.enqueue([job(1)])
-    await raw(store, "UPDATE hf_meta SET value = '99' WHERE key = 'layout'")
+    await raw(store, "UPDATE limpet_meta SET value = '99' WHERE key = 'layout'")
     await store.close()
     with pytest.raises(SchemaOutdated, match="layout 99"):
         await store.open()
@@ -167,7 +167,7 @@ def test_whoever_comes_while_a_new_file_gets_its_log_waits_for_it(tmp_path: Path
 
         def open_one(path: str = path, together: threading.Barrier = together) -> None:
             together.wait()
-            connect(path, "normal", "hf_").close()
+            connect(path, "normal", "limpet_").close()
 
         with ThreadPoolExecutor(8) as threads:
             for opened in [threads.submit(open_one) for _ in range(8)]:
@@ -194,7 +194,7 @@ async def test_large_arguments_lie_apart_and_come_back_whole(tmp_path: Path) -> 
     store = SqliteStore(str(tmp_path / "jobs.db"), sync="normal")
     small, large = b'{"a":"' + b"x" * 500 + b'"}', b'{"a":"' + b"x" * 5_000 + b'"}'
     await store.enqueue([job(1, small), job(2, large)])
-    assert await raw(store, "SELECT count(*) FROM hf_body") == [(1,)]
+    assert await raw(store, "SELECT count(*) FROM limpet_body") == [(1,)]
     views = await store.get([job(1).id, job(2).id])
     assert [view.args for view in views if view is not None] == [small, large]
     await store.beat(Beat("s", 15_000, Serves()))

@@ -7,16 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-from holdfast.core.view import Query
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.view import Query
+from limpet.stores.sqlite import SqliteStore
 
 PROCESSES, KEYS = 4, 60
 
 RACER = """
 import asyncio, sys, time
-from holdfast.core.ids import IdMaker
-from holdfast.core.job import Job, Lane, Policy, Unique
-from holdfast.stores.sqlite import SqliteStore
+from limpet.core.ids import IdMaker
+from limpet.core.job import Job, Lane, Policy, Unique
+from limpet.stores.sqlite import SqliteStore
 
 async def main(path, keys):
     store, ids, lane, policy = SqliteStore(path, sync="normal"), IdMaker(), Lane("default", "work"), Policy()

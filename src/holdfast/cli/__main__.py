@@ -1,7 +1,0 @@
-"""Runs the command line as `python -m holdfast.cli`."""
-
-import sys
-
-from holdfast.cli import main
-
-sys.exit(main())

@@ -1,5 +1,0 @@
-"""The embedded engine: one SQLite file shared by any number of processes on one machine, or memory."""
-
-from holdfast.stores.sqlite.store import SqliteStore
-
-__all__ = ["SqliteStore"]

@@ -1,8 +1,0 @@
--- Promise: counters that move with the jobs they count. Inputs: positional. Answer: rows where it says so.
--- Relies on the primary key of hf_count.
-
--- name: count_add
-INSERT INTO hf_count (queue, task, what, n) VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET n = n + excluded.n;
-
--- name: counts
-SELECT queue, task, what, n FROM hf_count WHERE n <> 0;

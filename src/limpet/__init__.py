@@ -1,0 +1,134 @@
+"""Limpet: a task queue that does not let go of a job, on embedded SQLite, Redis or PostgreSQL."""
+
+from limpet.app import Limpet
+from limpet.client.flow import Flow
+from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
+from limpet.client.handle import JobHandle, JobStatus, Progress
+from limpet.client.producer import EnqueueTimeout
+from limpet.client.task import Inject, Task
+from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
+from limpet.core.budget import Budget
+from limpet.core.errors import (
+    BatchTooLarge,
+    BudgetExceeded,
+    CycleFound,
+    FlowNotFound,
+    InvalidArguments,
+    InvalidOption,
+    InvalidStep,
+    InvalidTask,
+    JobCancelled,
+    JobDead,
+    JobError,
+    JobNotFound,
+    LeaseLost,
+    LimpetError,
+    NotSerialisable,
+    PayloadTooLarge,
+    QueueDraining,
+    ResultTimeout,
+    SchemaOutdated,
+    StepFailed,
+    StepsChanged,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreTimeout,
+    StoreUnreachable,
+    SuspensionCaught,
+    UnknownParent,
+    UnknownQueue,
+    UsageError,
+    WaitTimeout,
+    WrongContext,
+)
+from limpet.core.limit import Breaker, Limit
+from limpet.core.queue import Queue
+from limpet.core.refs import ParentFailed
+from limpet.core.retry import Retry
+from limpet.core.schedules.when import Cron, Every, Once
+from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.state import State
+from limpet.core.steps import Approval
+from limpet.core.version import VERSION as __version__
+from limpet.ops import NextRun, ScheduleView, TickView
+from limpet.runtime.context import JobContext, current_job
+from limpet.runtime.settings import WorkReport
+
+__all__ = [
+    "Approval",
+    "BatchTooLarge",
+    "Breaker",
+    "Budget",
+    "BudgetExceeded",
+    "Cancel",
+    "Chain",
+    "Cron",
+    "CycleFound",
+    "Dead",
+    "EnqueueTimeout",
+    "Every",
+    "Flow",
+    "FlowHandle",
+    "FlowNotFound",
+    "FlowStatus",
+    "Group",
+    "GroupHandle",
+    "Inject",
+    "InvalidArguments",
+    "InvalidOption",
+    "InvalidStep",
+    "InvalidTask",
+    "JobCancelled",
+    "JobContext",
+    "JobDead",
+    "JobError",
+    "JobHandle",
+    "JobNotFound",
+    "JobSpec",
+    "JobStatus",
+    "LeaseLost",
+    "Limit",
+    "Limpet",
+    "LimpetError",
+    "NextRun",
+    "NodeHandle",
+    "NodeStatus",
+    "NotSerialisable",
+    "Once",
+    "ParentFailed",
+    "PayloadTooLarge",
+    "Progress",
+    "Queue",
+    "QueueDraining",
+    "RateLimited",
+    "ResultTimeout",
+    "Retry",
+    "RetryLater",
+    "ScheduleView",
+    "SchemaOutdated",
+    "Snooze",
+    "State",
+    "StepFailed",
+    "StepsChanged",
+    "StoreCorrupt",
+    "StoreError",
+    "StoreFull",
+    "StoreTimeout",
+    "StoreUnreachable",
+    "SuspensionCaught",
+    "Task",
+    "TickView",
+    "UnknownParent",
+    "UnknownQueue",
+    "UsageError",
+    "WaitTimeout",
+    "Work",
+    "WorkReport",
+    "WrongContext",
+    "__version__",
+    "chain",
+    "chord",
+    "current_job",
+    "group",
+]

@@ -1,0 +1,172 @@
+"""Commands for agents: claim, heartbeat, complete, fail, release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import amounts, command, duration, json_value
+from limpet.ops.codes import CONFLICT, NOT_FOUND, NOTHING, OK
+
+if TYPE_CHECKING:
+    from limpet.ops import LeaseAnswer
+
+
+@click.option("--agent", required=True, metavar="NAME", help="Who claims.")
+@click.option("--queues", metavar="A,B", help="Only from these queues.")
+@click.option("--tasks", metavar="A,B", help="Only these tasks.")
+@click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What the agent can do; repeatable.")
+@click.option("--lease", type=duration, default="600", help="How long without a heartbeat (600 s).")
+@click.option("--wait", type=duration, default="0", help="Wait so long for a job.")
+@click.option("--key", metavar="TEXT", help="The same key again answers the same job.")
+async def claim_body(
+    terminal: Terminal,
+    agent: str,
+    queues: str | None,
+    tasks: str | None,
+    capabilities: tuple[str, ...],
+    lease: int,
+    wait: int,
+    key: str | None,
+) -> int:
+    """Lease one job: the most urgent that the agent can do. Exit 8 when there is nothing."""
+    from limpet.core.lease import Serves
+    from limpet.ops import Agents
+    from limpet.ops.shape import claimed_shape
+
+    serves = Serves(_names(queues), _names(tasks), tuple(name for given in capabilities for name in given.split(",")))
+    async with terminal.store() as store:
+        claimed = await Agents(store).claim(agent, serves, lease_ms=lease, wait_ms=wait, key=key)
+        if claimed is None:
+            if terminal.machine:
+                terminal.answer({"id": None})
+            terminal.say("nothing to claim")
+            return NOTHING.exit
+        shape = claimed_shape(claimed, await store.attempts(claimed.id))
+    if terminal.machine:
+        terminal.answer(shape)
+        return OK.exit
+    import msgspec
+
+    terminal.text(f"{shape['id']}  token {shape['token']}  {shape['task']}  attempt {shape['attempt']}")
+    terminal.text(f"  args {msgspec.json.encode(shape['args']).decode()}")
+    for note in shape["notes"]:
+        terminal.text(f"  {note['kind']} {note['name']} {msgspec.json.encode(note['body']).decode()}")
+    for before in shape["failed_before"]:
+        terminal.text(f"  attempt {before['attempt']} {before['outcome']}: {before['error']}: {before['message']}")
+    return OK.exit
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _spent(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What the agent has really spent on the job."""
+    words = "What it really cost; repeatable. Units: tokens, input_tokens, output_tokens, usd, cost."
+    return click.option("--spent", multiple=True, metavar="UNIT=AMOUNT", help=words)(function)
+
+
+def _lease(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The job and the token that claim answered."""
+    token = click.option("--token", required=True, type=int, help="The token that claim answered.")
+    return click.argument("id")(token(function))
+
+
+@_lease
+@click.option("--lease", type=duration, default="600", help="Keep it for so long from now (600 s).")
+async def heartbeat_body(terminal: Terminal, id: str, token: int, lease: int) -> int:
+    """Keep the lease of job ID; says whether someone wants it cancelled."""
+    from limpet.ops import Agents
+
+    async with terminal.store() as store:
+        return _answer(terminal, await Agents(store).heartbeat(id, token, lease_ms=lease))
+
+
+@_lease
+@click.option("--result", type=json_value, help="JSON, @FILE or - for stdin.")
+@_spent
+async def complete_body(terminal: Terminal, id: str, token: int, result: bytes | None, spent: tuple[str, ...]) -> int:
+    """Finish job ID."""
+    from limpet.ops import Agents
+
+    async with terminal.store() as store:
+        answer = await Agents(store).complete(id, token, result, spent=amounts(spent, "--spent"))
+    return _answer(terminal, answer)
+
+
+@_lease
+@click.option("--error", "message", required=True, metavar="TEXT", help="What went wrong.")
+@click.option(
+    "--class",
+    "kind",
+    type=click.Choice(["transient", "permanent", "rate-limited", "spent"]),
+    default="transient",
+    show_default=True,
+    help="Retried; dead at once; the limit is held back; no money or quota is left, so the limit is shut.",
+)
+@click.option("--retry-after", type=duration, help="No sooner than this.")
+@_spent
+async def fail_body(
+    terminal: Terminal,
+    id: str,
+    token: int,
+    message: str,
+    kind: str,
+    retry_after: int | None,
+    spent: tuple[str, ...],
+) -> int:
+    """Say that this attempt of job ID failed."""
+    from limpet.ops import Agents
+    from limpet.ops.agents import FailKind
+
+    async with terminal.store() as store:
+        answer = await Agents(store).fail(
+            id,
+            token,
+            message,
+            kind=cast(FailKind, kind),
+            retry_after_ms=retry_after,
+            spent=amounts(spent, "--spent"),
+        )
+    return _answer(terminal, answer)
+
+
+@_lease
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+@_spent
+async def release_body(terminal: Terminal, id: str, token: int, reason: str, spent: tuple[str, ...]) -> int:
+    """Give job ID back for someone else; the attempt is not spent."""
+    from limpet.ops import Agents
+
+    async with terminal.store() as store:
+        answer = await Agents(store).release(id, token, reason=reason, spent=amounts(spent, "--spent"))
+    return _answer(terminal, answer)
+
+
+def _answer(terminal: Terminal, answer: LeaseAnswer) -> int:
+    from limpet.ops.shape import when
+
+    if terminal.machine:
+        terminal.answer(
+            {
+                "answer": answer.answer,
+                "state": None if answer.state is None else answer.state.value,
+                "cancel_requested": answer.cancel_requested,
+                "until": when(answer.until_ms),
+                "text": answer.text,
+            }
+        )
+    else:
+        (terminal.text if answer.answer == "done" else terminal.say)(answer.text)
+    return {"done": OK, "stale": CONFLICT, "gone": NOT_FOUND}[answer.answer].exit
+
+
+claim = command("claim")(claim_body)
+heartbeat = command("heartbeat")(heartbeat_body)
+complete = command("complete")(complete_body)
+fail = command("fail")(fail_body)
+release = command("release")(release_body)

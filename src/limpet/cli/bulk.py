@@ -1,0 +1,86 @@
+"""Runs an action on many jobs from the command line: dry run, question, progress bar, report."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from limpet.cli.terminal import Terminal
+from limpet.ops.codes import CONFLICT, NOT_FOUND, OK, REFUSED
+from limpet.ops.query import looks_like_query
+from limpet.ops.select import Which
+
+if TYPE_CHECKING:
+    from limpet.ops.bulk import BulkReport
+
+Act = Callable[..., Awaitable["BulkReport"]]
+
+
+def is_query(words: Sequence[str]) -> bool:
+    """True when the words of a command line are conditions, not ids."""
+    return any(looks_like_query(word) for word in words)
+
+
+def words_to_which(words: Sequence[str]) -> Which:
+    """What the words mean to the operator API."""
+    if is_query(words) and all(looks_like_query(word) for word in words):
+        return " ".join(words)
+    return list(words)
+
+
+async def run_action(terminal: Terminal, act: Act, words: Sequence[str], *, dry_run: bool, yes: bool) -> int:
+    """Do it, or say what would be done. Jobs named one by one need no question."""
+    from limpet.ops.shape import report_shape
+
+    asks = is_query(words) and not yes
+    report: Any = None
+    if dry_run or asks:
+        report = await act(dry_run=True)
+        if not dry_run and report.matched:
+            _show(terminal, report)
+            terminal.confirm(f"{report.action} {_jobs(report.matched)}?", yes=yes)
+    if not dry_run and (report is None or report.matched):
+        with terminal.progress("working") as progress:
+            report = await act(progress=progress)
+    if terminal.machine:
+        terminal.answer(report_shape(report))
+    else:
+        _tell(terminal, report)
+    return _exit(report, named=not is_query(words))
+
+
+def _jobs(count: int) -> str:
+    return f"{count:,} job{'' if count == 1 else 's'}"
+
+
+def _show(terminal: Terminal, report: BulkReport) -> None:
+    for view in report.samples:
+        from limpet.core.ids import id_text
+
+        why = f"  {view.error_type}: {view.reason}" if view.error_type else ""
+        terminal.say(f"  {id_text(view.id)}  {view.state.value}  {view.lane.task}  ({view.lane.queue}){why}")
+    if report.matched > len(report.samples):
+        terminal.say(f"  … and {report.matched - len(report.samples):,} more")
+
+
+def _tell(terminal: Terminal, report: BulkReport) -> None:
+    if report.dry_run:
+        terminal.text(f"would {report.action} {_jobs(report.matched)}")
+        _show(terminal, report)
+        return
+    words = ", ".join(f"{count:,} {answer.replace('_', ' ')}" for answer, count in sorted(report.answers.items()))
+    terminal.text(f"{report.action}: {words or 'no job matched'}")
+    for id, holder in report.holders.items():
+        terminal.say(f"  {id}: job {holder} holds its unique key")
+
+
+def _exit(report: BulkReport, *, named: bool) -> int:
+    """A query that matches nothing is no failure; a job asked for by name that could not be changed is.
+
+    So is a query that could change nothing of what it matched.
+    """
+    if report.dry_run or report.done == report.matched or (report.done and not named):
+        return OK.exit
+    if "unique_held" in report.answers:
+        return CONFLICT.exit
+    return NOT_FOUND.exit if set(report.answers) == {"gone"} else REFUSED.exit

@@ -1,0 +1,100 @@
+"""Commands about the dead-letter queue: list, show, groups, retry, discard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from limpet.cli.bulk import is_query, run_action, words_to_which
+from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import Asking, Listing, bulk_options, command
+from limpet.core.duration import text_of_ms
+from limpet.core.errors import UsageError
+from limpet.core.state import State
+
+
+@click.group(cls=Listing)
+def dead() -> None:
+    """Jobs that failed for good and wait for a person."""
+
+
+@click.argument("query", nargs=-1)
+@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Jobs per page.")
+@click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
+async def list_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None) -> None:
+    """List dead jobs, newest first."""
+    from limpet.ops.query import parse_query
+    from limpet.ops.select import guarded
+    from limpet.ops.shape import job_line
+
+    asked = guarded(parse_query(" ".join(query), limit=limit, cursor=cursor), frozenset({State.dead}), "dead list")
+    async with terminal.operator() as operator:
+        page = await operator.jobs(asked)
+    shapes = [job_line(view) for view in page.jobs]
+    if terminal.json:
+        terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
+        return
+    rows = [job_row(view, operator.now_ms()) for view in page.jobs]
+    terminal.table("dead_jobs", JOB_COLUMNS, rows, shapes)
+    if page.cursor:
+        terminal.say(f"more: --cursor {page.cursor}")
+
+
+@click.option("--queue", metavar="NAME", help="Only this queue.")
+@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 10_000), help="Groups at most.")
+async def groups_body(terminal: Terminal, queue: str | None, limit: int) -> None:
+    """Dead jobs grouped by what killed them, most frequent first."""
+    from limpet.ops.shape import cause_shape
+
+    async with terminal.operator() as operator:
+        causes, now_ms = await operator.causes(queue, limit=limit), operator.now_ms()
+    shapes = [cause_shape(cause) for cause in causes]
+    columns = ("count", "cause", "task", "error", "message", "last", "sample")
+    rows = []
+    for cause, s in zip(causes, shapes, strict=True):
+        last = f"{text_of_ms(max(0, now_ms - cause.last_at_ms))} ago"
+        rows.append((s["count"], s["cause"], s["task"], s["error"], s["message"], last, s["sample"]))
+    terminal.table("groups", columns, rows, shapes)
+
+
+def _wanted(which: Sequence[str], everything: bool) -> tuple[str, ...]:
+    """All dead jobs only when someone says so."""
+    if bool(which) == everything:
+        raise UsageError("say which dead jobs", fix="ids, a query such as error:Timeout, or --all")
+    if everything:
+        return ("state:dead",)
+    return ("state:dead", *which) if is_query(which) else tuple(which)
+
+
+@click.argument("which", nargs=-1, metavar="(ID... | QUERY)")
+@click.option("--all", "everything", is_flag=True, help="Every dead job.")
+@retry_options
+async def dead_retry_body(terminal: Terminal, which: tuple[str, ...], everything: bool, **how: Any) -> int:
+    """Run dead jobs again with fresh attempts, as they were or with other arguments."""
+    return await run_retry(terminal, _wanted(which, everything), **how)
+
+
+@click.argument("which", nargs=-1, metavar="(ID... | QUERY)")
+@click.option("--all", "everything", is_flag=True, help="Every dead job.")
+@bulk_options
+async def discard_body(
+    terminal: Terminal, which: tuple[str, ...], everything: bool, dry_run: bool, yes: bool, reason: str
+) -> int:
+    """Remove dead jobs for good; the audit log keeps who and why."""
+    words = _wanted(which, everything)
+    async with terminal.operator() as operator:
+
+        async def act(**how: Any) -> Any:
+            return await operator.discard(words_to_which(words), reason=reason, **how)
+
+        return await run_action(terminal, act, words, dry_run=dry_run, yes=yes)
+
+
+dead.add_command(command("list", lists=True, cls=Asking)(list_body))
+dead.add_command(job, "show")
+dead.add_command(command("groups", lists=True)(groups_body))
+dead.add_command(command("retry", cls=Asking)(dead_retry_body))
+dead.add_command(command("discard", cls=Asking)(discard_body))

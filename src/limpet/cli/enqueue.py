@@ -1,0 +1,160 @@
+"""The command that asks for one job by its task's name."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+import msgspec
+
+from limpet.cli.apps import app_reference, load, nameless, refuse_memory
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
+from limpet.core.errors import InvalidOption, LimpetError, ResultTimeout
+from limpet.core.ids import id_bytes, id_text
+from limpet.core.naming import did_you_mean
+from limpet.ops.codes import CONFLICT, OK
+from limpet.ops.known import known
+from limpet.ops.select import resolve
+
+if TYPE_CHECKING:
+    from limpet.app import Limpet
+    from limpet.client.handle import JobHandle
+    from limpet.client.options import CallOptions
+
+
+@click.argument("task", shell_complete=complete_task)
+@click.argument("args", type=json_object, default="{}")
+@click.option("--app", "app_flag", metavar="MODULE:ATTR", help="Validate against this app (LIMPET_APP).")
+@click.option("--queue", metavar="NAME", shell_complete=complete_queue, help="Another queue than the task's own.")
+@click.option("--priority", metavar="WORD|0-9", help="critical, high, normal or low; 0 is the most urgent.")
+@click.option("--delay", type=duration, help="Not before this time has passed (5m).")
+@click.option("--at", metavar="ISO", help="Not before this instant (2026-01-31T08:00:00+01:00).")
+@click.option("--expires-in", type=duration, help="Cancelled when not started within this time.")
+@click.option("--unique", metavar="KEY", help="One job with this key at a time.")
+@click.option("--unique-content", is_flag=True, help="One job with these arguments at a time.")
+@click.option("--unique-for", type=duration, help="Keep the key for this long, success included.")
+@click.option("--on-duplicate", type=click.Choice(["existing", "replace", "debounce"]), help="What a duplicate does.")
+@click.option("--after", multiple=True, metavar="ID", help="Wait for this job; repeatable.")
+@click.option("--if-parent-fails", type=click.Choice(["cancel", "run", "wait"]), help="When one it waits for fails.")
+@click.option("--needs", multiple=True, metavar="NAME", help="A capability the worker must have; repeatable.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME", help="Repeatable.")
+@click.option("--group", metavar="NAME", help="Who takes turns: a customer, a tenant.")
+@click.option("--cost", multiple=True, metavar="N|UNIT=AMOUNT", help="What it takes of limits; repeatable (usd=0.02).")
+@click.option("--timeout", type=duration, help="Soft timeout of an attempt.")
+@click.option("--attempts", type=click.IntRange(1), help="Runs in all.")
+@click.option("--id", "id", metavar="UUID", help="The job's id; the same id again is the same job.")
+@click.option("--existing-ok", is_flag=True, help="Exit 0, not 4, when the job was there already.")
+@click.option("--wait", type=duration, help="Wait so long for the result and print it (exit 7 when the time is over).")
+async def enqueue_body(
+    terminal: Terminal,
+    task: str,
+    args: dict[str, Any],
+    app_flag: str | None,
+    wait: int | None,
+    existing_ok: bool,
+    **asked: Any,
+) -> int:
+    """Ask for one job of TASK with ARGS, one JSON object by parameter name (or @FILE, or - for stdin)."""
+    reference = app_reference(app_flag)
+    app = nameless(terminal) if reference is None else load(terminal, reference)
+    refuse_memory(app, "the job would end with this command")
+    try:
+        async with app:
+            notes = await _unsure(app, task, asked["queue"], validated=reference is not None)
+            for note in notes:
+                terminal.say(f"note: {note}")
+            asked["after"] = [id_text(await resolve(app.store, parent)) for parent in asked["after"]]
+            handle = await _ask(app, task, args, _options(asked))
+            shape: dict[str, Any] = {"id": handle.id, "task": task, "existing": handle.existing, "notes": notes}
+            if not terminal.json:
+                terminal.text(handle.id)
+            if handle.existing:
+                terminal.say(f"job {handle.id} was there already")
+            if wait is not None:
+                shape["result"] = await _result(terminal, app, handle, wait, shape)
+    finally:
+        await app.close()
+    if terminal.json:
+        terminal.answer(shape)
+    elif wait is not None:
+        terminal.text(msgspec.json.encode(shape["result"]).decode())
+    return CONFLICT.exit if handle.existing and not existing_ok and wait is None else OK.exit
+
+
+async def _ask(app: Limpet, task: str, args: dict[str, Any], options: CallOptions) -> JobHandle[Any]:
+    try:
+        return await app.enqueue(task, args, **options)
+    except InvalidOption as error:
+        raise InvalidOption(_flags(error.message), fix=_flags(error.fix)) from error
+
+
+def _flags(text: str) -> str:
+    """What is said of Python's options, in the words of the command line: on_duplicate= is --on-duplicate here."""
+    text = text.replace("unique=True", "--unique KEY")
+    names = "priority|delay|at|expires_in|unique_for|on_duplicate|unique|after|needs|tags|group|cost|timeout|id"
+    flag = {"tags": "tag"}
+    return re.sub(
+        rf"\b({names})=(?P<value>['\"\d-])?",
+        lambda m: f"--{flag.get(m[1], m[1]).replace('_', '-')}{' ' + m['value'] if m['value'] else ''}",
+        text,
+    )
+
+
+async def _result(
+    terminal: Terminal, app: Limpet, handle: JobHandle[Any], wait_ms: int, shape: dict[str, Any]
+) -> msgspec.Raw:
+    """The result as it is stored: what the task's own types make of it is not for a shell."""
+    try:
+        await handle.result(timeout=wait_ms / 1000)
+    except LimpetError as error:
+        if terminal.json:
+            terminal.answer(shape)  # there is no result, but there is a job: its id must not be lost
+        if isinstance(error, ResultTimeout):  # it advises a call from Python; here a command is nearer
+            fix = f"it goes on; wait longer or ask: limpet explain {handle.id}"
+            raise ResultTimeout(error.message, fix=fix) from error
+        raise
+    (view,) = await app.store.get([id_bytes(handle.id)])
+    return msgspec.Raw(b"null" if view is None or view.result is None else view.result)
+
+
+def _options(asked: dict[str, Any]) -> CallOptions:
+    """What was given on the command line, in the words of `options()`; durations are seconds there."""
+    given = {name: value for name, value in asked.items() if not (value is None or value is False or value in ((), []))}
+    for name in ("delay", "expires_in", "unique_for", "timeout"):
+        if name in given:
+            given[name] = given[name] / 1000
+    if given.pop("unique_content", False):
+        if "unique" in given:
+            raise InvalidOption("--unique and --unique-content contradict each other", fix="give one of them")
+        given["unique"] = True
+    if "cost" in given:
+        given["cost"] = amounts(given["cost"], "--cost")
+    if (attempts := given.pop("attempts", None)) is not None:
+        given["retry"] = attempts
+    if "priority" in given and given["priority"].isdigit():
+        given["priority"] = int(given["priority"])
+    if "at" in given:
+        try:
+            given["at"] = datetime.fromisoformat(given["at"])
+        except ValueError as error:
+            raise InvalidOption(f"--at {given['at']!r} is not an instant", fix="2026-01-31T08:00:00+01:00") from error
+    return cast("CallOptions", given)
+
+
+async def _unsure(app: Limpet, task: str, queue: str | None, *, validated: bool) -> list[str]:
+    """Unknown names are accepted, because their worker may come later; a name that looks misspelt is told."""
+    notes = []
+    if not validated:
+        notes.append("without --app or LIMPET_APP only JSON and size were checked, not the task's signature")
+    tasks = set(app.tasks) or await known(app.store, "task")
+    for kind, name, names in (("task", task, tasks), ("queue", queue, await known(app.store, "queue"))):
+        hint = "" if name is None or name in names else did_you_mean(name, names)
+        if hint.startswith("did you mean"):
+            notes.append(f"no {kind} is called {name!r} yet; {hint} The job waits for a worker that knows it.")
+    return notes
+
+
+enqueue = command("enqueue")(enqueue_body)

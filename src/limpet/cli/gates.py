@@ -1,0 +1,276 @@
+"""Commands about limits and breakers: list, set, clear, history; list, trip, reset, history."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import Listing, command, duration, pairs
+from limpet.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from limpet.core.gate import Gate
+    from limpet.core.view import Entry
+
+
+# Microseconds of what a rate is shown for: the first that has a round number of jobs, or of cents, in it.
+_PER: Final = (("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000))
+_CENT: Final = 10_000  # millionths of a dollar
+
+
+@click.group(cls=Listing)
+def limits() -> None:
+    """Rates, ceilings and budgets, declared by code or set here."""
+
+
+@click.group(cls=Listing)
+def breakers() -> None:
+    """Circuit breakers: what failed too often and is cut off."""
+
+
+@click.argument("key", required=False, default="")
+@click.option("--waiting", is_flag=True, help="Only those that stop somebody, or admit nobody now.")
+async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
+    """List limits, buckets and budgets with their levels, and how many jobs wait behind each; of KEY alone, or of
+    all whose keys begin so."""
+    from limpet.core.gate import room
+    from limpet.ops.shape import gate_shape
+    from limpet.ops.stops import opens_text
+    from limpet.stores.asking import MOST_GATES
+
+    async with terminal.operator() as operator:
+        gates, now_ms = await operator.limits(key), operator.now_ms()
+        behind = await operator.waiters(gates)
+    if len(gates) >= MOST_GATES:
+        terminal.say(f"note: of very many limits {MOST_GATES:,} are looked at, and those that stop a job: name a key")
+        gates += behind.beyond
+    if key and not gates:
+        terminal.say(f"note: no limit is called {key!r}, and none begins so; a limit is listed from its first job on")
+    if waiting:
+        gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
+    shapes = [
+        {**gate_shape(gate, now_ms, behind.counts.get(gate.key, 0)), "all_counted": behind.complete} for gate in gates
+    ]
+    rows = []
+    for gate, shape in zip(gates, shapes, strict=True):
+        opens = "" if room(gate, now_ms) > 0 else opens_text(gate, now_ms)
+        # Of what stops nobody now, nobody can be missing.
+        unknown = not behind.complete and (room(gate, now_ms) <= 0 or gate.rule.cap is not None)
+        count = f"{shape['waiting']:,}{'' if behind.complete else '+'}" if shape["waiting"] or unknown else ""
+        rows.append((gate.key, _slots(gate, now_ms), _level(gate, now_ms), opens, count, shape["set_by"]))
+    terminal.table("limits", ("limit", "slots", "level", "opens", "waiting", "set by"), rows, shapes)
+
+
+def _slots(gate: Gate, now_ms: int) -> str:
+    """How many run of how many that may: fewer than declared while the gate goes slower."""
+    from limpet.core.gate import slots
+
+    most = gate.rule.concurrency
+    if most is None:
+        return ""
+    now = slots(gate, now_ms)
+    return f"{gate.used}/{now}" + (f" of {most}" if now < most else "")
+
+
+def _level(gate: Gate, now_ms: int) -> str:
+    """What is left of a rate's bucket and of a budget, and whether it goes slower than declared."""
+    from limpet.core.duration import text_of_ms
+    from limpet.core.gate import left
+    from limpet.core.period import ends_ms
+    from limpet.core.unit import MONEY, amount_text
+    from limpet.ops.shape import tokens_level
+    from limpet.ops.stops import slower_text
+
+    rule, money = gate.rule, gate.rule.unit == MONEY
+
+    def words(stored: int) -> str:
+        return amount_text(MONEY, stored) if money else f"{stored:,}"
+
+    unit = "" if money or not rule.unit else f" {rule.unit.replace('_', ' ')}"
+    level = ["no money or quota left"] if gate.breaker_open else []
+    if rule.interval_us is not None:
+        level.append(f"{words(tokens_level(gate, now_ms))} of {words(rule.burst)}{unit} left")
+        level += [
+            f"{words(round(us / rule.interval_us))}/{name}"
+            for whole in ((_CENT, 1) if money else (1,))
+            for name, us in _PER
+            if _is_round(us, rule.interval_us * whole)
+        ][:1]
+    if rule.cap is not None and rule.period is not None:
+        ends = text_of_ms(ends_ms(rule.period, now_ms) - now_ms)
+        spent = f"{words(rule.cap - left(gate, now_ms))} of {words(rule.cap)}{unit} spent"
+        level.append(f"{spent}, this {rule.period} ends in {ends}")
+    if slower := slower_text(gate, now_ms):
+        level.append(slower)
+    return ", ".join(level)
+
+
+def _is_round(us: int, interval_us: int) -> bool:
+    count = us / interval_us
+    return count >= 1 and (count > 100 or abs(count - round(count)) < 0.01)
+
+
+@click.argument("key")
+@click.option("--rate", metavar="N/UNIT", help="Such as 10/m, 5/s or 100/30s.")
+@click.option(
+    "--burst",
+    type=click.IntRange(1),
+    help="Jobs at once after a pause; the rate's number by default, or the code's burst if smaller.",
+)
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
+@click.option(
+    "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
+)
+@click.option("--budget", "budgets", multiple=True, metavar="UNIT=CAP/PERIOD", help="Such as usd=50/day; repeatable.")
+@click.option("--adaptive/--no-adaptive", default=None, help="Go half as fast after each pushback, and climb again.")
+@click.option("--slowest", metavar="N/UNIT", help="So, and never slower than this; a tenth of the rate by default.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def limits_set_body(
+    terminal: Terminal,
+    key: str,
+    rate: str | None,
+    burst: int | None,
+    concurrency: int | None,
+    buckets: tuple[str, ...],
+    budgets: tuple[str, ...],
+    adaptive: bool | None,
+    slowest: str | None,
+    reason: str,
+) -> None:
+    """Set a limit on KEY (a limit key, queue:NAME or task:NAME); it wins over the code's until cleared."""
+    from limpet.ops import LimitChange
+    from limpet.ops.known import strange
+
+    if slowest is not None and adaptive is False:
+        raise UsageError(f"--slowest {slowest} is for a limit that adapts", fix="leave --no-adaptive out")
+    adapts = adaptive if slowest is None else slowest
+    nothing = concurrency is None and adapts is None and not buckets and not budgets
+    if rate is None and (burst is not None or nothing):
+        what = "a limit" if burst is None else "a burst"
+        fix = "--rate 10/m, --concurrency 20, --bucket tokens=200000/m or --budget usd=50/day"
+        raise UsageError(f"{what} needs a number to hold to", fix=fix)
+    change = LimitChange(
+        rate=rate,
+        burst=burst,
+        concurrency=concurrency,
+        buckets=pairs(buckets, "--bucket", "--bucket input_tokens=200000/m"),
+        budgets=pairs(budgets, "--budget", "--budget usd=50/day"),
+        adaptive=adapts,
+    )
+    async with terminal.operator() as operator:
+        known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}
+        gates = await operator.set_limit(key, change, reason=reason)
+    _told_all(terminal, [gate.key for gate in gates], "set", [note for note in known.values() if note])
+
+
+@click.argument("key")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def limits_clear_body(terminal: Terminal, key: str, reason: str) -> None:
+    """Forget what was set here for KEY, its buckets and its budgets; what the code declares rules again."""
+    from limpet.ops.limits import kept_numbers
+
+    async with terminal.operator() as operator:
+        gates = await operator.clear_limit(key, reason=reason)
+        notes = await kept_numbers(operator.store, gates)
+    _told_all(terminal, [gate.key for gate in gates], "cleared", notes)
+
+
+@click.argument("key", required=False)
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
+async def limits_history_body(terminal: Terminal, key: str | None, limit: int) -> None:
+    """Show when KEY (or any limit) was held back, and how its budgets ran out; the newest last."""
+    async with terminal.operator() as operator:
+        show_events(terminal, await operator.limit_history(key, limit))
+
+
+@click.argument("name", required=False)
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
+async def breakers_history_body(terminal: Terminal, name: str | None, limit: int) -> None:
+    """Show when breaker NAME (or any) opened and closed; the newest last."""
+    async with terminal.operator() as operator:
+        show_events(terminal, await operator.breaker_history(name, limit))
+
+
+def show_events(terminal: Terminal, entries: Sequence[Entry]) -> None:
+    """A list of events."""
+    from limpet.ops.shape import event_shape
+
+    shapes = [event_shape(entry) for entry in entries]
+    if terminal.machine or not shapes:
+        terminal.table("events", (), (), shapes)
+        return
+    for shape in shapes:  # whole sentences: a table would cut them
+        terminal.text(f"{shape['at']}  {shape['text']}")
+
+
+@click.option("--open", "only_open", is_flag=True, help="Only those that are not closed.")
+async def breakers_list_body(terminal: Terminal, only_open: bool) -> None:
+    """List breakers with their states."""
+    from limpet.ops.shape import breaker_shape
+    from limpet.ops.stops import opens_text
+
+    async with terminal.operator() as operator:
+        gates, now_ms = await operator.breakers(), operator.now_ms()
+    gates = [gate for gate in gates if gate.breaker_open or not only_open]
+    shapes = [breaker_shape(gate, now_ms) for gate in gates]
+    rows = [
+        (
+            shape["breaker"],
+            shape["state"],
+            str(shape["recent_failures"]) + ("" if shape["recent_calls"] is None else f"/{shape['recent_calls']}"),
+            shape["opened"],
+            "under way" if shape["probe_under_way"] else opens_text(gate, now_ms) if gate.breaker_open else "",
+        )
+        for gate, shape in zip(gates, shapes, strict=True)
+    ]
+    terminal.table("breakers", ("breaker", "state", "failures", "opened", "probe"), rows, shapes)
+
+
+@click.argument("name")
+@click.option("--for", "for_ms", type=duration, help="Let a probe through after this time; without it: until reset.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+@click.option("--new", is_flag=True, help="Allow a name that is not in use yet.")
+async def trip_body(terminal: Terminal, name: str, for_ms: int | None, reason: str, new: bool) -> None:
+    """Open breaker NAME by hand: its jobs wait at no cost."""
+    async with terminal.operator() as operator:
+        gate = await operator.trip(name, for_ms=for_ms, reason=reason, new=new)
+    _told(terminal, gate.key, "open")
+
+
+@click.argument("name")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
+    """Close breaker NAME and forget its failures; limit:KEY or task:NAME is one that ran out of money."""
+    async with terminal.operator() as operator:
+        gate = await operator.reset(name, reason=reason)
+    _told(terminal, gate.key, "closed")
+
+
+def _told(terminal: Terminal, key: str, word: str) -> None:
+    if terminal.machine:
+        terminal.answer({"gate": key, "state": word, "notes": []})
+    else:
+        terminal.text(f"{key}: {word}")
+
+
+def _told_all(terminal: Terminal, keys: Sequence[str], word: str, notes: Sequence[str] = ()) -> None:
+    if terminal.machine:
+        terminal.answer({"gate": keys[0], "gates": list(keys), "state": word, "notes": list(notes)})
+        return
+    for key in keys:
+        terminal.text(f"{key}: {word}")
+    for note in notes:
+        terminal.say(f"note: {note}")
+
+
+limits.add_command(command("list", lists=True)(limits_list_body))
+limits.add_command(command("set")(limits_set_body))
+limits.add_command(command("clear")(limits_clear_body))
+limits.add_command(command("history", lists=True)(limits_history_body))
+breakers.add_command(command("list", lists=True)(breakers_list_body))
+breakers.add_command(command("history", lists=True)(breakers_history_body))
+breakers.add_command(command("trip")(trip_body))
+breakers.add_command(command("reset")(reset_body))

@@ -1,0 +1,167 @@
+"""Commands about jobs: jobs, job, explain, cancel, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from limpet.cli.bulk import run_action, words_to_which
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import Asking, bulk_options, command, duration, json_object
+from limpet.core.duration import text_of_ms
+from limpet.core.errors import UsageError
+from limpet.core.ids import id_text
+
+if TYPE_CHECKING:
+    from limpet.core.view import JobView
+
+
+@click.argument("query", nargs=-1)
+@click.option("--limit", "-n", default=50, show_default=True, type=click.IntRange(1, 1_000), help="Jobs per page.")
+@click.option("--cursor", metavar="TEXT", help="Where the last page ended.")
+@click.option("--oldest", is_flag=True, help="Oldest first.")
+async def jobs_body(terminal: Terminal, query: tuple[str, ...], limit: int, cursor: str | None, oldest: bool) -> None:
+    """List jobs that match QUERY: state:dead queue:mail task:send_* age>1h attempt>=3 -task:noop args.user.id:42."""
+    from limpet.ops.query import parse_query
+    from limpet.ops.shape import job_line
+
+    asked = parse_query(" ".join(query), limit=limit, cursor=cursor, newest_first=not oldest)
+    async with terminal.operator() as operator:
+        page = await operator.jobs(asked)
+        hint = "" if page.jobs else await _hint(operator.store, asked)
+    shapes = [job_line(view) for view in page.jobs]
+    if terminal.json:
+        terminal.answer({"jobs": shapes, "cursor": page.cursor, "complete": page.complete})
+    else:
+        rows = [job_row(view, operator.now_ms()) for view in page.jobs]
+        terminal.table("jobs", JOB_COLUMNS, rows, shapes)
+        if page.cursor:
+            terminal.say(f"more: --cursor {page.cursor}")
+    if hint:
+        terminal.say(hint)
+
+
+JOB_COLUMNS: Final = ("id", "state", "task", "queue", "attempt", "age", "error")
+
+
+def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
+    """One job as a line of a table."""
+    from limpet.ops.shape import error_of
+
+    error = ": ".join(text for text in error_of(view)[:2] if text)
+    attempts, age = f"{view.attempt}/{view.policy.attempts}", text_of_ms(max(0, now_ms - view.enqueued_at_ms))
+    return id_text(view.id), view.state.value, view.lane.task, view.lane.queue, attempts, age, error
+
+
+async def _hint(store: Any, query: Any) -> str:
+    """A query that finds nothing because a name is misspelt should say so."""
+    from limpet.core.naming import did_you_mean
+    from limpet.ops.known import known
+
+    for term in query.terms:
+        if term.field in ("queue", "task") and "*" not in term.value and not term.negated:
+            names = await known(store, term.field)
+            if term.value not in names:
+                return f"no {term.field} is called {term.value!r}; {did_you_mean(term.value, names)}"
+    return ""
+
+
+@click.argument("id")
+@click.option("--full", is_flag=True, help="Whole tracebacks.")
+async def job_body(terminal: Terminal, id: str, full: bool) -> None:
+    """Show one job (ID, or the unique end of one) with its arguments, result and attempts."""
+    from limpet.cli.detail import show_job
+    from limpet.ops.shape import job_whole
+
+    async with terminal.operator() as operator:
+        detail = await operator.job(id)
+    shape = job_whole(detail.view, detail.attempts)
+    if terminal.json:
+        terminal.answer(shape)
+    else:
+        show_job(terminal, shape, full=full)
+
+
+@click.argument("id")
+async def explain_body(terminal: Terminal, id: str) -> None:
+    """Say why job ID is not running: what it waits for, which gate is shut, who could run it."""
+    from limpet.ops.shape import explanation_shape
+
+    async with terminal.operator() as operator:
+        found = await operator.explain(id)
+    if terminal.json:
+        terminal.answer(explanation_shape(found))
+    else:
+        terminal.text(str(found))
+
+
+@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
+@click.option("--force", is_flag=True, help="Take running jobs away from their workers.")
+@bulk_options
+async def cancel_body(
+    terminal: Terminal, which: tuple[str, ...], force: bool, dry_run: bool, yes: bool, reason: str
+) -> int:
+    """Cancel jobs and their dependents; running ones are asked to stop."""
+    async with terminal.operator() as operator:
+
+        async def act(**how: Any) -> Any:
+            return await operator.cancel(words_to_which(which), reason=reason, force=force, **how)
+
+        return await run_action(terminal, act, which, dry_run=dry_run, yes=yes)
+
+
+def retry_options(function: Callable[..., Awaitable[Any]]) -> Callable[..., Any]:
+    """The options of `retry` and `dead retry`."""
+    made: Callable[..., Any] = bulk_options(function)
+    for option in (
+        click.option("--forget-all", is_flag=True, help="Run every recorded step again."),
+        click.option("--forget", multiple=True, metavar="STEP", help="Run this recorded step again; repeatable."),
+        click.option("--delay", type=duration, default=0, help="Run them no sooner than in this time (5m)."),
+        click.option("--patch", type=json_object, help="Change some arguments: a JSON object, @FILE or -."),
+        click.option("--args", type=json_object, help="Replace all arguments: a JSON object, @FILE or -."),
+    ):
+        made = option(made)
+    return made
+
+
+@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
+@retry_options
+async def retry_body(terminal: Terminal, which: tuple[str, ...], **how: Any) -> int:
+    """Run dead jobs again with fresh attempts; with state:scheduled, start waiting ones now."""
+    return await run_retry(terminal, which, **how)
+
+
+async def run_retry(
+    terminal: Terminal,
+    which: tuple[str, ...],
+    *,
+    dry_run: bool,
+    yes: bool,
+    reason: str,
+    delay: int,
+    args: dict[str, Any] | None,
+    patch: dict[str, Any] | None,
+    forget: tuple[str, ...],
+    forget_all: bool,
+) -> int:
+    """Bring dead jobs back."""
+    if args is not None and patch is not None:
+        raise UsageError("--args and --patch exclude each other", fix="--args replaces all, --patch changes some")
+    steps = ("*",) if forget_all else forget
+    async with terminal.operator() as operator:
+
+        async def act(**how: Any) -> Any:
+            return await operator.retry(
+                words_to_which(which), reason=reason, delay_ms=delay, args=args, patch=patch, forget=steps, **how
+            )
+
+        return await run_action(terminal, act, which, dry_run=dry_run, yes=yes)
+
+
+jobs = command("jobs", lists=True, cls=Asking)(jobs_body)
+job = command("job")(job_body)
+explain = command("explain")(explain_body)
+cancel = command("cancel", cls=Asking)(cancel_body)
+retry = command("retry", cls=Asking)(retry_body)

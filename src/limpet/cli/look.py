@@ -1,0 +1,130 @@
+"""Commands that look at the whole: workers, stats, events, audit, doctor."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import command
+from limpet.core.duration import text_of_ms
+from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
+
+COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
+
+
+async def workers_body(terminal: Terminal) -> None:
+    """List live workers and agents: what they serve and what they hold."""
+    from limpet.ops.shape import session_shape
+
+    async with terminal.operator() as operator:
+        found, now_ms = await operator.workers(), operator.now_ms()
+    rows = [
+        (
+            view.session,
+            "any" if view.serves.queues is None else ",".join(view.serves.queues),
+            "any" if view.serves.tasks is None else str(len(view.serves.tasks)),
+            ",".join(view.serves.capabilities),
+            view.running,
+            f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
+        )
+        for view in found
+    ]
+    columns = ("worker", "queues", "tasks", "capabilities", "running", "beat")
+    terminal.table("workers", columns, rows, [session_shape(view) for view in found])
+
+
+async def stats_body(terminal: Terminal) -> None:
+    """Show the counters: what is stored now, and what ever was."""
+    from limpet.ops.shape import counts_shape
+
+    async with terminal.operator() as operator:
+        shape = counts_shape(await operator.stats())
+    if terminal.machine:
+        terminal.answer(shape)
+        return
+    ever = shape.pop("ever")
+    for words, counts in (("now", shape), ("ever", ever)):
+        terminal.text(f"{words}: " + ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items()))
+
+
+@click.option("--after", type=int, metavar="SEQ", help="The first lines after this one, instead of the newest.")
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Lines at most.")
+async def audit_body(terminal: Terminal, after: int | None, limit: int) -> None:
+    """Show the newest lines of the audit log, the newest last: who did what, to which job or gate, and why."""
+    from limpet.ops.shape import entry_shape
+
+    async with terminal.operator() as operator:
+        entries = await operator.audit(after, limit)
+    shapes = [entry_shape(entry) for entry in entries]
+    rows = [
+        (
+            s["seq"],
+            s["at"],
+            s["actor"],
+            s["kind"],
+            s["job"] or _thing(s["data"] or {}),
+            _numbers(s["data"] or {}),
+            s["reason"],
+        )
+        for s in shapes
+    ]
+    terminal.table("entries", ("seq", "at", "who", "what", "on", "numbers", "why"), rows, shapes)
+
+
+@click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Events at most.")
+async def events_body(terminal: Terminal, limit: int) -> None:
+    """Show the newest events, the newest last: breakers that opened, limits that were held, budgets that ran out."""
+    from limpet.cli.gates import show_events
+
+    async with terminal.operator() as operator:
+        show_events(terminal, await operator.events(limit))
+
+
+def _numbers(data: dict[str, object]) -> str:
+    """What a limit, a weight or a breaker was set to; whatever else an entry holds is in --json."""
+    words = [str(data[name]) for name in ("bucket", "budget") if name in data]
+    words += [f"{name}={data[name]}" for name in ("rate", "burst", "concurrency", "adaptive", "weight") if name in data]
+    words += [f"for {text_of_ms(for_ms)}"] if isinstance(for_ms := data.get("for_ms"), int) else []
+    return " ".join(words)
+
+
+def _thing(data: dict[str, str]) -> str:
+    """What an entry is about when it is not about one job."""
+    return data.get("gate") or data.get("flow") or data.get("schedule") or data.get("name") or ""
+
+
+@click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")
+async def doctor_body(terminal: Terminal, quiet: bool) -> int:
+    """Say what is wrong, or could be: the engine, who serves the queues, what is stuck, what code declares.
+
+    Exit 10 with warnings, 11 with errors.
+    """
+    from limpet.ops.shape import finding_shape
+
+    async with terminal.operator() as operator:
+        findings = await operator.doctor()
+    levels = {finding.level for finding in findings}
+    shown = [finding for finding in findings if not quiet or finding.level != "ok"]
+    if terminal.jsonl:
+        terminal.lines(finding_shape(finding) for finding in shown)
+    elif terminal.json:
+        worst = next((level for level in ("error", "warning", "ok") if level in levels), "ok")
+        terminal.answer({"worst": worst, "findings": [finding_shape(finding) for finding in shown]})
+    else:
+        for finding in shown:
+            click.secho(f"{finding.level:<8} ", fg=COLOURS[finding.level], nl=False)  # plain when piped
+            terminal.text(finding.text)
+            if finding.fix and finding.level != "ok":
+                terminal.text(f"         → {finding.fix}")
+    if "error" in levels:
+        return DOCTOR_ERRORS.exit
+    return DOCTOR_WARNINGS.exit if "warning" in levels else OK.exit
+
+
+workers = command("workers", lists=True)(workers_body)
+stats = command("stats")(stats_body)
+audit = command("audit", lists=True)(audit_body)
+events = command("events", lists=True)(events_body)
+doctor = command("doctor", lists=True)(doctor_body)

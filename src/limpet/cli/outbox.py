@@ -1,0 +1,210 @@
+"""The command that relays an outbox to the store, and makes or mends its table."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from limpet import __version__
+from limpet.cli.apps import app_reference
+from limpet.cli.preflight import ask
+from limpet.cli.terminal import Terminal, say_error
+from limpet.cli.words import command
+from limpet.core.errors import InvalidOption, UsageError
+from limpet.ops.codes import OK, REFUSED
+from limpet.stores.base import MAX_BATCH_JOBS
+from limpet.stores.open import is_memory, open_store, redacted
+
+if TYPE_CHECKING:
+    from limpet.cli.preflight import Refusal
+    from limpet.outbox import Place
+    from limpet.outbox.table import Table
+
+SHOWN = 1_000  # rows that --failed lists
+
+
+class Ends(Struct, frozen=True):
+    """Both ends of the way: the outbox, and the store that its jobs go to."""
+
+    place: Place
+    url: str
+    namespace: str
+
+
+@click.argument("app", required=False, metavar="[MODULE:ATTR]")
+@click.option("--app", "app_flag", metavar="MODULE:ATTR", help="The app whose settings hold (LIMPET_APP).")
+@click.option("--outbox", "outbox_url", metavar="URL", help="The database that holds the outbox (LIMPET_OUTBOX).")
+@click.option("--create", is_flag=True, help="Make the tables, if they are not there.")
+@click.option("--sql", is_flag=True, help="Print what --create would run, for your own migrations.")
+@click.option("--failed", is_flag=True, help="List jobs that were set aside, and why.")
+@click.option("--retry-failed", is_flag=True, help="Put jobs that were set aside back into the line.")
+@click.option("--once", is_flag=True, help="Relay what is there, then end; exit code 1 if something is left.")
+@click.option("--batch", type=click.IntRange(1, MAX_BATCH_JOBS), default=500, show_default=True, help="Jobs at a time.")
+@click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log on stderr (LIMPET_LOG).")
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    help="INFO; with --once, WARNING.",
+)
+async def outbox_body(
+    terminal: Terminal,
+    app: str | None,
+    app_flag: str | None,
+    outbox_url: str | None,
+    create: bool,
+    sql: bool,
+    failed: bool,
+    retry_failed: bool,
+    once: bool,
+    batch: int,
+    log: str | None,
+    log_level: str | None,
+) -> int:
+    """Relay jobs from the outbox in your database to the store until SIGTERM: in order, each once."""
+    ends = await _ends(terminal, app_reference(app or app_flag), outbox_url)
+    if not isinstance(ends, Ends):
+        say_error(ends.code, ends.message, ends.fix, as_json=terminal.json)
+        return ends.exit
+    if sql:
+        return _print_sql(terminal, ends)
+    from limpet.outbox.table import open_table
+
+    table = open_table(ends.place, ends.namespace)
+    try:
+        said: dict[str, object] = {"outbox": ends.place.shown, "namespace": ends.namespace}
+        if create:
+            await table.create()
+            said["created"] = True
+            terminal.say(f"the tables are in {ends.place.shown}")
+        if retry_failed:
+            said["retried"] = count = await table.retry_failed()
+            terminal.say(f"{count:,} jobs are in the line again")
+        if failed:
+            return await _list_failed(terminal, table)
+        if (create or retry_failed) and not once:
+            if terminal.json:
+                terminal.answer(said)
+            return OK.exit
+        _log(terminal, log, log_level or ("WARNING" if once else "INFO"))
+        return await _relay(terminal, ends, table, said, batch, once=once)
+    finally:
+        await table.close()
+
+
+async def _ends(terminal: Terminal, reference: str | None, outbox_url: str | None) -> Ends | Refusal:
+    """Where from and where to: as an app says, else as environment and configuration file do; flags come first."""
+    from limpet.config import load_config
+    from limpet.outbox import parse_outbox, refuse_needless
+
+    config = load_config(flag_url=terminal.flag_url, flag_namespace=terminal.flag_namespace, flag_outbox=outbox_url)
+    url, namespace = config.url.value, config.namespace.value
+    found = None if config.outbox is None else config.outbox.value
+    if reference is not None:
+        answer = await ask(reference, terminal.flag_url, terminal.flag_namespace, only_settings=True)
+        if answer.refusal is not None:
+            return answer.refusal
+        url, namespace, found = answer.url, answer.namespace, outbox_url or answer.outbox or None
+    if found is None:
+        raise UsageError(
+            "which outbox?", fix="Limpet(url, outbox=...), --outbox, LIMPET_OUTBOX or outbox in limpet.toml"
+        )
+    place = parse_outbox(found)
+    refuse_needless(place, url)
+    return Ends(place, url, namespace)
+
+
+def _print_sql(terminal: Terminal, ends: Ends) -> int:
+    from limpet.outbox.statements import schema
+
+    text = schema(ends.place.dialect)
+    if terminal.json:
+        terminal.answer({"outbox": ends.place.shown, "sql": text})
+    else:
+        terminal.text(text.rstrip())
+    return OK.exit
+
+
+async def _list_failed(terminal: Terminal, table: Table) -> int:
+    rows = await table.failed(SHOWN)
+    terminal.table(
+        "failed",
+        ("job", "queue", "task", "error"),
+        [(row.id, row.queue, row.task, row.error) for row in rows],
+        [asdict(row) for row in rows],
+    )
+    return OK.exit
+
+
+def _log(terminal: Terminal, log: str | None, level: str) -> None:
+    from limpet.runtime.log import setup_logging
+
+    style = log or ("json" if terminal.json else os.environ.get("LIMPET_LOG", "text"))
+    if style not in ("text", "json"):
+        raise InvalidOption(f"LIMPET_LOG is {style!r}", fix="text or json")
+    setup_logging(style, level.upper())
+
+
+async def _relay(
+    terminal: Terminal, ends: Ends, table: Table, said: dict[str, object], batch: int, *, once: bool
+) -> int:
+    from limpet.outbox.relay import Relay
+
+    if is_memory(ends.url):
+        raise UsageError(
+            f"{redacted(ends.url)} is a store in memory, which ends with this command",
+            fix="name the store of your workers: --url redis://...",
+        )
+    said |= {"url": redacted(ends.url)}
+    store = open_store(ends.url, ends.namespace)
+    try:
+        await store.open()
+        relay = Relay(store, table, batch=batch)
+        if not once:
+            _banner(terminal, ends, said)
+        report = await relay.run(_told_to_stop(), once=once)
+        left = await table.tally() if once else None
+    finally:
+        await store.close()
+    words = f"{report.relayed:,} relayed, {report.duplicates:,} of them duplicates"
+    if left is None:
+        terminal.say(words)
+        return OK.exit
+    if terminal.json:
+        counts = {"relayed": report.relayed, "duplicates": report.duplicates}
+        terminal.answer({**said, **counts, "waiting": left.waiting, "failed": left.failed})
+    else:
+        terminal.text(f"{words}; {left.waiting:,} wait, {left.failed:,} are set aside")
+        if left.failed:
+            terminal.say("limpet outbox --failed says why; --retry-failed puts them back into the line")
+    return REFUSED.exit if left.waiting or left.failed else OK.exit
+
+
+def _banner(terminal: Terminal, ends: Ends, said: dict[str, object]) -> None:
+    if terminal.json:
+        terminal.answer({"version": __version__, **said, "pid": os.getpid()})
+        return
+    terminal.say(f"limpet {__version__} outbox {os.getpid()}: {ends.place.shown}")
+    terminal.say(f"  store   {redacted(ends.url)}, namespace {ends.namespace}")
+
+
+def _told_to_stop() -> asyncio.Event:
+    """Set by the first SIGTERM or SIGINT; a second one ends the process, which is safe too."""
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def told() -> None:
+        stop.set()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told)
+    return stop
+
+
+outbox = command("outbox")(outbox_body)

@@ -1,0 +1,139 @@
+"""Commands about queues: queues, pause, resume, drain."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import command, complete_queue, complete_task, duration
+from limpet.core.duration import text_of_ms
+from limpet.core.errors import UsageError
+from limpet.core.state import LIVE, STATES
+from limpet.ops.codes import TIMED_OUT
+
+if TYPE_CHECKING:
+    from limpet.core.view import Counts
+    from limpet.ops import Operator
+
+LOOK_S = 0.2  # how often a drain is looked at while someone waits for it
+
+
+async def queues_body(terminal: Terminal) -> None:
+    """List queues: jobs by state, the oldest that is ready, pauses."""
+    from limpet.ops.shape import queue_shape
+
+    async with terminal.operator() as operator:
+        found = await operator.queues()
+        now_ms = operator.now_ms()
+    rows = []
+    for view in found:
+        oldest = "" if view.oldest_ready_at_ms is None else text_of_ms(max(0, now_ms - view.oldest_ready_at_ms))
+        gate, words = view.gate, ""
+        if gate is not None and gate.paused is not None:
+            words = f"paused by {gate.paused.by}{f': {gate.paused.reason}' if gate.paused.reason else ''}"
+        elif gate is not None and gate.draining:
+            words = "draining"
+        rows.append((view.queue, *(view.counts.get(state, 0) for state in STATES), oldest, words))
+    columns = ("queue", *(state.value for state in STATES), "oldest", "gate")
+    terminal.table("queues", columns, rows, [queue_shape(view) for view in found])
+
+
+def _gate(queue: str | None, task: str | None, everything: bool) -> str:
+    if sum((queue is not None, task is not None, everything)) != 1:
+        raise UsageError("say what: a queue, a task or everything", fix="QUEUE, --task NAME or --all")
+    return "all" if everything else f"queue:{queue}" if queue is not None else f"task:{task}"
+
+
+@click.argument("queue", required=False, shell_complete=complete_queue)
+@click.option("--task", metavar="NAME", help="A task instead of a queue.", shell_complete=complete_task)
+@click.option("--all", "everything", is_flag=True, help="Everything.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; shown by explain and kept in the audit log.")
+@click.option("--new", is_flag=True, help="Allow a name that is not in use yet.")
+async def pause_body(
+    terminal: Terminal, queue: str | None, task: str | None, everything: bool, reason: str, new: bool
+) -> None:
+    """Stop claims of QUEUE, a task or everything. Running jobs go on; enqueue goes on."""
+    from limpet.stores.asking import gate_of
+
+    key = _gate(queue, task, everything)
+    async with terminal.operator() as operator:
+        before = await gate_of(operator.store, key)
+        gate = await operator.pause(key, reason=reason, new=new)
+    note = ""
+    if before is not None and before.paused is not None:
+        old = f"paused by {before.paused.by}{f': {before.paused.reason}' if before.paused.reason else ''}"
+        note = f"it was {old}; {'that stays' if gate.paused == before.paused else 'this replaces it'}"
+    _done(terminal, key, "paused", note)
+
+
+@click.argument("queue", required=False, shell_complete=complete_queue)
+@click.option("--task", metavar="NAME", help="A task instead of a queue.", shell_complete=complete_task)
+@click.option("--all", "everything", is_flag=True, help="The pause of everything (others stay).")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def resume_body(terminal: Terminal, queue: str | None, task: str | None, everything: bool, reason: str) -> None:
+    """Undo a pause or a drain."""
+    key = _gate(queue, task, everything)
+    async with terminal.operator() as operator:
+        await operator.resume(key, reason=reason)
+    _done(terminal, key, "resumed")
+
+
+@click.argument("queue", shell_complete=complete_queue)
+@click.option("--wait", is_flag=True, help="Wait until the queue is empty.")
+@click.option("--timeout", type=duration, help="With --wait: give up after this time (exit 7).")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def drain_body(terminal: Terminal, queue: str, wait: bool, timeout: int | None, reason: str) -> int:
+    """Refuse new jobs of QUEUE, work off the rest, then leave it paused."""
+    async with terminal.operator() as operator:
+        await operator.drain(queue, reason=reason)
+        if not wait:
+            _done(terminal, f"queue:{queue}", "draining")
+            return 0
+        left = await _drained(terminal, operator, queue, timeout)
+        if left:
+            if terminal.machine:
+                terminal.answer({"gate": f"queue:{queue}", "state": "draining", "left": left})
+            jobs = "1 job is" if left == 1 else f"{left:,} jobs are"
+            terminal.say(f"{jobs} left in queue {queue}; it goes on draining")
+            return TIMED_OUT.exit
+        await operator.pause(f"queue:{queue}", reason=reason or "drained")
+    _done(terminal, f"queue:{queue}", "drained")
+    return 0
+
+
+async def _drained(terminal: Terminal, operator: Operator, queue: str, timeout_ms: int | None) -> int:
+    """Wait until nothing of the queue is left to do; answers how many jobs are left when the time is over."""
+    until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
+    total = 0
+    with terminal.progress(f"draining {queue}") as progress:
+        while True:
+            left = _left(await operator.stats(), queue)
+            total = max(total, left)
+            if progress is not None:
+                progress(total - left, total)
+            if not left or (until is not None and time.monotonic() >= until):
+                return left
+            await asyncio.sleep(LOOK_S)
+
+
+def _left(counts: Counts, queue: str) -> int:
+    return sum(count for (name, _, state), count in counts.now.items() if name == queue and state in LIVE)
+
+
+def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:
+    if terminal.machine:
+        terminal.answer({"gate": key, "state": word, "notes": [note] if note else []})
+        return
+    terminal.text(f"{key}: {word}")
+    if note:
+        terminal.say(f"note: {note}")
+
+
+queues = command("queues", lists=True)(queues_body)
+pause = command("pause")(pause_body)
+resume = command("resume")(resume_body)
+drain = command("drain")(drain_body)

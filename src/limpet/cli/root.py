@@ -1,0 +1,169 @@
+"""Decides which command a command line means; a command's own module is loaded only when it is called."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Final
+
+import click
+
+from limpet.core.errors import LimpetError, UsageError
+from limpet.core.text import is_storable
+
+# section → command → (module under limpet.cli, one line of help)
+COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
+    "Run work": {
+        "worker": ("worker", "Run an app's tasks."),
+        "enqueue": ("enqueue", "Ask for one job, by the task's name."),
+        "outbox": ("outbox", "Relay jobs from a table in your database to the store."),
+        "demo": ("demo", "See it work: deployments, crashes, limits, dead letters."),
+    },
+    "Look": {
+        "jobs": ("jobs", "List jobs that match a query."),
+        "job": ("jobs", "Show one job with its attempts."),
+        "explain": ("jobs", "Say why a job is not running."),
+        "flows": ("flows", "List flows: how far each is."),
+        "flow": ("flows", "One flow as a tree: show, cancel, retry."),
+        "queues": ("queues", "List queues: depth, age, pauses."),
+        "approvals": ("waits", "List jobs that wait for a person."),
+        "workers": ("look", "List live workers and agents."),
+        "stats": ("look", "Show counters that sum up."),
+        "events": ("look", "Show what became of breakers, limits and budgets."),
+        "audit": ("look", "Show who did what, and why."),
+        "classify": ("classify", "Say what an error means for its job, and why."),
+        "doctor": ("look", "Say what is wrong, or could be."),
+    },
+    "Correct": {
+        "cancel": ("jobs", "Cancel jobs by id or query."),
+        "retry": ("jobs", "Run dead jobs again, by id or query."),
+        "approve": ("waits", "Say yes to what a job asks."),
+        "reject": ("waits", "Say no to what a job asks."),
+        "signal": ("waits", "Give a job the event that it waits for."),
+        "dead": ("dead", "The dead-letter queue: list, show, groups, retry, discard."),
+        "pause": ("queues", "Stop claims of a queue, a task or everything."),
+        "resume": ("queues", "Undo a pause or a drain."),
+        "drain": ("queues", "Refuse new jobs of a queue and work off the rest."),
+        "limits": ("gates", "Rates, ceilings, budgets: list, set, clear, history."),
+        "breakers": ("gates", "Circuit breakers: list, trip, reset, history."),
+        "weights": ("weights", "Shares of queues and groups: list, set, clear."),
+        "schedules": ("schedules", "What runs at times: list, add, change, pause, run, backfill."),
+    },
+    "Agents": {
+        "claim": ("agents", "Lease one job to an agent."),
+        "heartbeat": ("agents", "Keep a lease."),
+        "complete": ("agents", "Finish a leased job."),
+        "fail": ("agents", "Say that a leased job's attempt failed."),
+        "release": ("agents", "Give a leased job back, unspent."),
+    },
+    "Set up": {
+        "migrate": ("setup", "Create or upgrade the store."),
+        "config": ("setup", "Say which settings are in force, and which source won."),
+        "completion": ("setup", "Print a shell completion script."),
+    },
+}
+
+
+class Root(click.Group):
+    """The `limpet` command: loads subcommands lazily and suggests the nearest name for a wrong one."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [name for section in COMMANDS.values() for name in section if _present(name)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        module = _module_of(cmd_name)
+        if module is None or not _present(cmd_name):
+            return None
+        command = getattr(import_module(f"limpet.cli.{module}"), cmd_name)
+        return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and _module_of(args[0]) is None:
+            raise click.UsageError(
+                f"there is no command {args[0]!r}{suggestion(args[0], self.list_commands(ctx))}", ctx
+            )
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for section, commands in COMMANDS.items():
+            with formatter.section(section):
+                formatter.write_dl([(name, text) for name, (_, text) in commands.items() if _present(name)])
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """The end of an error message: the nearest known word, if one is near."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def _module_of(name: str) -> str | None:
+    return next((section[name][0] for section in COMMANDS.values() if name in section), None)
+
+
+def _present(name: str) -> bool:
+    """The demo is a module of its own that a slim installation may lack."""
+    return name != "demo" or importlib.util.find_spec("limpet.cli.demo") is not None
+
+
+@click.command(cls=Root, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="limpet", message="%(prog)s %(version)s")
+def limpet() -> None:
+    """A task queue that does not let go of a job. On SQLite; on Redis or PostgreSQL for several machines.
+
+    Every command takes --url (or LIMPET_URL), --namespace and --json.
+    """
+
+
+def run(words: Sequence[str]) -> int:
+    """Run the command and answer its exit code: the only place where errors become codes."""
+    as_json = "--json" in words or "--jsonl" in words
+    try:
+        _refuse_broken_text(words)
+        answer = limpet.main(args=list(words), prog_name="limpet", standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        if as_json:
+            _refuse("usage", error.format_message(), _help_of(error), as_json=True)
+        else:
+            error.show(file=sys.stderr)
+        return error.exit_code
+    except click.Abort as stop:
+        interrupted = isinstance(stop.__cause__, KeyboardInterrupt)  # how click passes a Ctrl-C on
+        if as_json:
+            _refuse("interrupted" if interrupted else "aborted", "the command was not finished", "", as_json=True)
+        else:  # an interrupted command may have done half of its work
+            print("interrupted" if interrupted else "aborted: nothing was changed", file=sys.stderr)
+        return 130 if interrupted else 1
+    except LimpetError as error:
+        from limpet.ops.codes import meaning_of
+
+        _refuse(error.code, error.message, error.fix, as_json=as_json)
+        return meaning_of(error).exit
+    return answer if isinstance(answer, int) else 0
+
+
+def _refuse_broken_text(words: Sequence[str]) -> None:
+    """Bytes that are no text come in as half characters, which no store can keep and no name can hold."""
+    for word in words:
+        if not is_storable(word):
+            raise UsageError(
+                f"{word!r} is not UTF-8 text", fix="check the terminal's locale, or the program that calls"
+            )
+
+
+def _refuse(code: str, message: str, fix: str, *, as_json: bool) -> None:
+    from limpet.cli.terminal import say_error
+
+    say_error(code, message, fix, as_json=as_json)
+
+
+def _help_of(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return "" if context is None else f"{context.command_path} --help says what it takes"

@@ -1,0 +1,170 @@
+"""Remembers how one command was called (which store, which form of answer) and writes its answers."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from limpet.config import Config, load_config
+from limpet.core.errors import StoreUnreachable, UsageError
+from limpet.core.text import storable
+from limpet.stores.open import SqliteUrl, open_store, parse_url, redacted
+
+if TYPE_CHECKING:
+    from limpet.ops import Operator
+    from limpet.ops.bulk import Progress
+    from limpet.stores.base import Store
+
+
+class Terminal:
+    """One command's view of the outside: settings, store, stdout for the answer, stderr for the rest."""
+
+    def __init__(self, url: str | None, namespace: str | None, *, json: bool = False, jsonl: bool = False) -> None:
+        self.flag_url, self.flag_namespace = url, namespace
+        self.json, self.jsonl = json, jsonl
+
+    @cached_property
+    def config(self) -> Config:
+        """Every setting with the source that won."""
+        return load_config(flag_url=self.flag_url, flag_namespace=self.flag_namespace)
+
+    @cached_property
+    def actor(self) -> str:
+        """Who is at this terminal, for the audit log."""
+        try:
+            user = getpass.getuser()
+        except (KeyError, OSError):
+            user = str(os.getuid())
+        return f"{user}@{socket.gethostname()}"
+
+    @asynccontextmanager
+    async def store(self, *, create: bool = False) -> AsyncIterator[Store]:
+        """The store of this command; only commands that may begin one create a missing file."""
+        url = self.openable(create=create)
+        store = open_store(url, self.config.namespace.value)
+        try:
+            await store.open()
+            yield store
+        finally:
+            await store.close()
+
+    def openable(self, *, create: bool) -> str:
+        """The store's URL, unless opening it would answer from a place where nothing is."""
+        url = self.config.url
+        parsed = parse_url(url.value)
+        if not isinstance(parsed, SqliteUrl):
+            return url.value
+        path = parsed.path
+        if path is None:
+            raise UsageError(
+                f"{redacted(url.value)} is a store in memory, which ends with this command",
+                fix="name a file: --url sqlite:///jobs.db",
+            )
+        if not create and not os.path.exists(path):
+            raise StoreUnreachable(
+                f"there is no store at {path} (url from {url.source})",
+                fix="pass --url or set LIMPET_URL; `limpet migrate` creates one",
+            )
+        return url.value
+
+    @asynccontextmanager
+    async def operator(self, *, create: bool = False) -> AsyncIterator[Operator]:
+        """The operator API over this command's store, in the name of whoever types."""
+        from limpet.ops import Operator
+
+        async with self.store(create=create) as store:
+            yield Operator(store, self.actor)
+
+    # -- answers
+
+    @property
+    def machine(self) -> bool:
+        """True when a program reads the answer."""
+        return self.json or self.jsonl
+
+    def answer(self, shape: Any) -> None:
+        """One JSON object on stdout."""
+        raw = msgspec.json.encode(shape)
+        print((msgspec.json.format(raw, indent=2) if sys.stdout.isatty() else raw).decode())
+
+    def lines(self, shapes: Iterable[Any]) -> None:
+        """One JSON object per line on stdout."""
+        for shape in shapes:
+            print(msgspec.json.encode(shape).decode())
+
+    def text(self, words: str) -> None:
+        """An answer for people, on stdout."""
+        print(clean(words, keep_lines=True))
+
+    def say(self, words: str, *, keep: bool = False) -> None:
+        """A message beside the answer, on stderr.
+
+        With --json stderr holds an error or nothing, so only what has no place in the answer (`keep`) is said, as
+        JSON; with --jsonl every message is, a line each.
+        """
+        if self.jsonl or (self.json and keep):
+            print(msgspec.json.encode({"note": clean(words, keep_lines=True)}).decode(), file=sys.stderr)
+        elif not self.json:
+            print(clean(words, keep_lines=True), file=sys.stderr)
+
+    def table(self, name: str, columns: Sequence[str], rows: Sequence[Sequence[object]], shapes: Sequence[Any]) -> None:
+        """A list: a table for people, one object holding all for --json, a line each for --jsonl."""
+        if self.jsonl:
+            self.lines(shapes)
+        elif self.json:
+            self.answer({name: list(shapes)})
+        elif not rows:
+            self.say(f"no {name.replace('_', ' ')}")
+        else:
+            from limpet.cli.table import show
+
+            show(columns, rows)
+
+    def confirm(self, question: str, *, yes: bool) -> None:
+        """Ask before many jobs change; without a person at the terminal, --yes is the answer."""
+        if yes:
+            return
+        if not (sys.stdin.isatty() and sys.stderr.isatty()):
+            raise UsageError(f"{question} needs a yes, and nobody is at the terminal", fix="add --yes (or --dry-run)")
+        import click
+
+        click.confirm(question, abort=True, err=True)
+
+    @contextmanager
+    def progress(self, what: str) -> Iterator[Progress | None]:
+        """A bar on stderr while a person watches; nothing otherwise."""
+        if not sys.stderr.isatty():
+            yield None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(what, total=None)
+            yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def say_error(code: str, message: str, fix: str, *, as_json: bool) -> None:
+    """Why a command ends here, on stderr: words for people, one JSON object for programs."""
+    if as_json:
+        shape = {"error": {"code": code, "message": storable(message), "fix": storable(fix) or None}}
+        print(msgspec.json.encode(shape).decode(), file=sys.stderr)
+        return
+    print(clean(f"limpet: {message}", keep_lines=True), file=sys.stderr)
+    if fix:
+        print(clean(f"  {fix}", keep_lines=True), file=sys.stderr)
+
+
+def clean(text: str, *, keep_lines: bool = False) -> str:
+    """Text that cannot move the cursor: what jobs say is not trusted with a terminal."""
+    allowed = "\n\t" if keep_lines else ""
+    return "".join(c if c.isprintable() or c in allowed else " " if c in "\n\t" else "�" for c in text)

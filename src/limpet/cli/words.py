@@ -1,0 +1,204 @@
+"""Decides how commands are declared: the options that all share, queries as arguments, and values such as 5m."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import re
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, Final
+
+import click
+
+from limpet.cli.terminal import Terminal
+from limpet.core.duration import to_ms
+from limpet.core.errors import LimpetError
+
+if TYPE_CHECKING:
+    from limpet.ops.known import Kind
+
+Body = Callable[Concatenate[Terminal, ...], Awaitable[int | None]]
+
+_CONDITION: Final = re.compile(r"[-!]?[A-Za-z_][\w.]*[:<>=]")
+_NEGATED: Final = re.compile(r"-([A-Za-z_][\w.]*[:<>=].*)", re.DOTALL)
+
+
+class Asking(click.Command):
+    """A command whose arguments may be conditions: `-task:noop` is one, not a row of short options."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(
+            ctx, [_NEGATED.sub(r"!\1", word) if _NEGATED.fullmatch(word) else word for word in args]
+        )
+
+
+class Listing(click.Group):
+    """A group that lists when it is called alone, and suggests the nearest name for a wrong one."""
+
+    alone = "Called alone it lists."
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        first = args[0] if args else ""
+        asks = not first or first.startswith("-") or _CONDITION.match(first)
+        if asks and first not in ctx.help_option_names:
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        from limpet.cli.root import suggestion
+
+        if args and args[0] not in self.commands:
+            words = f"there is no command '{self.name} {args[0]}'{suggestion(args[0], list(self.commands))}"
+            raise click.UsageError(words, ctx)
+        return super().resolve_command(ctx, args)
+
+
+class Showing(click.Group):
+    """A group that shows what it is called with, unless that is one of its commands."""
+
+    alone = "With an ID alone it shows."
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+def duration(text: str | int) -> int:
+    """Milliseconds of a duration such as 30, 250ms, 5m or 1h30m."""
+    try:
+        return to_ms(text, what="the duration")
+    except LimpetError as error:
+        raise click.BadParameter(f"{text!r} is not a duration: write 30, 250ms, 5m or 1h30m") from error
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """One JSON object, given in place, as @FILE, or as - for standard input."""
+    found = read_json(text)
+    if not isinstance(found, dict):
+        raise click.BadParameter(f'expected one JSON object such as {{"to": "a@b.c"}}, not {text!r}')
+    return found
+
+
+def json_value(text: str) -> bytes:
+    """Any JSON value, given in place, as @FILE, or as - for standard input; kept as encoded bytes."""
+    import msgspec
+
+    return msgspec.json.encode(read_json(text))
+
+
+def read_json(word: str) -> Any:
+    """The JSON value that a word on the command line means."""
+    import msgspec
+
+    try:
+        if word == "-":
+            return msgspec.json.decode(sys.stdin.read())
+        if word.startswith("@"):
+            with open(word[1:], encoding="utf-8") as file:
+                return msgspec.json.decode(file.read())
+        return msgspec.json.decode(word)
+    except OSError as error:
+        raise click.BadParameter(f"{word[1:]!r} cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise click.BadParameter(f"not JSON: {error}; quote it for the shell, or give @FILE") from error
+
+
+def amounts(words: Sequence[str], flag: str) -> dict[str, int | float]:
+    """Amounts by unit, given as UNIT=AMOUNT again and again; a bare number is of the plain unit."""
+    found: dict[str, int | float] = {}
+    for word in words:
+        unit, equals, number = word.rpartition("=")
+        unit = unit if equals else "cost"
+        try:
+            amount: int | float = int(number) if number.isdecimal() else float(number)
+        except ValueError:
+            raise click.BadParameter(f"{flag} {word!r} is no amount: write tokens=1834 or usd=0.02") from None
+        if unit in found:
+            raise click.BadParameter(f"{flag} {unit}= is given twice: add it up")
+        found[unit] = amount
+    return found
+
+
+def pairs(words: Sequence[str], flag: str, example: str) -> dict[str, str]:
+    """What is given as UNIT=TEXT again and again."""
+    found: dict[str, str] = {}
+    for word in words:
+        unit, equals, text = word.partition("=")
+        if not equals or unit in found:
+            raise click.BadParameter(
+                f"{flag} {word!r} {'is given twice' if equals else 'names no unit'}: write {example}"
+            )
+        found[unit] = text
+    return found
+
+
+def command(
+    name: str, *, lists: bool = False, cls: type[click.Command] = click.Command
+) -> Callable[[Body], click.Command]:
+    """Declare a command with the options that all commands share; its body is async and gets a Terminal."""
+
+    def declare(body: Body) -> click.Command:
+        @functools.wraps(body)
+        def call(url: str | None, namespace: str | None, json: bool, jsonl: bool = False, **given: Any) -> int:
+            terminal = Terminal(url, namespace, json=json, jsonl=jsonl)
+
+            async def whole() -> int | None:
+                return await body(terminal, **given)
+
+            try:
+                answer = asyncio.run(whole()) or 0
+                sys.stdout.flush()
+            except BrokenPipeError:
+                # The reader has seen enough (`limpet jobs | head`); Python must not complain at exit either.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return 0
+            return answer
+
+        made: Callable[..., Any] = call
+        if lists:
+            made = click.option("--jsonl", is_flag=True, help="One JSON object per line.")(made)
+        made = click.option("--json", is_flag=True, help="One JSON object on stdout.")(made)
+        made = click.option("--namespace", metavar="NAME", help="Which namespace (LIMPET_NAMESPACE).")(made)
+        made = click.option("--url", metavar="URL", help="Which store (LIMPET_URL).")(made)
+        return click.command(name, cls=cls)(made)
+
+    return declare
+
+
+def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of an action on many jobs."""
+    for option in (
+        click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log."),
+        click.option("--yes", "-y", is_flag=True, help="Do not ask."),
+        click.option("--dry-run", is_flag=True, help="Count and show three, change nothing."),
+    ):
+        function = option(function)
+    return function
+
+
+def _complete_names(kind: Kind) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+        async def ask() -> list[str]:
+            from limpet.ops.known import known
+
+            terminal = Terminal(ctx.params.get("url"), ctx.params.get("namespace"))
+            async with terminal.store() as store:
+                names = await known(store, kind)
+            return sorted(name for name in names if name.startswith(incomplete))
+
+        try:
+            return asyncio.run(ask())
+        except LimpetError:
+            return []  # a shell that completes must not print errors
+
+    return complete
+
+
+complete_queue: Final = _complete_names("queue")
+complete_task: Final = _complete_names("task")
+complete_schedule: Final = _complete_names("schedule")

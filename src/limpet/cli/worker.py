@@ -1,0 +1,181 @@
+"""The command that runs an app's tasks: looks at the app first, then becomes its supervisor."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from limpet import __version__
+from limpet.cli.apps import app_reference
+from limpet.cli.preflight import Answer, ask, worst
+from limpet.cli.terminal import Terminal, say_error
+from limpet.cli.words import command, duration
+from limpet.core.duration import text_of_ms, to_ms
+from limpet.core.errors import InvalidOption, UsageError
+from limpet.core.naming import did_you_mean
+from limpet.ops.codes import REFUSED
+from limpet.stores.open import redacted
+
+if TYPE_CHECKING:
+    from limpet.core.settings import RetentionTable, Seconds
+    from limpet.core.view import Retention
+    from limpet.runtime.settings import WorkerSettings
+    from limpet.runtime.supervisor import SupervisorSettings
+
+
+@click.argument("app", required=False, metavar="[MODULE:ATTR]")
+@click.option("--app", "app_flag", metavar="MODULE:ATTR", help="The app (LIMPET_APP).")
+@click.option("--queues", metavar="A,B", help="Only these queues; all that its tasks use by default.")
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs at once in each process (100).")
+@click.option("--threads", type=click.IntRange(1), help="Threads for sync tasks in each process (16).")
+@click.option("--processes", type=click.IntRange(1), help="Worker processes (1).")
+@click.option("--ageing", type=click.IntRange(2), metavar="N", help="Claim one job in N past more urgent ones.")
+@click.option("--grace", type=duration, help="How long running jobs may take to end after SIGTERM (25 s).")
+@click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What jobs may need; repeatable.")
+@click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
+@click.option("--max-memory-mb", type=click.IntRange(1), help="Replace a process above this size.")
+@click.option("--strict", is_flag=True, help="Refuse to start when the engine has a warning.")
+@click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log on stderr (LIMPET_LOG).")
+@click.option(
+    "--log-level",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    default="INFO",
+    show_default=True,
+)
+async def worker_body(
+    terminal: Terminal,
+    app: str | None,
+    app_flag: str | None,
+    strict: bool,
+    log: str | None,
+    log_level: str,
+    **flags: Any,
+) -> int:
+    """Run the tasks of an app until SIGTERM: then finish what fits the grace and hand back the rest, unspent."""
+    reference = app_reference(app or app_flag)
+    if reference is None:
+        raise UsageError("which app?", fix="limpet worker shop.tasks:app, --app or LIMPET_APP")
+    style = log or ("json" if terminal.json else os.environ.get("LIMPET_LOG", "text"))
+    if style not in ("text", "json"):
+        raise InvalidOption(f"LIMPET_LOG is {style!r}", fix="text or json")
+    settings = _settings(terminal, reference, flags, log=style, log_level=log_level.upper())
+    answer = await ask(reference, terminal.flag_url, terminal.flag_namespace)
+    if answer.refusal is not None:
+        refusal = answer.refusal
+        say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
+        return refusal.exit
+    _check(terminal, reference, answer, settings.worker)
+    _banner(terminal, reference, answer, settings)
+    if strict and worst(answer.findings):
+        fix = "" if not terminal.json else "the notes before this one say what to change"
+        say_error("refused", "--strict refuses to start with these warnings", fix, as_json=terminal.json)
+        return REFUSED.exit
+    from limpet.runtime.log import setup_logging
+    from limpet.runtime.supervisor import supervise
+
+    setup_logging(style, settings.log_level)
+    return await supervise(settings)
+
+
+def _settings(
+    terminal: Terminal, reference: str, flags: dict[str, Any], *, log: str, log_level: str
+) -> SupervisorSettings:
+    """What the flags say, else the [worker] table, else the defaults."""
+    from limpet.runtime.settings import WorkerSettings
+    from limpet.runtime.supervisor import SupervisorSettings
+
+    file = terminal.config.file.worker
+    queues = tuple(_names(flags["queues"]) or file.queues or ()) or None
+    given: dict[str, Any] = {
+        "queues": queues,
+        "capabilities": tuple(flags["capabilities"] or file.capabilities or ()),
+        "concurrency": flags["concurrency"] or file.concurrency,
+        "threads": flags["threads"] or file.threads,
+        "ageing": flags["ageing"] or file.ageing,
+        "grace_ms": flags["grace"] if flags["grace"] is not None else _ms(file.grace, "grace"),
+        "max_jobs": flags["max_jobs"] or file.max_jobs,
+        "max_memory_bytes": _bytes(flags["max_memory_mb"] or file.max_memory_mb),
+        "retention": _retention(terminal.config.file.retention),
+    }
+    worker = WorkerSettings(**{name: value for name, value in given.items() if value is not None})
+    return SupervisorSettings(
+        app_ref=reference,
+        path=(os.getcwd(),),
+        processes=flags["processes"] or file.processes or 1,
+        url=terminal.flag_url,
+        namespace=terminal.flag_namespace,
+        log=log,
+        log_level=log_level,
+        worker=worker,
+    )
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def _ms(value: Seconds | None, what: str) -> int | None:
+    return None if value is None else to_ms(value, what=what)
+
+
+def _bytes(megabytes: int | None) -> int | None:
+    return None if megabytes is None else megabytes * 1024 * 1024
+
+
+def _retention(table: RetentionTable) -> Retention:
+    from limpet.core.view import Retention
+
+    names = {"succeeded": "succeeded_ms", "cancelled": "cancelled_ms", "dead": "dead_ms", "audit": "audit_ms"}
+    given = {field: _ms(getattr(table, name), f"retention.{name}") for name, field in names.items()}
+    given["event_ms"] = _ms(table.events, "retention.events")
+    return Retention(**{field: ms for field, ms in given.items() if ms is not None})
+
+
+def _check(terminal: Terminal, reference: str, answer: Answer, settings: WorkerSettings) -> None:
+    if not answer.shared:
+        raise UsageError(
+            f"{redacted(answer.url)} is a store in memory, which lives in one process: a worker would find nothing",
+            fix="name a file: --url sqlite:///jobs.db; or run app.work() inside the process that enqueues",
+        )
+    if not answer.tasks:
+        raise UsageError(f"{reference} declares no tasks", fix="decorate a function with @app.task")
+    for queue in settings.queues or ():
+        if queue not in answer.queues:
+            terminal.say(
+                f"note: no task of {reference} uses queue {queue!r} by itself; {did_you_mean(queue, answer.queues)}",
+                keep=True,
+            )
+
+
+def _banner(terminal: Terminal, reference: str, answer: Answer, settings: SupervisorSettings) -> None:
+    worker = settings.worker
+    queues = list(worker.queues or answer.queues)
+    if terminal.json:
+        terminal.answer(
+            {
+                "version": __version__,
+                "app": reference,
+                "url": redacted(answer.url),
+                "namespace": answer.namespace,
+                "queues": queues,
+                "tasks": list(answer.tasks),
+                "processes": settings.processes,
+                "concurrency": worker.concurrency,
+                "pid": os.getpid(),
+            }
+        )
+    else:
+        plural = "process" if settings.processes == 1 else "processes"
+        terminal.say(f"limpet {__version__} worker {os.getpid()}: {reference}")
+        terminal.say(f"  tasks   {', '.join(sorted(answer.tasks))}")
+        terminal.say(f"  store   {redacted(answer.url)}, namespace {answer.namespace}")
+        terminal.say(f"  queues  {', '.join(queues)}")
+        slots = f"{settings.processes} {plural}, {worker.concurrency} jobs and {worker.threads} threads each"
+        terminal.say(f"  slots   {slots}; grace {text_of_ms(worker.grace_ms)}")
+    for finding in worst(answer.findings):
+        terminal.say(f"{finding.level}: {finding.text}" + (f"\n  {finding.fix}" if finding.fix else ""), keep=True)
+
+
+worker = command("worker")(worker_body)

@@ -1,0 +1,92 @@
+"""Opens a gate's breaker when too much fails behind it, and closes it when a probe succeeds."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from limpet.core.gate.record import BreakerRule, Gate, Verdict
+
+
+def learn(gate: Gate, verdict: Verdict, now_ms: int) -> Gate:
+    """Count one outcome; open the breaker when its rule says so. Costs no write while all goes well."""
+    rule = gate.rule.breaker
+    if rule is None or verdict == "neutral" or gate.open_until_ms:
+        return gate
+    if rule.rate is not None:
+        return _learn_rate(gate, rule, rule.rate, failed=verdict == "failed", now_ms=now_ms)
+    if verdict == "ok":
+        return replace(gate, failed_at_ms=()) if gate.failed_at_ms else gate
+    recent = (
+        tuple(at for at in gate.failed_at_ms if at > now_ms - rule.within_ms)[-(rule.failures - 1) :]
+        if rule.failures > 1
+        else ()
+    )
+    recent = (*recent, now_ms)
+    if len(recent) >= rule.failures:
+        return trip(gate, now_ms + rule.probe_after_ms)
+    return replace(gate, failed_at_ms=recent)
+
+
+def _learn_rate(gate: Gate, rule: BreakerRule, rate: float, *, failed: bool, now_ms: int) -> Gate:
+    # Two half-windows: bounded memory, and a failure is forgotten after at most one whole window.
+    half = max(1, rule.within_ms // 2)
+    number = now_ms // half
+    window, calls, failures, before = gate.calls
+    if number > window + 1:
+        calls = failures = before = 0
+    elif number == window + 1:
+        before = (calls << 20) | failures
+        calls = failures = 0
+    calls, failures = calls + 1, failures + failed
+    all_calls, all_failures = calls + (before >> 20), failures + (before & 0xFFFFF)
+    if failed and all_calls >= rule.min_calls and all_failures >= rate * all_calls:
+        return trip(gate, now_ms + rule.probe_after_ms)
+    return replace(gate, calls=(number, calls, failures, before))
+
+
+def counted(gate: Gate, now_ms: int) -> tuple[int, int | None]:
+    """What a breaker has counted in its window: failures, and calls if it goes by their share."""
+    rule = gate.rule.breaker
+    if rule is None:
+        return 0, None
+    if rule.rate is None:
+        return sum(at > now_ms - rule.within_ms for at in gate.failed_at_ms), None
+    window, calls, failures, before = gate.calls
+    later = now_ms // max(1, rule.within_ms // 2) - window
+    if later > 1:
+        return 0, 0
+    if later == 1:
+        return failures, calls
+    return failures + (before & 0xFFFFF), calls + (before >> 20)
+
+
+def remembers(gate: Gate, now_ms: int) -> bool:
+    """True while what a breaker has counted can still open it."""
+    rule = gate.rule.breaker
+    if rule is None:
+        return False
+    if rule.rate is not None:
+        return gate.calls[1] > 0 and now_ms // max(1, rule.within_ms // 2) <= gate.calls[0] + 1
+    return any(at > now_ms - rule.within_ms for at in gate.failed_at_ms)
+
+
+def trip(gate: Gate, until_ms: int) -> Gate:
+    """Open the breaker until `until_ms`, when one probe is let through."""
+    return replace(
+        gate, open_until_ms=until_ms, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0), opened=gate.opened + 1
+    )
+
+
+def cut_off(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
+    """The gate after the job under `token` was told that there is no money left: open, until one job probes it.
+
+    Jobs that were under way with it say nothing new, and prolong nothing.
+    """
+    if token == gate.probe_token or not (gate.probe_token or gate.open_until_ms > now_ms):
+        return trip(gate, until_ms)
+    return gate
+
+
+def reset(gate: Gate) -> Gate:
+    """Close the breaker and forget its failures."""
+    return replace(gate, open_until_ms=0, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0))

@@ -1,0 +1,65 @@
+"""Decides what code may say of a queue as a whole: how many of its jobs run at once, and how its tasks are retried."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from limpet.core.duration import Duration
+from limpet.core.errors import InvalidOption
+from limpet.core.gate import GateRule
+from limpet.core.naming import checked_name
+from limpet.core.rate import checked_ceiling
+from limpet.core.retry import Retry
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A queue with a ceiling over all workers together, and the retries of its tasks.
+
+    Pass it where a queue is named: `@app.task(queue=Queue("mail", concurrency=20))`. A task's own `retry=` wins over
+    the queue's, and a limit that an operator sets on the queue wins over the ceiling.
+
+    >>> Queue("mail", concurrency=20).rule.key
+    'queue:mail'
+    """
+
+    name: str
+    concurrency: int | None = None
+    retry: Retry | int | Sequence[Duration] | None = None  # None: as the task says, or the defaults
+
+    def __post_init__(self) -> None:
+        checked_name(self.name, what="Queue(name)")
+        if self.concurrency is not None:
+            checked_ceiling(self.concurrency, what=f"Queue({self.name!r}, concurrency={self.concurrency!r})")
+        if self.retry is not None:
+            object.__setattr__(self, "retry", Retry.of(self.retry))
+
+    @property
+    def rule(self) -> GateRule | None:
+        """The gate of the whole queue; None when code says nothing about how many run at once."""
+        return None if self.concurrency is None else GateRule(f"queue:{self.name}", concurrency=self.concurrency)
+
+
+NO_QUEUES: Final[Mapping[str, Queue]] = MappingProxyType({})
+
+
+def queue_name(value: Queue | str, *, what: str = "queue") -> str:
+    """The name of a queue, however it is given."""
+    return value.name if isinstance(value, Queue) else checked_name(value, what=what)
+
+
+def same_queue(known: Queue | None, queue: Queue) -> Queue:
+    """`queue`, unless the app has said something else about it before."""
+    if known is not None and known != queue:
+        raise InvalidOption(
+            f"queue {queue.name!r} is declared twice: {_words(known)}, and {_words(queue)}",
+            fix="declare it once, and pass that Queue to every task, or its name",
+        )
+    return queue
+
+
+def _words(queue: Queue) -> str:
+    return f"concurrency={queue.concurrency}, retry={queue.retry}"

@@ -1,0 +1,98 @@
+"""Decides what a configuration file may say, and which of several sources of a setting wins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from limpet.core.errors import InvalidOption
+from limpet.core.naming import did_you_mean
+
+DEFAULT_URL: Final = "sqlite:///limpet.db"
+DEFAULT_NAMESPACE: Final = "default"
+
+Seconds = int | float | str  # a number of seconds, or text such as "5m"
+
+
+class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """The [worker] table: what `limpet worker` takes when no flag says otherwise."""
+
+    queues: list[str] | None = None
+    concurrency: int | None = None
+    threads: int | None = None
+    processes: int | None = None
+    ageing: int | None = None
+    grace: Seconds | None = None
+    capabilities: list[str] | None = None
+    max_jobs: int | None = None
+    max_memory_mb: int | None = None
+
+
+class RetentionTable(Struct, frozen=True, forbid_unknown_fields=True):
+    """The [retention] table: how long finished things stay."""
+
+    succeeded: Seconds | None = None
+    cancelled: Seconds | None = None
+    dead: Seconds | None = None
+    audit: Seconds | None = None
+    events: Seconds | None = None
+
+
+class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
+    """One configuration file. `server` and `types` are checked by the parts that serve them."""
+
+    url: str | None = None
+    namespace: str | None = None
+    outbox: str | None = None
+    app: str | None = None
+    worker: WorkerTable = WorkerTable()
+    server: dict[str, object] = {}
+    retention: RetentionTable = RetentionTable()
+    types: dict[str, dict[str, object]] = {}
+
+
+class Setting(Struct, frozen=True):
+    """A value and the source that won, so that people can be told."""
+
+    value: str
+    source: str
+
+
+def parse_settings(table: Mapping[str, object], where: str) -> FileSettings:
+    """Read a configuration table; an unknown key or a value of the wrong kind is refused by name."""
+    refuse_unknown(table, FileSettings.__struct_fields__, where)
+    for name, kind in (("worker", WorkerTable), ("retention", RetentionTable)):
+        inner = table.get(name)
+        if isinstance(inner, Mapping):
+            refuse_unknown(inner, kind.__struct_fields__, f"{where} [{name}]")
+    try:
+        return msgspec.convert(table, FileSettings)
+    except msgspec.ValidationError as error:
+        raise InvalidOption(f"{where}: {error}", fix="see the configuration page of the docs for each key") from error
+
+
+def namespace_of(name: str) -> str:
+    """A namespace name that every engine accepts."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,48}", name):
+        raise InvalidOption(f"{name!r} is not a namespace", fix="use 1-48 letters, digits, '_', '-' or '.'")
+    return name
+
+
+def refuse_unknown(given: Iterable[str], known: Iterable[str], where: str) -> None:
+    """Raise for the first key that nobody reads: a typo must not be a setting that silently does nothing."""
+    allowed = list(known)
+    for key in given:
+        if key not in allowed:
+            raise InvalidOption(f"{where}: unknown key {key!r}", fix=did_you_mean(key, allowed))
+
+
+def first_of(candidates: Iterable[tuple[str | None, str]], default: str) -> Setting:
+    """The first source that says anything wins; an empty text says nothing."""
+    for value, source in candidates:
+        if value:
+            return Setting(value, source)
+    return Setting(default, "default")

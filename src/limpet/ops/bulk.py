@@ -1,0 +1,73 @@
+"""Runs one action over many jobs: counted first, in chunks, with progress, every decision logged."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from limpet.core.view import Entry, JobView
+from limpet.ops.select import PAGE
+from limpet.stores.base import Store
+
+Progress = Callable[[int, int], None]  # jobs done, jobs in all
+Act = Callable[[Sequence[bytes]], Awaitable[Sequence[str]]]  # one chunk → one answer per id
+
+
+@dataclass(frozen=True)
+class BulkReport:
+    """What a bulk action met and did. `answers` counts the store's words; `done` are those that changed."""
+
+    action: str
+    matched: int
+    samples: tuple[JobView, ...]
+    dry_run: bool
+    done: int = 0
+    answers: dict[str, int] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)  # job → who holds its unique key, for the first refused
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Who does what, and why: what the audit log keeps of an action."""
+
+    kind: str  # job.cancel, queue.pause, …
+    actor: str
+    reason: str = ""
+    data: dict[str, object] = field(default_factory=dict)
+
+    def entry(self, at_ms: int | None, job: bytes | None = None, **more: object) -> Entry:
+        """One line for the audit log."""
+        now_ms = at_ms if at_ms is not None else time.time_ns() // 1_000_000
+        return Entry(
+            "audit", now_ms, self.kind, self.actor, job, self.reason, msgspec.json.encode({**self.data, **more})
+        )
+
+
+async def run_bulk(
+    store: Store,
+    decision: Decision,
+    ids: Sequence[bytes],
+    act: Act,
+    *,
+    changed: frozenset[str],
+    now_ms: int | None = None,
+    progress: Progress | None = None,
+) -> tuple[int, Counter[str]]:
+    """Act chunk by chunk; a chunk's log lines follow it at once, so a killed run is logged as far as it got."""
+    answers: Counter[str] = Counter()
+    for start in range(0, len(ids), PAGE):
+        chunk = ids[start : start + PAGE]
+        words = await act(chunk)
+        answers.update(words)
+        entries = [
+            decision.entry(now_ms, id, answer=word) for id, word in zip(chunk, words, strict=True) if word in changed
+        ]
+        if entries:
+            await store.append(entries)
+        if progress is not None:
+            progress(min(start + PAGE, len(ids)), len(ids))
+    return sum(count for word, count in answers.items() if word in changed), answers

@@ -1,0 +1,270 @@
+"""Decides what deserves a person's attention: the engine, who serves the queues, what is stuck, what code declares."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from limpet.core.account import Account
+from limpet.core.agreement import disagreements
+from limpet.core.budget import base_of, raising
+from limpet.core.declaration import Declaration
+from limpet.core.duration import iso, text_of_ms
+from limpet.core.gate import FOREVER_MS, Gate
+from limpet.core.lease import SessionView
+from limpet.core.state import WAITING, State
+from limpet.core.unit import amount_text, amount_typed, public_unit
+from limpet.core.view import Counts, Finding, JobView, Query, QueueView
+from limpet.ops.calendar import Calendar
+from limpet.ops.declared import declared_tasks
+from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
+from limpet.stores.asking import all_gates
+from limpet.stores.base import Features, Store
+
+OLD_READY_MS: Final = 3_600_000  # an hour in ready means that something is missing or too small
+SLOW_ENGINE_MS: Final = 250  # a claim and a settlement per job: at this pace nothing moves
+MANY_ATTEMPTS: Final = 50  # with the default backoff more than four hours of trying
+LOOKED_AT: Final = 1_000  # running jobs examined; enough to see a pattern, cheap on a full store
+
+
+async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
+    """Every finding, worst first; what is in order is said too."""
+    started = time.perf_counter()
+    counts = await store.count()
+    took_ms = (time.perf_counter() - started) * 1000
+    sessions = await store.sessions()
+    accounts = await store.accounts()
+    running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
+    findings = [
+        *await store.check(),
+        *_engine(store.features, took_ms),
+        *_service(counts, sessions),
+        *_leases(running.jobs, sessions, now_ms),
+        *_waits(await store.queues(), now_ms),
+        *_gates(await all_gates(store), now_ms),
+        *_dead(counts),
+        *_conservation(counts),
+        *_accounts(accounts),
+        *_review(await declared_tasks(store)),
+        *(await Calendar.read(store, now_ms)).findings(),
+    ]
+    order = {"error": 0, "warning": 1, "ok": 2}
+    return sorted(findings, key=lambda finding: order[finding.level])
+
+
+def _engine(features: Features, took_ms: float) -> Iterator[Finding]:
+    for note in features.notes:
+        yield Finding("ok", "engine_note", note)
+    text = f"the {features.name} engine answers in {took_ms:.1f} ms"
+    if took_ms > SLOW_ENGINE_MS:
+        yield Finding("warning", "engine_slow", text, "look for load, a slow disk or a slow network")
+    else:
+        yield Finding("ok", "engine_speed", text)
+
+
+def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Finding]:
+    """Who runs what waits."""
+    waiting: Counter[tuple[str, str]] = Counter()
+    for (queue, task, state), count in counts.now.items():
+        if state in WAITING and count > 0:
+            waiting[queue, task] += count
+    if not sessions:
+        total = sum(waiting.values())
+        if total:
+            fix = "start one: limpet worker MODULE:APP"
+            yield Finding("error", "no_workers", f"no worker is alive, and jobs that wait: {total}", fix)
+        else:
+            yield Finding("ok", "no_workers", "no worker is alive, and no job waits")
+        return
+    yield Finding("ok", "workers", f"{len(sessions)} live workers and agents")
+    for (queue, task), count in sorted(waiting.items()):
+        if any(_may_run(session, queue, task) for session in sessions):
+            continue
+        jobs = f"{count} job{'s' if count > 1 else ''} of task {task} wait{'' if count > 1 else 's'} in queue {queue}"
+        if any(session.serves.tasks is None or task in session.serves.tasks for session in sessions):
+            text, fix = (
+                f"{jobs}, and no live worker that knows it serves that queue",
+                f"start one with --queues {queue}",
+            )
+            yield Finding("warning", "unserved_queue", text, fix)
+        else:
+            text, fix = f"{jobs}, and no live worker knows it", "deploy the code that has it, or cancel the jobs"
+            yield Finding("warning", "unknown_task", text, fix)
+
+
+def _may_run(session: SessionView, queue: str, task: str) -> bool:
+    # Capabilities belong to single jobs; `explain` names the one that is missing.
+    return session.serves.can(queue, task, ())
+
+
+def _leases(running: Iterable[JobView], sessions: Sequence[SessionView], now_ms: int) -> Iterator[Finding]:
+    live = {session.session for session in sessions}
+    orphans: list[JobView] = []
+    overdue: list[JobView] = []
+    for view in running:
+        if view.session not in live:
+            orphans.append(view)
+        hard_ms = view.policy.hard_timeout_ms
+        if hard_ms is not None and view.claimed_at_ms is not None and now_ms - view.claimed_at_ms > hard_ms + 60_000:
+            overdue.append(view)
+    if orphans:
+        fix = "they return by themselves once a worker runs: it sweeps every second"
+        text = f"{len(orphans)} running jobs belong to workers that are gone"
+        yield Finding("warning", "orphaned_leases", text, fix)
+    if overdue:
+        text = f"{len(overdue)} jobs run past their hard timeout"
+        yield Finding("error", "stuck_leases", text, "cancel them with --force, and look at their workers")
+    if not orphans and not overdue:
+        yield Finding("ok", "leases", "every running job belongs to a live worker")
+
+
+def _waits(queues: Iterable[QueueView], now_ms: int) -> Iterator[Finding]:
+    for view in queues:
+        if view.gate is not None and view.gate.paused is not None:
+            continue  # said by its pause
+        oldest = view.oldest_ready_at_ms
+        if oldest is not None and now_ms - oldest > OLD_READY_MS:
+            text = f"the oldest ready job of queue {view.queue} has waited {text_of_ms(now_ms - oldest)}"
+            yield Finding("warning", "old_jobs", text, "explain one of them; add workers or raise a limit")
+
+
+def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
+    for gate in gates:
+        what = gate_words(gate.key)
+        if gate.paused is not None:
+            why = f": {gate.paused.reason}" if gate.paused.reason else ""
+            text = f"{what} is paused by {gate.paused.by or 'someone'} since {iso(gate.paused.at_ms)}{why}"
+            yield Finding("warning", "paused", text, "limpet resume when the reason is gone")
+        elif gate.draining:
+            yield Finding("warning", "draining", f"{what} is draining and refuses new jobs", "limpet resume reopens it")
+        if gate.open_until_ms:
+            until = (
+                "until someone resets it" if gate.open_until_ms >= FOREVER_MS else f"until {iso(gate.open_until_ms)}"
+            )
+            half = gate.open_until_ms <= now_ms
+            if gate.key.startswith("breaker:"):
+                text = f"{what} is {'half-open' if half else f'open {until}'}"
+                yield Finding("warning", "breaker_open", text, "look at what fails: limpet dead groups")
+            else:
+                text = f"no money or quota is left: {what} is shut {'until a job has probed it' if half else until}"
+                fix = f"pay or raise the quota, then: limpet breakers reset {gate.key}"
+                yield Finding("error", "spent", text, fix)
+        if is_blocked(gate, now_ms):
+            yield _never_fits(gate)
+        if gate.held_until_ms > now_ms:
+            text = f"{what} is held until {iso(gate.held_until_ms)} (429 or Retry-After)"
+            yield Finding("warning", "held", text, "the provider asked for it; lower the rate if it happens often")
+
+
+def _never_fits(gate: Gate) -> Finding:
+    rule, unit = gate.rule, public_unit(gate.rule.unit)
+    whole = f"{amount_text(unit, rule.cap or 0)} a {rule.period}"
+    needs = f"the first job in line needs {amount_text(unit, gate.wants)}: it never fits"
+    fix = f"raise it: {raising(rule, gate.wants)}; or cancel the job, then: {unblocking(gate)}"
+    return Finding("error", "never_fits", f"{gate_name(gate)} is {whole}, and {needs}", fix)
+
+
+def _dead(counts: Counts) -> Iterator[Finding]:
+    total = counts.total(State.dead)
+    if not total:
+        yield Finding("ok", "dead_letters", "the dead-letter queue is empty")
+        return
+    tasks = Counter[str]()
+    for (_, task, state), count in counts.now.items():
+        if state is State.dead:
+            tasks[task] += count
+    worst = ", ".join(f"{task} ({count})" for task, count in tasks.most_common(3))
+    yield Finding("warning", "dead_letters", f"{total} dead jobs wait for a person: {worst}", "limpet dead groups")
+
+
+def _conservation(counts: Counts) -> Iterator[Finding]:
+    live = sum(count for (_, _, state), count in counts.now.items() if state in WAITING or state is State.running)
+    known = live + counts.total(State.dead) + counts.succeeded + counts.cancelled + counts.discarded
+    if known == counts.enqueued:
+        yield Finding("ok", "conservation", f"all {counts.enqueued} jobs ever enqueued are accounted for")
+    else:
+        text = f"{counts.enqueued} jobs were enqueued and {known} are accounted for"
+        yield Finding("error", "conservation", text, "report this: a job may be lost or counted twice")
+
+
+def _accounts(accounts: Sequence[Account]) -> Iterator[Finding]:
+    faults = [finding for account in accounts for finding in _faults(account)]
+    yield from faults
+    if accounts and not faults:
+        yield Finding("ok", "accounts", "every limit counts what running jobs hold of it")
+
+
+def _faults(account: Account) -> Iterator[Finding]:
+    """Where a gate counts something else than what running jobs hold of it."""
+    gate, rule, what = account.gate, account.gate.rule, gate_name(account.gate)
+    key = gate.key.removeprefix("limit:")
+    if account.leaked:
+        text = f"{what} counts {gate.used} slots as taken, and running jobs hold {account.slots}"
+        fix = "report this: more jobs may run at once than it allows, until those end"
+        if account.leaked > 0:
+            fix = f"report this; until then: limpet limits set {key} --concurrency "
+            fix += str((rule.concurrency or 0) + account.leaked)
+        yield Finding("error", "slots", text, fix)
+    if account.uncounted and rule.cap is not None:
+        unit = public_unit(rule.unit)
+        counted, reserved = amount_text(unit, gate.spent), amount_text(unit, account.reserved)
+        text = f"{what} counts {counted} as spent, and running jobs have reserved {reserved}"
+        lower = amount_typed(unit, max(1, rule.cap - account.uncounted))
+        fix = f"report this; until then: limpet limits set {base_of(key)[2]} --budget {unit}={lower}/{rule.period}"
+        yield Finding("error", "reservations", text, fix)
+    if account.stuck:
+        text = f"{what} waits for a probe that nobody runs, and admits nobody"
+        yield Finding("error", "probe", text, f"limpet breakers reset {gate.key.removeprefix('breaker:')}")
+
+
+def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
+    """The reviewer's checklist, from what the tasks' code declares."""
+    checks = (
+        (
+            "review_timeout",
+            "tasks without a timeout, whose hung calls hold a slot for ever",
+            "set timeout=",
+            [task for task in tasks if task.policy.timeout_ms is None],
+        ),
+        (
+            "review_retries",
+            f"tasks that try more than {MANY_ATTEMPTS} times before a person is told",
+            "lower Retry(attempts=)",
+            [task for task in tasks if task.policy.attempts > MANY_ATTEMPTS],
+        ),
+        (
+            "review_jitter",
+            "tasks that retry without jitter, so that failures come back all at once",
+            'use Retry(jitter="full")',
+            [task for task in tasks if _lockstep(task)],
+        ),
+    )
+    for code, words, fix, found in checks:
+        if found:
+            yield Finding("warning", code, f"{words}: {_names(found)}", fix)
+    for disagreement in disagreements(task.spec() for task in tasks):
+        fix = "declare it alike: whoever enqueues last decides, over and over"
+        yield Finding("warning", "review_limits", str(disagreement), fix)
+    plain = [task for task in tasks if not task.unique]
+    if plain:
+        text = f"tasks without a unique key (fine where a repeat does no harm): {_names(plain)}"
+        yield Finding("ok", "review_idempotency", text, "unique=True, or recorded steps, where a repeat costs")
+    learning = [task for task in tasks if any(limit.learns for limit in task.declared_limits)]
+    if learning:
+        text = f"tasks whose calls are held by a limit that learns: {_names(learning)}"
+        fix = "set their SDK's own retries to zero (max_retries=0), so that one attempt is one call"
+        yield Finding("ok", "review_sdk_retries", text, fix)
+    if tasks and not any(found for *_, found in checks):
+        yield Finding("ok", "review", f"{len(tasks)} published tasks keep the checklist")
+
+
+def _lockstep(task: Declaration) -> bool:
+    policy = task.policy
+    return policy.attempts > 1 and policy.jitter == "none" and policy.delays_ms is None
+
+
+def _names(tasks: Sequence[Declaration]) -> str:
+    shown = ", ".join(task.name for task in tasks[:5])
+    return f"{shown} and {len(tasks) - 5} more" if len(tasks) > 5 else shown

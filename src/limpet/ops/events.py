@@ -1,0 +1,36 @@
+"""Reads logs for people, the newest last: what became of breakers, limits and budgets, and who changed what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Literal
+
+from limpet.core.telling import facts_of
+from limpet.core.view import Entry
+from limpet.stores.asking import last_seq
+from limpet.stores.base import Store
+
+_PAGE: Final = 1_000
+
+
+async def latest(
+    store: Store,
+    limit: int,
+    wanted: Callable[[Entry], bool] = lambda entry: True,
+    *,
+    log: Literal["audit", "event"] = "event",
+) -> list[Entry]:
+    """The newest lines of a log that are wanted, oldest first."""
+    found: list[Entry] = []
+    until = await last_seq(store, log)
+    while until > 0 and len(found) < limit:
+        since = max(0, until - _PAGE)
+        page = [entry for entry in await store.read(log, since, _PAGE) if entry.seq <= until]
+        found = [entry for entry in page if wanted(entry)] + found
+        until = since
+    return found[-limit:]
+
+
+def is_about(entry: Entry, gates: frozenset[str] | None, kinds: tuple[str, ...] = ()) -> bool:
+    """Whether an event is of one of these kinds, by their beginnings, and about one of these gates; None: any."""
+    return (not kinds or entry.kind.startswith(kinds)) and (gates is None or facts_of(entry).get("gate") in gates)

@@ -1,0 +1,405 @@
+"""Runs what people ask of a store: the one operator API under the CLI, HTTP, the dashboard and MCP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import msgspec
+
+from limpet.core.budget import base_of
+from limpet.core.errors import InvalidOption
+from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
+from limpet.core.lease import SessionView, Signal
+from limpet.core.state import LIVE, State
+from limpet.core.steps import SLEEP, waits_of
+from limpet.core.template import checked_key
+from limpet.core.view import (
+    AttemptView,
+    CauseView,
+    Counts,
+    Entry,
+    Finding,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Standing,
+)
+from limpet.ops.bulk import Act, BulkReport, Decision, Progress, run_bulk
+from limpet.ops.doctor import doctor
+from limpet.ops.events import is_about, latest
+from limpet.ops.explain import Explanation, explain
+from limpet.ops.known import Kind, require
+from limpet.ops.limits import (
+    LimitChange,
+    Waiters,
+    breaker_gate_key,
+    cleared,
+    gates_of_limit,
+    keys_of_limit,
+    limit_gate_key,
+    limits_beginning,
+    waiters,
+)
+from limpet.ops.query import parse_query, query_text
+from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
+from limpet.ops.weights import Weight, set_weight, weights
+from limpet.stores.asking import all_gates, gate_of
+from limpet.stores.base import RetryRequest, Store
+
+_RETRYABLE = frozenset({State.dead, State.scheduled})
+_DEAD = frozenset({State.dead})
+
+
+@dataclass(frozen=True)
+class JobDetail:
+    """One job with everything that is known about it."""
+
+    view: JobView
+    attempts: tuple[AttemptView, ...]
+    standing: Standing | None
+
+
+class Operator:
+    """Asks about work and corrects it, in the name of `actor`; every change leaves a line in the audit log.
+
+    >>> operator = Operator(store, "ada")                                    # doctest: +SKIP
+    >>> await operator.retry("state:dead error:Timeout", reason="provider is back")  # doctest: +SKIP
+    """
+
+    def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
+        self.store = store
+        self.actor = actor
+        self._clock = clock
+
+    @property
+    def _asked_ms(self) -> int | None:
+        """The instant to pass to the store; None leaves it to the engine's clock."""
+        return None if self._clock is None else self._clock()
+
+    def now_ms(self) -> int:
+        """The instant that relative words ("in 12 s") are counted from."""
+        return time.time_ns() // 1_000_000 if self._clock is None else self._clock()
+
+    # -- asking
+
+    async def jobs(self, query: str | Query = "", *, limit: int = 50, cursor: str | None = None) -> Page:
+        """One page of jobs."""
+        if isinstance(query, str):
+            query = parse_query(query, limit=limit, cursor=cursor)
+        return await self.store.find(query, now_ms=self._asked_ms)
+
+    async def resolve(self, text: str) -> bytes:
+        """The id that `text` names, whole or by its unique end."""
+        return await resolve(self.store, text)
+
+    async def job(self, id: str | bytes) -> JobDetail:
+        """Everything about one job."""
+        raw = id if isinstance(id, bytes) else await self.resolve(id)
+        view = await view_of(self.store, raw)
+        attempts = await self.store.attempts(raw)
+        return JobDetail(view, tuple(attempts), await self.store.standing(raw, now_ms=self._asked_ms))
+
+    async def explain(self, id: str | bytes) -> Explanation:
+        """Why the job is not running, or what became of it."""
+        detail = await self.job(id)
+        standing = detail.standing or Standing(detail.view, "idle", (), 0, False, (), 1, 1, 1)
+        return explain(standing, now_ms=self.now_ms(), attempts=detail.attempts, sessions=await self.store.sessions())
+
+    async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
+        """Dead jobs grouped by what killed them."""
+        return await self.store.causes(queue, limit)
+
+    async def queues(self) -> list[QueueView]:
+        """Every queue in one look."""
+        return await self.store.queues()
+
+    async def workers(self) -> list[SessionView]:
+        """Live workers and agents."""
+        return await self.store.sessions()
+
+    async def stats(self) -> Counts:
+        """Counters that sum up to what was enqueued."""
+        return await self.store.count()
+
+    async def limits(self, begins: str = "") -> list[Gate]:
+        """Limits, and queues and tasks that have a ceiling of their own or were pushed back; 10,000 limits at most.
+
+        With `begins`, those whose keys begin so, and their buckets and budgets.
+        """
+        now_ms = self.now_ms()
+        return [
+            gate
+            for gate in (await limits_beginning(self.store, begins) if begins else await all_gates(self.store))
+            if gate.key.startswith("limit:") or gate.held_until_ms > now_ms or is_counting(gate, now_ms)
+        ]
+
+    async def waiters(self, gates: Sequence[Gate]) -> Waiters:
+        """How many ready jobs each of these gates stops now; a bounded look."""
+        return await waiters(self.store, gates, self.now_ms())
+
+    async def breakers(self) -> list[Gate]:
+        """Every breaker that has been declared, tripped or counted, and every other gate that is open as one."""
+        return [gate for gate in await all_gates(self.store) if gate.key.startswith("breaker:") or gate.breaker_open]
+
+    async def events(self, limit: int = 100) -> list[Entry]:
+        """The newest events: what became of breakers, limits and budgets; oldest first."""
+        return await latest(self.store, limit)
+
+    async def breaker_history(self, breaker: str | None = None, limit: int = 100) -> list[Entry]:
+        """When a breaker opened and closed, or all of them did; the event log's retention bounds it."""
+        gates = None if breaker is None else frozenset({breaker_gate_key(breaker)})
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, ("breaker.",)))
+
+    async def limit_history(self, key: str | None = None, limit: int = 100) -> list[Entry]:
+        """When a limit was held back or shut and its budgets ran out, or those of all limits."""
+        gates = None if key is None else keys_of_limit(limit_gate_key(key))
+        kinds = ("limit.", "budget.") if key is None else ()
+        return await latest(self.store, limit, lambda entry: is_about(entry, gates, kinds))
+
+    async def audit(self, after: int | None = None, limit: int = 100) -> list[Entry]:
+        """The newest lines of the audit log, or the first ones after a seq; oldest first."""
+        if after is None:
+            return await latest(self.store, limit, log="audit")
+        return await self.store.read("audit", after, limit)
+
+    async def doctor(self) -> list[Finding]:
+        """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
+        return await doctor(self.store, now_ms=self.now_ms())
+
+    # -- correcting jobs
+
+    async def cancel(
+        self,
+        which: Which,
+        *,
+        reason: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Cancel waiting jobs with their dependents; ask running ones to stop (`force` takes the lease away)."""
+
+        async def act(ids: Sequence[bytes]) -> Sequence[str]:
+            return await self.store.cancel(ids, reason, force=force, now_ms=self._asked_ms)
+
+        decision = self._decision("job.cancel", reason, which, force=force)
+        return await self._bulk(
+            decision, which, LIVE, act, frozenset({"cancelled", "cancelling"}), dry_run=dry_run, progress=progress
+        )
+
+    async def retry(
+        self,
+        which: Which,
+        *,
+        reason: str = "",
+        delay_ms: int = 0,
+        args: Mapping[str, Any] | None = None,
+        patch: Mapping[str, Any] | None = None,
+        forget: Sequence[str] = (),
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Bring dead jobs back, with new arguments (`args`) or some of them changed (`patch`).
+
+        What they have recorded of their steps stays, but for those they shall `forget` ("*": all). A query that names
+        no state means dead jobs; `state:scheduled` starts those now, and ends their sleep if they are asleep.
+        """
+        if args is not None and patch is not None:
+            raise InvalidOption("args and patch exclude each other", fix="args replaces all, patch changes some")
+
+        refused: list[bytes] = []
+
+        async def act(ids: Sequence[bytes]) -> Sequence[str]:
+            words = await answered(ids)
+            refused.extend(id for id, word in zip(ids, words, strict=True) if word == "unique_held")
+            return words
+
+        async def answered(ids: Sequence[bytes]) -> Sequence[str]:
+            if patch is None:
+                edited = None if args is None else msgspec.json.encode(dict(args))
+                plain = edited is None and not forget and not delay_ms
+                woken = await self._roused(ids) if plain and State.scheduled in states else frozenset()
+                request = RetryRequest(
+                    tuple(id for id in ids if id not in woken), delay_ms, edited, self.actor, reason, tuple(forget)
+                )
+                retried = iter(await self.store.retry(request, now_ms=self._asked_ms) if request.ids else ())
+                return ["retried" if id in woken else next(retried) for id in ids]
+            words: list[str] = []
+            for view in await self.store.get(ids):
+                if view is None:
+                    words.append("gone")
+                    continue
+                edited = msgspec.json.encode({**msgspec.json.decode(view.args), **patch})
+                request = RetryRequest((view.id,), delay_ms, edited, self.actor, reason, tuple(forget))
+                words.extend(await self.store.retry(request, now_ms=self._asked_ms))
+            return words
+
+        which = parse_query(which) if isinstance(which, str) else which
+        states = _DEAD if isinstance(which, Query) and which.states is None else _RETRYABLE
+        if forget and not isinstance(which, Query):
+            await refuse_unknown_steps(self.store, [await self.resolve(text) for text in which], forget)
+        decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch, forget=forget)
+        report = await self._bulk(
+            decision, which, states, act, frozenset({"retried"}), dry_run=dry_run, progress=progress
+        )
+        return replace(report, holders=await key_holders(self.store, refused)) if refused else report
+
+    async def discard(
+        self, which: Which, *, reason: str = "", dry_run: bool = False, progress: Progress | None = None
+    ) -> BulkReport:
+        """Remove dead jobs for good. What they were stays in the audit log."""
+
+        async def act(ids: Sequence[bytes]) -> Sequence[str]:
+            views = await self.store.get(ids)
+            dead = [view.id for view in views if view is not None and view.state is State.dead]
+            await self.store.discard(dead, now_ms=self._asked_ms)
+            left = {view.id for view in await self.store.get(dead) if view is not None}
+            gone = set(dead) - left
+            return ["discarded" if id in gone else "not_dead" for id in ids]
+
+        decision = self._decision("job.discard", reason, which)
+        return await self._bulk(
+            decision, which, _DEAD, act, frozenset({"discarded"}), dry_run=dry_run, progress=progress
+        )
+
+    async def _roused(self, ids: Sequence[bytes]) -> frozenset[bytes]:
+        """Those of the jobs that were asleep in a step, and are not any more: run by itself, each would sleep on."""
+        asleep: list[Signal] = []
+        for view in await self.store.get(ids):
+            if view is not None and view.state is State.scheduled:
+                events = [waiting.event for waiting in waits_of(view.notes, view.due_at_ms)]
+                value = msgspec.json.encode({"by": self.actor})
+                asleep += [Signal(view.id, event, value) for event in events if event.startswith(SLEEP)]
+        answers = await self.store.signal(asleep, now_ms=self._asked_ms) if asleep else []
+        return frozenset(one.id for one, answer in zip(asleep, answers, strict=True) if answer == "woken")
+
+    async def _bulk(
+        self,
+        decision: Decision,
+        which: Which,
+        states: frozenset[State],
+        act: Act,
+        changed: frozenset[str],
+        *,
+        dry_run: bool,
+        progress: Progress | None,
+    ) -> BulkReport:
+        verb = decision.kind.partition(".")[2]
+        ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
+        if dry_run:
+            return BulkReport(verb, len(ids), tuple(samples), dry_run=True)
+        done, answers = await run_bulk(
+            self.store, decision, ids, act, changed=changed, now_ms=self._asked_ms, progress=progress
+        )
+        return BulkReport(verb, len(ids), tuple(samples), False, done, dict(answers))
+
+    def _decision(self, kind: str, reason: str, which: Which, **data: object) -> Decision:
+        facts = {name: value for name, value in data.items() if value}
+        if isinstance(which, str | Query):
+            facts["query"] = which if isinstance(which, str) else query_text(which)
+        return Decision(kind, self.actor, reason, facts)
+
+    # -- shares
+
+    async def weights(self) -> list[Weight]:
+        """Queues and groups whose turns serve more than one job."""
+        return await weights(self.store)
+
+    async def set_weight(self, name: str, weight: int, *, reason: str = "") -> Weight:
+        """Let one turn of `queue:NAME` or `group:NAME` serve so many jobs; 1 is what all others have."""
+        found = await set_weight(self.store, name, weight)
+        decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
+        await self.store.append([decision.entry(self._asked_ms)])
+        return found
+
+    # -- correcting gates
+
+    async def pause(self, gate: str, *, reason: str = "", new: bool = False) -> Gate:
+        """Stop claims through a gate: `all`, `queue:NAME` or `task:NAME`. Running jobs go on.
+
+        A pause without a reason leaves one that is there as it is; with a reason it takes its place.
+        """
+        await self._met(gate, new=new)
+        before = await gate_of(self.store, gate)
+        if before is not None and before.paused is not None and not reason:
+            return before
+        pause = Pause(self.actor, reason, self.now_ms())
+        return await self._change(GateChange(gate, pause=pause), "pause", reason)
+
+    async def resume(self, gate: str, *, reason: str = "") -> Gate:
+        """Undo a pause or a drain."""
+        await self._met(gate, new=False)
+        return await self._change(GateChange(gate, resume=True), "resume", reason)
+
+    async def drain(self, queue: str, *, reason: str = "") -> Gate:
+        """Refuse new jobs for a queue and work off the rest."""
+        gate = f"queue:{queue}"
+        await self._met(gate, new=False)
+        return await self._change(GateChange(gate, drain=True), "drain", reason)
+
+    async def set_limit(self, key: str, change: LimitChange, *, reason: str = "", new: bool = True) -> tuple[Gate, ...]:
+        """Set a rate, a ceiling, buckets or budgets by hand; they win over what the code declares until cleared.
+
+        Answers the gates that changed: the limit's own, one for each bucket, one for each budget.
+        """
+        gate = limit_gate_key(key)
+        await self._met(gate, new=new)
+        asked = await change.rules(self.store, gate)
+        changes = [(GateChange(rule.key, rule=rule), facts) for rule, facts in asked]
+        return await self._change_all(changes, "limit", reason)
+
+    async def limit_rules(self, key: str, change: LimitChange) -> list[GateRule]:
+        """What `set_limit` would set."""
+        return [rule for rule, _ in await change.rules(self.store, limit_gate_key(key))]
+
+    async def clear_limit(self, key: str, *, reason: str = "") -> tuple[Gate, ...]:
+        """Forget what an operator set for a limit, its buckets and its budgets: the code's declaration rules again.
+
+        Where nobody has set anything, forget what code once declared and no longer does.
+        """
+        gate = limit_gate_key(key)
+        found = await gates_of_limit(self.store, gate)
+        if not found:
+            await self._met(gate, new=False)
+        meant = [one.key for one in found if not one.declared] or [one.key for one in found] or [gate]
+        return await self._change_all([(await cleared(self.store, one), {}) for one in meant], "unlimit", reason)
+
+    async def trip(self, breaker: str, *, for_ms: int | None = None, reason: str = "", new: bool = False) -> Gate:
+        """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
+        gate = f"breaker:{breaker}"
+        await self._met(gate, new=new)
+        change = GateChange(gate, trip_ms=FOREVER_MS if for_ms is None else for_ms)
+        return await self._change(change, "trip", reason, for_ms=for_ms)
+
+    async def reset(self, breaker: str, *, reason: str = "") -> Gate:
+        """Close a breaker and forget its failures; also the breaker of a limit (`limit:KEY`) or task (`task:NAME`)."""
+        gate = breaker_gate_key(breaker)
+        await self._met(gate, new=False)
+        return await self._change(GateChange(gate, reset=True), "reset", reason)
+
+    async def _change(self, change: GateChange, verb: str, reason: str, **data: object) -> Gate:
+        return (await self._change_all([(change, data)], verb, reason))[0]
+
+    async def _change_all(
+        self, changes: Sequence[tuple[GateChange, Mapping[str, object]]], verb: str, reason: str
+    ) -> tuple[Gate, ...]:
+        gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
+        entries = []
+        for change, data in changes:
+            facts = {"gate": change.key, **{name: value for name, value in data.items() if value is not None}}
+            entries.append(Decision(f"gate.{verb}", self.actor, reason, facts).entry(self._asked_ms))
+        await self.store.append(entries)
+        return tuple(gates)
+
+    async def _met(self, gate: str, *, new: bool) -> None:
+        """Refuse a gate that nothing uses, which is most likely a typing error."""
+        kind, _, name = gate.partition(":")
+        if kind not in ("all", "queue", "task", "limit", "breaker") or (kind != "all" and not name):
+            raise InvalidOption(f"{gate!r} is not a gate", fix="all, queue:NAME, task:NAME, limit:KEY or breaker:NAME")
+        checked_key(base_of(name)[2] if kind == "limit" else name, what=f"the name after '{kind}:'")
+        if not new and kind != "all":
+            await require(self.store, cast(Kind, kind), name)

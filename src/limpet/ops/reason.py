@@ -1,0 +1,44 @@
+"""One reason why a job is not running, and how instants are said in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from limpet.core.duration import iso, text_of_ms
+from limpet.core.gate import FOREVER_MS
+
+
+@dataclass(frozen=True)
+class Reason:
+    """One cause: a stable `code`, a sentence, the instant it ends by itself (if it does), and the facts."""
+
+    code: str
+    text: str
+    until: datetime | None = None
+    data: Mapping[str, object] = field(default_factory=dict)
+
+
+def instant(ms: int | None) -> datetime | None:
+    """The public form of an instant; None for one that never comes."""
+    return None if ms is None or ms >= FOREVER_MS else datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def when_words(at_ms: int, now_ms: int) -> str:
+    """An instant to come, in a sentence."""
+    if at_ms <= now_ms:
+        return "now"
+    if at_ms >= FOREVER_MS:
+        return "when someone starts it"
+    return f"in {text_of_ms(at_ms - now_ms)} ({iso(at_ms)})"
+
+
+def ago(at_ms: int, now_ms: int) -> str:
+    """An instant that has passed, in a sentence."""
+    return f"{text_of_ms(max(0, now_ms - at_ms))} ago"
+
+
+def when_text(at_ms: int, now_ms: int) -> str:
+    """An instant to come, for tables; nothing for one that never comes."""
+    return "" if at_ms >= FOREVER_MS else "now" if at_ms <= now_ms else f"in {text_of_ms(at_ms - now_ms)}"

@@ -1,0 +1,145 @@
+"""Decides which jobs an operator means: by id, by the unique end of an id, or by a query."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from fnmatch import fnmatchcase
+
+from msgspec.structs import replace
+
+from limpet.core.errors import InvalidOption, JobNotFound, UsageError
+from limpet.core.ids import id_bytes, id_text
+from limpet.core.naming import did_you_mean
+from limpet.core.state import LIVE, State
+from limpet.core.steps import KIND
+from limpet.core.view import JobView, Query, Term
+from limpet.ops.query import InvalidQuery, looks_like_query, parse_query
+from limpet.stores.base import Store
+
+SHORTEST_SUFFIX = 4  # shorter ends are typed by accident and match by accident
+NAMED_HOLDERS = 20  # a person reads a few; each costs a query
+PAGE = 500  # jobs per step of a bulk action: a progress bar that moves, locks that stay short
+
+Which = str | Query | Sequence[str]  # a query (text or parsed), or ids
+
+
+class AmbiguousId(UsageError):
+    """The end of an id fits more than one job."""
+
+    code = "ambiguous_id"
+
+
+async def resolve(store: Store, text: str) -> bytes:
+    """The id that `text` names: a whole id, or an end that only one job has."""
+    text = text.strip().lower().removeprefix("…")  # as narrow tables show it
+    try:
+        return id_bytes(text)
+    except InvalidOption:
+        pass
+    if len(text) < SHORTEST_SUFFIX or set(text) - set("0123456789abcdef-"):
+        raise InvalidOption(
+            f"{text!r} is not a job id", fix=f"give the whole id, or its last {SHORTEST_SUFFIX} or more characters"
+        )
+    found = await store.resolve(text)
+    if not found:
+        raise JobNotFound(f"no job id ends in {text!r}", fix="it never was, or it was pruned")
+    if len(found) > 1:
+        shown = ", ".join(id_text(raw) for raw in found)
+        raise AmbiguousId(f"more than one job id ends in {text!r}: {shown}", fix="give more characters")
+    return found[0]
+
+
+async def view_of(store: Store, id: bytes) -> JobView:
+    """The job with this id."""
+    (view,) = await store.get([id])
+    if view is None:
+        raise JobNotFound(f"no job {id_text(id)} is stored", fix="it never was, or it was pruned")
+    return view
+
+
+async def walk(store: Store, query: Query, *, now_ms: int | None = None) -> AsyncIterator[list[JobView]]:
+    """Every job that matches, page by page, newest first: what is enqueued meanwhile is not met."""
+    query = replace(query, limit=PAGE, newest_first=True)
+    while True:
+        page = await store.find(query, now_ms=now_ms)
+        found = [view for view in page.jobs if _exact(view, query)]
+        if found:
+            yield found
+        if page.cursor is None:
+            return
+        query = replace(query, cursor=page.cursor)
+
+
+def _exact(view: JobView, query: Query) -> bool:
+    """True when tags and keys fit as whole words: an engine may find more, and a bulk action must not touch it."""
+    for term in query.terms:
+        if term.field == "tag":
+            fits = any(fnmatchcase(tag, _pattern(term.value)) for tag in view.tags)
+        elif term.field == "unique":
+            fits = view.unique is not None and fnmatchcase(view.unique, _pattern(term.value))
+        else:
+            continue
+        if fits == term.negated:
+            return False
+    return True
+
+
+def _pattern(value: str) -> str:
+    """Only * is special in a query."""
+    return value.replace("[", "[[]").replace("?", "[?]")
+
+
+def guarded(query: Query, allowed: frozenset[State], verb: str) -> Query:
+    """The query narrowed to the states in which `verb` makes sense; asking only for others is an error."""
+    states = allowed if query.states is None else query.states & allowed
+    if not states:
+        words = ", ".join(sorted(state.value for state in allowed))
+        raise InvalidQuery(f"{verb} acts on jobs that are {words}", fix="leave the state out of the query")
+    return replace(query, states=states)
+
+
+async def chosen(
+    store: Store, which: Which, allowed: frozenset[State], verb: str, *, now_ms: int | None = None
+) -> tuple[list[bytes], list[JobView]]:
+    """The ids that `which` means now, and three of the jobs to show."""
+    if isinstance(which, str):
+        which = parse_query(which)
+    if isinstance(which, Query):
+        query = guarded(which, allowed, verb)
+        ids: list[bytes] = []
+        samples: list[JobView] = []
+        async for page in walk(store, query, now_ms=now_ms):
+            samples.extend(page[: 3 - len(samples)])
+            ids.extend(view.id for view in page)
+        return ids, samples
+    for word in which:
+        if looks_like_query(word):
+            raise InvalidQuery(f"{word!r} stands among ids", fix="give ids or a query, not both")
+    ids = list(dict.fromkeys([await resolve(store, text) for text in which]))
+    samples = [await view_of(store, id) for id in ids[:3]]
+    return ids, samples
+
+
+async def refuse_unknown_steps(store: Store, ids: Sequence[bytes], names: Sequence[str]) -> None:
+    """Refuse the name of a step that none of these jobs has recorded, which is most likely a typing error."""
+    views = await store.get(ids)
+    recorded = {note.name for view in views if view is not None for note in view.notes if note.kind == KIND}
+    for name in names:
+        if name != "*" and name not in recorded:
+            raise InvalidOption(f"no step {name!r} is recorded", fix=did_you_mean(name, recorded))
+
+
+async def key_holders(store: Store, ids: Sequence[bytes]) -> dict[str, str]:
+    """Which job holds the unique key of each of these, as far as it can be found; of the first few only."""
+    found: dict[str, str] = {}
+    for view in await store.get(ids[:NAMED_HOLDERS]):
+        if view is None or view.unique is None:
+            continue
+        # Keys are scoped by task. A job that succeeded may hold its key for a time, a dead or cancelled one does not.
+        terms = (Term("task", view.lane.task), Term("unique", view.unique))
+        page = await store.find(Query(LIVE | {State.succeeded}, terms, limit=10))
+        others = [job for job in page.jobs if job.unique == view.unique and job.lane.task == view.lane.task]
+        holding = [job for job in others if job.state in LIVE] or others
+        if holding:
+            found[id_text(view.id)] = id_text(holding[0].id)
+    return found

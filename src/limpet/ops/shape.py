@@ -1,0 +1,417 @@
+"""Decides the public JSON form of what a store answers: the same for `--json`, HTTP and MCP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+
+from limpet.core.duration import iso
+from limpet.core.errors import UsageError
+from limpet.core.gate import (
+    FOREVER_MS,
+    FULL,
+    LOTS,
+    Gate,
+    counted,
+    fastest_at_ms,
+    left,
+    most_at_once,
+    pace,
+    room,
+    tokens,
+)
+from limpet.core.ids import id_text
+from limpet.core.lease import Claimed, Note, SessionView
+from limpet.core.period import ends_ms
+from limpet.core.refs import Given, filled
+from limpet.core.spending import public_spent, spent_of
+from limpet.core.state import STATES, State
+from limpet.core.steps import KIND, read_record
+from limpet.core.telling import event_text, facts_of
+from limpet.core.unit import MICRO, MONEY, public_amount, public_unit
+from limpet.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
+from limpet.ops.bulk import BulkReport
+from limpet.ops.explain import Explanation
+from limpet.ops.waits import Asked
+
+Shape = dict[str, Any]
+
+
+def when(at_ms: int | None) -> str | None:
+    """RFC 3339 text of an instant; None when there is none or it never comes."""
+    return None if at_ms is None or at_ms >= FOREVER_MS else iso(at_ms)
+
+
+def content(raw: bytes | None) -> Any:
+    """The value of stored JSON; bytes that are none are shown as text, so that a person can look at them."""
+    if raw is None or raw == b"":
+        return None
+    try:
+        return msgspec.json.decode(raw)
+    except msgspec.MsgspecError:
+        return {"undecodable": raw.decode("utf-8", "replace")}
+
+
+def error_of(view: JobView) -> tuple[str, str, str]:
+    """(type, message, cause) of what went wrong; what failed before a job succeeded is kept with its attempts."""
+    return ("", "", "") if view.state is State.succeeded else (view.error_type, view.reason, view.cause)
+
+
+def job_line(view: JobView) -> Shape:
+    """A job as one line of a list."""
+    error, reason, cause = error_of(view)
+    return {
+        "id": id_text(view.id),
+        "state": view.state.value,
+        "task": view.lane.task,
+        "queue": view.lane.queue,
+        "priority": view.lane.priority,
+        "group": view.lane.group,
+        "attempt": view.attempt,
+        "attempts": view.policy.attempts,
+        "enqueued_at": when(view.enqueued_at_ms),
+        "due_at": when(view.due_at_ms),
+        "started_at": when(view.claimed_at_ms),
+        "finished_at": when(view.finished_at_ms),
+        "error": error or None,
+        "reason": reason or None,
+        "cause": cause or None,
+        "tags": list(view.tags),
+        "args": content(view.args),
+    }
+
+
+def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
+    """A job with everything stored about it."""
+    return {
+        **job_line(view),
+        "lost": view.lost,
+        "held": view.held,
+        "expires_at": when(view.expires_at_ms),
+        "session": view.session,
+        "token": view.token,
+        "cancel_requested": view.cancel_requested,
+        "result": content(view.result),
+        "needs": list(view.lane.needs),
+        "limits": [*view.lane.limits, *view.lane.keys],
+        "breaker": view.lane.breaker,
+        "unique": view.unique,
+        "after": [id_text(parent) for parent in view.after],
+        "if_parent_fails": view.if_parent_fails,
+        "flow": None if view.flow is None else id_text(view.flow),
+        "cost": view.cost,
+        "costs": public_spent(view.costs),
+        "spent": public_spent(spent_of(view.notes)),
+        "timeout_s": _seconds(view.policy.timeout_ms),
+        "meta": content(view.meta),
+        "steps": steps_shape(view.notes),
+        "notes": [note_shape(note) for note in view.notes],
+        "history": [attempt_shape(attempt) for attempt in attempts],
+    }
+
+
+def _seconds(ms: int | None) -> float | None:
+    return None if ms is None else ms / 1000
+
+
+def note_shape(note: Note) -> Shape:
+    """A checkpoint, step or progress line."""
+    return {"kind": note.kind, "name": note.name, "body": content(note.body)}
+
+
+def steps_shape(notes: Iterable[Note]) -> list[Shape]:
+    """The durable steps of a job in the order of their places: what each answers, or until when it waits."""
+    found = [(note.name, record) for note in notes if note.kind == KIND and (record := read_record(note)) is not None]
+    return [
+        {
+            "name": name,
+            "kind": record.kind,
+            "value": None if record.value is UNSET else content(bytes(record.value)),
+            "error": None if record.error is None else f"{record.error.type}: {record.error.message}",
+            "event": record.event,
+            "until": when(record.until_ms),
+            "over": record.over,
+            "question": record.question or None,
+        }
+        for name, record in sorted(found, key=lambda pair: (pair[1].place, pair[1].beside, pair[0]))
+    ]
+
+
+def asked_shape(asked: Asked) -> Shape:
+    """A job that waits for a person."""
+    return {
+        "id": id_text(asked.view.id),
+        "task": asked.view.lane.task,
+        "queue": asked.view.lane.queue,
+        "name": asked.asking.name,
+        "question": asked.asking.question,
+        "until": when(asked.until_ms),
+        "enqueued_at": when(asked.view.enqueued_at_ms),
+        "args": content(asked.view.args),
+    }
+
+
+def attempt_shape(attempt: AttemptView) -> Shape:
+    """One recorded run."""
+    return {
+        "number": attempt.number,
+        "outcome": attempt.outcome,
+        "started_at": when(attempt.started_at_ms),
+        "finished_at": when(attempt.finished_at_ms),
+        "session": attempt.session,
+        "kind": attempt.kind,
+        "error": attempt.type or None,
+        "message": attempt.message or None,
+        "traceback": attempt.traceback or None,
+        "cause": attempt.cause or None,
+    }
+
+
+def claimed_shape(claimed: Claimed, attempts: Sequence[AttemptView] = ()) -> Shape:
+    """What an agent needs to work on a job: the arguments, the token, and what came before."""
+    return {
+        "id": id_text(claimed.id),
+        "token": claimed.token,
+        "task": claimed.lane.task,
+        "queue": claimed.lane.queue,
+        "attempt": claimed.attempt,
+        "attempts": claimed.policy.attempts,
+        **_arguments(claimed),
+        "inputs": {
+            id_text(parent): {"failed": given.failed} if given.failed is not None else content(given.result)
+            for parent, given in claimed.inputs.items()
+        },
+        "notes": [note_shape(note) for note in claimed.notes],
+        "failed_before": [
+            {"attempt": attempt.number, "outcome": attempt.outcome, "error": attempt.type, "message": attempt.message}
+            for attempt in attempts
+        ],
+    }
+
+
+def _arguments(claimed: Claimed) -> Shape:
+    """The arguments with what the parents left where they refer to it; or why that cannot be."""
+    args = content(claimed.args)
+    try:
+        given = Given.to(claimed)
+        return {"args": args if given is None else content(msgspec.json.encode(filled(args, given)))}
+    except UsageError as error:
+        return {"args": args, "args_error": str(error)}
+
+
+def explanation_shape(found: Explanation) -> Shape:
+    """The reasons as data."""
+    return {
+        "id": found.id,
+        "state": found.state.value,
+        "task": found.task,
+        "queue": found.queue,
+        "reasons": [
+            {
+                "code": reason.code,
+                "text": reason.text,
+                "until": None if reason.until is None else iso(round(reason.until.timestamp() * 1000)),
+                "data": dict(reason.data),
+            }
+            for reason in found.reasons
+        ],
+        "text": str(found),
+    }
+
+
+def budget_shape(gate: Gate, now_ms: int) -> Shape | None:
+    """The cap of a gate and how much of it is left; dollars of money."""
+    rule, unit = gate.rule, public_unit(gate.rule.unit)
+    if rule.cap is None or rule.period is None:
+        return None
+    free = left(gate, now_ms)
+    return {
+        "unit": unit,
+        "cap": public_amount(unit, rule.cap),
+        "spent": public_amount(unit, rule.cap - free),
+        "left": public_amount(unit, free),
+        "wanted": public_amount(unit, gate.wants) if gate.wants and room(gate, now_ms) <= 0 else None,
+        "per": rule.period,
+        "ends_at": when(ends_ms(rule.period, now_ms)),
+    }
+
+
+def tokens_level(gate: Gate, now_ms: int) -> int:
+    """The tokens of a rate; of one that is held, those that it will begin with."""
+    return tokens(gate, max(now_ms, gate.held_until_ms))
+
+
+def pace_shape(gate: Gate, now_ms: int) -> Shape | None:
+    """How fast a gate goes, in percent of what is declared; None when nothing can slow it down."""
+    rule = gate.rule
+    if rule.floor is None and most_at_once(gate, now_ms) is None:
+        return None
+    percent = 100 / FULL
+    fastest = fastest_at_ms(gate)
+    return {
+        "percent": round(pace(gate, now_ms) * percent, 1),
+        "fastest_at": when(fastest) if fastest > now_ms else None,
+        "adaptive": rule.floor is not None,
+        "floor": None if rule.floor is None else round(rule.floor * percent, 1),
+        "ceiling": None if rule.floor is None else round(gate.ceiling * percent, 1),
+    }
+
+
+def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
+    """A gate's rule and level, and how many jobs it stops."""
+    rule = gate.rule
+    return {
+        "gate": gate.key,
+        "set_by": "code" if gate.declared else "operator",
+        "free": None if (free := room(gate, now_ms)) >= LOTS else _amount(rule.unit, free),
+        "concurrency": rule.concurrency,
+        "used": gate.used,
+        "unit": public_unit(rule.unit),
+        "per_second": None if rule.interval_us is None else _amount(rule.unit, 1_000_000 / rule.interval_us),
+        "burst": _amount(rule.unit, rule.burst) if rule.interval_us is not None else None,
+        "tokens": None if rule.interval_us is None else _amount(rule.unit, tokens_level(gate, now_ms)),
+        "budget": budget_shape(gate, now_ms),
+        "pace": pace_shape(gate, now_ms),
+        "waiting": waiting,
+        "held_until": when(gate.held_until_ms) if gate.held_until_ms > now_ms else None,
+        "shut": gate.breaker_open,
+        "shut_until": when(gate.open_until_ms or None),
+        "paused": None
+        if gate.paused is None
+        else {"by": gate.paused.by, "reason": gate.paused.reason, "at": when(gate.paused.at_ms)},
+        "draining": gate.draining,
+    }
+
+
+def _amount(unit: str, stored: float) -> float:
+    """A rate or a level as people read it."""
+    return round(stored / MICRO if unit == MONEY else stored, 6)
+
+
+def breaker_state(gate: Gate, now_ms: int) -> str:
+    """closed, open or half-open."""
+    if not gate.open_until_ms:
+        return "closed"
+    return "open" if gate.open_until_ms > now_ms else "half-open"
+
+
+def breaker_shape(gate: Gate, now_ms: int) -> Shape:
+    """A breaker's state and what it has counted."""
+    failures, calls = counted(gate, now_ms)
+    return {
+        "breaker": gate.key.removeprefix("breaker:"),
+        "state": breaker_state(gate, now_ms),
+        "open_until": when(gate.open_until_ms or None),
+        "by_hand": gate.open_until_ms >= FOREVER_MS,
+        "probe_under_way": bool(gate.probe_token),
+        "recent_failures": failures,
+        "recent_calls": calls,
+        "opened": gate.opened,
+    }
+
+
+def queue_shape(view: QueueView) -> Shape:
+    """A queue in one look."""
+    gate = view.gate
+    return {
+        "queue": view.queue,
+        **{state.value: view.counts.get(state, 0) for state in STATES},
+        "oldest_ready_at": when(view.oldest_ready_at_ms),
+        "paused": None
+        if gate is None or gate.paused is None
+        else {"by": gate.paused.by, "reason": gate.paused.reason, "at": when(gate.paused.at_ms)},
+        "draining": gate is not None and gate.draining,
+        "concurrency": None if gate is None else gate.rule.concurrency,
+    }
+
+
+def session_shape(view: SessionView) -> Shape:
+    """A live worker or agent."""
+    serves = view.serves
+    return {
+        "session": view.session,
+        "queues": None if serves.queues is None else list(serves.queues),
+        "tasks": None if serves.tasks is None else list(serves.tasks),
+        "capabilities": list(serves.capabilities),
+        "running": view.running,
+        "idle": view.idle,
+        "started_at": when(view.started_at_ms),
+        "beat_at": when(view.beat_at_ms),
+        "deadline_at": when(view.deadline_at_ms),
+        "info": content(view.info),
+    }
+
+
+def cause_shape(view: CauseView) -> Shape:
+    """Dead jobs of one origin."""
+    return {
+        "cause": view.cause,
+        "count": view.count,
+        "error": view.type,
+        "message": view.message,
+        "task": view.task,
+        "queue": view.queue,
+        "first_at": when(view.first_at_ms),
+        "last_at": when(view.last_at_ms),
+        "sample": id_text(view.sample),
+    }
+
+
+def counts_shape(counts: Counts) -> Shape:
+    """The counters, which sum up."""
+    return {
+        **{state.value: counts.total(state) for state in STATES},
+        "ever": {
+            "enqueued": counts.enqueued,
+            "succeeded": counts.succeeded,
+            "cancelled": counts.cancelled,
+            "discarded": counts.discarded,
+            "leases_lost": counts.lost,
+            "settlements_refused": counts.stale,
+        },
+    }
+
+
+def report_shape(report: BulkReport) -> Shape:
+    """What a bulk action met and did."""
+    return {
+        "action": report.action,
+        "matched": report.matched,
+        "done": report.done,
+        "dry_run": report.dry_run,
+        "answers": report.answers,
+        "holders": report.holders,
+        "samples": [job_line(view) for view in report.samples],
+    }
+
+
+def finding_shape(finding: Finding) -> Shape:
+    """One thing doctor says."""
+    return {"level": finding.level, "code": finding.code, "text": finding.text, "fix": finding.fix or None}
+
+
+def event_shape(entry: Entry) -> Shape:
+    """One event: what became of a gate, in words and as facts."""
+    return {
+        "seq": entry.seq,
+        "at": when(entry.at_ms),
+        "kind": entry.kind,
+        "text": event_text(entry),
+        **facts_of(entry),
+    }
+
+
+def entry_shape(entry: Entry) -> Shape:
+    """One line of a log."""
+    return {
+        "seq": entry.seq,
+        "at": when(entry.at_ms),
+        "kind": entry.kind,
+        "actor": entry.actor,
+        "job": None if entry.job is None else id_text(entry.job),
+        "reason": entry.reason or None,
+        "data": content(entry.data),
+    }

@@ -1,0 +1,235 @@
+"""Runs what is said to jobs that wait: events that are signalled to them, and what people decide about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from limpet.core.errors import InvalidOption, JobNotFound, UsageError
+from limpet.core.ids import id_bytes, id_text
+from limpet.core.lease import Signal
+from limpet.core.state import FINISHED, LIVE, State
+from limpet.core.steps import (
+    APPROVAL,
+    EVENT,
+    Approval,
+    Asking,
+    approval_of,
+    asking_of,
+    check_event,
+    check_name,
+    encode_value,
+    too_many_events,
+    waits_of,
+)
+from limpet.core.text import is_storable, storable
+from limpet.core.view import JobView, Query, Term
+from limpet.ops.bulk import Decision
+from limpet.ops.select import PAGE, resolve, view_of, walk
+from limpet.stores.base import SignalAnswer, Store
+
+LOOKED_AT: Final = 10_000  # jobs that one page of approvals looks at: an index of them would cost every suspension
+
+
+class SeveralJobs(UsageError):
+    """Jobs of more than one task hold a unique key."""
+
+    code = "several_jobs"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What became of a signal or a decision; `already` and `finished` are answers, not errors."""
+
+    id: bytes
+    event: str
+    answer: SignalAnswer
+    text: str
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a job asks a person, and waits for."""
+
+    view: JobView
+    asking: Asking
+    until_ms: int  # FOREVER_MS: as long as it takes
+
+
+@dataclass(frozen=True)
+class AskedPage:
+    """What jobs ask people, those with the nearest end first; `complete` is False when there may be more."""
+
+    asked: tuple[Asked, ...]
+    cursor: str | None = None
+    complete: bool = True
+
+
+class Waits:
+    """Signals events and decides on approvals, in the name of `actor`."""
+
+    def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
+        self.store = store
+        self.actor = actor
+        self._clock = clock
+
+    @property
+    def _asked_ms(self) -> int | None:
+        return None if self._clock is None else self._clock()
+
+    async def signal(
+        self, which: str | bytes, event: str, value: Any = None, *, task: str | None = None, log: bool = True
+    ) -> Said:
+        """Give an event to a job; the first of a name stands. With `log`, the audit log says who did."""
+        id = await self.job(which, task=task)
+        said = await self._send(id, check_event(event), encode_value(value))
+        if log:
+            await self._log("job.signal", said, {"event": event})
+        return said
+
+    async def approve(
+        self, which: str | bytes, *, comment: str = "", name: str | None = None, task: str | None = None
+    ) -> Said:
+        """Say yes to what a job asks; `name` decides ahead, or tells several approvals apart."""
+        return await self._decide(which, True, comment, name, task)
+
+    async def reject(
+        self, which: str | bytes, *, comment: str = "", name: str | None = None, task: str | None = None
+    ) -> Said:
+        """Say no. What the job makes of that is its own business."""
+        return await self._decide(which, False, comment, name, task)
+
+    async def approvals(self, query: Query) -> AskedPage:
+        """What jobs that match ask people now; a page holds about as many as asked for."""
+        query = replace(query, states=frozenset({State.scheduled}))
+        wanted, found, seen = query.limit, list[Asked](), 0
+        while True:
+            page = await self.store.find(replace(query, limit=PAGE), now_ms=self._asked_ms)
+            found += [asked for view in page.jobs for asked in _asked(view)]
+            seen += len(page.jobs)
+            if page.cursor is None or len(found) >= wanted or seen >= LOOKED_AT:
+                found.sort(key=lambda asked: (asked.until_ms, asked.view.id))
+                return AskedPage(tuple(found), page.cursor, page.cursor is None)
+            query = replace(query, cursor=page.cursor)
+
+    async def job(self, which: str | bytes, *, task: str | None = None) -> bytes:
+        """The job that is meant: an id, or the unique key that it was enqueued with, of `task` if several have it."""
+        if isinstance(which, bytes):
+            return which
+        if not isinstance(which, str) or not which:
+            raise InvalidOption(f"{which!r} names no job", fix="give a handle, an id, or a unique key")
+        if task is None:
+            try:
+                id = id_bytes(which)
+            except InvalidOption:
+                pass
+            else:
+                if await self._is_stored(id):
+                    return id
+        return await holder(self.store, which, task)
+
+    async def typed(self, which: str, *, task: str | None = None) -> bytes:
+        """The same from a person, who may give the unique end of an id."""
+        if task is None:
+            try:
+                id = await resolve(self.store, which)
+            except (InvalidOption, JobNotFound):
+                pass
+            else:
+                if await self._is_stored(id):
+                    return id
+        return await holder(self.store, which, task)
+
+    async def _is_stored(self, id: bytes) -> bool:
+        """False for what only looks like an id: a unique key may be the UUID of somebody's order."""
+        return (await self.store.get([id])) != [None]
+
+    async def _decide(
+        self, which: str | bytes, approved: bool, comment: str, name: str | None, task: str | None
+    ) -> Said:
+        if not isinstance(self.actor, str) or not self.actor.strip() or not is_storable(self.actor):
+            raise InvalidOption(f"{self.actor!r} does not say who decides", fix="name a person, as in by='ada'")
+        if name is not None:
+            check_name(name, "the name of an approval")
+        view = await view_of(self.store, await self.job(which, task=task))
+        asking = _meant(view, name)
+        decision = Approval(approved, storable(self.actor), storable(comment))
+        said = await self._send(view.id, asking.event, encode_value(decision))
+        facts: dict[str, object] = {"name": asking.name, "question": asking.question}
+        await self._log("job.approve" if approved else "job.reject", said, facts, decision.comment)
+        return said
+
+    async def _send(self, id: bytes, event: str, value: bytes) -> Said:
+        (answer,) = await self.store.signal([Signal(id, event, value)], now_ms=self._asked_ms)
+        if answer == "gone":
+            raise JobNotFound(f"no job {id_text(id)} is stored", fix="it never was, or it was pruned")
+        if answer == "full":
+            raise too_many_events(id_text(id))
+        return Said(id, event, answer, await self._words(id, event, answer))
+
+    async def _words(self, id: bytes, event: str, answer: SignalAnswer) -> str:
+        name = id_text(id)
+        if answer == "woken":
+            return f"job {name} goes on"
+        if answer == "kept":
+            return f"job {name} does not wait for it yet, and will find it"
+        view = await view_of(self.store, id)
+        if answer == "finished":
+            return f"job {name} is {view.state.value}, so nothing waits for it"
+        before = approval_of(view.notes, event)
+        if before is None:
+            return f"job {name} was given {event!r} before, and the first stands"
+        return f"job {name} was {'approved' if before.approved else 'rejected'} by {before.by} before, and that stands"
+
+    async def _log(self, kind: str, said: Said, facts: dict[str, object], reason: str = "") -> None:
+        if said.answer in ("woken", "kept"):
+            decision = Decision(kind, self.actor, reason, {name: value for name, value in facts.items() if value})
+            await self.store.append([decision.entry(self._asked_ms, said.id, answer=said.answer)])
+
+
+async def holder(store: Store, key: str, task: str | None = None) -> bytes:
+    """The job that was enqueued with this unique key: the live one, else the newest that has ended."""
+    terms = (Term("unique", key), *(() if task is None else (Term("task", task),)))
+    for states in (LIVE, FINISHED):
+        found: dict[str, bytes] = {}  # the newest of each task
+        async for page in walk(store, Query(states, terms)):
+            for view in page:
+                if view.unique == key and task in (None, view.lane.task):
+                    found.setdefault(view.lane.task, view.id)
+        if len(found) > 1:
+            raise SeveralJobs(
+                f"jobs of {len(found)} tasks hold the key {key!r}: {', '.join(sorted(found))}", fix="say which: task="
+            )
+        if found:
+            return next(iter(found.values()))
+    of = "" if task is None else f" of {task}"
+    raise JobNotFound(f"no job{of} has the id or the unique key {key!r}", fix="it never was, or it was pruned")
+
+
+def _meant(view: JobView, name: str | None) -> Asking:
+    """Which of its approvals is meant: the one that is named, else the only one it waits for."""
+    asked = {asking.name: asking for asking in asking_of(view.notes)}
+    if name is not None:
+        return asked.get(name) or Asking(f"{APPROVAL}{name}", "")
+    if len(asked) == 1:
+        return next(iter(asked.values()))
+    id = id_text(view.id)
+    if asked:
+        raise InvalidOption(
+            f"job {id} asks for {len(asked)} approvals: {', '.join(asked)}", fix="say which by its name"
+        )
+    decided = [note.name for note in view.notes if note.kind == EVENT and note.name.startswith(APPROVAL)]
+    if decided or view.state in FINISHED:
+        return Asking(decided[-1] if decided else f"{APPROVAL}approval", "")  # whoever hears it will answer why not
+    raise InvalidOption(
+        f"job {id} asks for no approval now, it is {view.state.value}",
+        fix='to decide ahead, name the approval: it is "approval" unless the code says otherwise',
+    )
+
+
+def _asked(view: JobView) -> list[Asked]:
+    waits = [waiting for waiting in waits_of(view.notes, view.due_at_ms) if waiting.event.startswith(APPROVAL)]
+    return [Asked(view, Asking(waiting.event, waiting.question), waiting.until_ms) for waiting in waits]

@@ -1,0 +1,51 @@
+"""Decides how large the share of a queue or a group is: how many jobs one turn of it serves."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from limpet.core.errors import InvalidOption
+from limpet.core.template import checked_key
+from limpet.core.view import Control, Page, Query, Term
+from limpet.ops.known import strange
+from limpet.stores.base import Store
+
+KIND: Final = "weight"
+MOST: Final = 1_000  # a turn longer than this is a queue that starves the others
+
+
+class Weight(Struct, frozen=True):
+    """One queue ("queue:mail") or group ("group:acme") and its share; all others have 1."""
+
+    name: str
+    weight: int
+
+
+async def weights(store: Store) -> list[Weight]:
+    """Every queue and group that has another share than 1, by name."""
+    found = [Weight(one.name, msgspec.json.decode(one.value, type=int)) for one in await store.controls(KIND)]
+    return [one for one in found if one.weight != 1]
+
+
+async def set_weight(store: Store, name: str, weight: int) -> Weight:
+    """Give a queue or a group this share, from the next claim on."""
+    kind, _, rest = name.partition(":")
+    if kind not in ("queue", "group") or not rest:
+        raise InvalidOption(f"{name!r:.80} has no share", fix="name queue:NAME or group:NAME")
+    checked_key(rest, what=f"the name after '{kind}:'")
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= MOST:
+        raise InvalidOption(f"a weight of {weight!r} is no share", fix=f"use 1 (the usual one) to {MOST:,}")
+    await store.put_control(Control(KIND, name, msgspec.json.encode(weight)))
+    return Weight(name, weight)
+
+
+async def unused(store: Store, name: str) -> str:
+    """A note about a queue or a group of which nothing is there, or nothing: jobs of it may still come."""
+    kind, _, rest = name.partition(":")
+    if kind == "queue":
+        return await strange(store, name)
+    page = await store.find(Query(terms=(Term("group", rest),), limit=1))
+    return f"no job of group {rest!r} is there; its share counts when one comes" if page == Page(()) else ""

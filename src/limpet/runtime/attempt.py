@@ -1,0 +1,226 @@
+"""Runs one coroutine as an attempt: timers and cancellation are set up only if it does not finish at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+import types
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextvars import Context
+from typing import Any, Literal, Protocol
+
+from limpet.core.lease import Claimed
+from limpet.core.spending import Bill
+from limpet.core.task import TaskSpec
+from limpet.core.verdict import Classifier
+from limpet.runtime.context import Desk, JobContext
+from limpet.runtime.step import Calls
+from limpet.runtime.steps import Steps
+
+# Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown.
+Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown"]
+
+
+class Escaped(Exception):
+    """The handler raised what would end the loop around it; the cause is what it raised."""
+
+
+class Host(Protocol):
+    """Who runs attempts, and is told what the loop's other users need to know."""
+
+    def yielded(self, attempt: Attempt) -> None:
+        """The handler waits for something, so others may start."""
+
+    def give_up(self, attempt: Attempt) -> None:
+        """The hard timeout has come, and the handler has not ended."""
+
+
+class Attempt:
+    """One run of one job, from start to transition. Everything but `stop` belongs to the worker's loop."""
+
+    __slots__ = (
+        "_context",
+        "_desk",
+        "_timer",
+        "calls",
+        "cause",
+        "classifiers",
+        "completed",
+        "cut_short",
+        "host",
+        "job",
+        "loop",
+        "noted",
+        "over",
+        "reason",
+        "replaced",
+        "speaker",
+        "spec",
+        "spent",
+        "started_at_s",
+        "steps",
+        "stopper",
+        "task",
+        "thread",
+    )
+
+    calls: Calls  # where plain functions of steps run; given by whoever runs the attempt
+    classifiers: Sequence[Classifier]  # what the task and the app say of errors; given likewise
+
+    def __init__(
+        self,
+        job: Claimed,
+        spec: TaskSpec,
+        desk: Desk,
+        loop: asyncio.AbstractEventLoop,
+        host: Host | None = None,
+    ) -> None:
+        self.job = job
+        self.spec = spec
+        self.loop = loop
+        self.cause: Cause | None = None
+        self.reason = ""
+        self.completed = False  # in a transaction of the handler's own, with `noted` as the result
+        self.noted: bytes | None = None
+        self.over = False  # settled, dropped or abandoned: nothing its handler does can matter any more
+        self.cut_short = False  # its handler has not ended by itself: it may have spent, or spend, more than it says
+        self.replaced = False  # its runner is stuck in the handler, and another has taken its place
+        self.host = host
+        self.started_at_s = loop.time()
+        self.task: asyncio.Task[Any] | None = None  # set while it waits in the loop
+        self.stopper: Callable[[Cause], None] | None = None  # how to stop a handler that is not in this loop
+        self.thread: int | None = None  # of a handler that is not in this loop
+        self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
+        self.steps: Steps | None = None  # its durable calls, if it makes any
+        self.spent: dict[str, int] | None = None  # what it says it has cost, by unit; None: nothing was said
+        self._desk = desk
+        self._context: JobContext | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def context(self) -> JobContext:
+        """What the handler sees; made when it first asks."""
+        if self._context is None:
+            self._context = JobContext(self, self._desk, self.loop)
+        return self._context
+
+    @property
+    def bill(self) -> Bill | None:
+        """What it hands in with its transition; None when it said nothing of costs."""
+        return None if self.spent is None else Bill.of(self.job, self.spent, cut_short=self.cut_short)
+
+    def elapsed_ms(self) -> int:
+        """How long the attempt has been running."""
+        return round((self.loop.time() - self.started_at_s) * 1000)
+
+    def stop(self, cause: Cause, reason: str = "") -> None:
+        """Ask the handler to end. The first cause stands, except that a lost lease overrules all others."""
+        if self.over or (self.cause is not None and cause not in ("lost", "hard")):
+            return
+        self.cause, self.reason = cause, reason
+        if self.stopper is not None:
+            self.stopper(cause)
+        elif self.task is not None:
+            self.task.cancel()
+
+    def speaks_here(self) -> bool:
+        """True in the task that runs the handler or that a handler in a thread waits for, False in any other."""
+        here = asyncio.current_task()
+        return self.task is None or here is self.task or here is self.speaker
+
+    def fence(self) -> None:
+        """No longer ours, as the handler itself has heard: it is not cancelled, so that it can roll back in peace."""
+        self.cause, self.reason = "lost", "the lease was lost"
+
+    def yields(self, task: asyncio.Task[Any] | None) -> None:
+        """The handler waits for something: from here on it can run out of time or be cancelled."""
+        self.task = task
+        soft_ms = self.job.policy.timeout_ms
+        if soft_ms is not None:
+            self._timer = self.loop.call_at(self.started_at_s + soft_ms / 1000, self._soft)
+        else:
+            self._arm_hard()
+        if self.host is not None:
+            self.host.yielded(self)
+        if self.cause is not None and task is not None:
+            task.cancel()  # it was stopped while it ran its first step
+
+    def watch_hard(self) -> None:
+        """Watch only the hard timeout: the soft one is kept where the handler runs."""
+        self._arm_hard()
+
+    def end(self) -> None:
+        """The handler has ended, or nobody waits for it any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.task = None
+
+    def _soft(self) -> None:
+        self._arm_hard()
+        self.stop("timeout", "soft timeout")
+
+    def _arm_hard(self) -> None:
+        hard_ms = self.job.policy.hard_timeout_ms
+        self._timer = None if hard_ms is None else self.loop.call_at(self.started_at_s + hard_ms / 1000, self._hard)
+
+    def _hard(self) -> None:
+        self._timer = None
+        if not self.over and self.host is not None:
+            self.host.give_up(self)
+
+
+@types.coroutine
+def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) -> Generator[Any, Any, Any]:
+    """Run `body` inside the calling task, in a context of its own.
+
+    Stepping it by hand makes the common short job cheap: no task, no timer, until it first waits. Later
+    steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
+    """
+    run = context.run
+    task = asyncio.current_task()
+    assert task is not None
+    closed = False
+    try:
+        waits_for = run(body.send, None)
+        attempt.yields(task)
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                closed = isinstance(error, GeneratorExit)  # the loop has let go of us, not the handler
+                waits_for = run(body.throw, error)
+            else:
+                waits_for = run(body.send, value)
+    except StopIteration as done:
+        return done.value
+    except (GeneratorExit, KeyboardInterrupt) as error:
+        if closed:
+            raise
+        raise _escaped(error) from error
+    finally:
+        if attempt.steps is not None and not closed:
+            yield from attempt.steps.finish().__await__()
+        if task.cancelling() and not closed:
+            with contextlib.suppress(asyncio.CancelledError):
+                yield  # a cancellation that the handler's last step asked for must not hit the task's next job
+        attempt.end()
+        while task.cancelling():
+            task.uncancel()  # the task goes on to run other jobs
+
+
+def _escaped(error: BaseException) -> BaseException:
+    """What to raise for a handler's own GeneratorExit or KeyboardInterrupt.
+
+    A Ctrl-C is raised inside whatever runs, so one that may come from a signal ends the worker, as it should.
+    """
+    if isinstance(error, KeyboardInterrupt) and interruptible():
+        return error
+    return Escaped()
+
+
+def interruptible() -> bool:
+    """True when a signal can raise KeyboardInterrupt here: in the main thread, unless SIGINT is ignored."""
+    return threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT))

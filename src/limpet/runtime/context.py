@@ -1,0 +1,321 @@
+"""What a running job knows and may say about itself: identity, cancellation, progress, steps, its own success."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Mapping
+from contextvars import ContextVar
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
+
+import msgspec
+
+from limpet.core.answer import headers_of
+from limpet.core.codec import encode_checkpoint
+from limpet.core.decide import pushed_gate
+from limpet.core.duration import Duration, to_ms
+from limpet.core.errors import LeaseLost, WrongContext
+from limpet.core.ids import id_text
+from limpet.core.lease import Claimed, Note
+from limpet.core.pushback import Lesson, lesson_of
+from limpet.core.spending import added, spending_from
+from limpet.core.steps import Approval
+from limpet.core.text import storable
+from limpet.core.unit import Amounts
+from limpet.runtime.log import job_log
+from limpet.runtime.step import Step, StepCall, step_key
+from limpet.runtime.steps import Steps
+from limpet.stores.callers import run_here
+
+if TYPE_CHECKING:
+    from limpet.runtime.attempt import Attempt
+
+T = TypeVar("T")
+
+MAX_LINES: Final = 1_000  # log lines kept per attempt: a chatty loop must not fill the store
+MAX_LINE_CHARS: Final = 2_000
+MAX_MESSAGE_CHARS: Final = 500
+
+current: Final[ContextVar[Attempt | None]] = ContextVar("limpet_attempt", default=None)
+
+
+class Desk(Protocol):
+    """Where a running job's notes go: the store, or the pipe to the process that holds the lease."""
+
+    def note(self, job: Claimed, note: Note) -> None:
+        """Keep a note for the next beat; a later one of the same name replaces it. Any thread."""
+
+    def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
+        """Keep what this attempt has cost so far, for the next beat and for its end. Any thread."""
+
+    def learn(self, gate: str, lesson: Lesson) -> None:
+        """Teach a gate what the other side has said of its limits; soon, and without an answer. Any thread."""
+
+    async def save(self, job: Claimed, note: Note) -> bool:
+        """Write a note now; False when the lease is lost."""
+
+    async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
+        """Note the job's success in the transaction that `conn` is in; False when the lease is lost."""
+
+
+class JobContext:
+    """The running job, as `current_job()` gives it. Works in async, thread and process tasks.
+
+    >>> @app.task()
+    ... async def export(customer: str) -> None:
+    ...     job = current_job()
+    ...     job.progress(1, 10, "reading")
+    """
+
+    __slots__ = ("_adding", "_attempt", "_desk", "_lines", "_loop", "_saved")
+
+    def __init__(self, attempt: Attempt, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+        self._attempt = attempt
+        self._desk = desk
+        self._loop = loop
+        self._adding = threading.Lock()  # steps beside each other may say what they cost at the same time
+        self._lines = 0
+        self._saved: list[object] = []
+
+    @property
+    def id(self) -> str:
+        """The job's id, the same for every attempt."""
+        return id_text(self._attempt.job.id)
+
+    @property
+    def attempt(self) -> int:
+        """Which attempt this is, counted from 1."""
+        return self._attempt.job.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing token: larger for every later claim of this job."""
+        return self._attempt.job.token
+
+    @property
+    def task(self) -> str:
+        return self._attempt.job.lane.task
+
+    @property
+    def queue(self) -> str:
+        return self._attempt.job.lane.queue
+
+    @property
+    def group(self) -> str | None:
+        return self._attempt.job.lane.group
+
+    @property
+    def flow(self) -> str | None:
+        """The id of the flow that it is a part of; None outside of one."""
+        flow = self._attempt.job.flow
+        return None if flow is None else id_text(flow)
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._attempt.job.tags
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What integrations attached at enqueue (trace context and the like)."""
+        raw = self._attempt.job.meta
+        return msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
+
+    @property
+    def tick(self) -> datetime | None:
+        """The instant of its schedule that this job runs for, however late it is; None when no schedule asked for it.
+
+        Of a backfilled run it is the instant in the past, of `run_now` the moment it was asked for.
+        """
+        said = self.meta.get("tick")
+        return datetime.fromisoformat(said) if isinstance(said, str) else None
+
+    @property
+    def cancelled(self) -> bool:
+        """True once the job should stop: cancelled on request, out of time, or no longer ours.
+
+        Raise to end early: what a handler returns counts as its success.
+        """
+        stopped = self._attempt.cause not in (None, "shutdown")  # a stopping worker hands the job back by itself
+        if stopped:
+            self._durable().heard()
+        return stopped
+
+    @property
+    def checkpoint(self) -> Any:
+        """What the last `save` of this or an earlier attempt wrote; None when there is none."""
+        if self._saved:
+            return self._saved[-1]
+        for note in self._attempt.job.notes:
+            if note.kind == "checkpoint":
+                return msgspec.json.decode(note.body)
+        return None
+
+    async def save(self, value: object) -> None:
+        """Write a checkpoint for the next attempt. Raises LeaseLost when this attempt no longer counts."""
+        body = encode_checkpoint(value)
+        if not await self._desk.save(self._attempt.job, Note("checkpoint", "", body)):
+            self._attempt.stop("lost", "the lease was lost")
+            raise self._lost("stop: someone else may run it")
+        self._saved[:] = [msgspec.json.decode(body)]
+
+    # -- durable steps
+
+    @property
+    def step(self) -> StepCall:
+        """`await job.step("charge", charge, order)`: runs once, and is remembered by every later attempt.
+
+        Names are unique in a job. `job.step.options(on_error="keep", retry=3)("charge", charge, order)` chooses what
+        becomes of errors.
+        """
+        return StepCall(self._step)
+
+    @property
+    def step_key(self) -> str:
+        """Inside a step's function: a key that is the same whenever this step of this job runs.
+
+        Pass it to whoever carries out the effect. A crash between the effect and its record cannot be excluded; then
+        the step runs again, under the same key.
+        """
+        return step_key(self._attempt.job.id)
+
+    async def sleep(self, delay: Duration, *, name: str | None = None) -> None:
+        """Sleep for that long without a worker; then the function runs again from the top, with its steps remembered.
+
+        Raises an exception that is no Exception; let it pass.
+        """
+        await self._durable().sleep(to_ms(delay, what="sleep"), name)
+
+    async def wait_for(self, event: str, timeout: Duration | None = None, *, name: str | None = None) -> Any:
+        """The value that `app.signal(job, event, value)` gave; the job waits for it without a worker, as in `sleep`.
+
+        A signal that came before is kept. Raises WaitTimeout when it has not come in time, in later attempts too.
+        """
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
+        return await self._durable().wait_for(event, timeout_ms, name)
+
+    async def approval(self, question: str, timeout: Duration | None = None, *, name: str = "approval") -> Approval:
+        """What a person decided (`limpet approve ID`, `limpet reject ID`); the job waits as in `wait_for`."""
+        timeout_ms = None if timeout is None else to_ms(timeout, what="timeout")
+        return await self._durable().approval(question, timeout_ms, name)
+
+    async def _step(self, step: Step) -> Any:
+        return await self._durable().step(step)
+
+    def _durable(self) -> Steps:
+        """The steps of this attempt; made when the first is called."""
+        attempt = self._attempt
+        if attempt.steps is None:
+            attempt.steps = Steps(attempt, self._desk, attempt.calls)
+        return attempt.steps
+
+    # -- ending, and telling
+
+    async def complete(self, conn: Any, result: object = None) -> None:
+        """Succeed with `result` inside your own transaction: when it commits the job has succeeded, and not otherwise.
+
+        So what the handler writes in that transaction happens exactly once, whatever dies when. `conn` is what
+        `options(conn=...)` takes, and you commit it yourself; until then nothing has happened. Raises LeaseLost
+        when this attempt no longer counts: let it roll your transaction back.
+        """
+        attempt = self._attempt
+        body = None
+        if result is not None:
+            body = attempt.spec.signature.encode_result(result, attempt.job.policy.max_result_bytes)
+        if not await self._desk.complete(conn, attempt.job, body):
+            attempt.fence()
+            raise self._lost("roll back: someone else may run it")
+        attempt.completed, attempt.noted = True, body
+
+    def complete_sync(self, conn: Any, result: object = None) -> None:
+        """`complete` for a plain function; the connection is used in the function's own thread."""
+        run_here(self.complete(conn, result), conn, instead="await .complete()")
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Say how far the job is. Buffered; written with the next heartbeat, and before the attempt ends."""
+        body = msgspec.json.encode({"done": done, "total": total, "message": storable(message, MAX_MESSAGE_CHARS)})
+        self._desk.note(self._attempt.job, Note("progress", "", body))
+
+    def spent(self, **amounts: Unpack[Amounts]) -> None:
+        """Say what this attempt has really cost: `job.spent(tokens=1834, usd=0.02)`. Adds up over calls.
+
+        When the attempt ends, rates and budgets are corrected from what the job's `cost=` reserved to what was said;
+        of units that are not named the reservation stands. The sum over all attempts is kept with the job, written
+        with the next heartbeat. Inside a step, say it in the step's function: then it is said once.
+        """
+        found, attempt = spending_from(amounts), self._attempt
+        if not found:
+            return
+        with self._adding:
+            attempt.spent = added(attempt.spent or {}, found)
+            self._desk.spent(attempt.job, attempt.spent)
+
+    def learn(self, response: object) -> None:
+        """Teach this job's limit what an answer says of the provider's: `job.learn(response)`.
+
+        Takes a response, its headers, or an error that has one. When the headers say that a bucket is empty, the key
+        that a 429 would hold is held for all workers until the reset, an hour at most. When they allow fewer requests
+        a minute than an adaptive limit declares, it goes no faster than that. What cannot be read is ignored.
+        """
+        attempt = self._attempt
+        if not headers_of(response):
+            job_log(logging.WARNING, "there is nothing to learn: no headers", attempt.job, of=type(response).__name__)
+            return
+        lesson = lesson_of(response, time.time_ns() // 1_000_000)
+        if lesson != Lesson():
+            self._desk.learn(pushed_gate(attempt.job.lane, attempt.spec.learns(attempt.job.lane)), lesson)
+
+    def log(self, line: str) -> None:
+        """Keep a line with the job, for people. Buffered as progress is; at most 1,000 lines per attempt."""
+        if self._lines >= MAX_LINES:
+            return
+        self._lines += 1
+        body = msgspec.json.encode(storable(line, MAX_LINE_CHARS))
+        self._desk.note(self._attempt.job, Note("log", f"{self.attempt:05d}.{self._lines:05d}", body))
+
+    def _lost(self, fix: str) -> LeaseLost:
+        return LeaseLost(f"job {self.id} is no longer leased to this worker", fix=fix)
+
+    def run(self, awaitable: Awaitable[T]) -> T:
+        """Wait for an awaitable from a sync task: `current_job().run(current_job().save(state))`."""
+        if _inside_a_loop():
+            raise WrongContext("a blocking wait inside the event loop would stop it", fix="await it instead")
+        speaks = threading.get_ident() == self._attempt.thread
+        waiting = asyncio.run_coroutine_threadsafe(self._awaited(awaitable, speaks), self._loop)
+        try:
+            return waiting.result()
+        except concurrent.futures.CancelledError as error:
+            raise asyncio.CancelledError from error  # as an async handler would see it
+        except BaseException:
+            waiting.cancel()  # interrupted at a soft timeout: what was asked should not go on unseen
+            raise
+
+    async def _awaited(self, awaitable: Awaitable[T], speaks: bool) -> T:
+        if speaks:
+            self._attempt.speaker = asyncio.current_task()
+        return await awaitable
+
+
+def current_job() -> JobContext:
+    """The job that is running here; raises WrongContext outside of one."""
+    attempt = current.get()
+    if attempt is None:
+        raise WrongContext("no job is running here", fix="call current_job() inside a task that a worker runs")
+    return attempt.context
+
+
+def worker_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of the worker whose job runs here; None outside of one."""
+    attempt = current.get()
+    return None if attempt is None else attempt.loop
+
+
+def _inside_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

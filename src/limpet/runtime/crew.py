@@ -1,0 +1,266 @@
+"""Runs held jobs in a crew of long-lived runner tasks: no task is made per job."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from limpet.core.decide import awaits_commit
+from limpet.core.task import TaskSpec
+from limpet.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
+from limpet.runtime.attempt import Attempt
+from limpet.runtime.context import Desk
+from limpet.runtime.isolation import CellBroken, Isolation
+from limpet.runtime.log import job_log, logger
+from limpet.runtime.pace import Pace
+from limpet.runtime.part import Fell
+from limpet.runtime.pipe import Pipe
+from limpet.runtime.rack import Rack
+from limpet.runtime.roster import Roster
+from limpet.runtime.settler import Settler
+
+JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
+
+
+class Crew:
+    """Takes jobs from the rack as places allow, and hands transitions to the settler."""
+
+    name = "crew"
+
+    def __init__(
+        self,
+        tasks: Mapping[str, TaskSpec],
+        rack: Rack,
+        settler: Settler,
+        pace: Pace,
+        desk: Desk,
+        roster: Roster | None,
+        cleanup_s: float,
+    ) -> None:
+        self._cleanup_s = cleanup_s  # how long a stopped handler may take to clean up
+        self._tasks = tasks
+        self._rack = rack
+        self._settler = settler
+        self._pace = pace
+        self._desk = desk
+        self._roster = roster
+        self._pipe: Pipe | None = None
+        self._isolation: Isolation | None = None
+        self._loop = asyncio.get_running_loop()
+        self._runners: set[asyncio.Task[None]] = set()
+        self._stuck: set[asyncio.Task[None]] = set()
+        self._idle: list[asyncio.Future[None]] = []
+        self._fell: Fell | None = None
+        self._quiet = asyncio.Event()
+        # Those that wait for something, and so can be stopped. A job may run twice here, under two tokens,
+        # when its lease was lost and this worker claimed it again before it noticed.
+        self.running: dict[tuple[bytes, int], Attempt] = {}
+        self.ended = 0
+        self.refill_at = 0
+        self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
+        self.on_abandoned: Callable[[], None] = lambda: None  # a handler was given up and may still run
+
+    async def start(self, fell: Fell, pipe: Pipe, isolation: Isolation) -> None:
+        """Begin to take jobs; runners are made as they are needed."""
+        self._fell, self._pipe, self._isolation = fell, pipe, isolation
+
+    def wake(self) -> None:
+        """Start what may start. One runner is woken; whenever a job has to wait, it wakes the next."""
+        while self._idle:
+            idle = self._idle.pop()
+            if not idle.done():
+                idle.set_result(None)
+                return
+        if len(self._runners) < self._rack.slots.size and self._fell is not None:
+            self._hire()
+
+    def stop_job(self, id: bytes, token: int, reason: str) -> None:
+        """Someone asked to cancel a job that this worker runs or holds."""
+        attempt = self.running.get((id, token))
+        if attempt is not None:
+            attempt.stop("cancel", reason)
+        elif self._rack.remove(id, token):
+            self._settler.put(Drop(id, token, reason))
+
+    def drop(self, newest_token: int) -> None:
+        """What was claimed up to that token is no longer ours: stop it, and say nothing to the store about it."""
+        self._rack.drop(newest_token)
+        for attempt in list(self.running.values()):
+            if attempt.job.token <= newest_token:
+                attempt.stop("lost", "the session was lost")
+
+    async def drain(self, grace_s: float, forced: asyncio.Event) -> None:
+        """Let running jobs end within the grace, then stop and hand back those that did not."""
+        await self._ended_within(grace_s, forced)
+        for attempt in list(self.running.values()):
+            attempt.stop("shutdown", "the worker is stopping")
+        await self._ended_within(self._cleanup_s, None)
+        for attempt in list(self.running.values()):
+            if not attempt.over:
+                attempt.over = attempt.cut_short = True
+                self._settler.put(Release(attempt.job.id, attempt.job.token, started=True), attempt.bill)
+                job_log(logging.WARNING, "job did not end in time", attempt.job, elapsed_ms=attempt.elapsed_ms())
+
+    async def stop(self) -> None:
+        """End the runners. A handler that ignores this is left behind, fenced by its token."""
+        self._fell = None
+        runners = self._runners | self._stuck
+        for runner in runners:
+            runner.cancel()
+        if runners:
+            await asyncio.wait(runners, timeout=self._cleanup_s)
+
+    # -- one runner
+
+    def _hire(self) -> None:
+        task = self._loop.create_task(self._run(), name="limpet-runner")
+        self._runners.add(task)
+        task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._runners.discard(task)
+        self._stuck.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None and self._fell is not None:
+            self._fell(self.name, error)
+
+    async def _run(self) -> None:
+        rack, roster, loop, tasks, desk = self._rack, self._roster, self._loop, self._tasks, self._desk
+        assert self._pipe is not None
+        run = self._pipe.run
+        turn = 0
+        while True:
+            taken = rack.pop()
+            if taken is None:
+                turn = 0
+                idle = loop.create_future()
+                self._idle.append(idle)
+                await idle
+                continue
+            job, executor = taken
+            attempt = Attempt(job, tasks[job.lane.task], desk, loop, self)
+            if roster is not None:
+                roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
+            try:
+                transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
+            except BaseException:
+                self._forget(attempt)  # this runner dies: nobody may wait for what it ran
+                raise
+            if attempt.replaced:
+                return  # it came back after its hard timeout: another runner has its place
+            rack.done(job, executor)
+            self._end(attempt, transition)
+            turn += 1
+            if self._fell is None:
+                return  # the end of the crew came as a cancellation, which this attempt took for its own
+            if turn == JOBS_PER_TURN:
+                turn = 0
+                await asyncio.sleep(0)
+
+    async def _isolated(self, attempt: Attempt) -> Transition | None:
+        assert self._isolation is not None
+        self.yielded(attempt)
+        try:
+            return await self._isolation.run(attempt)
+        except CellBroken as error:
+            if attempt.spec.executor == "process" or self._pipe is None:
+                raise
+            # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
+            job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
+            return await self._pipe.run(attempt)
+
+    def yielded(self, attempt: Attempt) -> None:
+        self.running[attempt.job.id, attempt.job.token] = attempt
+        if self._rack.held:
+            self.wake()
+
+    def give_up(self, attempt: Attempt) -> None:
+        attempt.cut_short = True
+        if self._rack.executor_of(attempt.job) != "process":
+            self.on_abandoned()
+        if attempt.stopper is not None:
+            attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
+            return
+        runner = attempt.task
+        if runner is None or self._pipe is None:
+            return
+        transition = self._pipe.hard_timeout(attempt)
+        attempt.replaced = True
+        self._runners.discard(runner)
+        self._stuck.add(runner)
+        self._rack.done(attempt.job, self._rack.executor_of(attempt.job))
+        self._end(attempt, transition)
+        self.wake()
+
+    def _end(self, attempt: Attempt, transition: Transition | None) -> None:
+        if self.running:
+            self._forget(attempt)
+        if transition is not None and not attempt.over:
+            self._settler.put(transition, attempt.bill)
+            if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
+                log_end(attempt, transition)
+        elif transition is None and self._roster is not None:
+            self._roster.end(attempt.job.id, attempt.job.token)  # not ours any more: nothing will be settled
+        attempt.over = True
+        pace = self._pace
+        pace.ended += 1
+        pace.busy_s += self._loop.time() - attempt.started_at_s
+        self.ended += 1
+        if self._rack.held <= self.refill_at:
+            self.on_low()
+
+    def _forget(self, attempt: Attempt) -> None:
+        self.running.pop((attempt.job.id, attempt.job.token), None)
+        if not self.running:
+            self._quiet.set()
+
+    async def _ended_within(self, timeout_s: float, forced: asyncio.Event | None) -> None:
+        """Return when nothing runs, or the time is over, or it is cut short."""
+        deadline_s = self._loop.time() + timeout_s
+        cut = None if forced is None else asyncio.create_task(forced.wait())
+        try:
+            while self.running and self._loop.time() < deadline_s and not (cut and cut.done()):
+                self._quiet.clear()
+                quiet = asyncio.create_task(self._quiet.wait())
+                waits = {quiet} if cut is None else {quiet, cut}
+                await asyncio.wait(waits, timeout=deadline_s - self._loop.time(), return_when=asyncio.FIRST_COMPLETED)
+                quiet.cancel()
+        finally:
+            if cut is not None:
+                cut.cancel()
+
+
+def log_end(attempt: Attempt, transition: Transition) -> None:
+    """One line per attempt: how it ended, how long it took and, when it failed, why."""
+    about: dict[str, object] = {"duration_ms": attempt.elapsed_ms()}
+    if awaits_commit(transition):
+        job_log(logging.INFO, "job completed, if its transaction was committed", attempt.job, **about)
+        return
+    failure = getattr(transition, "failure", None)
+    why = getattr(transition, "reason", "") if failure is None else f"{failure.type}: {failure.message}"
+    if why:
+        about["why"] = why.splitlines()[0]
+    if (delay_ms := getattr(transition, "delay_ms", None)) is not None:
+        about["again_in_ms"] = delay_ms
+    if isinstance(transition, Suspend):
+        about["waits_for"] = list(transition.events)
+    level = logging.INFO if isinstance(transition, Succeed | Release | Suspend) else logging.WARNING
+    event = _EVENTS.get(type(transition), "job ended")
+    if isinstance(transition, Hold) and transition.trips:
+        about["gate"] = transition.gate
+        level, event = logging.ERROR, "job shut its key: no money or quota is left there"
+    job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
+
+
+_EVENTS: Final[dict[type, str]] = {
+    Succeed: "job succeeded",
+    Release: "job handed back",
+    Bury: "job dead",
+    Drop: "job cancelled",
+    RetryAfter: "job failed, will retry",
+    Snooze: "job snoozed",
+    Suspend: "job suspended",
+    Hold: "job rate limited",
+    Lose: "job lost its process",
+}

@@ -1,0 +1,51 @@
+"""Sweeps for everyone: takes jobs back from dead workers each second, and prunes what has outlived its retention."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from limpet.runtime.log import worker_log
+from limpet.runtime.part import Part
+from limpet.runtime.patience import Patience
+from limpet.runtime.settings import WorkerSettings
+from limpet.stores.base import Store
+
+SWEEP_JOBS = 256
+PRUNE_ROWS = 500  # small steps: a claim never waits long behind one
+
+
+class Janitor(Part):
+    """In every worker, at random offsets: no single process has to live for lost jobs to come back."""
+
+    name = "janitor"
+
+    def __init__(self, store: Store, settings: WorkerSettings, patience: Patience, rng: random.Random) -> None:
+        super().__init__()
+        self._store = store
+        self._settings = settings
+        self._patience = patience
+        self._rng = rng
+        self.on_sweep: Callable[[], None] = lambda: None
+
+    async def live(self, ready: Callable[[], None]) -> None:
+        ready()
+        loop = asyncio.get_running_loop()
+        prune_at_s = loop.time() + self._spread_s(self._settings.prune_ms)
+        while True:
+            await asyncio.sleep(self._spread_s(self._settings.sweep_ms))
+            lost = await self._patience.ask("expire", lambda: self._store.expire(SWEEP_JOBS))
+            if lost:
+                worker_log(logging.WARNING, "leases taken back", jobs=lost)
+            self.on_sweep()
+            if loop.time() >= prune_at_s:
+                gone = await self._patience.ask(
+                    "prune", lambda: self._store.prune(self._settings.retention, PRUNE_ROWS)
+                )
+                # While there is more to remove, go on with the next sweep instead of the next round.
+                prune_at_s = loop.time() + (0 if gone >= PRUNE_ROWS else self._spread_s(self._settings.prune_ms))
+
+    def _spread_s(self, ms: int) -> float:
+        return ms / 1000 * self._rng.uniform(0.75, 1.25)

@@ -1,0 +1,230 @@
+"""Keeps the session alive from a thread and loop of its own, so that a blocked worker loop costs no lease."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
+from itertools import islice
+from typing import Final
+
+from limpet.core.errors import StoreError
+from limpet.core.lease import Beat, Claimed, Note, Pulse, Serves
+from limpet.core.pushback import Lesson
+from limpet.core.spending import spent_note
+from limpet.runtime.learner import Learner
+from limpet.runtime.log import worker_log
+from limpet.runtime.part import Fell
+from limpet.runtime.patience import Patience, cut_off
+from limpet.runtime.settings import WorkerSettings
+from limpet.stores.base import Store
+
+NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
+BETWEEN_NOTES_S: Final = 0.1
+LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not
+
+
+class Notebook:
+    """Notes of running jobs that wait for the next beat. Any thread may write; a newer note replaces the older."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._notes: dict[tuple[bytes, int, str, str], Note] = {}
+        self._taken: tuple[tuple[bytes, int, Note], ...] = ()  # by the beat that is under way
+
+    def add(self, id: bytes, token: int, note: Note) -> None:
+        with self._lock:
+            self._notes[id, token, note.kind, note.name] = note
+
+    def take(self) -> tuple[tuple[bytes, int, Note], ...]:
+        """The oldest that wait; the caller puts them back when they could not be written."""
+        with self._lock:
+            keys = list(islice(self._notes, NOTES_PER_BEAT))
+            self._taken = tuple((key[0], key[1], self._notes.pop(key)) for key in keys)
+            return self._taken
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def holds(self, jobs: Set[tuple[bytes, int]]) -> bool:
+        """True when something that one of these has said, by its id and token, is not written yet."""
+        with self._lock:
+            waiting = any(key[:2] in jobs for key in self._notes)
+            return waiting or any((id, token) in jobs for id, token, _ in self._taken)
+
+    def written(self) -> None:
+        """Those that were taken are in the store."""
+        self._taken = ()
+
+    def put_back(self) -> None:
+        """Those that were taken could not be written."""
+        with self._lock:
+            for id, token, note in self._taken:
+                self._notes.setdefault((id, token, note.kind, note.name), note)
+            self._taken = ()
+
+
+class StoreDesk:
+    """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
+
+    def __init__(self, store: Store, notebook: Notebook, learner: Learner, patience: Patience) -> None:
+        self._store = store
+        self._notebook = notebook
+        self._learner = learner
+        self._patience = patience
+
+    def note(self, job: Claimed, note: Note) -> None:
+        self._notebook.add(job.id, job.token, note)
+
+    def spent(self, job: Claimed, spent: Mapping[str, int]) -> None:
+        self._notebook.add(job.id, job.token, spent_note(job, spent))
+
+    def learn(self, gate: str, lesson: Lesson) -> None:
+        self._learner.learn(gate, lesson)
+
+    async def save(self, job: Claimed, note: Note) -> bool:
+        # A step that has run must be recorded, however long the store is away: until its attempt runs out of time.
+        return await self._patience.ask("save", lambda: self._store.save(job.id, job.token, note))
+
+    async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
+        return await self._store.settle_on(conn, job.id, job.token, result)
+
+
+class Keeper:
+    """Beats in its own thread; what a beat answers is told to the worker's loop."""
+
+    name = "keeper"
+
+    def __init__(
+        self,
+        store: Store,
+        session: str,
+        serves: Serves,
+        settings: WorkerSettings,
+        notebook: Notebook,
+        info: Callable[[], bytes],
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._serves = serves
+        self._settings = settings
+        self._notebook = notebook
+        self._info = info
+        self._patience = Patience(random.Random())
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._now: asyncio.Event | None = None
+        self._answered = asyncio.Event()  # of the worker's loop
+        self._stopping = False
+        self.on_beat: Callable[[], None] = lambda: None  # called in the keeper's thread
+        self.newest_token: Callable[[], int] = lambda: 0
+        self.beaten_token = 0  # the newest claim when the last beat that was answered began
+        self.on_pulse: Callable[[Pulse, bool], None] = lambda pulse, first: None
+
+    async def start(self, fell: Fell) -> None:
+        """Return after the first beat: a session must live before it claims."""
+        main = asyncio.get_running_loop()
+        beaten: asyncio.Future[None] = main.create_future()
+        heard = False  # not the same as `beaten.done()`: a worker that is stopped before the answer cancels that
+
+        def tell(call: Callable[[], None]) -> None:
+            try:
+                main.call_soon_threadsafe(call)
+            except RuntimeError:
+                self._stopping = True  # the worker's loop is closed: nobody is left to keep a session for
+
+        def died(error: BaseException) -> None:
+            if not beaten.done():
+                beaten.set_exception(error)
+            else:
+                fell(self.name, error)
+
+        def pulse(answer: Pulse, token: int) -> None:
+            nonlocal heard
+            self.beaten_token = token
+            first, heard = not heard, True
+            self._answered.set()
+            if not beaten.done():
+                beaten.set_result(None)
+            self.on_pulse(answer, first)
+
+        def run() -> None:
+            try:
+                asyncio.run(self._live(lambda answer, token: tell(lambda: pulse(answer, token))))
+            except BaseException as error:
+                raised = error
+                tell(lambda: died(raised))
+
+        self._thread = threading.Thread(target=run, name="limpet-keeper", daemon=True)
+        self._thread.start()
+        await beaten
+
+    def beat_now(self) -> None:
+        """Do not wait for the next regular beat: someone cancelled a job, or notes should be seen."""
+        loop, now = self._loop, self._now
+        if loop is not None and now is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(now.set)
+
+    async def last_words(self, jobs: Set[tuple[bytes, int]]) -> None:
+        """Return when all is written that these jobs have said, by id and token; once they have ended, no beat can."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORDS_S):
+                while self._notebook.holds(jobs):
+                    self._answered.clear()
+                    self.beat_now()
+                    await self._answered.wait()
+
+    async def stop(self) -> None:
+        """End the thread after its last beat."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        self._stopping = True
+        self.beat_now()
+        await asyncio.to_thread(thread.join, self._settings.ttl_ms / 1000)
+
+    async def _live(self, tell: Callable[[Pulse, int], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._now = now = asyncio.Event()
+        heard_at_s = time.monotonic()
+        failures = 0
+        while not self._stopping:
+            wait_s = self._settings.beat_ms / 1000
+            now.clear()  # before the beat: who calls while it is under way wants the next one at once
+            try:
+                # Claims answered after this moment may belong to a session that this very beat opens again.
+                token = self.newest_token()
+                tell(await self._beat(), token)
+            except StoreError as error:
+                if not error.retryable:
+                    raise
+                if time.monotonic() - heard_at_s > self._settings.cut_off_ms / 1000:
+                    raise cut_off("beat", time.monotonic() - heard_at_s) from error
+                if not failures:
+                    worker_log(logging.WARNING, "heartbeat failed", code=error.code, error=error)
+                wait_s = min(wait_s, self._patience.pause_s(failures))
+                failures += 1
+            else:
+                heard_at_s, failures = time.monotonic(), 0
+                if self._notebook:
+                    wait_s = min(wait_s, BETWEEN_NOTES_S)
+            try:
+                await asyncio.wait_for(now.wait(), wait_s)
+            except TimeoutError:
+                continue
+
+    async def _beat(self) -> Pulse:
+        notes = self._notebook.take()
+        beat = Beat(self._session, self._settings.ttl_ms, self._serves, self._info(), notes)
+        try:
+            pulse = await self._store.beat(beat)
+        except StoreError:
+            self._notebook.put_back()
+            raise
+        self._notebook.written()
+        self.on_beat()
+        return pulse

@@ -1,0 +1,304 @@
+"""One run of a worker: puts its parts together, lets them tell each other what they need, and ends them in order."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from limpet.core.errors import StoreError
+from limpet.core.lease import Claim, Pulse, Serves, Wake
+from limpet.core.transition import Release
+from limpet.runtime.ageing import Ageing
+from limpet.runtime.audit import Audit
+from limpet.runtime.claiming import Claiming
+from limpet.runtime.crew import Crew
+from limpet.runtime.crier import Crier
+from limpet.runtime.fetcher import Bypass, Fetcher
+from limpet.runtime.isolation import Isolation
+from limpet.runtime.janitor import Janitor
+from limpet.runtime.keeper import Keeper, Notebook, StoreDesk
+from limpet.runtime.learner import Learner
+from limpet.runtime.listener import Listener
+from limpet.runtime.log import worker_log
+from limpet.runtime.memory import resident_bytes
+from limpet.runtime.pace import Pace
+from limpet.runtime.patience import Patience
+from limpet.runtime.pipe import Pipe
+from limpet.runtime.rack import Places, Rack
+from limpet.runtime.resources import Resources
+from limpet.runtime.roster import Roster
+from limpet.runtime.settings import AppRef, Ending, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
+from limpet.runtime.settler import Settler
+from limpet.runtime.threads import Threads
+from limpet.runtime.ticker import Ticker
+from limpet.stores.base import Store
+
+FLUSH_S: Final = 5.0  # how long a stopping worker tries to settle what has ended: within most supervisors' patience
+LEAVE_S: Final = 2.0
+TURN_S: Final = 1.0
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What a run is made of: given once, by the worker."""
+
+    store: Store
+    session: str
+    serves: Serves
+    settings: WorkerSettings
+    parts: Parts
+    report: WorkReport
+    rng: random.Random
+    clock_s: Callable[[], float]
+    info: Callable[[], bytes]
+    app_ref: AppRef | None = None
+    roster: Roster | None = None
+    until_empty: bool = False
+
+
+class Life:
+    """The parts of a worker, from the first beat to leaving."""
+
+    def __init__(self, plan: Plan) -> None:
+        settings, store, session, rng = plan.settings, plan.store, plan.session, plan.rng
+        self._plan = plan
+        self._settings = settings
+        self._store = store
+        self.on_ready: Callable[[], None] = lambda: None
+        self.on_beat: Callable[[], None] = lambda: None
+        self.on_leaving: Callable[[], None] = lambda: None
+        loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[Ending] = loop.create_future()
+        self._forced = asyncio.Event()
+        self._turning: asyncio.TimerHandle | None = None
+        self._next_in_ms: int | None = None
+        self._asked_after = -1  # jobs claimed when the store was last asked whether it is really empty
+        tasks = plan.parts.tasks
+        self.rack = Rack(
+            tasks,
+            Places(settings.concurrency, settings.reserved),
+            Places(settings.threads, settings.reserved),
+            Places(settings.job_processes, settings.reserved),
+            isolates=plan.app_ref is not None,
+        )
+        notebook = Notebook()
+        patience = Patience(rng, settings.cut_off_ms)
+        self._learner = Learner(store)
+        self._desk = StoreDesk(store, notebook, self._learner, Patience(rng))
+        self._pace = Pace(settings.ahead_ms, plan.clock_s)
+        self._threads = Threads()
+        self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)
+        self._settler = Settler(store, session, patience, plan.report, plan.roster, notebook)
+        self._crew = Crew(
+            tasks, self.rack, self._settler, self._pace, self._desk, plan.roster, settings.cleanup_ms / 1000
+        )
+        self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000, self._known, self._settler)
+        self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes)
+        shared = Claiming(
+            store=store,
+            session=session,
+            serves=plan.serves,
+            tasks=tasks,
+            rack=self.rack,
+            pace=self._pace,
+            settler=self._settler,
+            patience=patience,
+            report=plan.report,
+            crew=self._crew,
+            ageing=Ageing(settings.ageing, rng),
+        )
+        self._fetcher = Fetcher(shared)
+        self._bypass = Bypass(shared)
+        self._listener = Listener(store, session, settings.beat_ms, patience, self._woken)
+        self._janitor = Janitor(store, settings, patience, rng)
+        # A supervisor tells the events once for all its children.
+        self._crier = Crier(store, patience, settings.beat_ms) if plan.roster is None else None
+        self._ticker = Ticker(store, plan.parts.schedules, tasks, patience, rng, look_ms=settings.look_ms)
+        self._keeper.on_pulse = self.pulse
+        self._keeper.newest_token = lambda: self.rack.newest_token
+        if plan.roster is not None:
+            self._keeper.on_beat = plan.roster.beat
+        self._crew.on_low = self._low
+        self._crew.on_abandoned = self._abandoned
+        self._fetcher.on_empty = self._empty
+        self.rack.on_started = self._places
+        self._bypass.on_answer = self._fetcher.poke
+        self._settler.on_settled = self._settled
+        self._settler.before = self._keeper.last_words
+        self._janitor.on_sweep = self._swept
+
+    async def live(self, stop: asyncio.Event | None) -> WorkReport:
+        """Start the parts, wait for the end, stop them in order."""
+        plan = self._plan
+        stopping = None if stop is None else asyncio.create_task(self._stop_when(stop))
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                # Left in the opposite order: jobs end before what they use is closed, the session last of all.
+                stack.push_async_callback(self._leave)
+                stack.push_async_callback(self._keeper.stop)
+                if not await self._first_beat():
+                    return plan.report
+                resources = await stack.enter_async_context(Resources(plan.parts.hooks, plan.parts.resources))
+                stack.callback(self._threads.close)
+                stack.push_async_callback(self._isolation.close)
+                pipe = Pipe(plan.parts, resources, self._threads, plan.rng)
+                stack.push_async_callback(self._wind_down)
+                await self._settler.start(self._fell)
+                await self._learner.start(self._fell)
+                await self._crew.start(self._fell, pipe, self._isolation)
+                if self._crier is not None:
+                    await self._crier.start(self._fell)
+                for part in (self._janitor, self._ticker, self._bypass, self._listener, self._fetcher):
+                    await part.start(self._fell)
+                worker_log(
+                    logging.INFO, "worker started", session=plan.session, queues=",".join(plan.serves.queues or ())
+                )
+                self._turn()
+                self.on_ready()
+                plan.report.ending = await self._over
+        finally:
+            if stopping is not None:
+                stopping.cancel()
+            if self._turning is not None:
+                self._turning.cancel()
+        worker_log(logging.INFO, "worker ended", session=plan.session, ending=plan.report.ending)
+        return plan.report
+
+    async def _first_beat(self) -> bool:
+        """Reach the store, however long that takes; False when the worker was stopped before."""
+        starting = asyncio.create_task(self._keeper.start(self._fell))
+        waits: set[asyncio.Future[Any]] = {starting, self._over}
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            starting.result()
+            return True
+        starting.cancel()
+        await asyncio.wait({starting})
+        return False
+
+    def end(self, how: Ending) -> None:
+        """Stop claiming and begin the graceful end."""
+        if not self._over.done():
+            self._over.set_result(how)
+
+    def force(self) -> None:
+        """Cut the grace short."""
+        self._forced.set()
+
+    def pulse(self, pulse: Pulse, first: bool) -> None:
+        """What a heartbeat answered."""
+        self.on_beat()
+        if pulse.fresh and not first:
+            worker_log(logging.WARNING, "session was lost", session=self._plan.session, running=len(self._crew.running))
+            self._crew.drop(self._keeper.beaten_token)
+            self._fetcher.news()
+        for id, token in pulse.cancels:
+            self._crew.stop_job(id, token, "cancelled on request")
+        self._audit.look()
+
+    # -- what the parts tell each other
+
+    async def _stop_when(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self.end("stopped")
+
+    def _fell(self, name: str, error: BaseException) -> None:
+        worker_log(logging.CRITICAL, "a part of the worker died", part=name, error=repr(error))
+        if not self._over.done():
+            if isinstance(error, WorkerCutOff):
+                self._over.set_exception(error)
+            else:
+                failed = WorkerFailed(f"the worker's {name} died: {error!r}")
+                failed.__cause__ = error
+                self._over.set_exception(failed)
+
+    def _woken(self, wake: Wake) -> None:
+        if wake.cancel:
+            self._keeper.beat_now()
+            self._audit.look(now=True)
+        if wake.urgent:
+            self._bypass.call()
+        if wake.work or not (wake.urgent or wake.cancel):
+            self._fetcher.news()  # an elapsed wait asks once too, in case a wake-up was lost
+            if not wake.work:
+                self._bypass.call()
+
+    def _places(self) -> None:
+        self._fetcher.poke()
+        self._bypass.poke()
+
+    def _low(self) -> None:
+        self._places()
+        limit = self._settings.max_jobs
+        if limit is not None and self._crew.ended >= limit:
+            self.end("recycled")
+
+    def _abandoned(self) -> None:
+        if self._settings.recycles:
+            self.end("recycled")  # the handler that was given up dies with this process, once the others are done
+
+    def _empty(self, claim: Claim) -> None:
+        self._next_in_ms = None if claim.next_at_ms is None else claim.next_at_ms - claim.now_ms
+        self._settled()
+
+    def _settled(self) -> None:
+        """With until_empty: end once nothing is claimed, running or unsettled, and nothing comes soon."""
+        if not self._plan.until_empty or not self._fetcher.dry:
+            return
+        if self.rack.slots.busy or self.rack.held or self._settler.unsettled:
+            return
+        if self._next_in_ms is not None and self._next_in_ms <= self._settings.linger_ms:
+            return  # the fetcher's alarm asks again when that is due
+        if self._asked_after == self._plan.report.claimed:
+            self.end("empty")
+        else:
+            # What just settled may have released dependents: the answer counts only if asked after that.
+            self._asked_after = self._plan.report.claimed
+            self._fetcher.news()
+
+    def _known(self) -> set[tuple[bytes, int]]:
+        """Every job that this worker has: waiting to start, running, or with an end that is not written yet."""
+        return self._crew.running.keys() | self.rack.keys() | self._settler.keys()
+
+    def _turn(self) -> None:
+        """Tell the supervisor that this loop turns, whatever the store does."""
+        if self._plan.roster is not None:
+            self._plan.roster.turn()
+            self._turning = asyncio.get_running_loop().call_later(TURN_S, self._turn)
+
+    def _swept(self) -> None:
+        limit = self._settings.max_memory_bytes
+        if limit is not None and resident_bytes() > limit:
+            worker_log(logging.WARNING, "memory ceiling reached", memory_bytes=resident_bytes(), limit_bytes=limit)
+            self.end("recycled")
+
+    # -- the end
+
+    async def _wind_down(self) -> None:
+        for part in (self._ticker, self._fetcher, self._bypass, self._listener):
+            await part.stop()
+        for job in self.rack.shed(0):
+            self._settler.put(Release(job.id, job.token))
+        await self._crew.drain(self._settings.grace_ms / 1000, self._forced)
+        await self._audit.stop()
+        await self._crew.stop()
+        await self._learner.stop()
+        await self._janitor.stop()
+        left = await self._settler.finish(FLUSH_S)
+        if self._crier is not None:
+            await self._crier.stop()
+        if left:
+            worker_log(logging.ERROR, "settlements left unwritten", count=left)
+
+    async def _leave(self) -> None:
+        self.on_leaving()
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._store.leave(self._plan.session)
+        except (StoreError, TimeoutError) as error:
+            worker_log(logging.WARNING, "could not leave", error=error)  # the session ends by its ttl instead

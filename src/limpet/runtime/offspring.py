@@ -1,0 +1,110 @@
+"""One child process as its supervisor sees it: spawned, heard, told, and read after its death."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from contextvars import copy_context
+
+from limpet.runtime.orders import RECYCLED, STOPPED, Begin, Leaving, Ready, ToChild, to_supervisor
+from limpet.runtime.roster import Roster
+from limpet.runtime.threads import Threads
+from limpet.runtime.wire import frame, read_frame
+
+
+class Offspring:
+    """A running child: its process, the socket to it, and the roster of what it has started."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        roster: Roster,
+        session: str,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._ready_at_s: float | None = None
+        self._ended_at_s: float | None = None
+        self.roster = roster
+        self.session = session
+        self.ready: Ready | None = None
+        self.leaving = False
+        # A thread of its own: the loop's default pool is small, and waiting for a child lasts for days.
+        self._waiting = Threads("limpet-wait")
+
+    @classmethod
+    async def spawn(cls, begin: Begin) -> Offspring:
+        """Start a child process; never by fork, which would copy locks and connections."""
+        ours, theirs = socket.socketpair()
+        with theirs, tempfile.TemporaryFile() as file:
+            file.truncate(Roster.size(begin.lines))
+            roster = Roster(file.fileno(), begin.lines)
+            roster.turn()
+            descriptors = (theirs.fileno(), file.fileno())
+            command = [sys.executable, "-m", "limpet.runtime.child", *map(str, descriptors)]
+            process = await asyncio.to_thread(subprocess.Popen, command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
+        reader, writer = await asyncio.open_connection(sock=ours)
+        child = cls(process, reader, writer, roster, begin.session)
+        child.send(begin)
+        return child
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def left(self) -> bool:
+        """True when it closed its session itself and ended well: nothing is left to settle."""
+        return self.leaving and self._process.returncode in (STOPPED, RECYCLED)
+
+    def send(self, message: ToChild) -> None:
+        """Tell the child something; what a dead one is told is lost."""
+        if not self._writer.is_closing():
+            self._writer.write(frame(message))
+
+    async def heard_ready(self) -> Ready | None:
+        """Wait until the child claims jobs; None when it ended before."""
+        body = await read_frame(self._reader)
+        message = None if body is None else to_supervisor.decode(body)
+        if not isinstance(message, Ready):
+            return None
+        self.ready = message
+        self._ready_at_s = time.monotonic()
+        return message
+
+    async def follow(self) -> None:
+        """Hear the rest of what it says."""
+        while (body := await read_frame(self._reader)) is not None:
+            if isinstance(to_supervisor.decode(body), Leaving):
+                self.leaving = True
+
+    async def ended(self) -> int:
+        """Wait for the process; its exit code, below zero for a signal."""
+        code: int = await self._waiting.submit(self._process.wait, copy_context())
+        self._ended_at_s = time.monotonic()
+        return code
+
+    def ready_for_s(self) -> float:
+        """How long it claimed jobs."""
+        if self._ready_at_s is None:
+            return 0.0
+        return (self._ended_at_s or time.monotonic()) - self._ready_at_s
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            self._process.send_signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of what a dead child leaves here."""
+        self._writer.close()
+        self._waiting.close()
+        self.roster.close()

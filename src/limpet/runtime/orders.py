@@ -1,0 +1,62 @@
+"""The messages between a supervisor and its children, over a socket whose end tells each of the other's death."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from limpet.core.lease import Serves
+from limpet.runtime.settings import WorkerSettings
+
+# How a child ends, and what its supervisor makes of it.
+STOPPED: Final = 0  # as asked
+FAILED: Final = 1  # a part died, or the app cannot be loaded
+CUT_OFF: Final = 5  # the engine stayed away too long
+RECYCLED: Final = 75  # enough jobs or memory: start me again
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """supervisor → child: who you are and what to run."""
+
+    app_ref: str
+    path: list[str]
+    settings: WorkerSettings
+    session: str
+    lines: int  # of the roster
+    url: str | None = None  # a flag that wins over the app's own
+    namespace: str | None = None
+    log: str = "text"
+    log_level: str = "INFO"
+
+
+class Halt(Struct, frozen=True, tag=True):
+    """supervisor → child: stop claiming and end; `force` does not wait for running jobs."""
+
+    force: bool = False
+
+
+class SessionLost(Struct, frozen=True, tag=True):
+    """supervisor → child: your session had expired when I beat for you."""
+
+
+class Ready(Struct, frozen=True, tag=True):
+    """child → supervisor: I claim jobs, of this store, for this session."""
+
+    url: str
+    namespace: str
+    serves: Serves
+    info: bytes
+    heard: int  # the last event that was logged before
+
+
+class Leaving(Struct, frozen=True, tag=True):
+    """child → supervisor: I am closing my session; do not beat for me any more."""
+
+
+ToChild = Begin | Halt | SessionLost
+ToSupervisor = Ready | Leaving
+
+to_child: Final = msgspec.msgpack.Decoder(ToChild)
+to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)

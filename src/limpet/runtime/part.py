@@ -1,0 +1,51 @@
+"""Decides how every long-running part lives: start returns when ready, stop is idempotent and waits, death is loud."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+Fell = Callable[[str, BaseException], None]  # told the name and the error of a part that died
+
+
+class Part:
+    """A part that runs as one task of the worker's loop. Subclasses write `live`."""
+
+    name = "part"
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    async def live(self, ready: Callable[[], None]) -> None:
+        """Run until cancelled; call `ready` once others may rely on this part."""
+        raise NotImplementedError
+
+    async def start(self, fell: Fell) -> None:
+        """Begin, and return when ready. What goes wrong before that is raised here, later it goes to `fell`."""
+        is_ready = asyncio.get_running_loop().create_future()
+
+        def ready() -> None:
+            if not is_ready.done():
+                is_ready.set_result(None)
+
+        task = asyncio.create_task(self.live(ready), name=f"limpet-{self.name}")
+        self._task = task
+        await asyncio.wait({is_ready, task}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() and not is_ready.done():
+            task.result()
+        task.add_done_callback(lambda done: self._ended(done, fell))
+
+    async def stop(self) -> None:
+        """End, and return when ended. Stopping what never started, or twice, is fine."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        task.cancel()
+        await asyncio.wait({task})
+
+    def _ended(self, task: asyncio.Task[None], fell: Fell) -> None:
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None:
+            fell(self.name, error)

@@ -1,0 +1,215 @@
+"""Remembers the jobs this worker holds but has not started, most urgent first, and who may start now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from heapq import heapify, heappop, heappush
+from typing import Final
+
+from limpet.core.job import LEAST_URGENT, URGENT
+from limpet.core.lease import Claimed
+from limpet.core.task import TaskSpec
+
+AT_ONCE: Final = -1  # jobs that were claimed for a free slot start before any that were held
+AGED: Final = -2  # and before those the ones whose turn it is, or more urgent ones would pass them here after all
+
+_Entry = tuple[int, int, Claimed]  # how urgent, order of arrival
+
+
+class Places:
+    """A number of places, of which `reserved` are for urgent jobs alone (D16)."""
+
+    __slots__ = ("busy", "for_all", "ordinary", "size")
+
+    def __init__(self, size: int, reserved: float) -> None:
+        self.size = size
+        # Of a single place nothing can be reserved, or ordinary jobs would never run.
+        self.for_all = size - (min(size - 1, max(1, int(size * reserved))) if reserved > 0 else 0)
+        self.busy = 0
+        self.ordinary = 0  # of the busy ones, those with jobs that are not urgent
+
+    def free(self, priority: int = LEAST_URGENT, *, aged: bool = False) -> int:
+        """How many jobs of that priority could start now.
+
+        For ordinary jobs a reserved place is always left, besides those that urgent ones hold. Under a flood of
+        urgent jobs there is never so much room; to an aged job those that run hold the reserved places.
+        """
+        if priority <= URGENT:
+            return max(0, self.size - self.busy)
+        if aged:
+            return max(0, min(self.size - self.busy, self.for_all - self.ordinary))
+        return max(0, self.for_all - self.busy)
+
+    def take(self, priority: int) -> None:
+        """A job of that priority starts."""
+        self.busy += 1
+        if priority > URGENT:
+            self.ordinary += 1
+
+    def leave(self, priority: int) -> None:
+        """A job of that priority has ended."""
+        self.busy -= 1
+        if priority > URGENT:
+            self.ordinary -= 1
+
+
+class Rack:
+    """Two heaps per executor, urgent jobs and others, over shared slots; none that cannot start stops the others."""
+
+    def __init__(
+        self, tasks: Mapping[str, TaskSpec], slots: Places, threads: Places, processes: Places, *, isolates: bool
+    ) -> None:
+        self.slots = slots
+        self.pools: dict[str, Places | None] = {"async": None, "thread": threads, "process": processes}
+        self._executors = {name: spec.executor for name, spec in tasks.items()}
+        self.executors = frozenset(self._executors.values())  # that jobs of this worker need
+        limited = {spec.executor for spec in tasks.values() if spec.ceilings or spec.breaker is not None}
+        self._limited = tuple(limited)
+        self._heaps: dict[tuple[str, bool], list[_Entry]] = {
+            (name, urgent): [] for name in self.pools for urgent in (True, False)
+        }
+        self._plain = self._heaps["async", False]
+        self._arrived = 0
+        self.held = 0
+        self._at_once = 0  # of those, how many were claimed for a free slot
+        self.newest_token = 0  # of the last claim that was answered
+        self.promised = 0  # slots that a claim under way has asked for
+        self.started = 0
+        self.on_started: Callable[[], None] = lambda: None  # all that was claimed for free slots has started
+        self._isolates = isolates  # suspects can be run alone in a process
+
+    def idle(self, executor: str, priority: int, *, aged: bool = False) -> bool:
+        """True when a job of that priority finds a place of that executor, besides those that are held for it."""
+        return self._spare(executor, priority, aged=aged) > 0
+
+    def _spare(self, executor: str, priority: int, *, aged: bool = False) -> int:
+        places = self.pools[executor]
+        if places is None:  # slots are all it takes
+            return self.slots.size
+        held = len(self._heaps[executor, True]) + len(self._heaps[executor, False])
+        return places.free(priority, aged=aged) - held
+
+    def executor_of(self, job: Claimed) -> str:
+        """Where the job runs; a job that was lost twice runs alone (D10)."""
+        return "process" if job.lost >= 2 and self._isolates else self._executors[job.lane.task]
+
+    def startable(self, priority: int = LEAST_URGENT) -> int:
+        """How many jobs under a limit can start now, whichever they are: claimed for nothing, they would block others.
+
+        Those of an executor that is not idle are not asked for.
+        """
+        free = self.slots.free(priority) - self._at_once
+        pools = [self._spare(name, priority) for name in self._limited]
+        return max(0, min([free, *(spare for spare in pools if spare > 0)]) - self.promised)
+
+    def push(self, job: Claimed, *, aged: bool = False) -> None:
+        """Hold a claimed job until it may start."""
+        self._arrived += 1
+        self.held += 1
+        lane = job.lane
+        rank = AGED if aged else AT_ONCE if job.lost or job.probe or lane.limited else lane.priority
+        self._at_once += rank <= AT_ONCE
+        heappush(self._heaps[self.executor_of(job), lane.priority <= URGENT], (rank, self._arrived, job))
+
+    def pop(self) -> tuple[Claimed, str] | None:
+        """The most urgent job that may start, with its executor; it takes its places. None when none may."""
+        if not self.held:
+            return None
+        heap, executor = self._plain, "async"
+        if len(heap) != self.held or self.slots.busy >= self.slots.for_all:
+            found = self._best()
+            if found is None:
+                return None
+            executor = found[0]
+            heap = self._heaps[found]
+        rank, _, job = heappop(heap)
+        self.held -= 1
+        self.started += 1
+        self.slots.take(job.lane.priority)
+        places = self.pools[executor]
+        if places is not None:
+            places.take(job.lane.priority)
+        if rank <= AT_ONCE:
+            self._at_once -= 1
+            if not self._at_once:
+                self.on_started()
+        return job, executor
+
+    def done(self, job: Claimed, executor: str) -> None:
+        """A job that `pop` gave out no longer takes its places."""
+        self.slots.leave(job.lane.priority)
+        places = self.pools[executor]
+        if places is not None:
+            places.leave(job.lane.priority)
+
+    def keys(self) -> set[tuple[bytes, int]]:
+        """Id and token of every held job."""
+        return {(job.id, job.token) for heap in self._heaps.values() for _, _, job in heap}
+
+    def remove(self, id: bytes, token: int) -> bool:
+        """Take out a held job; False when it is not here."""
+        return self._filter(lambda job: (job.id, job.token) != (id, token)) > 0
+
+    def drop(self, newest_token: int) -> None:
+        """Forget what was claimed up to that token."""
+        self._filter(lambda job: job.token > newest_token)
+
+    def _filter(self, keep: Callable[[Claimed], bool]) -> int:
+        before = self.held
+        for heap in self._heaps.values():
+            heap[:] = [entry for entry in heap if keep(entry[2])]
+            heapify(heap)
+        self._count()
+        return before - self.held
+
+    def _best(self) -> tuple[str, bool] | None:
+        best: tuple[str, bool] | None = None
+        first: _Entry | None = None
+        for key, heap in self._heaps.items():
+            if heap and (first is None or heap[0] < first) and self._room(key[0], heap[0]):
+                best, first = key, heap[0]
+        return best
+
+    def _room(self, executor: str, entry: _Entry) -> int:
+        """How many jobs like this one could start now."""
+        priority, aged, places = entry[2].lane.priority, entry[0] == AGED, self.pools[executor]
+        free = self.slots.free(priority, aged=aged)
+        return free if places is None else min(free, places.free(priority, aged=aged))
+
+    def surplus(self, ahead: int) -> list[Claimed]:
+        """Take out what a saturated executor will not start soon: another worker may be free for it."""
+        taken: list[Claimed] = []
+        for name, places in self.pools.items():
+            if places is None or not (self._heaps[name, True] or self._heaps[name, False]):
+                continue
+            kept: list[_Entry] = []
+            starting = 0
+            for entry in sorted(self._heaps[name, True] + self._heaps[name, False]):
+                if starting < self._room(name, entry):
+                    starting += 1
+                elif len(kept) - starting == ahead:
+                    taken.append(entry[2])
+                    continue
+                kept.append(entry)
+            self._keep(name, kept)
+        self._count()
+        return taken
+
+    def shed(self, keep: int) -> list[Claimed]:
+        """Take out the least urgent held jobs, so that at most `keep` stay."""
+        entries = sorted((entry, name) for (name, _), heap in self._heaps.items() for entry in heap)
+        for name in self.pools:
+            self._keep(name, [entry for entry, executor in entries[:keep] if executor == name])
+        self._count()
+        return [entry[2] for entry, _ in entries[keep:]]
+
+    def _keep(self, executor: str, entries: list[_Entry]) -> None:
+        """Of an executor only these stay; they are sorted, so each part of them is a heap."""
+        for urgent in (True, False):
+            self._heaps[executor, urgent][:] = [
+                entry for entry in entries if (entry[2].lane.priority <= URGENT) is urgent
+            ]
+
+    def _count(self) -> None:
+        entries = [entry for heap in self._heaps.values() for entry in heap]
+        self.held, self._at_once = len(entries), sum(rank <= AT_ONCE for rank, _, _ in entries)

@@ -1,0 +1,143 @@
+"""The records of a worker: what it may do (WorkerSettings), what it runs (Parts), and what it did (WorkReport)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from msgspec import Struct
+
+from limpet.core.errors import InvalidOption, LimpetError, StoreUnreachable
+from limpet.core.schedules.schedule import Schedule
+from limpet.core.task import TaskSpec
+from limpet.core.verdict import Classifier
+from limpet.core.view import Retention
+from limpet.stores.base import Store
+
+if TYPE_CHECKING:
+    from limpet.runtime.context import JobContext
+
+Middleware = Callable[["JobContext", Callable[[], Awaitable[object]]], Awaitable[object]]
+Resource = Callable[[], Any]  # an async generator function, a generator function, or a context manager's factory
+
+Ending = Literal["stopped", "empty", "recycled"]
+
+RAREST: Final = 1_000_000  # of so many jobs one may be aged; whoever wants fewer wants none
+
+
+class WorkerSettings(Struct, frozen=True, kw_only=True):
+    """How one worker process behaves. Every default is the one of the documentation."""
+
+    queues: tuple[str, ...] | None = None  # None: every queue that its tasks use
+    capabilities: tuple[str, ...] = ()
+    concurrency: int = 100
+    threads: int = 16
+    job_processes: int = max(1, os.cpu_count() or 1)  # isolated children for process jobs and suspects
+    reserved: float = 0.10  # share of slots and threads that only critical and high jobs may take (D16)
+    ageing: int | None = None  # one job in so many is claimed past more urgent ones
+    grace_ms: int = 25_000
+    cleanup_ms: int = 2_000  # after the grace: how long a stopped handler may take to end
+    ttl_ms: int = 15_000
+    beat_ms: int = 5_000
+    sweep_ms: int = 1_000
+    prune_ms: int = 10_000
+    look_ms: int = 1_000  # how soon, about, a schedule that was changed is noticed
+    cut_off_ms: int = 600_000
+    ahead_ms: int = 10  # claim ahead no more work than this takes
+    linger_ms: int = 0  # with until_empty: how long to wait for what becomes ready later
+    max_jobs: int | None = None
+    max_memory_bytes: int | None = None
+    recycles: bool = False  # a supervisor starts a new process after this one ends
+    retention: Retention = Retention()
+
+    def __post_init__(self) -> None:
+        for name in ("concurrency", "threads", "job_processes", "ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "look_ms"):
+            if getattr(self, name) < 1:
+                raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
+        if not 0 <= self.reserved < 1:
+            raise InvalidOption(f"reserved is {self.reserved}", fix="it is a share of the slots, from 0 to below 1")
+        if self.ageing is not None and (type(self.ageing) is not int or not 2 <= self.ageing <= RAREST):
+            raise InvalidOption(
+                f"ageing is {self.ageing!r}",
+                fix=f"a whole number, 2 or more and at most {RAREST:,}: one job in so many is claimed past more urgent "
+                "ones; left out, priorities are strict",
+            )
+        if self.beat_ms * 2 > self.ttl_ms:
+            raise InvalidOption(
+                f"a beat every {self.beat_ms} ms cannot keep a lease of {self.ttl_ms} ms",
+                fix="beat at least twice per ttl, so that one lost beat costs nothing",
+            )
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """What an app gives its workers, in every process that runs its jobs."""
+
+    tasks: Mapping[str, TaskSpec]
+    resources: Sequence[Resource] = ()
+    hooks: Sequence[Resource] = ()  # entered before the first job, left after the last
+    middleware: Sequence[Middleware] = ()  # outermost first
+    classifiers: Sequence[Classifier] = ()
+    schedules: Sequence[Schedule] = ()  # those that the code declares
+
+
+class AppRef(Struct, frozen=True):
+    """Where another process finds the app (`module:attr` or `file.py:attr`), and which store it is bound to here."""
+
+    ref: str
+    url: str | None = None  # None: as the code says
+    namespace: str | None = None
+
+
+class App(Protocol):
+    """What a child process needs of the app that `module:attr` names."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def store(self) -> Store: ...
+
+    def parts(self) -> Parts: ...
+
+    async def publish(self) -> int:
+        """Write what the tasks declare into the store, for programs without this code."""
+
+    def rebind(self, url: str | None = None, *, namespace: str | None = None) -> None:
+        """Use another store than the one named in code: a flag of the command line wins."""
+
+
+class WorkReport(Struct):
+    """What a worker did until it ended, counted by settled transitions."""
+
+    ending: Ending = "stopped"
+    claimed: int = 0
+    succeeded: int = 0
+    retried: int = 0
+    dead: int = 0
+    cancelled: int = 0
+    released: int = 0
+    snoozed: int = 0
+    suspended: int = 0
+    held: int = 0
+    lost: int = 0
+    stale: int = 0  # settlements refused: the lease had gone to someone else
+
+    @property
+    def run(self) -> int:
+        """Attempts that came to an end of their own."""
+        ended = self.succeeded + self.retried + self.dead + self.cancelled
+        return ended + self.snoozed + self.suspended + self.held
+
+
+class WorkerFailed(LimpetError):
+    """A part of the worker died, so the worker stopped; the cause is chained."""
+
+    code = "worker_failed"
+
+
+class WorkerCutOff(StoreUnreachable):
+    """The worker could not reach its engine for longer than it may stay deaf."""
+
+    code = "worker_cut_off"

@@ -1,0 +1,297 @@
+"""Keeps a worker's child processes running: runs no user code, beats for them, settles for the dead, restarts them.
+
+Exit codes: 0 stopped as asked · 1 the children cannot be kept running · 2 the store is not shared between processes ·
+5 cut off from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from limpet.core.errors import StoreError
+from limpet.core.lease import Beat, Held
+from limpet.core.transition import Lose, Release, Transition
+from limpet.runtime.crier import Crier
+from limpet.runtime.life import FLUSH_S
+from limpet.runtime.log import worker_log
+from limpet.runtime.offspring import Offspring
+from limpet.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
+from limpet.runtime.patience import Patience
+from limpet.runtime.roster import Started
+from limpet.runtime.session import session_name
+from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.settler import MOST_PER_CALL
+from limpet.stores.base import Store
+from limpet.stores.open import open_store
+
+NOT_SHARED: Final = 2
+MARGIN_S: Final = 2.0  # beyond grace and flush, before a stopping child is killed
+HEALTHY_S: Final = 1.0  # a child that worked for so long is started again without delay
+MOST_FAILED_STARTS: Final = 5
+LINES_FOR_UNSETTLED: Final = 8_192  # far more than a worker claims ahead: ended jobs keep their line until settled
+FIRST_BACKOFF_S: Final = 0.1
+LONGEST_BACKOFF_S: Final = 5.0
+# Settlements for a dead child must not meet the answers kept for its own, which count from 1.
+FIRST_SEQ: Final = 1 << 48
+
+
+class SupervisorSettings(Struct, frozen=True, kw_only=True):
+    """What the supervisor itself needs to know; `worker` is for the children."""
+
+    app_ref: str
+    path: tuple[str, ...] = ()
+    processes: int = 1
+    url: str | None = None
+    namespace: str | None = None
+    silent_ms: int = 300_000
+    log: str = "text"
+    log_level: str = "INFO"
+    worker: WorkerSettings = WorkerSettings()
+
+
+class Supervisor:
+    """One supervisor and its children (D7)."""
+
+    def __init__(self, settings: SupervisorSettings) -> None:
+        self._settings = settings
+        self._patience = Patience(random.Random())
+        self._rng = random.Random()
+        self._children: dict[int, Offspring] = {}
+        self._store: Store | None = None
+        self._crier: Crier | None = None
+        self._stopping = asyncio.Event()
+        self._forced = False
+        self._code = STOPPED
+        self._seq = FIRST_SEQ
+        self.on_ready: Callable[[Offspring], None] = lambda child: None
+
+    async def run(self) -> int:
+        """Keep the children running until stopped; the exit code."""
+        beating = asyncio.create_task(self._beat(), name="beat")
+        beating.add_done_callback(self._fell)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for place in range(self._settings.processes):
+                    group.create_task(self._tend(place))
+        finally:
+            beating.cancel()
+            await asyncio.wait({beating})
+            if self._crier is not None:
+                await self._crier.stop()
+            if self._store is not None:
+                await self._store.close()
+        return self._code
+
+    def stop(self) -> None:
+        """First call: a graceful end. Second call: hand back at once."""
+        self._forced = self._stopping.is_set()
+        self._stopping.set()
+        for child in self._children.values():
+            child.send(Halt(force=self._forced))
+
+    def handle_signals(self) -> None:
+        """SIGTERM and SIGINT stop; a second one forces."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+    def pids(self) -> list[int]:
+        """The children that run now."""
+        return [child.pid for child in self._children.values()]
+
+    # -- one place for a child
+
+    async def _tend(self, place: int) -> None:
+        failed_starts = quick_deaths = 0
+        while not self._stopping.is_set():
+            child = await Offspring.spawn(self._begin())
+            self._children[place] = child
+            code = await self._until_ended(child)
+            del self._children[place]
+            await self._recover_or_leave(child, code)
+            child.close()
+            if self._stopping.is_set() or code == RECYCLED:
+                continue
+            if code == CUT_OFF or self._code == NOT_SHARED:
+                self._code = self._code or CUT_OFF
+                self.stop()
+                return
+            # A child that dies of its jobs is started again for ever; one that cannot even start is not.
+            failed_starts = failed_starts + 1 if child.ready is None else 0
+            quick_deaths = quick_deaths + 1 if child.ready_for_s() < HEALTHY_S else 0
+            worker_log(logging.ERROR, "child ended", pid=child.pid, code=code, failed_starts=failed_starts)
+            if failed_starts >= MOST_FAILED_STARTS:
+                worker_log(logging.CRITICAL, "children cannot be started", failed_starts=failed_starts)
+                self._code = FAILED
+                self.stop()
+                return
+            await self._pause(quick_deaths)
+
+    def _begin(self) -> Begin:
+        settings = self._settings
+        worker = replace(settings.worker, recycles=True)
+        return Begin(
+            app_ref=settings.app_ref,
+            path=list(settings.path),
+            settings=worker,
+            session=session_name(),
+            lines=worker.concurrency + LINES_FOR_UNSETTLED,
+            url=settings.url,
+            namespace=settings.namespace,
+            log=settings.log,
+            log_level=settings.log_level,
+        )
+
+    async def _until_ended(self, child: Offspring) -> int:
+        """The child's exit code. One that is silent, or does not stop in time, is killed."""
+        ended = asyncio.create_task(child.ended())
+        ready = asyncio.create_task(self._greet(child), name="greet")
+        ready.add_done_callback(self._fell)
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            while not ended.done() and not stopping.done():
+                await asyncio.wait({ended, stopping}, timeout=1, return_when=asyncio.FIRST_COMPLETED)
+                if child.roster.silent_ms() > self._settings.silent_ms:
+                    worker_log(logging.ERROR, "child is silent, killing it", pid=child.pid)
+                    child.kill()
+            if not ended.done():
+                child.send(Halt(force=self._forced))
+                worker = self._settings.worker
+                patience_s = (worker.grace_ms + worker.cleanup_ms) / 1000 + FLUSH_S + MARGIN_S
+                done, _ = await asyncio.wait({ended}, timeout=patience_s)
+                if not done:
+                    worker_log(logging.ERROR, "child did not stop in time, killing it", pid=child.pid)
+                    child.kill()
+            return await ended
+        finally:
+            ready.cancel()
+            stopping.cancel()
+
+    async def _greet(self, child: Offspring) -> None:
+        ready = await child.heard_ready()
+        if ready is None:
+            return
+        if self._store is None:
+            self._store = open_store(ready.url, ready.namespace)
+        if not self._store.features.shared:
+            worker_log(logging.CRITICAL, "this store lives in one process", url=ready.url, fix="use a file or a server")
+            self._code = NOT_SHARED
+            self.stop()
+            return
+        if self._crier is None:
+            # From before its first child claimed anything: a job that was waiting may have been news at once.
+            self._crier = Crier(self._store, self._patience, self._settings.worker.beat_ms, seen=ready.heard)
+            await self._crier.start(self._part_fell)
+        worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
+        self.on_ready(child)
+        await child.follow()
+
+    async def _pause(self, failures: int) -> None:
+        longest_s = min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * (1 << failures))
+        try:
+            async with asyncio.timeout(longest_s * self._rng.uniform(0.5, 1.0)):
+                await self._stopping.wait()
+        except TimeoutError:
+            return
+
+    # -- for the children, towards the store
+
+    async def _beat(self) -> None:
+        """Beat for a child whose own beat is late: its interpreter may be held by a long call, and it is alive."""
+        worker = self._settings.worker
+        while True:
+            await asyncio.sleep(worker.beat_ms / 2000)
+            for child in list(self._children.values()):
+                ready = child.ready
+                if ready is None or child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
+                    continue
+                try:
+                    assert self._store is not None
+                    pulse = await self._store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
+                except StoreError as error:
+                    if not error.retryable:
+                        raise
+                    continue  # the child itself gives up when the store stays away too long
+                if pulse.fresh and not child.leaving:
+                    child.send(SessionLost())
+
+    def _fell(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._part_fell(task.get_name(), error)
+
+    def _part_fell(self, name: str, error: BaseException) -> None:
+        """A part of the supervisor died: say so, and end rather than live on half deaf."""
+        worker_log(logging.CRITICAL, "a part of the supervisor died", part=name, error=repr(error))
+        self._code = FAILED
+        self.stop()
+
+    async def _recover_or_leave(self, child: Offspring, code: int) -> None:
+        """Recover; but a supervisor that is stopping does not wait for a store that is away."""
+        recovering = asyncio.create_task(self._recover(child, code))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({recovering, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        done, _ = await asyncio.wait({recovering}, timeout=FLUSH_S)
+        if done:
+            recovering.result()
+        else:
+            recovering.cancel()  # the leases run out by themselves
+            worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
+
+    async def _recover(self, child: Offspring, code: int) -> None:
+        """Settle at once for a child that died: nobody waits for its lease to run out."""
+        if self._store is None or child.ready is None or child.left:
+            return
+        store, session = self._store, child.session
+        started = {(each.id, each.token): each for each in child.roster.started()}
+        held = await self._patience.ask("held", lambda: store.held(session))
+        if not child.roster.complete:
+            started |= {
+                (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
+            }
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        transitions = [verdict(each, started, how) for each in held]
+        worker_log(
+            logging.ERROR if code not in (STOPPED, RECYCLED) else logging.INFO,
+            "settling for a child that ended",
+            pid=child.pid,
+            how=how,
+            held=len(held),
+            started=len(started),
+        )
+        for start in range(0, len(transitions), MOST_PER_CALL):
+            batch = transitions[start : start + MOST_PER_CALL]
+            self._seq += 1
+            await self._patience.ask("settle", partial(store.settle, session, self._seq, batch))
+        await self._patience.ask("leave", lambda: store.leave(session))
+
+
+def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> Transition:
+    """What becomes of a job that a dead child held.
+
+    Never started: handed back unspent. Running in a process of its own: innocent, and ended with its parent.
+    Running inside: a suspect; proven only when it was lost twice before and was alone in there (D10).
+    """
+    found = started.get((held.id, held.token))
+    if found is None:
+        return Release(held.id, held.token)
+    if found.where == "isolated":
+        return Release(held.id, held.token, started=True)
+    alone = held.lost >= 2 and len(started) == 1
+    return Lose(held.id, held.token, proven=alone, reason=f"the worker process died ({how})")
+
+
+async def supervise(settings: SupervisorSettings) -> int:
+    """Run a supervisor with signal handlers, as `limpet worker` does; the exit code."""
+    supervisor = Supervisor(settings)
+    supervisor.handle_signals()
+    return await supervisor.run()

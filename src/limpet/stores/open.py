@@ -1,0 +1,127 @@
+"""Decides which engine a URL names and opens it; no driver is imported before its URL is met."""
+
+from __future__ import annotations
+
+import re
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Final, Literal, cast
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
+
+from msgspec import Struct
+
+from limpet.core.errors import InvalidOption, UsageError
+from limpet.stores.base import Store
+from limpet.stores.shown import redacted
+
+if TYPE_CHECKING:
+    from limpet.stores.postgres.url import PostgresUrl
+    from limpet.stores.redis.url import RedisUrl
+
+__all__ = ["SqliteUrl", "is_memory", "open_store", "parse_url", "redacted"]
+
+Sync = Literal["full", "normal"]
+
+_REDIS: Final = re.compile(r"(redis|valkey)s?(\+(unix|sentinel|cluster))?")
+_SCHEMES: Final = ("sqlite", "redis", "rediss", "valkey", "redis+unix", "redis+sentinel", "redis+cluster", "postgresql")
+_POSTGRES: Final = ("postgresql", "postgres")
+# The package that each engine's driver is, and the extra that installs it.
+_EXTRAS: Final = {"hiredis": "redis", "psycopg": "postgres"}
+_SYNCS: Final = ("full", "normal")
+_EXAMPLE: Final = "write sqlite:///jobs.db for a file beside you, sqlite:////abs/jobs.db, or sqlite:// for memory"
+
+
+class SqliteUrl(Struct, frozen=True):
+    """What a sqlite:// URL says. `path` None is a store in memory, for one process."""
+
+    path: str | None
+    sync: Sync = "full"
+
+
+def open_store(url: str, namespace: str = "default") -> Store:
+    """The engine that `url` names. Nothing is connected yet: that happens with the first verb."""
+    parsed = parse_url(url)
+    # Lazy: `import limpet` loads no driver.
+    if isinstance(parsed, SqliteUrl):
+        from limpet.stores.sqlite import SqliteStore
+
+        return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync)
+    try:
+        return _with_driver(parsed, namespace)
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get(error.name or "")
+        if extra is None:
+            raise
+        raise UsageError(
+            f"{redacted(url)} needs a package that is not installed", fix=f"pip install 'limpet[{extra}]'"
+        ) from error
+
+
+def _with_driver(parsed: RedisUrl | PostgresUrl, namespace: str) -> Store:
+    from limpet.stores.redis.url import RedisUrl
+
+    if isinstance(parsed, RedisUrl):
+        from limpet.stores.redis import RedisStore
+
+        return RedisStore(parsed, namespace=namespace)
+    from limpet.stores.postgres import PostgresStore
+
+    return PostgresStore(parsed, namespace=namespace)
+
+
+def parse_url(url: str) -> SqliteUrl | RedisUrl | PostgresUrl:
+    """Read a store URL; what cannot work is refused by name, never guessed."""
+    scheme = url.partition(":")[0].lower()
+    if scheme == "sqlite":
+        return _parse_sqlite(url, urlsplit(url))
+    if _REDIS.fullmatch(scheme):
+        from limpet.stores.redis.url import parse_redis
+
+        return parse_redis(url)
+    if scheme in _POSTGRES:
+        from limpet.stores.postgres.url import parse_postgres
+
+        return parse_postgres(url)
+    close = get_close_matches(scheme, _SCHEMES, n=1) if "://" in url else []
+    hint = f"did you mean {close[0]}://?" if close else _EXAMPLE
+    raise UsageError(f"{redacted(url)!r} is not a store URL", fix=hint)
+
+
+def is_memory(url: str) -> bool:
+    """True for a store that lives and ends with one process."""
+    parsed = parse_url(url)
+    return isinstance(parsed, SqliteUrl) and parsed.path is None
+
+
+def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:
+    rest = url.partition(":")[2]
+    if not rest.startswith("//"):
+        fix = f"write sqlite://{rest} for a file beside you" if rest.startswith("/") else f"write sqlite:///{rest}"
+        absolute = f", or sqlite:///{rest} for one at the root" if rest.startswith("/") else ""
+        raise UsageError(f"{url!r} has too few slashes", fix=fix + absolute)
+    if parts.netloc:
+        raise UsageError(
+            f"{url!r} names a host, and SQLite has none", fix=f"write sqlite:///{parts.netloc}{parts.path}"
+        )
+    if parts.fragment:
+        raise UsageError(f"{url!r} has a fragment", fix="write # in a file name as %23")
+    if parts.path == "/":
+        raise UsageError(f"{url!r} names no file", fix=_EXAMPLE)
+    path = unquote(parts.path[1:]) if parts.path else None
+    if path == ":memory:":
+        path = None
+    return SqliteUrl(path, _sync_of(url, parts.query))
+
+
+def _sync_of(url: str, query: str) -> Sync:
+    sync = "full"
+    for name, value in parse_qsl(query, keep_blank_values=True):
+        if name != "sync":
+            close = get_close_matches(name, ["sync"], n=1)
+            raise InvalidOption(
+                f"{url!r} has an unknown option {name!r}",
+                fix="did you mean sync?" if close else "the options of sqlite:// are: sync=full|normal",
+            )
+        if value not in _SYNCS:
+            raise InvalidOption(f"{url!r} asks for sync={value!r}", fix="write sync=full or sync=normal")
+        sync = value
+    return cast(Sync, sync)

@@ -1,0 +1,76 @@
+"""Puts together what every engine answers about the store as a whole, and where one job stands in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, Literal
+
+from limpet.core.gate import Gate
+from limpet.core.job import Lane
+from limpet.core.lease import Serves
+from limpet.core.state import STATES, State
+from limpet.core.view import Counts, JobView, QueueView, Standing
+
+# Counters beyond the seven states, by the codes that engines store: sums that only grow.
+ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
+
+AHEAD: Final = 1_000  # how far a job's place in its lane is counted
+
+
+def counts_of(rows: Iterable[tuple[str, str, int, int]]) -> Counts:
+    """All counters, from rows of (queue, task, what, number)."""
+    now: dict[tuple[str, str, State], int] = {}
+    sums: dict[int, int] = {}
+    for queue, task, what, number in rows:
+        if what < len(STATES):
+            now[queue, task, STATES[what]] = number
+        else:
+            sums[what] = number
+    return Counts(
+        now=now,
+        enqueued=sums.get(ENQUEUED, 0),
+        succeeded=sums.get(EVER_SUCCEEDED, 0),
+        cancelled=sums.get(EVER_CANCELLED, 0),
+        discarded=sums.get(DISCARDED, 0),
+        lost=sums.get(EVER_LOST, 0),
+        stale=sums.get(STALE, 0),
+    )
+
+
+def queue_views(oldest: Mapping[str, int | None], counts: Counts, gates: Iterable[Gate]) -> list[QueueView]:
+    """Every queue by name: those with an oldest ready job or none, those that are counted, those with a gate."""
+    states: dict[str, dict[State, int]] = {name: {} for name in oldest}
+    for (name, _, state), number in counts.now.items():
+        of = states.setdefault(name, {})
+        of[state] = of.get(state, 0) + number
+    ruled = {gate.key.removeprefix("queue:"): gate for gate in gates}
+    names = sorted(states.keys() | ruled.keys())
+    return [QueueView(name, states.get(name, {}), oldest.get(name), ruled.get(name)) for name in names]
+
+
+def standing_of(
+    job: JobView,
+    lane_state: Literal["idle", "active", "waiting"],
+    ahead: int,
+    parents: Iterable[tuple[bytes, int]],
+    gates: Iterable[Gate],
+    live: Iterable[Serves],
+) -> Standing:
+    """Where a job stands; `live` is what each live session serves."""
+    lane, live = job.lane, list(live)
+    ahead = ahead if job.state is State.ready else 0
+    return Standing(
+        view=job,
+        lane_state=lane_state,
+        gates=tuple(gates),
+        ahead=ahead,
+        ahead_capped=ahead >= AHEAD,
+        parents=tuple((parent, STATES[code]) for parent, code in parents),
+        able=sum(serves.can(lane.queue, lane.task, lane.needs) for serves in live),
+        able_without_needs=sum(_lacks_needs(serves, lane) for serves in live),
+        knows_task=sum(serves.tasks is None or lane.task in serves.tasks for serves in live),
+    )
+
+
+def _lacks_needs(serves: Serves, lane: Lane) -> bool:
+    return serves.can(lane.queue, lane.task, ()) and not serves.can(lane.queue, lane.task, lane.needs)

@@ -1,0 +1,82 @@
+"""The part of a job that few jobs have, packed as every engine keeps it: tags, keys, parents, cost, meta."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from limpet.core.ids import id_bytes
+from limpet.core.job import Job
+
+
+class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):
+    """Stored beside the arguments only when there is something."""
+
+    cost: int = 1
+    tags: tuple[str, ...] = ()
+    meta: bytes = b""
+    flow: bytes | None = None
+    unique: str | None = None
+    after: tuple[bytes, ...] = ()
+    if_parent_fails: str = "cancel"
+    unique_states: int = 0  # the states in which the key is held, one bit each
+    costs: dict[str, int] = {}
+
+    def cost_in(self, unit: str) -> int:
+        """What the job costs at a gate that counts this unit."""
+        return self.costs.get(unit, 0) if unit else self.cost
+
+
+PLAIN = Extra()
+
+
+def is_plain(job: Job) -> bool:
+    """Whether a job has nothing to be packed, as most have not."""
+    return (
+        job.cost == 1
+        and not job.tags
+        and not job.meta
+        and job.flow is None
+        and job.unique is None
+        and not job.after
+        and not job.costs
+    )
+
+
+UNREADABLE = Extra(tags=("undecodable",))  # how a spoilt record shows itself
+
+encode_extra = msgspec.msgpack.Encoder().encode
+decode_extra = msgspec.msgpack.Decoder(Extra).decode
+
+
+def extra_or_none(packed: bytes | None) -> Extra | None:
+    """The packed part; None when its bytes make no sense."""
+    if packed is None:
+        return PLAIN
+    try:
+        return decode_extra(packed)
+    except msgspec.DecodeError:
+        return None
+
+
+def extra_flow(packed: bytes) -> bytes | None:
+    """The flow that a job belongs to."""
+    return (extra_or_none(packed) or PLAIN).flow
+
+
+def extra_unique(packed: bytes) -> str | None:
+    """The unique key that a job was enqueued with."""
+    return (extra_or_none(packed) or PLAIN).unique
+
+
+def extra_matches(packed: bytes, field: str, value: str) -> bool:
+    """Whether a job has this tag, unique key or flow. Texts may hold * wildcards."""
+    extra = extra_or_none(packed)
+    if extra is None:
+        return False
+    if field == "flow":
+        return extra.flow == id_bytes(value)
+    texts = extra.tags if field == "tag" else () if extra.unique is None else (extra.unique,)
+    pattern = re.compile(".*".join(map(re.escape, value.split("*"))), re.DOTALL)
+    return any(pattern.fullmatch(text) for text in texts)

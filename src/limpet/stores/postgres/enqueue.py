@@ -1,0 +1,265 @@
+"""Turns new jobs into one batch of arrays, and the answer into what became of each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Sequence
+from functools import lru_cache
+from itertools import count
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+import msgspec
+
+from limpet.core.errors import InvalidOption, QueueDraining, UnknownParent, WrongContext
+from limpet.core.flow import order
+from limpet.core.gate import GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.state import STATES
+from limpet.stores.base import check_size
+from limpet.stores.callers import Caller, caller_of
+from limpet.stores.packed import Extra, encode_extra, is_plain
+from limpet.stores.postgres.gates import rules_json
+from limpet.stores.postgres.wire import clean_json, in_schema
+
+if TYPE_CHECKING:
+    from limpet.stores.postgres.route import Route
+
+_BATCH: Final = """ROW (
+  %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::text[],
+  %b::bigint[], %b::bytea[],
+  %b::bytea[], %b::integer[], %b::integer[], %b::bytea[], %b::bytea[], %b::integer[],
+  %b::bigint[], %b::bigint[], %b::bigint[],
+  %b::bytea[], %b::smallint[], %b::bigint[], %b::smallint[],
+  %b::bytea[], %b::bytea[], %b::smallint[],
+  %b::integer[], %b::jsonb, %b::boolean
+)::lp.batch, %b::bigint"""
+ENQUEUE: Final = f"SELECT * FROM lp.enqueue_1({_BATCH})"
+# Of a caller's connection: drivers may have been taught ways of their own to write JSON.
+_BATCH_ON: Final = _BATCH.replace("%b::jsonb", "%b::text::jsonb")
+ENQUEUE_ON: Final = f"SELECT * FROM lp.enqueue_on_1({_BATCH_ON})"
+RELAY: Final = f"SELECT * FROM lp.relay_1(%b::text, %b::bigint, {_BATCH})"
+# The same for jobs of which some belong to flows, or cost something of other units than the plain one.
+ENQUEUE_BESIDE: Final = f"SELECT * FROM lp.enqueue_beside_1({_BATCH}, %b::bytea[], %b::jsonb)"
+ENQUEUE_BESIDE_ON: Final = f"SELECT * FROM lp.enqueue_beside_on_1({_BATCH_ON}, %b::bytea[], %b::text::jsonb)"
+RELAY_BESIDE: Final = f"SELECT * FROM lp.relay_beside_1(%b::text, %b::bigint, {_BATCH}, %b::bytea[], %b::jsonb)"
+
+MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
+ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
+MOST_COST: Final = 2**31 - 1
+MOST_OF_A_UNIT: Final = 2**53
+LAST_MS: Final = 1 << 52  # beyond it a time is "never"
+
+
+T = TypeVar("T")
+
+
+class NameOf(Protocol):
+    """What the store's own schema is called among all, as far as is known or asked anew."""
+
+    def __call__(self, *, again: bool = False) -> Awaitable[str]:
+        """Its name."""
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+async def enqueue(route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None) -> list[Enqueued]:
+    """Store all jobs or none."""
+    if not jobs:
+        return []
+    batch = Batch(jobs, rules, guest=False)
+    sql = ENQUEUE if batch.beside is None else ENQUEUE_BESIDE
+    ids, existing, states = await route.change(sql, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    return batch.answers(ids, existing, states)
+
+
+async def relay(
+    route: Route, mark: tuple[str, int], jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+) -> list[Enqueued] | None:
+    """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
+    batch = Batch(jobs, rules, guest=False)
+    sql = RELAY if batch.beside is None else RELAY_BESIDE
+    moved, ids, existing, states = await route.change(sql, (*mark, *batch.values(now_ms)), verb="relay", now_ms=now_ms)
+    return batch.answers(ids, existing, states) if moved else None
+
+
+class Batch:
+    """The jobs of one call as lp.batch has them: definitions once, parents before their children."""
+
+    def __init__(self, jobs: Sequence[Job], rules: Sequence[GateRule], *, guest: bool) -> None:
+        check_size(jobs)
+        self.positions = _parents_first(jobs)
+        self.jobs = [jobs[at] for at in self.positions]
+        lanes: dict[Lane, int] = {}
+        policies: dict[Policy, int] = {}
+        for job in self.jobs:
+            lanes.setdefault(job.lane, len(lanes) + 1)
+            policies.setdefault(job.policy, len(policies) + 1)
+        self.columns: tuple[Any, ...] = (
+            *_columns([(lane.id, lane.kind, lane.member, lane.ring, lane.priority, _body(lane)) for lane in lanes], 6),
+            sorted({place for lane in lanes for place in lane.class_gates[:3]}),
+            [policy.id for policy in policies],
+            [_encode(policy) for policy in policies],
+            [job.id for job in self.jobs],
+            [lanes[job.lane] for job in self.jobs],
+            [policies[job.policy] for job in self.jobs],
+            [job.args for job in self.jobs],
+            *self._rest(),
+            *self._uniques(),
+            *self._parents(),
+            list(self.positions),
+            rules_json(rules) if rules else None,
+            guest,
+        )
+        self.beside = self._beside()
+
+    def values(self, now_ms: int | None) -> tuple[Any, ...]:
+        """The batch, and what the verbs take behind it."""
+        return (*self.columns, now_ms, *(self.beside or ()))
+
+    def _beside(self) -> tuple[list[bytes | None] | None, bytes | None] | None:
+        """The flow of each job and what it costs by unit; None: no job has either."""
+        flows = _if_any([job.flow for job in self.jobs])
+        costs = None
+        if any(job.costs for job in self.jobs):
+            costs = clean_json([self._costs(at, job) for at, job in zip(self.positions, self.jobs, strict=True)])
+        return None if flows is None and costs is None else (flows, costs)
+
+    def _costs(self, at: int, job: Job) -> dict[str, int] | None:
+        for unit, amount in job.costs.items():
+            if amount > MOST_OF_A_UNIT:
+                raise InvalidOption(
+                    f"item {at} costs {amount:,} of {unit!r}", fix=f"a cost is at most {MOST_OF_A_UNIT:,}"
+                )
+        return job.costs or None
+
+    def _rest(self) -> tuple[Any, ...]:
+        """Extras, costs, delays, dues and expiries; None where all jobs are as most are."""
+        if all(map(_is_plain, self.jobs)):
+            return None, None, None, None, None
+        return (
+            [_extra(job) for job in self.jobs],
+            [self._cost(at, job) for at, job in zip(self.positions, self.jobs, strict=True)],
+            _if_any([min(job.delay_ms, LAST_MS) or None for job in self.jobs]),
+            _if_any([None if job.due_at_ms is None else min(job.due_at_ms, LAST_MS) for job in self.jobs]),
+            [None if job.expires_ms is None else min(job.expires_ms, LAST_MS) for job in self.jobs],
+        )
+
+    def _cost(self, at: int, job: Job) -> int:
+        if job.cost > MOST_COST:
+            raise InvalidOption(f"item {at} costs {job.cost:,}", fix=f"a cost is at most {MOST_COST:,}")
+        return job.cost
+
+    def _uniques(self) -> tuple[Any, ...]:
+        none = (None, None, None, None)
+        if all(job.unique is None for job in self.jobs):
+            return none
+        return _columns([none if job.unique is None else _unique(job.lane.task, job.unique) for job in self.jobs], 4)
+
+    def _parents(self) -> tuple[Any, ...]:
+        pairs = [(job.id, parent, MODES[job.if_parent_fails]) for job in self.jobs for parent in job.after]
+        return _columns(pairs, 3) if pairs else (None, None, None)
+
+    def answers(
+        self, ids: Sequence[bytes] | None, existing: Sequence[bool] | None, states: Sequence[int]
+    ) -> list[Enqueued]:
+        """What became of each job, in the caller's order."""
+        if ids is None or existing is None:
+            found = [Enqueued(job.id, False, STATES[state]) for job, state in zip(self.jobs, states, strict=True)]
+        else:
+            found = [Enqueued(id, old, STATES[state]) for id, old, state in zip(ids, existing, states, strict=True)]
+        answers = list(found)
+        for position, answer in zip(self.positions, found, strict=True):
+            answers[position] = answer
+        return answers
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], width: int) -> tuple[list[Any], ...]:
+    return tuple([row[at] for row in rows] for at in range(width))
+
+
+@lru_cache(maxsize=4096)
+def _body(lane: Lane) -> bytes:
+    body = _encode(lane)
+    if b"\\u0000" in body:
+        raise InvalidOption(f"{lane!r} names something with a NUL in it", fix="PostgreSQL stores no NUL in a name")
+    return body
+
+
+def _if_any(column: list[T | None]) -> list[T | None] | None:
+    return None if all(value is None for value in column) else column
+
+
+def _is_plain(job: Job) -> bool:
+    """True for the many that ask for nothing but to run."""
+    return not job.delay_ms and job.due_at_ms is None and job.expires_ms is None and is_plain(job)
+
+
+def _extra(job: Job) -> bytes | None:
+    """The packed rest of a job; None for the many that have none."""
+    if is_plain(job):
+        return None
+    key, states = (None, 0) if job.unique is None else (job.unique.key, _mask(job.unique))
+    return encode_extra(
+        Extra(job.cost, job.tags, job.meta, job.flow, key, job.after, job.if_parent_fails, states, job.costs)
+    )
+
+
+def _mask(unique: Unique) -> int:
+    """The states in which a key is held, one bit each."""
+    return sum(1 << each.code for each in unique.states)
+
+
+def _unique(task: str, unique: Unique) -> tuple[bytes, int, int | None, int]:
+    """Keys are scoped by task."""
+    until = None if unique.for_ms is None else min(unique.for_ms, LAST_MS)
+    return f"{task}\x00{unique.key}".encode(), _mask(unique), until, ON_DUPLICATE[unique.on_duplicate]
+
+
+def _parents_first(jobs: Sequence[Job]) -> Sequence[int]:
+    """Places in the caller's list, each after those of its parents that are in the same call; a cycle is refused."""
+    at = {job.id: place for place, job in enumerate(jobs)}
+    if not any(parent in at for job in jobs for parent in job.after):
+        return range(len(jobs))
+    names = {id_text(job.id): at[job.id] for job in jobs}  # a refusal names its path
+    graph = {name: list(map(id_text, jobs[place].after)) for name, place in names.items()}
+    first = [names[name] for name in order(graph)]
+    return first + [place for place, job in enumerate(jobs) if at[job.id] != place]
+
+
+async def enqueue_on(
+    schema: str, name_of: NameOf, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+) -> list[Enqueued]:
+    """Store all jobs or none, inside the caller's own transaction; `name_of` tells the store's own database."""
+    caller = caller_of(conn)
+    await check_caller(caller, schema, name_of)
+    if not jobs:
+        return []
+    batch = Batch(jobs, rules, guest=True)
+    values = [value.decode() if isinstance(value, bytes) else value for value in batch.values(now_ms)]
+    sql = ENQUEUE_ON if batch.beside is None else ENQUEUE_BESIDE_ON
+    ((ids, existing, states, refused, message, hint),) = await caller.run(in_schema(_dollars(sql), schema), values)
+    if refused is not None:
+        raise (UnknownParent if refused == "LP001" else QueueDraining)(message, fix=hint)
+    return batch.answers(ids, existing, states)
+
+
+async def check_caller(caller: Caller, schema: str, name_of: NameOf) -> None:
+    """Refuse a connection that cannot carry jobs of this store, before anything is asked of it that could fail."""
+    caller.expect("postgresql")
+    await caller.refuse_outside_transaction()
+    ours, asked = await name_of(), "SELECT obj_description(to_regclass($1), 'pg_class')"
+    ((found,),) = await caller.run(asked, (in_schema("lp.home", schema),))
+    if found is None or (found != ours and found != await name_of(again=True)):
+        raise WrongContext(
+            f"the {caller.name} is to a database that does not hold this store ({schema})",
+            fix="pass a connection to the store's own database",
+        )
+
+
+@lru_cache(maxsize=16)
+def _dollars(sql: str) -> str:
+    """The same statement with numbered placeholders."""
+    numbers = count(1)
+    return re.sub("%b", lambda _: f"${next(numbers)}", sql)

@@ -1,0 +1,183 @@
+"""Remembers the connections of one event loop: few, opened when somebody waits for one, the last used taken first."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from typing import Final
+
+from limpet.stores.postgres import trouble
+from limpet.stores.postgres.line import Crowded, Line, Lost, open_line
+from limpet.stores.postgres.trouble import TROUBLE
+from limpet.stores.postgres.url import PostgresUrl
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 0.5  # work resumes within two seconds of the server's return
+GROW_S: Final = 0.01  # most verbs take a millisecond: whoever waits longer than this needs another connection
+IDLE_S: Final = 60.0  # a connection that was not needed for so long is closed, unless it is the last
+
+logger = logging.getLogger("limpet.stores.postgres")
+
+
+class Pool:
+    """The connections of one loop. A call that finds none free waits in line until one is, or a new one is there."""
+
+    def __init__(self, url: PostgresUrl) -> None:
+        self.url = url
+        self.dropped = False
+        self.reconnects = 0
+        self.pooled = False  # a pooler stands between us and the server
+        self._loop = asyncio.get_running_loop()
+        self._lines: set[Line] = set()
+        self._idle: list[Line] = []
+        self._waiting: deque[asyncio.Future[Line]] = deque()
+        self._opening: set[asyncio.Task[Line]] = set()
+        self._farewells: set[asyncio.Task[None]] = set()
+        self._growing: asyncio.TimerHandle | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._failures = 0
+        self._cut = False  # there was a connection, and it was lost
+        self.why: BaseException | None = None  # it cannot be reached
+
+    def take(self) -> Line | None:
+        """A free connection, if there is one."""
+        while self._idle:
+            line = self._idle.pop()
+            if not line.closed:
+                return line
+        return None
+
+    async def wait(self, deadline: float) -> Line:
+        """A connection, as soon as it is this caller's turn. Raises why none can be had."""
+        if self.dropped:
+            raise Lost("the store was closed", sent=False)
+        future: asyncio.Future[Line] = self._loop.create_future()
+        self._waiting.append(future)
+        if not self._lines:
+            self._open_more()
+        elif self._growing is None:
+            # One that is in use is free again in a moment, and a new one costs the server a process.
+            self._growing = self._loop.call_later(GROW_S, self._grow)
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await future
+        except BaseException as error:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                self._freed(future.result())  # it came in the last moment
+            if isinstance(error, TimeoutError):
+                raise self.why or Crowded(f"all {self.url.pool} connections of this loop were in use") from None
+            raise
+
+    # -- connections come
+
+    def _grow(self) -> None:
+        self._growing = None
+        self._open_more()
+
+    def _open_more(self) -> None:
+        """Open as many connections as are waited for; one at a time while the server cannot be reached."""
+        if self._later is not None or self.dropped:
+            return
+        waiting = sum(not future.done() for future in self._waiting)
+        most = 1 if self._failures else self.url.pool
+        while len(self._opening) < min(waiting, most) and len(self._opening) + len(self._lines) < self.url.pool:
+            opening = self._loop.create_task(open_line(self.url))
+            self._opening.add(opening)
+            opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[Line]) -> None:
+        self._opening.discard(opening)
+        if opening.cancelled():
+            return
+        error = opening.exception()
+        if error is not None:
+            self._failed(error)
+            return
+        line = opening.result()
+        if self.dropped:
+            line.close()
+            return
+        if self._failures or self._cut:
+            self.reconnects += self._cut
+            # An idle connection that somebody cut is no trouble.
+            level = logging.WARNING if self._failures else logging.INFO
+            logger.log(level, "connected to %s%s", self.url.shown, " again" if self._cut else "")
+        self._failures, self._cut, self.why = 0, False, None
+        self.pooled = line.pooled
+        self._lines.add(line)
+        line.freed, line.ended = self._freed, self._ended
+        self._freed(line)
+        self._open_more()
+
+    def _failed(self, error: BaseException) -> None:
+        """No connection: the next one is tried after a while, for as long as anybody waits."""
+        if not isinstance(error, TROUBLE):
+            self._loop.call_exception_handler({"message": "a connection could not be opened", "exception": error})
+        self.why = error
+        if not self._failures:
+            logger.warning("cannot reach %s: %s", self.url.shown, trouble.said(error))
+        if trouble.hopeless(error, "connect", self.url.shown) is not None:
+            while self._waiting:
+                future = self._waiting.popleft()
+                if not future.done():
+                    future.set_exception(error)
+            return
+        pause_s = pause(self._failures)
+        self._failures += 1
+        if self._later is None:
+            self._later = self._loop.call_later(pause_s, self._again)
+
+    def _again(self) -> None:
+        self._later = None
+        self._open_more()
+
+    # -- connections are handed on, and go
+
+    def _freed(self, line: Line) -> None:
+        """Give a connection to whoever has waited longest."""
+        if line.closed:
+            return
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_result(line)
+                return
+        now = line.idle_since = self._loop.time()
+        self._idle.append(line)
+        if len(self._idle) > 1 and self._idle[0].idle_since < now - IDLE_S:
+            self._idle.pop(0).close()
+
+    def _ended(self, line: Line) -> None:
+        self._lines.discard(line)
+        if line.farewell is not None:
+            self._farewells.add(line.farewell)
+            line.farewell.add_done_callback(self._farewells.discard)
+        if line in self._idle:
+            self._idle.remove(line)
+        if not self._lines:
+            self._cut = True
+        self._open_more()
+
+    def drop(self) -> None:
+        """Let go of all connections, for good: who still waits is told."""
+        self.dropped = True
+        for task in (*self._opening, *self._farewells):
+            task.cancel()
+        for timer in (self._later, self._growing):
+            if timer is not None:
+                timer.cancel()
+        for line in list(self._lines):
+            line.close()
+        while self._waiting:
+            future = self._waiting.popleft()
+            if not future.done():
+                future.set_exception(Lost("the store was closed", sent=False))
+                future.exception()
+
+
+def pause(failures: int) -> float:
+    """How long to wait after so many failures in a row: longer each time, and never all at the same moment."""
+    longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(failures, 10)))
+    return longest * random.uniform(0.5, 1.0)

@@ -1,0 +1,190 @@
+"""Carries a verb to the server and its answer back, through whatever happens in between, until its time is over."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from limpet.core.errors import LimpetError
+from limpet.stores.postgres import trouble
+from limpet.stores.postgres.line import Line, Lost, Refusal, Row, Silent, Then
+from limpet.stores.postgres.pool import Pool, pause
+from limpet.stores.postgres.trouble import TROUBLE
+from limpet.stores.postgres.url import PostgresUrl
+from limpet.stores.postgres.wire import Statement, statement
+
+WAKE: Final = "SELECT lp.wake_1(%b::bigint[], %b::integer[], %b::bigint[], %b::text[], %b::bigint)"
+
+ONCE_S: Final = 0.01  # two who met in a deadlock do not meet again
+
+Values = Sequence[Any]
+Intercept = Callable[[str, str], None]
+
+logger = logging.getLogger("limpet.stores.postgres")
+
+
+class Ask:
+    """One verb under way, and what has become of it so far."""
+
+    __slots__ = ("again", "deadline", "failures", "line", "sent", "timeout_s", "verb")
+
+    def __init__(self, verb: str, timeout_s: float, deadline: float, *, again: bool) -> None:
+        self.verb = verb
+        self.timeout_s = timeout_s
+        self.deadline = deadline
+        self.again = again
+        self.sent = False  # it may have happened: its answer got lost
+        self.failures = 0
+        self.line: Line | None = None  # the one that was used last
+
+
+class Route:
+    """The way from one event loop to the server: a few connections, made when needed and made again when lost."""
+
+    def __init__(self, url: PostgresUrl, schema: str) -> None:
+        self.url = url
+        self.schema = schema
+        self.intercept: Intercept | None = None  # crash-point tests: (verb, "before" | "after") may raise
+        self._loop = asyncio.get_running_loop()
+        self._pool = Pool(url)
+        self._statements: dict[str, Statement] = {}
+        self.vacuumed_at = -math.inf  # when this loop last saw to the hot tables
+        self._errands: set[asyncio.Task[Any]] = set()
+
+    @property
+    def pooled(self) -> bool:
+        """True when a pooler stands between us and the server."""
+        return self._pool.pooled
+
+    # -- what rooms call
+
+    async def row(self, sql: str, values: Values = (), *, verb: str, repeat: bool = True) -> Row:
+        """The one row that a statement answers; () when there is none."""
+        rows = await self._ask(sql, values, verb, repeat)
+        return rows[0] if rows else ()
+
+    async def rows(
+        self, sql: str, values: Values = (), *, verb: str, repeat: bool = True, timeout_s: float | None = None
+    ) -> list[Row]:
+        """All rows that a statement answers."""
+        return await self._ask(sql, values, verb, repeat, timeout_s=timeout_s)
+
+    async def change(
+        self, sql: str, values: Values = (), *, verb: str, now_ms: int | None = None, repeat: bool = True
+    ) -> Row:
+        """The row of a verb without its last four columns (w_lanes, w_ns, w_dues, w_gates): those are who to wake.
+
+        Sleepers are looked for in a second transaction, since one that falls asleep meanwhile cannot be seen by the
+        first. It leaves on the same connection the moment the answer is there, and nobody waits for it.
+        """
+
+        def wake(line: Line, rows: list[Row]) -> None:
+            lanes, ns, dues, gates = rows[0][-4:]
+            if lanes or gates:
+                told = (lanes or [], ns or [], dues or [], gates or [], now_ms)
+                known = self._statement(WAKE)
+                sent = line.send(known, known.said(told), self._loop.time() + self.url.timeout_s)
+                sent.add_done_callback(lambda done: self._wake_again(done, told))
+
+        rows = await self._ask(sql, values, verb, repeat, wake)
+        return rows[0][:-4]
+
+    def _wake_again(self, done: asyncio.Future[list[Row]], told: Values) -> None:
+        """Wake-ups that got lost are sent again; should that fail too, sleepers wake by their own clocks."""
+        if not done.cancelled() and done.exception() is not None and not self._pool.dropped:
+            errand = self._loop.create_task(self._try(WAKE, told))
+            self._errands.add(errand)
+            errand.add_done_callback(self._errands.discard)
+
+    async def _try(self, sql: str, values: Values) -> None:
+        try:
+            await self._ask(sql, values, "wake", True)
+        except LimpetError as error:
+            logger.info("wake-ups were lost: %s", error)
+
+    def _statement(self, sql: str) -> Statement:
+        known = self._statements.get(sql)
+        if known is None:
+            known = self._statements[sql] = statement(sql, self.schema, f"limpet{len(self._statements)}".encode())
+        return known
+
+    # -- asking until there is an answer
+
+    async def _ask(
+        self,
+        sql: str,
+        values: Values,
+        verb: str,
+        repeat: bool,
+        then: Then | None = None,
+        timeout_s: float | None = None,
+    ) -> list[Row]:
+        if self.intercept is not None:
+            self.intercept(verb, "before")
+        known = self._statement(sql)
+        said = known.said(values)
+        timeout_s = timeout_s or self.url.timeout_s
+        ask = Ask(verb, timeout_s, self._loop.time() + timeout_s, again=repeat)
+        while True:
+            try:
+                ask.line = None
+                line = ask.line = self._pool.take() or await self._pool.wait(ask.deadline)
+                rows = await line.send(known, said, ask.deadline, then)
+            except TROUBLE as error:
+                await self._mend(ask, error)
+                continue
+            if self.intercept is not None:
+                self.intercept(verb, "after")
+            return rows
+
+    async def _mend(self, ask: Ask, error: BaseException) -> None:
+        """Make it worth asking again, or raise."""
+        if self._pool.dropped:
+            raise trouble.closed(ask.verb, sent=ask.sent or ask.line is not None) from error
+        if ask.line is None:
+            raise self._over(ask, error)  # no connection could be had: its time is over, or waiting is in vain
+        if isinstance(error, Silent):
+            ask.sent = True
+            raise self._over(ask, error)
+        if not isinstance(error, Lost | Refusal):
+            raise error  # of the driver, about what it read: no way of asking changes that
+        ask.failures += 1
+        if isinstance(error, Lost):
+            # At once the first time: a proxy or a restart had cut a connection that nobody used.
+            at_once = ask.failures == 1
+            ask.sent = ask.sent or error.sent
+            if ask.sent and not ask.again:
+                raise trouble.unsure(error, ask.verb, self.url.shown)
+        else:
+            at_once = self._mend_refusal(ask, ask.line, error)
+        pause_s = random.uniform(0, ONCE_S) if at_once else pause(ask.failures - 1)
+        if self._loop.time() + pause_s >= ask.deadline:
+            raise self._over(ask, error)
+        await asyncio.sleep(pause_s)
+
+    def _mend_refusal(self, ask: Ask, line: Line, refusal: Refusal) -> bool:
+        """True when it is worth asking again at once."""
+        remedy = trouble.remedy_of(refusal)
+        if remedy == "none" or (remedy == "prepare" and ask.failures > 2):
+            raise trouble.refused(refusal, ask.verb, self.url.shown)
+        if remedy == "prepare":
+            line.forget()
+        return remedy == "prepare" or (remedy == "again" and ask.failures <= 3)
+
+    def _over(self, ask: Ask, cause: BaseException) -> LimpetError:
+        """Its time is over."""
+        if ask.sent:
+            return trouble.silent(cause, ask.verb, self.url.shown, ask.timeout_s)
+        return trouble.hopeless(cause, ask.verb, self.url.shown) or trouble.unreachable(
+            cause, ask.verb, self.url.shown, ask.timeout_s
+        )
+
+    def drop(self) -> None:
+        """Let go of all connections, for good: who still waits is told."""
+        self._pool.drop()
+        for errand in self._errands:
+            errand.cancel()

@@ -1,0 +1,68 @@
+"""Keeps named records and the two logs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+
+from limpet.core.view import Control, Entry
+from limpet.stores.postgres.operate import call_name
+from limpet.stores.postgres.wire import clean
+
+if TYPE_CHECKING:
+    from limpet.stores.postgres.route import Route
+
+PUT: Final = "SELECT lp.put_control_1(%b::text, %b::text, %b::text, %b::bytea, %b::bigint, %b::integer)"
+CONTROLS: Final = "SELECT * FROM lp.controls_1(%b::text)"
+APPEND: Final = """SELECT lp.append_1(
+  %b::text, %b::text[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::text[], %b::bytea[])"""
+READ: Final = "SELECT * FROM lp.read_1(%b::text, %b::bigint, %b::integer)"
+
+LINES: Final = 1_000  # lines that one step adds to a log
+MOST: Final = 1 << 30
+
+
+# -- named records
+
+
+async def put_control(route: Route, control: Control, expect: int | None) -> Control | None:
+    """Write a named record, over the version that the caller saw; None when another is there."""
+    weight = None
+    if control.kind == "weight":
+        weight = min(MOST, max(1, msgspec.json.decode(control.value, type=int)))
+    values = (call_name(), clean(control.kind), clean(control.name), control.value, expect, weight)
+    (version,) = await route.row(PUT, values, verb="put_control")
+    return None if version is None else Control(control.kind, control.name, control.value, version)
+
+
+async def controls(route: Route, kind: str) -> list[Control]:
+    """All records of a kind, by name."""
+    return [Control(kind, *row) for row in await route.rows(CONTROLS, (clean(kind),), verb="controls")]
+
+
+# -- logs
+
+
+async def append(route: Route, entries: Sequence[Entry]) -> None:
+    """Add lines to the logs they name."""
+    for start in range(0, len(entries), LINES):
+        part = entries[start : start + LINES]
+        values = (
+            call_name(),
+            [entry.log for entry in part],
+            [entry.at_ms for entry in part],
+            [clean(entry.kind) for entry in part],
+            [clean(entry.actor) for entry in part],
+            [entry.job for entry in part],
+            [clean(entry.reason) for entry in part],
+            [entry.data for entry in part],
+        )
+        await route.row(APPEND, values, verb="append")
+
+
+async def read(route: Route, log: Literal["audit", "event"], after: int, limit: int) -> list[Entry]:
+    """Lines of a log that come after one, oldest first."""
+    rows = await route.rows(READ, (log, after, limit), verb="read")
+    return [Entry(log, *row) for row in rows]

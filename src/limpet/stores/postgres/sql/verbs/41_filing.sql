@@ -1,0 +1,173 @@
+-- Promise: what others posted reaches the floor: new lanes, ready jobs, opened gates, children whose parents must be
+-- looked at, declared rules, events. Inputs: as named; the caller holds lock 1. Answer: whether there is more. Relies on the primary key of post.
+
+-- Store a lane's definition, as it was posted.
+CREATE OR REPLACE FUNCTION lp.define_lane_1(p_post lp.post) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_body jsonb := convert_from(p_post.body, 'UTF8')::jsonb;
+  v_needs text[] := ARRAY(SELECT jsonb_array_elements_text(v_body -> 'needs'));
+  v_class_gates text[];
+  v_lane_gates text[] := ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'keys') AS key);
+BEGIN
+  v_class_gates := ARRAY['all', 'queue:' || (v_body ->> 'queue'), 'task:' || (v_body ->> 'task')]
+    || ARRAY(SELECT 'limit:' || key FROM jsonb_array_elements_text(v_body -> 'limits') AS key);
+  IF v_body ->> 'breaker' IS NOT NULL THEN
+    v_class_gates := v_class_gates || ('breaker:' || (v_body ->> 'breaker'));
+  END IF;
+  INSERT INTO lp.lane (
+    id, class, member, ring, priority, limited, queue, task, grp, needs, class_gates, lane_gates, body
+  ) VALUES (
+    p_post.lane, p_post.class, p_post.member, p_post.ring, (v_body ->> 'priority')::smallint,
+    cardinality(v_class_gates) > 3 OR cardinality(v_lane_gates) > 0,
+    v_body ->> 'queue', v_body ->> 'task', v_body ->> 'group', v_needs, v_class_gates, v_lane_gates, p_post.body
+  ) ON CONFLICT DO NOTHING;
+  INSERT INTO lp.lane_now (id, class, member, priority)
+  VALUES (p_post.lane, p_post.class, p_post.member, (v_body ->> 'priority')::smallint) ON CONFLICT DO NOTHING;
+  INSERT INTO lp.lane_gate (gate, lane)
+  SELECT key, p_post.lane FROM unnest(v_class_gates[4:] || v_lane_gates) AS key ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    PERFORM lp.recall_gates_1(v_class_gates[4:] || v_lane_gates);
+  END IF;
+END $$;
+
+-- Store a policy, as it was posted or sent.
+CREATE OR REPLACE FUNCTION lp.define_policy_1(p_id bigint, p_body bytea) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_body jsonb := convert_from(p_body, 'UTF8')::jsonb;
+BEGIN
+  INSERT INTO lp.policy (id, hard_timeout_ms, max_lost, body)
+  VALUES (p_id, (v_body ->> 'hard_timeout_ms')::bigint, (v_body ->> 'max_lost')::integer, p_body) ON CONFLICT DO NOTHING;
+END $$;
+
+-- A lane was posted, perhaps several times: it is stored, its floor is low enough, and it is active if it has jobs.
+CREATE OR REPLACE FUNCTION lp.file_lane_1(p_post lp.post, p_ready boolean, p_due bigint, p_id bytea, p_now bigint)
+RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_now lp.lane_now;
+  v_lane lp.lane;
+BEGIN
+  SELECT * INTO v_now FROM lp.lane_now WHERE id = p_post.lane;
+  IF NOT FOUND THEN
+    IF p_post.body IS NULL THEN
+      RAISE EXCEPTION 'lane % is not stored', p_post.lane USING ERRCODE = 'data_corrupted';
+    END IF;
+    PERFORM lp.define_lane_1(p_post);
+    SELECT * INTO v_now FROM lp.lane_now WHERE id = p_post.lane;
+  END IF;
+  IF NOT p_ready THEN
+    RETURN;
+  END IF;
+  IF (v_now.floor_ms, v_now.floor_id) > (p_due, p_id) THEN
+    UPDATE lp.lane_now SET floor_ms = p_due, floor_id = p_id WHERE id = p_post.lane;
+  END IF;
+  IF v_now.state = 0 THEN
+    SELECT * INTO v_lane FROM lp.lane WHERE id = p_post.lane;
+    PERFORM lp.activate_1(v_lane, p_now);
+  END IF;
+END $$;
+
+-- A snapshot of this very transaction, with itself as one that is still open: snapshots leave that out, and what is
+-- posted further on here is for the next claims to file.
+CREATE OR REPLACE FUNCTION lp.open_snapshot_1(p_seen pg_snapshot) RETURNS pg_snapshot LANGUAGE plpgsql AS $$
+BEGIN
+  IF pg_current_xact_id() >= pg_snapshot_xmax(p_seen) THEN
+    RETURN p_seen;
+  END IF;
+  RETURN (
+    SELECT pg_snapshot_xmin(p_seen) || ':' || pg_snapshot_xmax(p_seen) || ':' || string_agg(o.xid::text, ',' ORDER BY o.xid)
+    FROM (SELECT pg_snapshot_xip(p_seen) UNION SELECT pg_current_xact_id()) AS o (xid)
+  )::pg_snapshot;
+END $$;
+
+-- A job that a budget was shut for, since it needs so much, has gone without having run; false: somebody has the gate.
+CREATE OR REPLACE FUNCTION lp.give_up_1(p_key text, p_wants bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  UPDATE lp.gate AS g SET wants = 0 WHERE g.key = p_key AND g.wants = p_wants
+    AND EXISTS (SELECT FROM lp.gate AS x WHERE x.key = p_key FOR UPDATE SKIP LOCKED);
+  RETURN FOUND OR NOT EXISTS (SELECT FROM lp.gate AS g WHERE g.key = p_key AND g.wants = p_wants);
+END $$;
+
+-- File up to `p_limit` posts, and how many lanes had something to be told; whether there may be more. How far it got is noted once in a while: the few that are
+-- gone by then are cheap to walk over, and the note's own versions would not be.
+CREATE OR REPLACE FUNCTION lp.file_posts_2(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
+DECLARE
+  v_pass pg_snapshot; -- one that is under way
+  v_seen pg_snapshot;
+  v_posts lp.post[];
+  v_count integer;
+  v_post lp.post;
+  v_at bigint;
+  v_ready boolean;
+  v_due bigint;
+  v_id bytea;
+  v_key text;
+  v_graph boolean;
+BEGIN
+  SELECT f.pass, pg_current_snapshot(), CASE WHEN pg_snapshot_xmin(f.filed) = pg_snapshot_xmax(f.filed) THEN ARRAY(
+    SELECT p FROM lp.post AS p WHERE (p.xid, p.seq) > (k.xid, k.seq) ORDER BY p.xid, p.seq LIMIT p_limit
+  ) ELSE ARRAY(SELECT p FROM lp.unfiled_1(p_limit) AS p) END INTO v_pass, v_seen, v_posts
+  FROM lp.floor AS f CROSS JOIN LATERAL lp.filed_to_1(f) AS k;
+  v_count := cardinality(v_posts);
+  more := v_count = p_limit;
+  lanes := 0;
+  IF v_count = 0 THEN
+    more := v_pass IS NOT NULL;
+    IF more THEN -- the pass is over: what was committed behind it comes next
+      UPDATE lp.floor SET filed = v_pass, pass = NULL, at_xid = '0', at_seq = 0;
+    END IF;
+    RETURN;
+  END IF;
+  DELETE FROM lp.post AS p USING unnest(v_posts) AS f WHERE p.xid = ANY (ARRAY[f.xid]) AND p.seq = ANY (ARRAY[f.seq]);
+  IF v_count = p_limit THEN
+    UPDATE lp.floor SET pass = coalesce(v_pass, lp.open_snapshot_1(v_seen)), at_xid = v_posts[v_count].xid,
+      at_seq = v_posts[v_count].seq;
+  ELSIF v_count > 16 OR v_pass IS NOT NULL OR random() < 0.1 THEN
+    UPDATE lp.floor SET filed = coalesce(v_pass, lp.open_snapshot_1(v_seen)), pass = NULL, at_xid = '0', at_seq = 0;
+  END IF;
+  IF v_count = 1 AND v_posts[1].kind = 0 THEN -- as most are
+    PERFORM lp.file_lane_1(v_posts[1], v_posts[1].n > 0, v_posts[1].due_ms, v_posts[1].id, p_now);
+    lanes := 1;
+    RETURN;
+  END IF;
+
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 4 LOOP
+    PERFORM lp.define_policy_1(v_post.lane, v_post.body);
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 3 ORDER BY p.gate COLLATE "C" LOOP
+    PERFORM lp.declare_1(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
+  END LOOP;
+  FOR v_at, v_ready, v_due, v_id IN
+    SELECT k.at, k.ready, k.due_ms, k.id FROM (
+      SELECT p.lane, coalesce(min(at) FILTER (WHERE body IS NOT NULL), min(at)) AS at, bool_or(n > 0) AS ready,
+        (array_agg(due_ms ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS due_ms,
+        (array_agg(id ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS id, min(at) AS first
+      FROM unnest(v_posts) WITH ORDINALITY AS p (xid, seq, kind, n, lane, due_ms, id, class, member, ring, gate, body, at)
+      WHERE kind = 0 GROUP BY lane
+    ) AS k WHERE NOT EXISTS ( -- most of those that are busy have nothing to be told
+      SELECT 1 FROM lp.lane_now AS x WHERE x.id = k.lane
+        AND (NOT k.ready OR (x.state <> 0 AND (x.floor_ms, x.floor_id) <= (k.due_ms, k.id))) OFFSET 0
+    ) ORDER BY k.first
+  LOOP
+    lanes := lanes + 1;
+    PERFORM lp.file_lane_1(v_posts[v_at], v_ready, v_due, v_id, p_now);
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 2 LOOP
+    v_graph := coalesce(v_graph, lp.try_lock_1(2));
+    IF NOT v_graph OR NOT lp.file_check_1(v_post.id, p_now) THEN
+      INSERT INTO lp.post (kind, id, n) VALUES (2, v_post.id, 1); -- somebody is at it: with the next claim
+    END IF;
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 5 LOOP
+    PERFORM lp.log_event_1(v_post.gate, v_post.body, false, v_post.due_ms);
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 1 AND p.due_ms IS NOT NULL LOOP
+    IF NOT lp.give_up_1(v_post.gate, v_post.due_ms) THEN
+      INSERT INTO lp.post (kind, gate, due_ms) VALUES (1, v_post.gate, v_post.due_ms);
+    END IF;
+  END LOOP;
+  FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = 1 ORDER BY p.gate LOOP
+    IF NOT lp.wake_lanes_1(v_key, p_now) THEN
+      PERFORM lp.post_gate_1(v_key);
+    END IF;
+  END LOOP;
+END $$;

@@ -1,0 +1,174 @@
+-- Promise: new jobs are stored, all of a call or none; duplicates by id or unique key answer the job that is there.
+-- It only inserts: it locks no lane, no gate and no parent's lane, so any number of callers' transactions can hold it
+-- open side by side. Inputs: lanes and policies once each, jobs as parallel arrays that index them from 1, parents
+-- before their children; extras, costs, delays, dues and expires are NULL where every job is as most are. Answer: ids,
+-- existing, states in order; ids NULL = all are new and as given. Usage errors are raised as LP001 (unknown parent) and
+-- LP002 (draining). Relies on the primary keys.
+
+-- Post the lanes of jobs that were just stored, once each, and count the jobs.
+CREATE OR REPLACE FUNCTION lp.post_lanes_1(p_batch lp.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
+RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  WITH each AS (
+    SELECT j.lane AS at, count(*) FILTER (WHERE j.state = 2) AS ready, count(*) FILTER (WHERE j.state = 1) AS scheduled,
+      count(*) FILTER (WHERE j.state = 0) AS blocked, min(j.due) FILTER (WHERE j.state = 2) AS first,
+      min(j.due) FILTER (WHERE j.state = 1) AS timer
+    FROM unnest(p_lane_of, p_states, p_dues) AS j (lane, state, due) GROUP BY j.lane
+  ), timers AS (
+    INSERT INTO lp.post (kind, lane, due_ms, class, member, ring, body)
+    SELECT 0, p_batch.lanes[at], timer, p_batch.classes[at], p_batch.members[at], p_batch.rings[at], p_batch.bodies[at]
+    FROM each WHERE ready = 0 OR scheduled > 0 ORDER BY at
+  ), ready AS (
+    INSERT INTO lp.post (kind, lane, n, due_ms, id, class, member, ring, body)
+    SELECT 0, p_batch.lanes[at], ready, first, '\x', p_batch.classes[at], p_batch.members[at], p_batch.rings[at],
+      p_batch.bodies[at]
+    FROM each WHERE ready > 0 ORDER BY at
+  )
+  INSERT INTO lp.tally (lane, whats, ns)
+  SELECT p_batch.lanes[at], '{10,2,1,0}', ARRAY[ready + scheduled + blocked, ready, scheduled, blocked] FROM each;
+END $$;
+
+-- Policies that are not stored yet: by the engine's own calls at once, by callers' transactions as a post.
+CREATE OR REPLACE FUNCTION lp.remember_policies_1(p_batch lp.batch) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_at integer;
+BEGIN
+  FOR v_at IN
+    SELECT p.at FROM unnest(p_batch.policies) WITH ORDINALITY AS p (id, at)
+    WHERE NOT EXISTS (SELECT 1 FROM lp.policy AS k WHERE k.id = p.id OFFSET 0) ORDER BY p.id
+  LOOP
+    IF p_batch.guest THEN
+      INSERT INTO lp.post (kind, lane, body) VALUES (4, p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
+    ELSE
+      PERFORM lp.define_policy_1(p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
+    END IF;
+  END LOOP;
+END $$;
+
+-- Limits and breakers that the jobs name: declared at once, or posted by callers' transactions.
+CREATE OR REPLACE FUNCTION lp.remember_rules_1(p_batch lp.batch, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_batch.rules IS NULL THEN
+    RETURN;
+  END IF;
+  IF NOT p_batch.guest THEN
+    PERFORM lp.declare_1(p_batch.rules, p_now);
+    RETURN;
+  END IF;
+  INSERT INTO lp.post (kind, gate, body)
+  SELECT 3, r.rule ->> 'key', convert_to(r.rule::text, 'UTF8') FROM jsonb_array_elements(p_batch.rules) AS r (rule)
+  LEFT JOIN lp.gate AS g ON g.key = ANY (ARRAY[r.rule ->> 'key'])
+  WHERE g.key IS NULL OR g.declared AND lp.gate_rule_1(g, r.rule) IS DISTINCT FROM g;
+END $$;
+
+-- The verb. The short way, by far the most common: nothing is looked up but what could stand against it, and jobs are
+-- expected to be new. When one of them was there, nothing has a place yet, and the careful way finds out which.
+CREATE OR REPLACE FUNCTION lp.enqueue_1(
+  p_batch lp.batch, p_now bigint,
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_now bigint := lp.now_1(p_now);
+  v_count integer := cardinality(p_batch.ids);
+  v_careful boolean;
+  v_unknown boolean;
+  v_new integer;
+  v_dues bigint[];
+BEGIN
+  SELECT p_batch.unique_keys IS NOT NULL OR p_batch.children IS NOT NULL
+    OR EXISTS (SELECT 1 FROM lp.gate WHERE key = ANY (p_batch.places) AND draining)
+    OR EXISTS (SELECT 1 FROM lp.gone WHERE id = ANY (p_batch.ids)),
+    EXISTS (
+      SELECT 1 FROM unnest(p_batch.policies) AS p (id) WHERE NOT EXISTS (SELECT 1 FROM lp.policy AS k WHERE k.id = p.id OFFSET 0)
+    )
+  INTO v_careful, v_unknown;
+  IF NOT v_careful THEN
+    INSERT INTO lp.job (id, lane, policy, enqueued_ms, args, extra)
+    SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], v_now, j.args, j.extra FROM ( -- faster than FROM unnest(…)
+      SELECT unnest(p_batch.ids) AS id, unnest(p_batch.lane_of) AS lane, unnest(p_batch.policy_of) AS policy,
+        unnest(p_batch.args) AS args, unnest(p_batch.extras) AS extra
+    ) AS j ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS v_new = ROW_COUNT;
+    v_careful := v_new < v_count;
+  END IF;
+  IF v_careful THEN
+    SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM lp.insert_checked_1(p_batch, v_now) AS c;
+  ELSIF cardinality(p_batch.lanes) = 1 AND p_batch.dues IS NULL AND p_batch.delays IS NULL THEN
+    states := array_fill(2::smallint, ARRAY[v_count]);
+    INSERT INTO lp.wait (id, lane, due_ms, expires_ms, cost, state, priority)
+    SELECT j.id, p_batch.lanes[1], v_now, v_now + j.expires, coalesce(j.cost, 1), 2, p_batch.priorities[1] FROM (
+      SELECT unnest(p_batch.ids) AS id, unnest(p_batch.expires) AS expires, unnest(p_batch.costs) AS cost
+    ) AS j;
+    INSERT INTO lp.post (kind, lane, n, due_ms, id, class, member, ring, body) VALUES (
+      0, p_batch.lanes[1], v_count, v_now, '\x', p_batch.classes[1], p_batch.members[1], p_batch.rings[1], p_batch.bodies[1]
+    );
+    INSERT INTO lp.tally (lane, whats, ns) VALUES (p_batch.lanes[1], '{10,2}', ARRAY[v_count, v_count]);
+    w_lanes := p_batch.lanes;
+    w_ns := ARRAY[v_count];
+    w_dues := ARRAY[NULL::bigint];
+  ELSE
+    SELECT array_agg(d.due ORDER BY d.at), array_agg(CASE WHEN d.due > v_now THEN 1 ELSE 2 END ORDER BY d.at) INTO v_dues, states
+    FROM (
+      SELECT CASE WHEN t.due IS NULL THEN v_now + coalesce(t.delay, 0) ELSE greatest(t.due, 0) END AS due, t.at
+      FROM unnest(p_batch.ids, p_batch.delays, p_batch.dues) WITH ORDINALITY AS t (id, delay, due, at)
+    ) AS d;
+    INSERT INTO lp.wait (id, lane, due_ms, expires_ms, cost, state, priority)
+    SELECT j.id, p_batch.lanes[j.lane], j.due, v_now + j.expires, coalesce(j.cost, 1), j.state, p_batch.priorities[j.lane] FROM (
+      SELECT unnest(p_batch.ids) AS id, unnest(p_batch.lane_of) AS lane, unnest(v_dues) AS due,
+        unnest(p_batch.expires) AS expires, unnest(p_batch.costs) AS cost, unnest(states) AS state
+    ) AS j;
+    PERFORM lp.post_lanes_1(p_batch, p_batch.lane_of, states, v_dues);
+  END IF;
+  -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
+  IF v_unknown THEN
+    PERFORM lp.remember_policies_1(p_batch);
+  END IF;
+  IF p_batch.rules IS NOT NULL THEN
+    PERFORM lp.remember_rules_1(p_batch, v_now);
+  END IF;
+  IF NOT p_batch.guest AND (w_lanes IS NULL OR p_batch.rules IS NOT NULL) THEN -- reading would clash with other guests' posts
+    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
+  END IF;
+END $$;
+
+-- The same inside a transaction of the caller's own. A refusal is a value: an error would end that transaction.
+CREATE OR REPLACE FUNCTION lp.enqueue_on_1(
+  p_batch lp.batch, p_now bigint,
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT refused text, OUT message text, OUT hint text
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM lp.enqueue_1(p_batch, p_now) AS s;
+  PERFORM pg_notify(lp.channel_1(), CASE WHEN 3 >= ANY (p_batch.priorities) THEN 'pu' ELSE 'p' END);
+EXCEPTION WHEN SQLSTATE 'LP001' OR SQLSTATE 'LP002' THEN
+  GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
+END $$;
+
+-- The mark of an outbox moves to this batch; false when it was there before.
+CREATE OR REPLACE FUNCTION lp.move_mark_1(p_source text, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+  INSERT INTO lp.control AS c (kind, name, version, value) VALUES ('outbox', p_source, 1, convert_to(p_number::text, 'UTF8'))
+  ON CONFLICT (kind, name) DO UPDATE SET version = c.version + 1, value = excluded.value
+  WHERE convert_from(c.value, 'UTF8')::bigint < p_number;
+  RETURN FOUND;
+END $$;
+
+-- The verb for outboxes: the same, and the mark of its source moves with it; `moved` false when it was there before.
+CREATE OR REPLACE FUNCTION lp.relay_1(
+  p_source text, p_number bigint, p_batch lp.batch, p_now bigint,
+  OUT moved boolean, OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+  moved := lp.move_mark_1(p_source, p_number);
+  IF NOT moved THEN
+    RETURN;
+  END IF;
+  states := '{}';
+  IF p_batch.ids <> '{}' THEN
+    SELECT * INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM lp.enqueue_1(p_batch, p_now);
+  END IF;
+END $$;

@@ -1,0 +1,160 @@
+-- Promise: removes what has outlived its time, in small steps that nobody has to wait for; forgets what nobody needs.
+-- Inputs: as named. Answer: how many rows went.
+-- Relies on done_finished, gone_until, unique_key_orphan, receipt_at, log_by. Rows that somebody holds are left for the
+-- next time. One prunes at a time (lock 7): nobody waits for another's steps.
+
+-- Finished jobs of a state that ended at `p_until` or before, `p_from` or after, the oldest first.
+CREATE OR REPLACE FUNCTION lp.outlived_1(p_state smallint, p_from bigint, p_until bigint, p_limit integer) RETURNS lp.done[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN ARRAY(
+    SELECT d FROM lp.done AS d WHERE d.state = p_state AND d.finished_ms >= p_from AND d.finished_ms <= p_until
+    ORDER BY d.finished_ms, d.id LIMIT p_limit FOR UPDATE SKIP LOCKED
+  );
+END $$;
+
+-- Those of these jobs, locked, that nobody keeps from going: whoever takes a key over, in a transaction that may be open for
+-- long, holds it. The keys of the others are locked.
+CREATE OR REPLACE FUNCTION lp.unheld_1(p_done lp.done[]) RETURNS lp.done[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_keys bytea[];
+  v_ids bytea[];
+  v_free bytea[];
+BEGIN
+  SELECT array_agg(j.unique_key), array_agg(j.id) INTO v_keys, v_ids FROM lp.job AS j
+  WHERE j.id = ANY (ARRAY(SELECT d.id FROM unnest(p_done) AS d)) AND j.unique_key IS NOT NULL;
+  IF v_keys IS NULL THEN
+    RETURN p_done;
+  END IF;
+  v_free := ARRAY(SELECT u.job FROM lp.unique_key AS u WHERE u.key = ANY (v_keys) AND u.job = ANY (v_ids) FOR UPDATE SKIP LOCKED);
+  RETURN ARRAY(
+    SELECT d FROM unnest(p_done) AS d WHERE d.id <> ALL (ARRAY(
+      SELECT u.job FROM lp.unique_key AS u WHERE u.key = ANY (v_keys) AND u.job = ANY (v_ids) AND u.job <> ALL (v_free)
+    ))
+  );
+END $$;
+
+-- Verb: finished jobs of a state go when they ended `p_keep` ms ago.
+CREATE OR REPLACE FUNCTION lp.prune_jobs_1(
+  p_state smallint, p_keep bigint, p_limit integer, p_now bigint, OUT removed integer,
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+DECLARE
+  v_now bigint := lp.now_1(p_now);
+  v_from bigint;
+  v_old lp.done[];
+BEGIN
+  removed := 0;
+  IF NOT lp.try_lock_1(7) THEN
+    RETURN;
+  END IF;
+  SELECT at_ms INTO v_from FROM lp.pruned WHERE what = p_state::text;
+  v_old := lp.outlived_1(p_state, v_from, v_now - p_keep, p_limit);
+  IF cardinality(v_old) < p_limit AND v_from > 0 THEN
+    v_old := lp.outlived_1(p_state, 0, v_now - p_keep, p_limit); -- what was held, or ended by another clock
+  END IF;
+  IF v_old = '{}' THEN
+    RETURN;
+  END IF;
+  UPDATE lp.pruned SET at_ms = (v_old[cardinality(v_old)]).finished_ms WHERE what = p_state::text;
+  v_old := lp.unheld_1(v_old);
+  IF p_state = 5 THEN
+    removed := lp.erase_dead_1(v_old, v_now);
+  ELSE
+    removed := cardinality(lp.erase_1(v_old, p_state, NULL, v_now));
+  END IF;
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+END $$;
+
+-- Lines of a log, among the oldest `p_limit`, that were written at `p_until` or before.
+CREATE OR REPLACE FUNCTION lp.prune_log_1(p_log text, p_until bigint, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_removed integer;
+BEGIN
+  DELETE FROM lp.log WHERE seq = ANY (ARRAY(
+    SELECT f.seq FROM (SELECT l.seq, l.at_ms FROM lp.log AS l WHERE l.log = p_log ORDER BY l.seq LIMIT p_limit) AS f
+    WHERE f.at_ms <= p_until
+  ));
+  GET DIAGNOSTICS v_removed = ROW_COUNT;
+  RETURN v_removed;
+END $$;
+
+-- The oldest events beyond their number.
+CREATE OR REPLACE FUNCTION lp.prune_events_1(p_keep integer, p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_removed integer;
+BEGIN
+  DELETE FROM lp.log WHERE seq = ANY (ARRAY(
+    SELECT l.seq FROM lp.log AS l WHERE l.log = 'event' AND l.seq <= (
+      SELECT e.seq FROM lp.log AS e WHERE e.log = 'event' ORDER BY e.seq DESC LIMIT 1 OFFSET p_keep
+    ) ORDER BY l.seq LIMIT p_limit
+  ));
+  GET DIAGNOSTICS v_removed = ROW_COUNT;
+  RETURN v_removed;
+END $$;
+
+-- Ids that were remembered long enough.
+CREATE OR REPLACE FUNCTION lp.prune_gone_1(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_from bigint := (SELECT at_ms FROM lp.pruned WHERE what = 'gone');
+  v_ids bytea[];
+  v_last bigint;
+BEGIN
+  LOOP
+    SELECT array_agg(g.id), max(g.until_ms) INTO v_ids, v_last FROM (
+      SELECT id, until_ms FROM lp.gone WHERE until_ms <= p_now AND until_ms >= v_from
+      ORDER BY until_ms LIMIT p_limit FOR UPDATE SKIP LOCKED
+    ) AS g;
+    EXIT WHEN v_from = 0 OR cardinality(v_ids) = p_limit;
+    v_from := 0;
+  END LOOP;
+  IF v_ids IS NULL THEN
+    RETURN 0;
+  END IF;
+  DELETE FROM lp.gone WHERE id = ANY (v_ids);
+  UPDATE lp.pruned SET at_ms = v_last WHERE what = 'gone';
+  RETURN cardinality(v_ids);
+END $$;
+
+-- Keys of erased jobs whose windows are over, and receipts of callers who are not alive.
+CREATE OR REPLACE FUNCTION lp.prune_small_1(p_limit integer, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_keys integer;
+  v_receipts integer;
+BEGIN
+  DELETE FROM lp.unique_key WHERE key = ANY (ARRAY(
+    SELECT u.key FROM lp.unique_key AS u WHERE u.states = 0 AND u.until_ms <= p_now LIMIT p_limit FOR UPDATE SKIP LOCKED
+  ));
+  GET DIAGNOSTICS v_keys = ROW_COUNT;
+  DELETE FROM lp.receipt AS r USING (
+    SELECT o.session, o.claimer FROM lp.receipt AS o
+    WHERE o.at_ms <= p_now - 3600000 AND NOT EXISTS (SELECT FROM lp.session AS s WHERE s.id = o.session OFFSET 0)
+    LIMIT p_limit FOR UPDATE SKIP LOCKED
+  ) AS old WHERE r.session = ANY (ARRAY[old.session]) AND r.claimer = ANY (ARRAY[old.claimer]);
+  GET DIAGNOSTICS v_receipts = ROW_COUNT;
+  RETURN v_keys + v_receipts;
+END $$;
+
+-- Verb: all that is not a job. How long lines of the two logs stay: NULL = for ever.
+CREATE OR REPLACE FUNCTION lp.prune_rest_1(
+  p_audit bigint, p_event bigint, p_events integer, p_limit integer, p_now bigint
+) RETURNS integer LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_now bigint := lp.now_1(p_now);
+  v_removed integer;
+BEGIN
+  IF NOT lp.try_lock_1(7) THEN
+    RETURN 0;
+  END IF;
+  v_removed := lp.prune_gone_1(p_limit, v_now) + lp.prune_small_1(p_limit, v_now);
+  IF p_audit IS NOT NULL THEN
+    v_removed := v_removed + lp.prune_log_1('audit', v_now - p_audit, p_limit);
+  END IF;
+  IF p_event IS NOT NULL THEN
+    v_removed := v_removed + lp.prune_log_1('event', v_now - p_event, p_limit);
+  END IF;
+  RETURN v_removed + lp.prune_events_1(p_events, p_limit);
+END $$;

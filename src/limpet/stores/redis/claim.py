@@ -1,0 +1,91 @@
+"""Turns a claim into arguments of its script, and the rows it answers into jobs under a lease."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final
+
+from limpet.core.lease import Claim, Claimed, ClaimRequest, Serves
+from limpet.core.refs import MAX_INPUT_BYTES
+from limpet.core.transition import Bury, Failure
+from limpet.stores.redis.known import Known
+from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
+from limpet.stores.redis.scripts import script
+from limpet.stores.redis.sessions import packed_serves, signature_bytes
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.route import Route
+
+INPUTS_AT_ONCE: Final = 256
+UNDECODABLE: Final = Failure(
+    "permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept"
+)
+
+
+@lru_cache(maxsize=256)
+def _ability(serves: Serves) -> tuple[bytes, bytes]:
+    return signature_bytes(serves), packed_serves(serves)
+
+
+async def claim(
+    route: Route, key: bytes, known: Known, request: ClaimRequest, ear: str, now_ms: int | None
+) -> tuple[Claim, list[Bury]]:
+    """What the session holds from now on, and what must be buried of it since nobody can read it."""
+    args = (
+        "" if now_ms is None else now_ms,
+        request.session,
+        *_ability(request.serves),
+        request.limit,
+        request.slots,
+        request.seq,
+        request.claimer,
+        request.least_urgent,
+        ear,
+        request.aged,
+        request.most_urgent,
+    )
+    answer: list[Any] = await route.script("claim", script("claim"), key, args)
+    now, instant, again, rows = answer
+    claim = Claim((), int(now), int(instant) if instant else None, bool(again))
+    if not rows:
+        return claim, []
+    lanes, policies = await known.learn(route, key, rows[::4], "claim")
+    jobs: list[Claimed] = []
+    spoilt: list[Bury] = []
+    for at in range(0, len(rows), 4):
+        raw, id, token, more = rows[at : at + 4]
+        if more and isinstance(more[2], int):
+            more[2] = await _many_inputs(route, key[:-1] + b"d:" + id)
+        job = (
+            claimed_of(id, raw, int(token), claim.now_ms, lanes, policies, *_beside(more))
+            if more
+            else claimed_of(id, raw, int(token), claim.now_ms, lanes, policies)
+        )
+        if job is None:
+            spoilt.append(Bury(id, int(token), UNDECODABLE))
+        else:
+            jobs.append(job)
+    return Claim(tuple(jobs), claim.now_ms, claim.next_at_ms, claim.again), spoilt
+
+
+async def _many_inputs(route: Route, hash: bytes) -> list[bytes]:
+    """What very many parents left for a job, a part at a time: in one piece it would hold up everybody else."""
+    flat: list[bytes] = []
+    cursor, size = b"0", 0
+    while True:
+        cursor, some = await route.call("claim", "HSCAN", hash, cursor, "COUNT", INPUTS_AT_ONCE)
+        flat += some
+        size += sum(map(len, some[1::2]))
+        if size > 2 * MAX_INPUT_BYTES:  # too much by far: the rest is not worth reading
+            return [NAMED, await route.call("claim", "HGET", hash, NAMED)]
+        if cursor == b"0":
+            return flat
+
+
+def _beside(more: list[Any]) -> tuple[Beside, bool]:
+    probe, args, inputs, notes = more
+    after = next((value for field, value in zip(inputs[::2], inputs[1::2], strict=True) if field == NAMED), b"")
+    given = inputs_of(inputs)
+    if sum(len(one.result) for one in given.values() if one.result is not None) > MAX_INPUT_BYTES:
+        given = {}
+    return Beside(args or None, given, notes_of(notes), parents_of(after)), bool(probe)

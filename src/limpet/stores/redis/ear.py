@@ -1,0 +1,137 @@
+"""Hears wake-ups: a list on the server belongs to one event loop, and one connection does nothing but wait on it.
+
+Each loop has an address of its own, since what a loop takes from a list is lost if it does not run: a session is told
+where it last claimed, a watcher where it watches. Whatever is heard reaches the sleepers of all loops. A list keeps
+what it is told while nobody listens, and what was told to a server that died with it is made up for by waking
+everybody once the connection is back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any, Final
+
+from limpet.stores.redis import trouble
+from limpet.stores.redis.line import Line, Lost, Refusal
+from limpet.stores.redis.route import pause
+from limpet.stores.redis.server import TROUBLE, Server
+from limpet.stores.redis.url import RedisUrl
+from limpet.stores.waiters import Waiters
+
+WAIT_S: Final = 5  # how long the server waits for a message: its answer shows that it lives
+GUARD: Final = 2  # silent for so many times as long, it is frozen or out of reach
+MESSAGES: Final = 100  # fetched at once
+
+logger = logging.getLogger("limpet.stores.redis")
+
+
+class Ear:
+    """Listens in one loop, by callbacks: a loop that ends has no task of ours to wait for."""
+
+    def __init__(self, url: RedisUrl, tag: str, waiters: Waiters, *, wait_s: float = WAIT_S) -> None:
+        self.address = f"{waiters.mailbox}-{os.urandom(4).hex()}"
+        self._key = f"{{{tag}}}:ear:{self.address}"
+        self._waiters = waiters
+        self._server = Server(url, tag)
+        self._wait_s = wait_s
+        self._loop = asyncio.get_running_loop()
+        self._line: Line | None = None
+        self._opening: asyncio.Task[Line] | None = None
+        self._later: asyncio.TimerHandle | None = None
+        self._running = False
+        self._failures = 0
+        self._missed = False  # there was a connection, and something may have been told since
+
+    def listen(self) -> None:
+        """Begin, unless it has. Until then the list keeps what is told."""
+        if not self._running:
+            self._running = True
+            self._open()
+
+    def drop(self) -> None:
+        """Stop, and let go of the connection."""
+        self._running = False
+        for pending in (self._later, self._opening):
+            if pending is not None:
+                pending.cancel()
+        if self._line is not None:
+            self._line.close()
+        self._later = self._opening = self._line = None
+
+    def _open(self) -> None:
+        self._later = None
+        self._opening = self._loop.create_task(self._server.open())
+        self._opening.add_done_callback(self._opened)
+
+    def _opened(self, opening: asyncio.Task[Line]) -> None:
+        if opening.cancelled():
+            return
+        self._opening = None
+        error = opening.exception()
+        if error is not None:
+            self._again(error)
+            return
+        line = opening.result()
+        if not self._running:
+            line.close()
+            return
+        self._line = line
+        if self._missed:
+            self._waiters.rouse()
+        self._missed = True
+        self._wait()
+
+    def _wait(self) -> None:
+        if self._line is not None:
+            guard = self._loop.time() + GUARD * self._wait_s
+            self._line.send(("BLPOP", self._key, str(self._wait_s)), guard).add_done_callback(self._heard)
+
+    def _heard(self, answered: asyncio.Future[Any]) -> None:
+        answer = self._answer(answered)
+        if answer is not None and self._line is not None:
+            # The rest of the list and the next wait leave in one packet.
+            guard = self._loop.time() + GUARD * self._wait_s
+            self._line.send(("LPOP", self._key, MESSAGES), guard).add_done_callback(self._heard_more)
+            self._deliver(answer[1])
+        self._wait()
+
+    def _heard_more(self, answered: asyncio.Future[Any]) -> None:
+        for message in self._answer(answered) or ():
+            self._deliver(message)
+
+    def _deliver(self, message: bytes) -> None:
+        self._waiters.deliver(message[:1], message[1:])
+
+    def _answer(self, answered: asyncio.Future[Any]) -> list[bytes] | None:
+        """What was heard; trouble ends the connection."""
+        if answered.cancelled():
+            return None
+        error = answered.exception()
+        answer = error or answered.result()
+        if isinstance(answer, BaseException):
+            self._again(answer)
+            return None
+        self._failures = 0
+        heard: list[bytes] | None = answer
+        return heard
+
+    def _again(self, error: BaseException) -> None:
+        """Connect anew after a while, however often that takes: until then sleepers wake by their own clocks."""
+        if not isinstance(error, TROUBLE):
+            self._loop.call_exception_handler({"message": "the ear went deaf", "exception": error})
+        line, self._line = self._line, None
+        if line is not None:
+            line.drop("it is of no use any more")
+        if isinstance(error, Refusal) and trouble.remedy_of(error) == "moved" and line is not None:
+            self._server.home = trouble.target_of(error, line.where)
+        else:
+            self._server.doubt()
+        if not self._running or self._later is not None:
+            return
+        if not self._failures:
+            kind = logging.INFO if isinstance(error, Lost | OSError) else logging.WARNING
+            logger.log(kind, "wake-ups from %s are interrupted: %s", self._server, trouble.said(error))
+        self._later = self._loop.call_later(pause(self._failures), self._open)
+        self._failures += 1

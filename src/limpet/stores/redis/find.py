@@ -1,0 +1,134 @@
+"""Answers questions about single jobs and pages of them: one index, and a bounded number of candidates."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from limpet.core.state import STATES, State
+from limpet.core.view import AttemptView, JobView, Page, Query
+from limpet.stores.match import needs_args, needs_clock
+from limpet.stores.redis.candidates import SHARED, chunks, name_of, slots, walk
+from limpet.stores.redis.known import Known
+from limpet.stores.redis.record import notes_of, parents_of
+from limpet.stores.redis.scripts import script
+from limpet.stores.redis.view import Parts, view_of
+from limpet.stores.redis.walk import SLOTS, Walk
+from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, read_cursor
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.route import Route
+
+AT_ONCE: Final = 512  # jobs that are read in one step
+AT_ONCE_WHOLE: Final = 64  # with arguments and results, each of which may be large
+WHOLE: Final = "ahrnp"
+_WIDTH: Final = 7
+
+_decode_attempt = msgspec.msgpack.Decoder(tuple[int, str, int, int, str, str, str, str, str, str]).decode
+
+
+# -- jobs by id
+
+
+async def views(
+    route: Route, key: bytes, known: Known, ids: Sequence[bytes], *, what: str = WHOLE, verb: str = "get"
+) -> list[JobView | None]:
+    """The jobs with these ids, in order; None for one that is not there."""
+    found: list[JobView | None] = []
+    step = AT_ONCE_WHOLE if "a" in what else AT_ONCE
+    for start in range(0, len(ids), step):
+        found += await _views(route, key, known, ids[start : start + step], what, verb)
+    return found
+
+
+async def _views(
+    route: Route, key: bytes, known: Known, ids: Sequence[bytes], what: str, verb: str
+) -> list[JobView | None]:
+    flat: list[Any] = await route.script(verb, script("views"), key, ("", what, *ids))
+    lanes, policies = await known.learn(route, key, flat[::_WIDTH], verb)
+    found: list[JobView | None] = []
+    for id, at in zip(ids, range(0, len(flat), _WIDTH), strict=True):
+        raw, run, session, args, result, notes, after = flat[at : at + _WIDTH]
+        beside = notes_of(notes or []), parents_of(after or b"")
+        parts = None if raw is None else Parts(raw, run, session, args, result, *beside)
+        found.append(None if parts is None else view_of(id, parts, lanes, policies))
+    return found
+
+
+async def attempts(route: Route, key: bytes, id: bytes) -> list[AttemptView]:
+    """Every recorded attempt, oldest first."""
+    rows: list[bytes] = await route.call("attempts", "LRANGE", key[:-1] + b"at:" + id, 0, -1)
+    return [_attempt(*_decode_attempt(row)) for row in rows]
+
+
+def _attempt(
+    number: int, outcome: str, started: int, finished: int, session: str, kind: str, *rest: str
+) -> AttemptView:
+    return AttemptView(number, outcome, started, finished, session, kind or None, *rest)  # type: ignore[arg-type]
+
+
+async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
+    """Up to three ids that end in `suffix`, newest first."""
+    plain = hex_suffix(suffix)
+    if plain is None:
+        return []
+    if len(plain) == 32:
+        raw = bytes.fromhex(plain)
+        return [raw] if await route.call("resolve", "HEXISTS", key[:-1] + b"J", raw) else []
+    found: list[bytes] = []
+    looked = 0
+    async for _, blob in chunks(Walk(route, key[:-1], verb="resolve"), None, 256):
+        if plain in blob.hex():
+            found += [id for _, id in slots(blob, newest_first=True) if id.hex().endswith(plain)]
+        looked += SLOTS
+        if len(found) >= 3 or looked >= RESOLVE:
+            break
+    return found[:3]
+
+
+# -- pages
+
+
+async def find(route: Route, key: bytes, known: Known, query: Query, now_ms: int | None) -> Page:
+    """One page: candidates by an index, then states and terms as a filter."""
+    if now_ms is None:
+        seconds, micros = await route.call("find", "TIME") if needs_clock(query.terms) else (0, 0)
+        now_ms = int(seconds) * 1000 + int(micros) // 1000
+    index = name_of(query)
+    search: Search[bytes] = Search(query, index, now_ms)
+    after = None if query.cursor is None else _read_cursor(query.cursor, index)
+    way = Walk(route, key[:-1], query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
+    what = "a" if needs_args(query.terms) else ""
+    most = sys.maxsize if index in SHARED else CANDIDATES
+    looked, last = 0, b""
+    async for batch in walk(query, way):
+        some = batch[: most - looked]
+        looked, last = looked + len(some), some[-1][0]
+        found = await views(route, key, known, [id for _, id in some], what=what, verb="find")
+        search.take(zip((position for position, _ in some), found, strict=True))
+        if search.full or looked >= most:
+            break
+    whole = await views(route, key, known, search.ids, verb="find")
+    return search.page(whole, last if search.full or looked >= most else None)
+
+
+def _read_cursor(cursor: str, index: str) -> bytes:
+    position = read_cursor(cursor, index, bytes)
+    if len(position) != _POSITIONS[index]:
+        raise foreign_cursor()
+    return position
+
+
+# How long the positions of an index are.
+_POSITIONS: Final = {
+    "ledger": 6,
+    "flow": 6,
+    "unique": 6,
+    State.blocked.value: 6,
+    State.scheduled.value: 29,
+    State.running.value: 23,
+    **{state.value: 24 for state in STATES[4:]},
+}

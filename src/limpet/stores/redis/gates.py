@@ -1,0 +1,72 @@
+"""Turns gates and changes of gates into arguments of scripts and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from limpet.core.account import Account, accounts
+from limpet.core.gate import Charge, Gate, GateChange, GateRule, Pause
+from limpet.stores.redis.scripts import call_name, script
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.route import Route
+
+MOST_GATES = 10_000  # what one listing answers
+AT_ONCE = 500  # gates that one command reads
+
+_pack = msgspec.msgpack.Encoder().encode
+_gate = msgspec.msgpack.Decoder(Gate).decode
+_charges = msgspec.msgpack.Decoder(list[Charge]).decode
+
+
+async def change_gates(route: Route, key: bytes, changes: Sequence[GateChange], now_ms: int | None) -> list[Gate]:
+    """Apply operators' changes; the gate after each."""
+    args = ("" if now_ms is None else now_ms, call_name(), _pack(changes))
+    answer: list[bytes] = await route.script("change_gates", script("change_gates"), key, args)
+    return [gate_or_shut(change.key, body) for change, body in zip(changes, answer, strict=True)]
+
+
+async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
+    """Gates whose key begins with `prefix`, by key."""
+    cursor, found = b"0", dict[str, bytes]()
+    while True:
+        cursor, flat = await route.call("gates", "HSCAN", key[:-1] + b"g", cursor, "COUNT", AT_ONCE)
+        for name, body in zip(flat[::2], flat[1::2], strict=True):
+            if name.startswith(prefix.encode()):
+                found[name.decode()] = body
+        if cursor == b"0":
+            break
+    return [gate_or_shut(name, body) for name, body in sorted(found.items())[:MOST_GATES]]
+
+
+async def gates_of(route: Route, key: bytes, keys: Sequence[str]) -> list[Gate]:
+    """Those of the gates with these keys that there are, by key."""
+    names, found = sorted(set(keys)), list[Gate]()
+    for at in range(0, len(names), AT_ONCE):
+        some = names[at : at + AT_ONCE]
+        bodies = await route.call("gates", "HMGET", key[:-1] + b"g", *some)
+        found += [gate_or_shut(name, body) for name, body in zip(some, bodies, strict=True) if body is not None]
+    return found
+
+
+async def accounted(route: Route, key: bytes) -> list[Account]:
+    """All gates, with what running jobs hold of each."""
+    flat, running = await route.script("accounts", script("accounts"), key, ("", MOST_GATES))
+    found = dict(zip(flat[::2], flat[1::2], strict=True))
+    known = [gate_or_shut(name.decode(), body) for name, body in sorted(found.items())[:MOST_GATES]]
+    return accounts(known, [(_number(one[:7]), _number(one[7:13]), _charges(one[13:])) for one in running])
+
+
+def _number(digits: bytes) -> int:
+    return int.from_bytes(digits, "big")
+
+
+def gate_or_shut(key: str, body: bytes) -> Gate:
+    """A stored gate; one that cannot be read admits nobody until an operator sets it anew, and says why."""
+    try:
+        return _gate(body)
+    except msgspec.DecodeError:
+        return Gate(GateRule(key), declared=False, paused=Pause("limpet", "its record cannot be decoded", 0))

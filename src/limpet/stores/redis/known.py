@@ -1,0 +1,86 @@
+"""Remembers lanes and policies, which never change: each is named by its content and read once per process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from limpet.core.job import Lane, Policy
+from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.route import Route
+
+MOST: Final = 50_000  # how many definitions one process keeps in memory
+FIXED: Final = 26  # bytes before the definition of a lane: class, member, ring, priority, flags
+KEYED, LIMITED, MULTI = 1, 2, 4
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_policy = msgspec.json.Decoder(Policy).decode
+_decode_lane = msgspec.msgpack.Decoder(
+    tuple[str, str, int, str | None, tuple[str, ...], tuple[str, ...], tuple[str, ...], str | None]
+).decode
+
+
+def lane_value(lane: Lane) -> bytes:
+    """The stored form of a lane."""
+    keyed = bool(lane.keys)
+    flags = keyed * KEYED + lane.limited * LIMITED + (keyed and lane.group is not None) * MULTI
+    ids = id8(lane.kind) + id8(lane.member) + id8(lane.ring)
+    body = (lane.queue, lane.task, lane.priority, lane.group, lane.needs, lane.limits, lane.keys, lane.breaker)
+    return ids + bytes((lane.priority, flags)) + _encode(body)
+
+
+def class_value(lane: Lane) -> bytes:
+    """The stored form of a lane's class."""
+    return _encode((lane.queue, lane.task, lane.needs, lane.limits, lane.breaker, bool(lane.keys)))
+
+
+def lane_of(value: bytes) -> Lane | None:
+    """The lane of a stored form; None when its bytes make no sense."""
+    try:
+        return Lane(*_decode_lane(value[FIXED:]))
+    except msgspec.DecodeError:
+        return None
+
+
+def policy_of(value: bytes) -> Policy | None:
+    """The policy of its JSON; None when it makes no sense."""
+    try:
+        return _decode_policy(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+class Known:
+    """One per store. What is missing in it is not known yet, or cannot be read."""
+
+    def __init__(self) -> None:
+        self.lanes: Lanes = {}
+        self.policies: Policies = {}
+
+    async def learn(
+        self, route: Route, key: bytes, raws: Iterable[bytes | None], verb: str = "get"
+    ) -> tuple[Lanes, Policies]:
+        """Read what these records name and is not known. What is missing in the answer cannot be read."""
+        if len(self.lanes) >= MOST:
+            self.lanes = {}  # lanes of tenants long gone: those in use are read again; who has the old ones keeps them
+        lanes, policies = self.lanes, self.policies
+        named = {needs_of(raw) for raw in raws if raw is not None}
+        for id, value in await _read(route, key[:-1] + b"ln", {lane for lane, _ in named} - lanes.keys(), verb):
+            if (lane := lane_of(value)) is not None:
+                lanes[id] = lane
+        for id, value in await _read(route, key[:-1] + b"po", {policy for _, policy in named} - policies.keys(), verb):
+            if (policy := policy_of(value)) is not None:
+                policies[id] = policy
+        return lanes, policies
+
+
+async def _read(route: Route, hash: bytes, ids: set[bytes], verb: str) -> list[tuple[bytes, bytes]]:
+    if not ids:
+        return []
+    fields = sorted(ids)
+    found: list[Any] = await route.call(verb, "HMGET", hash, *fields)
+    return [(id, value) for id, value in zip(fields, found, strict=True) if value is not None]

@@ -1,0 +1,131 @@
+-- The front of a lane as one claim sees it: the jobs that can run, in order; what no longer belongs there is dropped.
+
+local UNDECODABLE = { "permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept", "", "" }
+
+front = {}
+
+local ahead = {} -- lane -> rows that were read for it together with others
+
+local LISTED, ASIDE, BOTH = 1, 2, 3 -- where an item lies
+
+-- The first items of a lane, at most `n`, and where each of them lies. A job that was moved and came back to its old
+-- place may have left an item there: the two are one.
+local function items_of(lane, n)
+  local listed, aside = call("LRANGE", P .. "L:" .. lane.id, 0, n - 1), call("ZRANGE", P .. "R:" .. lane.id, 0, n - 1)
+  local items, where, i, j = listed, {}, 1, 1
+  if #aside > 0 then
+    items = {}
+    while #items < n and (listed[i] or aside[j]) do
+      local one, other = listed[i], aside[j]
+      if one == other then
+        items[#items + 1], where[#items + 1], i, j = one, BOTH, i + 1, j + 1
+      elseif not other or (one and base.before(one, other)) then
+        items[#items + 1], where[#items + 1], i = one, LISTED, i + 1
+      else
+        items[#items + 1], where[#items + 1], j = other, ASIDE, j + 1
+      end
+    end
+  end
+  return items, where
+end
+
+-- True when the record is that of a job that waits in this lane at this place. One that cannot be read counts too.
+local function belongs(raw, item, lane)
+  if #raw < 56 or byte(raw, 1) ~= 1 then
+    return true
+  end
+  return byte(raw, 2) == READY and sub(raw, 29, 36) == lane.id and sub(raw, 17, 22) == sub(item, 1, 6)
+end
+
+-- Eight fields from the start: a table that grows is made anew.
+local function row_of(item, id, raw, running, lane, where)
+  -- Cancelled, replaced, moved or already running: the item has outlived its job's stay in this lane.
+  if not raw or running or not belongs(raw, item, lane) then
+    return { item = item, id = id, where = where }
+  end
+  local flags, lost = nil, 0
+  if #raw >= 56 then
+    local high, low, _, _, lost_high, lost_low = byte(raw, 3, 8)
+    flags, lost = high * 256 + low, lost_high * 256 + lost_low
+  end
+  return { item = item, id = id, where = where, raw = raw, flags = flags, lost = lost, lease = false, stays = false }
+end
+
+-- Read the fronts of several lanes ({lane, n} each) with one look at their records.
+function front.look(wanted)
+  local ids = {}
+  for _, each in ipairs(wanted) do
+    each.items, each.where = items_of(each.lane, each.n)
+    for _, item in ipairs(each.items) do
+      ids[#ids + 1] = sub(item, 13)
+    end
+  end
+  local raws, runs, at = base.mget(P .. "J", ids), base.mget(P .. "run", ids), 0
+  for _, each in ipairs(wanted) do
+    local rows = {}
+    for i, item in ipairs(each.items) do
+      at = at + 1
+      rows[i] = row_of(item, ids[at], raws[at], runs[at], each.lane, each.where[i] or LISTED)
+    end
+    ahead[each.lane.id] = { rows = rows, n = each.n }
+  end
+end
+
+-- Read up to `n` rows of a lane: {item, id, raw, flags, lost, where}; one without `raw` is to be dropped. The second
+-- answer is true when these are all.
+function front.read(lane, n)
+  front.look({ { lane = lane, n = n } })
+  return front.seen(lane, n)
+end
+
+-- The same from what was read for several lanes together, if it was.
+function front.seen(lane, n)
+  local seen = ahead[lane.id]
+  ahead[lane.id] = nil
+  if not seen or seen.n ~= n then
+    return front.read(lane, n)
+  end
+  return seen.rows, #seen.rows < n
+end
+
+-- A row that cannot run leaves its job's record as it should be: expired ones are cancelled, unreadable ones are buried.
+function front.leaves(row, lane)
+  if row.flags == nil or byte(row.raw, 1) ~= 1 then
+    ending.bury_waiting(row.id, UNDECODABLE, row.item, lane.id)
+    return true
+  end
+  if row.flags % (2 * RARE) >= RARE then
+    local expires = record.open(row.id, row.raw).rare.e
+    if expires and expires <= tx.now then
+      graph.cancel_waiting(row.id, "expired")
+      return true
+    end
+  end
+  return false
+end
+
+-- Remove rows from the front of a lane: all of `rows` but those marked `stays`, which keep their place.
+function front.remove(lane, rows)
+  local listed, aside, kept, last = 0, {}, {}, #rows
+  while last > 0 and rows[last].stays do
+    last = last - 1
+  end
+  for i = 1, last do
+    local row = rows[i]
+    if row.where ~= ASIDE then
+      listed = listed + 1
+      if row.stays and row.where == LISTED then
+        kept[#kept + 1] = 0
+        kept[#kept + 1] = row.item
+      end
+    end
+    if row.where ~= LISTED and not row.stays then
+      aside[#aside + 1] = row.item
+    end
+  end
+  if listed > 0 then
+    call("LTRIM", P .. "L:" .. lane.id, listed, -1)
+  end
+  base.chunked("ZREM", P .. "R:" .. lane.id, aside)
+  base.chunked("ZADD", P .. "R:" .. lane.id, kept)
+end

@@ -1,0 +1,241 @@
+-- One verb's view of the store: the clock, gates and counters it gathers, and what it must write and tell at its end.
+-- Every script begins with tx.begin() and ends, if it wrote anything, with tx.finish().
+
+local LAYOUT = 1
+-- Hashes that are asked by field, many times per call. Small ones are packed and searched from end to end, unless they
+-- hold one long value: so each gets one, under an empty name, when the store is first written to.
+local UNPACKED = { "run", "tn", "ls", "sl", "lj", "ln" }
+
+tx = {
+  now = 0,
+  ready = {}, -- lane -> jobs that became ready in it: workers are woken for so many
+  timers = {}, -- lane -> a new instant at which it will have some
+  counts = {},
+  lane_jobs = {},
+  tells = {}, -- ear -> messages
+  gated = false, -- gates were looked at
+  seated = false, -- turns were looked at
+}
+local meta, classes = {}, {}
+
+-- -- the clock
+
+local META = { "layout", "token", "turn", "seq", "swept", "calm", "shift" }
+
+-- Read the clock and the counters; an error reply when the stored layout is not this release's.
+function tx.begin()
+  local found = call("HMGET", P .. "m", unpack(META))
+  for i, name in ipairs(META) do
+    meta[name] = tonumber(found[i])
+  end
+  if meta.layout and meta.layout ~= LAYOUT then
+    return redis.error_reply("LPLAYOUT " .. meta.layout)
+  end
+  tx.now = base.now(meta.token, meta.swept)
+end
+
+-- What frees memory must go through when memory is full: a script whose first write needs none may write the rest too.
+function tx.insist()
+  call("ZREM", P .. "T", "")
+end
+
+-- -- calls that must not happen twice: their second argument is the call's own name
+
+local REMEMBER = 60000 -- a call is repeated within seconds, or not at all
+
+-- What this very call answered before, or nil: the answer was lost on its way.
+function tx.answered()
+  return call("GET", P .. "once:" .. ARGV[2]) or nil
+end
+
+-- Remember and return the answer (text).
+function tx.answer(text)
+  call("SET", P .. "once:" .. ARGV[2], text, "PX", REMEMBER)
+  return text
+end
+
+-- -- counters
+
+-- The stored number `name`, or nil.
+function tx.meta(name)
+  return meta[name]
+end
+
+function tx.set_meta(name, value)
+  meta[name] = value
+  meta.dirty = meta.dirty or {}
+  meta.dirty[name] = true
+end
+
+-- The next fencing token: grows whatever the clock does, and stays an exact integer everywhere.
+function tx.next_token()
+  tx.set_meta("token", max((meta.token or 0) + 1, tx.now * 2048))
+  return meta.token
+end
+
+function tx.next_turn()
+  tx.set_meta("turn", (meta.turn or 0) + 1)
+  return meta.turn
+end
+
+-- The first of `count` new arrival numbers.
+function tx.next_seq(count)
+  local first = (meta.seq or 0) + 1
+  tx.set_meta("seq", first + count - 1)
+  return first
+end
+
+-- -- counting
+
+-- Count jobs of a class that went from one state to another; nil is "not stored".
+function tx.move(class, old, new, count)
+  count = count or 1
+  local counts, field = tx.counts, class.field
+  if old then
+    counts[field .. old] = (counts[field .. old] or 0) - count
+  end
+  if new then
+    counts[field .. new] = (counts[field .. new] or 0) + count
+    if new == SUCCEEDED then
+      tx.tally(EVER_SUCCEEDED, count)
+    elseif new == CANCELLED then
+      tx.tally(EVER_CANCELLED, count)
+    end
+  end
+end
+
+function tx.tally(what, count)
+  local field = "\0\0" .. what
+  tx.counts[field] = (tx.counts[field] or 0) + (count or 1)
+end
+
+-- Jobs stored in a lane, finished ones included: a lane is forgotten after the last of them.
+function tx.count_lane(lane_id, count)
+  tx.lane_jobs[lane_id] = (tx.lane_jobs[lane_id] or 0) + count
+end
+
+-- -- classes, turns and gates, each read once
+
+local function read_class(kind, raw)
+  local body = unpack_(raw)
+  local queue, task, limits, breaker = body[1], body[2], body[4], body[5]
+  local keys = { "all", "queue:" .. queue, "task:" .. task }
+  for _, key in ipairs(limits) do
+    keys[#keys + 1] = "limit:" .. key
+  end
+  if breaker then
+    keys[#keys + 1] = "breaker:" .. breaker
+  end
+  local class = {
+    kind = kind, queue = queue, task = task, needs = body[3], gates = keys, limited = #keys > 3, keyed = body[6],
+    field = queue .. "\0" .. task .. "\0",
+  }
+  classes[kind] = class
+  return class
+end
+
+-- What all lanes of a class have in common; nil when it is not stored and its definition is not given.
+function tx.class(kind, definition)
+  local class = classes[kind]
+  if class == nil then
+    local raw = definition or call("HGET", P .. "cl", kind)
+    if not raw then
+      return nil
+    end
+    class = read_class(kind, raw)
+  end
+  return class
+end
+
+-- The classes of lanes that are the keys of `of`: {lane -> class}.
+function tx.classes(of)
+  local ids, found = {}, {}
+  for id in pairs(of) do
+    ids[#ids + 1] = id
+  end
+  for i, raw in ipairs(base.mget(P .. "ln", ids)) do
+    if raw then
+      local kind = sub(raw, 1, 8)
+      found[ids[i]] = classes[kind] or tx.class(kind)
+    end
+  end
+  return found
+end
+
+-- -- telling
+
+-- Leave a message for an ear; it is sent when the script ends.
+function tx.tell(ear, kind, name)
+  if ear and ear ~= "" then
+    local heap = tx.tells[ear]
+    if not heap then
+      heap = {}
+      tx.tells[ear] = heap
+    end
+    heap[#heap + 1] = kind .. name
+  end
+end
+
+function tx.tell_cancel(session)
+  tx.tell(call("HGET", P .. "s:" .. session, "ear"), "c", session)
+end
+
+-- Rouse those who wait for the end of this job.
+function tx.tell_finished(id)
+  for _, ear in ipairs(call("SMEMBERS", P .. "wa:" .. id)) do
+    tx.tell(ear, "f", id)
+  end
+  call("DEL", P .. "wa:" .. id)
+end
+
+function tx.note_ready(lane_id, count)
+  tx.ready[lane_id] = (tx.ready[lane_id] or 0) + count
+end
+
+function tx.note_timer(lane_id, due)
+  local known = tx.timers[lane_id]
+  if not known or due < known then
+    tx.timers[lane_id] = due
+  end
+end
+
+-- -- the end
+
+-- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
+function tx.finish()
+  if tx.gated then
+    gating.settle()
+  end
+  for lane_id, count in pairs(tx.lane_jobs) do
+    lanes.count(lane_id, count) -- when it comes to nothing too: a lane made on the way may be forgotten
+  end
+  for field, count in pairs(tx.counts) do
+    if count ~= 0 and call("HINCRBY", P .. "n", field, count) == 0 then
+      call("HDEL", P .. "n", field)
+    end
+  end
+  if next(tx.ready) or next(tx.timers) then
+    wake.workers()
+  end
+  if tx.seated then
+    seats.write()
+  end
+  if not meta.layout then
+    for _, name in ipairs(UNPACKED) do
+      call("HSET", P .. name, "", string.rep("-", 65))
+    end
+    tx.set_meta("layout", LAYOUT)
+  end
+  if meta.dirty then
+    local values = {}
+    for name in pairs(meta.dirty) do
+      values[#values + 1] = name
+      values[#values + 1] = base.text(meta[name])
+    end
+    call("HSET", P .. "m", unpack(values))
+  end
+  for ear, heap in pairs(tx.tells) do
+    base.chunked("RPUSH", P .. "ear:" .. ear, heap)
+    call("PEXPIRE", P .. "ear:" .. ear, 60000) -- hygiene: nobody listens there any more
+  end
+end

@@ -1,0 +1,83 @@
+"""Answers questions about the store as a whole: counters, causes, queues; and where one job stands in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from limpet.core.gate import Gate
+from limpet.core.job import Lane
+from limpet.core.view import CauseView, Counts, QueueView, Standing
+from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
+from limpet.stores.redis import sessions
+from limpet.stores.redis.find import views
+from limpet.stores.redis.gates import gate_or_shut, gates
+from limpet.stores.redis.known import Known
+from limpet.stores.redis.scripts import script
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.route import Route
+
+AT_ONCE: Final = 100  # queues that one script looks at
+
+_decode_cause = msgspec.msgpack.Decoder(tuple[int, str, str, int, int, str]).decode
+
+
+async def causes(route: Route, key: bytes, queue: str | None, limit: int) -> list[CauseView]:
+    """Dead jobs by origin, most frequent first."""
+    flat: list[bytes] = await route.call("causes", "HGETALL", key[:-1] + b"ca")
+    found = [_cause(field, value) for field, value in zip(flat[::2], flat[1::2], strict=True)]
+    found = [cause for cause in found if queue is None or cause.queue == queue]
+    return sorted(found, key=lambda cause: (-cause.count, -cause.last_at_ms))[:limit]
+
+
+def _cause(field: bytes, value: bytes) -> CauseView:
+    cause, queue, task = field.decode().rsplit("\0", 2)
+    count, type, message, first_ms, last_ms, sample = _decode_cause(value)
+    return CauseView(cause, count, type, message, task, queue, first_ms, last_ms, bytes.fromhex(sample))
+
+
+async def count(route: Route, key: bytes, verb: str = "count") -> Counts:
+    """All counters."""
+    flat: list[bytes] = await route.call(verb, "HGETALL", key[:-1] + b"n")
+    fields = (field.decode().rsplit("\0", 2) for field in flat[::2])
+    return counts_of(
+        (queue, task, int(what), int(value)) for (queue, task, what), value in zip(fields, flat[1::2], strict=True)
+    )
+
+
+async def queues(route: Route, key: bytes) -> list[QueueView]:
+    """Every queue, by name."""
+    stored: list[bytes] = await route.call("queues", "SMEMBERS", key[:-1] + b"qs")
+    oldest: dict[str, int | None] = {}
+    for start in range(0, len(stored), AT_ONCE):
+        part = stored[start : start + AT_ONCE]
+        instants: list[Any] = await route.script("queues", script("queues"), key, ("", *part))
+        oldest.update(zip((name.decode() for name in part), instants, strict=True))
+    return queue_views(oldest, await count(route, key, "queues"), await gates(route, key, "queue:"))
+
+
+async def standing(route: Route, key: bytes, known: Known, id: bytes, now_ms: int | None) -> Standing | None:
+    """Where a job stands."""
+    (job,) = await views(route, key, known, [id], verb="standing")
+    now: int | str = "" if now_ms is None else now_ms
+    facts: list[Any] | None = await route.script("standing", script("standing"), key, (now, id, AHEAD))
+    if job is None or facts is None:
+        return None
+    lane_state, ahead, *parents = facts
+    return standing_of(
+        job,
+        "idle" if lane_state is None else "active" if lane_state == b"a" else "waiting",
+        ahead,
+        zip(parents[::2], parents[1::2], strict=True),
+        await _gates_of(route, key, job.lane),
+        [each.serves for each in await sessions.view(route, key)],
+    )
+
+
+async def _gates_of(route: Route, key: bytes, lane: Lane) -> tuple[Gate, ...]:
+    """Every gate that rules the lane, with its level."""
+    names = (*lane.class_gates, *lane.lane_gates)
+    bodies: list[Any] = await route.call("standing", "HMGET", key[:-1] + b"g", *names)
+    return tuple(gate_or_shut(name, body) for name, body in zip(names, bodies, strict=True) if body is not None)

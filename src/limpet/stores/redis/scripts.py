@@ -1,0 +1,69 @@
+"""Reads the Lua scripts of the engine: one file per verb, with the libraries that it names put in front."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from functools import cache
+from importlib import resources
+from typing import Final
+
+from msgspec import Struct
+
+_USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
+_SHORT: Final = re.compile(r"^-- Short way: (\w+)$", re.MULTILINE)
+_HEADER: Final = re.compile(r"\A(?:--.*\n)+")
+
+
+class Script(Struct, frozen=True):
+    """A verb as the server runs it. `sha` is the name under which the server keeps it."""
+
+    name: str
+    text: str
+    sha: str
+
+
+def call_name() -> bytes:
+    """The name of one call: when its answer is lost it is repeated, and then it must not happen again."""
+    return os.urandom(12)
+
+
+@cache
+def script(name: str, *, short_way: bool = True) -> Script:
+    """The script of a verb, by the name of its file. Without its short way it does the same, more slowly."""
+    verb = source(f"{name}.lua")
+    base, *rooms = uses(verb)
+    doors = ["local function rooms()", *map(_room, rooms), "end"]
+    short = [_text(path) for path in _SHORT.findall(verb) if short_way]
+    # From one function further in, what the base names is captured without a search.
+    text = "\n".join([_text(base), "return (function()", *doors, *short, "rooms()", verb, "end)()"])
+    return Script(name, text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _text(library: str) -> str:
+    return _HEADER.sub("", source(f"lib/{library}.lua"))
+
+
+def _room(library: str) -> str:
+    """A library that is run when something in it is first asked for (see lib/base.lua)."""
+    return f"{library} = later(function()\n{_text(library)}\nreturn {library}\nend)"
+
+
+def uses(text: str) -> list[str]:
+    """The libraries that a script names, in that order."""
+    found = _USES.search(text)
+    return found.group(1).split() if found else []
+
+
+@cache
+def source(path: str) -> str:
+    """The text of a file below lua/."""
+    return resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every script there is."""
+    folder = resources.files("limpet.stores.redis").joinpath("lua")
+    return tuple(sorted(entry.name.removesuffix(".lua") for entry in folder.iterdir() if entry.name.endswith(".lua")))

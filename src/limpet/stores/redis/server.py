@@ -1,0 +1,163 @@
+"""Finds the server that holds the namespace, and opens connections to it: named, behind Sentinels, or in a Cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from binascii import crc_hqx
+from collections.abc import Callable
+from typing import Any, Final
+
+from limpet.core.errors import InvalidOption
+from limpet.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, open_line
+from limpet.stores.redis.url import RedisUrl, Where
+
+SLOTS: Final = 16_384
+LONGEST_QUESTION_S: Final = 1.0  # to a Sentinel or node, when others can be asked instead
+
+# Everything that opening or using a connection may raise.
+TROUBLE: Final = (OSError, Lost, Silent, Refusal)
+
+
+class Nowhere(OSError):
+    """Those who were asked know no server, or the one they named is not what they say."""
+
+
+class Server:
+    """Where to connect. One per event loop; what was learned is forgotten when it turns out wrong."""
+
+    def __init__(self, url: RedisUrl, tag: str) -> None:
+        self.url = url
+        self.home: Where | None = None  # where the namespace lives, as far as known
+        self._slot = slot_of(tag)
+        self._login = Login(url.user, url.password, url.db)
+        self._tls = _context(url) if url.tls else None
+        self._asked = list(url.servers)  # whom to ask, the last that answered first
+
+    def __str__(self) -> str:
+        """The server, for error messages."""
+        if self.home is None or self.url.topology == "one":
+            return self.url.shown
+        return f"{self.home} of {self.url.shown}"
+
+    def doubt(self) -> None:
+        """The server that was found is gone, or takes no changes: find it again."""
+        self.home = None
+
+    async def open(self) -> Line:
+        """A connection to the server that holds the namespace and takes changes. Raises one of TROUBLE.
+
+        Whatever was said on the way, nothing that a verb asked for was part of it: no Lost of it counts as sent.
+        """
+        try:
+            return await self._open()
+        except (Lost, Silent) as error:
+            raise Lost(str(error), sent=False) from error
+
+    async def _open(self) -> Line:
+        if self.url.topology == "one":
+            # A node of a Cluster may have sent us on.
+            return await self._open_at(self.home or self.url.servers[0])
+        if self.home is None:
+            self.home = await self._ask_around(_master if self.url.topology == "sentinel" else _owner)
+        try:
+            line = await self._open_at(self.home)
+            if self.url.topology == "sentinel":
+                await _check_role(line, self._soon())
+        except BaseException:
+            self.doubt()
+            raise
+        return line
+
+    async def open_at(self, where: Where) -> Line:
+        """A connection to one server, whatever its role. Raises as `open` does."""
+        try:
+            return await self._open_at(where)
+        except (Lost, Silent) as error:
+            raise Lost(str(error), sent=False) from error
+
+    async def _open_at(self, where: Where) -> Line:
+        return await open_line(where, self._login, self.url.timeout_s / 2, self._tls)
+
+    async def _ask_around(self, question: Callable[[Server, Line], Any]) -> Where:
+        """The first useful answer of those who may be asked."""
+        url = self.url
+        sentinel = url.topology == "sentinel"
+        login = Login(url.sentinel_user, url.sentinel_password) if sentinel else self._login
+        troubles: list[str] = []
+        refusal: Refusal | None = None
+        for where in list(self._asked):
+            try:
+                line = await open_line(where, login, self._question_s(), self._tls)
+                try:
+                    found: Where = await question(self, line)
+                finally:
+                    line.close()
+            except TROUBLE as error:
+                if isinstance(error, ssl.SSLCertVerificationError):
+                    raise
+                refusal = error if isinstance(error, Refusal) else refusal
+                troubles.append(f"{where}: {str(error) or 'no answer'}")
+                continue
+            self._asked.remove(where)
+            self._asked.insert(0, where)
+            return found
+        if refusal is not None:
+            raise refusal  # a wrong password is no reason to ask again
+        raise Nowhere("; ".join(troubles))
+
+    def _question_s(self) -> float:
+        return min(LONGEST_QUESTION_S, self.url.timeout_s / 4)
+
+    def _soon(self) -> float:
+        return asyncio.get_running_loop().time() + self._question_s()
+
+    async def ask(self, line: Line, *command: Word) -> Any:
+        """The answer to a short question. Raises one of TROUBLE."""
+        answer = await line.send(command, self._soon())
+        if isinstance(answer, Refusal):
+            raise answer
+        return answer
+
+
+async def _master(server: Server, line: Line) -> Where:
+    found = await server.ask(line, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", server.url.master)
+    if not found:
+        raise Nowhere(f"knows no master named {server.url.master!r}")
+    return Where(found[0].decode(), int(found[1]))
+
+
+async def _owner(server: Server, line: Line) -> Where:
+    for first, last, master, *_ in await server.ask(line, "CLUSTER", "SLOTS"):
+        if first <= server._slot <= last:
+            # A node that does not know its own name leaves it out: it is the one we talk to.
+            return Where((master[0] or b"").decode() or line.where.host, master[1])
+    raise Nowhere(f"knows no node that holds slot {server._slot}")
+
+
+async def _check_role(line: Line, deadline: float) -> None:
+    answer = await line.send(("ROLE",), deadline)
+    role = answer[0].decode() if isinstance(answer, list) else str(answer)
+    if role != "master":
+        line.close()
+        raise Nowhere(f"{line.where} is no master any more ({role})")
+
+
+def slot_of(tag: str) -> int:
+    """The Cluster's slot of all keys that begin with {tag}."""
+    return crc_hqx(tag.encode(), 0) % SLOTS
+
+
+def _context(url: RedisUrl) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=url.ca or None)
+        if url.cert:
+            context.load_cert_chain(url.cert, url.key)
+    except OSError as error:
+        raise InvalidOption(
+            f"the certificates of {url.shown} cannot be read: {error}", fix="check ca, cert and key in the URL"
+        ) from error
+    if url.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -1,0 +1,95 @@
+"""Turns sessions into arguments of scripts and back: beats, what a session holds, who is alive, and the sweep."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from limpet.core.lease import Beat, Held, Pulse, Serves, SessionView
+from limpet.core.state import STATES, State
+from limpet.stores.redis.scripts import call_name, script
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.line import Word
+    from limpet.stores.redis.route import Route
+
+_pack = msgspec.msgpack.Encoder().encode
+_json = msgspec.json.Encoder().encode
+_serves = msgspec.json.Decoder(Serves).decode
+
+
+def signature_bytes(serves: Serves) -> bytes:
+    """The name under which workers of equal abilities are known."""
+    return serves.signature.to_bytes(8, "big", signed=True)
+
+
+def packed_serves(serves: Serves) -> bytes:
+    """What a worker can run, as scripts read it: [queues, tasks, capabilities]."""
+    return _pack((serves.queues, serves.tasks, serves.capabilities))
+
+
+async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | None) -> Pulse:
+    """Open or keep a session and take its notes."""
+    serves = beat.serves
+    args: list[Word] = [
+        _now(now_ms),
+        beat.session,
+        beat.ttl_ms,
+        signature_bytes(serves),
+        packed_serves(serves),
+        _json(serves),
+        beat.info,
+        ear,
+        call_name(),
+    ]
+    for id, token, note in beat.notes:
+        args += (id, token, note.kind, note.name, note.body)
+    fresh, *cancels = await route.script("beat", script("beat"), key, args)
+    return Pulse(bool(fresh), tuple((id, int(token)) for id, token in zip(cancels[::2], cancels[1::2], strict=True)))
+
+
+async def leave(route: Route, key: bytes, session: str, now_ms: int | None) -> None:
+    """Close a session and release what it still holds."""
+    await route.script("leave", script("leave"), key, (_now(now_ms), session))
+
+
+async def held(route: Route, key: bytes, session: str) -> list[Held]:
+    """What a session holds."""
+    answer: list[Any] = await route.script("held", script("held"), key, ("", session))
+    return [Held(id, int(token), lost) for id, token, lost in _rows(answer, 3)]
+
+
+async def expire(route: Route, key: bytes, limit: int, keep: int, now_ms: int | None) -> int:
+    """Take back what silent sessions hold; how many jobs."""
+    taken: int = await route.script("expire", script("expire"), key, (_now(now_ms), limit, keep))
+    return taken
+
+
+async def watch(route: Route, key: bytes, id: bytes, ear: str) -> State | None:
+    """Have the end of a job told to `ear`; its state now, None when it is gone."""
+    code: int | None = await route.script("watch", script("watch"), key, ("", id, ear))
+    return None if code is None else STATES[code]
+
+
+async def view(route: Route, key: bytes) -> list[SessionView]:
+    """Live sessions, by name."""
+    answer: list[Any] = await route.script("sessions", script("sessions"), key, ("",))
+    return sorted((_view(*row) for row in _rows(answer, 8)), key=lambda each: each.session)
+
+
+def _view(
+    name: bytes, serves: bytes, info: bytes, started: bytes, beaten: bytes, deadline: bytes, idle: int, running: int
+) -> SessionView:
+    return SessionView(
+        name.decode(), _serves(serves), info, int(started), int(beaten), int(deadline), bool(idle), running
+    )
+
+
+def _rows(flat: list[Any], width: int) -> list[tuple[Any, ...]]:
+    """An answer of equal rows, cut into them."""
+    return list(zip(*(flat[column::width] for column in range(width)), strict=True))
+
+
+def _now(now_ms: int | None) -> int | str:
+    return "" if now_ms is None else now_ms

@@ -1,0 +1,148 @@
+"""Turns transitions and notes into arguments of scripts, and what became of them back into records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from limpet.core.lease import Note
+from limpet.core.state import STATES
+from limpet.core.transition import (
+    Bury,
+    Drop,
+    Failure,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Settled,
+    Snooze,
+    Succeed,
+    Suspend,
+    Transition,
+)
+from limpet.stores.base import NOTHING_SPENT
+from limpet.stores.redis.record import MOST_COST, at_most
+from limpet.stores.redis.scripts import script
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.route import Route
+
+_pack = msgspec.msgpack.Encoder().encode
+
+NO_TOKEN: Final = b"\xff" * 7  # no lease has it: tokens are positive and below 2^53
+MOST: Final = 0xFFFF  # what two bytes can count
+
+# One character of the script's answer → what it means.
+ANSWERS: Final = {
+    ord("-"): Settled("gone"),
+    **{ord("0") + state.code: Settled("done", state) for state in STATES},
+    **{ord("A") + state.code: Settled("stale", state) for state in STATES},
+}
+
+Encoded = tuple[bytes, bytes | None]  # kind, and the body of those kinds that have one
+
+
+def _failure(failure: Failure) -> tuple[str, ...]:
+    return (failure.kind, failure.type, failure.message, failure.traceback, failure.cause)
+
+
+def _succeed(t: Succeed) -> Encoded:
+    return (b"s", None) if t.result is None or t.result == b"null" else (b"S", t.result)
+
+
+def _retry(t: RetryAfter) -> Encoded:
+    return b"r", _pack((at_most(t.delay_ms), _failure(t.failure)))
+
+
+def _bury(t: Bury) -> Encoded:
+    return b"b", _pack((_failure(t.failure),))
+
+
+def _drop(t: Drop) -> Encoded:
+    return b"d", t.reason.encode()
+
+
+def _release(t: Release) -> Encoded:
+    return b"U" if t.started else b"u", None
+
+
+def _snooze(t: Snooze) -> Encoded:
+    return b"z", _pack((at_most(t.delay_ms), t.reason))
+
+
+def _suspend(t: Suspend) -> Encoded:
+    delay_ms = -1 if t.delay_ms is None else at_most(t.delay_ms)
+    return b"p", _pack((delay_ms, *t.events))
+
+
+def _hold(t: Hold) -> Encoded:
+    return b"h", _pack((t.gate, at_most(t.delay_ms), t.reason, t.trips))
+
+
+def _lose(t: Lose) -> Encoded:
+    return b"L" if t.proven else b"l", t.reason.encode()
+
+
+_ENCODERS: Final[dict[type, Callable[[Any], Encoded]]] = {
+    Succeed: _succeed,
+    RetryAfter: _retry,
+    Bury: _bury,
+    Drop: _drop,
+    Release: _release,
+    Snooze: _snooze,
+    Suspend: _suspend,
+    Hold: _hold,
+    Lose: _lose,
+}
+
+
+async def settle(
+    route: Route,
+    key: bytes,
+    session: str,
+    seq: int,
+    transitions: Sequence[Transition],
+    keep: int,
+    now_ms: int | None,
+    spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+) -> list[Settled]:
+    """Apply each transition whose token still holds its job; at most `keep` finished jobs stay in a queue."""
+    groups, bodies = _accounts(transitions, spent) if spent else ([], [])
+    last, count = b"", 0
+    for transition in transitions:
+        kind, body = _ENCODERS[type(transition)](transition)
+        if body is not None:
+            bodies.append(body)
+        token = transition.token
+        group = kind + (token.to_bytes(7, "big") if 0 < token < 1 << 53 else NO_TOKEN)
+        if group != last or count == MOST:
+            if count:
+                groups += (last, count.to_bytes(2, "big"))
+            last, count = group, 0
+        count += 1
+    groups += (last, count.to_bytes(2, "big")) if count else ()
+    ids = b"".join([transition.id for transition in transitions])
+    args = ("" if now_ms is None else now_ms, session, seq, keep, b"".join(groups), ids, *bodies)
+    answer: bytes = await route.script("settle", script("settle"), key, args)
+    return [ANSWERS[each] for each in answer]
+
+
+def _accounts(
+    transitions: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]]
+) -> tuple[list[bytes], list[bytes]]:
+    """The group that says what jobs cost in truth, and its body: by the places of their transitions."""
+    places = [
+        (place, {unit: min(cost, MOST_COST) for unit, cost in spent[transition.id].items()})
+        for place, transition in enumerate(transitions, 1)
+        if spent.get(transition.id)
+    ]
+    return ([b"$" + bytes(9)], [_pack(places)]) if places else ([], [])
+
+
+async def save(route: Route, key: bytes, id: bytes, token: int, note: Note, now_ms: int | None) -> bool:
+    """Write a note of a running job; False when the token is stale."""
+    args = ("" if now_ms is None else now_ms, id, token, note.kind, note.name, note.body)
+    return bool(await route.script("save", script("save"), key, args))

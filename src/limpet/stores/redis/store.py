@@ -1,0 +1,270 @@
+"""The Redis engine: every verb is one script on one server, where it happens whole or not at all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal
+
+from limpet.core.account import Account
+from limpet.core.errors import ResultTimeout, StoreFull, WrongContext
+from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Enqueued, Job
+from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.settings import namespace_of
+from limpet.core.state import FINISHED, State
+from limpet.core.transition import Settled, Transition
+from limpet.core.view import (
+    AttemptView,
+    CauseView,
+    Control,
+    Counts,
+    Entry,
+    Finding,
+    FlowView,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Retention,
+    Standing,
+)
+from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.loops import PerLoop
+from limpet.stores.redis import check, claim, enqueue, find, flows, gates, operate, overview, sessions, settle, shelf
+from limpet.stores.redis.ear import Ear
+from limpet.stores.redis.known import Known
+from limpet.stores.redis.route import Route
+from limpet.stores.redis.url import RedisUrl
+from limpet.stores.waiters import Waiters, wake_of
+
+WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
+
+
+class RedisStore:
+    """Jobs on a Redis or Valkey server. Serves every loop and thread of its process, and survives a fork."""
+
+    def __init__(self, url: RedisUrl, *, namespace: str = "default") -> None:
+        self.url = url
+        self.namespace = namespace_of(namespace)
+        tag = f"limpet:{namespace}"
+        self._key = f"{{{tag}}}:m".encode()
+        self._known = Known()
+        self._waiters = Waiters()
+        self._routes = PerLoop(lambda: Route(url, tag))
+        self._ears = PerLoop(lambda: Ear(url, tag, self._waiters))
+        self._checked = False
+        self.features = Features(
+            name="redis",
+            shared=True,
+            durable=True,
+            transactional=False,
+            notes=(
+                "durable as its AOF is: a crash of the server loses nothing with appendfsync always, 2 s with everysec",
+                f"keeps the last {url.keep:,} succeeded and cancelled jobs of each queue; dead ones all",
+                "within one millisecond jobs of a lane run in the order in which they arrived",
+            ),
+        )
+
+    @property
+    def _route(self) -> Route:
+        return self._routes.here()
+
+    async def open(self) -> None:
+        if not self._checked:
+            check.startup(await self.check(), strict=self.url.strict)
+            self._checked = True
+
+    async def close(self) -> None:
+        await self._ears.close()
+        await self._routes.close()
+
+    # -- producers
+
+    async def enqueue(
+        self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        return await enqueue.enqueue(self._route, self._key, jobs, rules, now_ms)
+
+    async def enqueue_on(
+        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        raise WrongContext(
+            "Redis cannot enqueue inside a transaction of your database",
+            fix="keep an outbox there, Limpet(url, outbox=...), or enqueue after the commit",
+        )
+
+    async def relay(
+        self,
+        source: str,
+        batch: int,
+        jobs: Sequence[Job],
+        rules: Sequence[GateRule] = (),
+        *,
+        now_ms: int | None = None,
+    ) -> list[Enqueued] | None:
+        return await enqueue.relay(self._route, self._key, (source, batch), jobs, rules, now_ms)
+
+    # -- workers
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        ear = self._ears.here()
+        self._waiters.expect(beat.session.encode())
+        return await sessions.beat(self._route, self._key, beat, ear.address, now_ms)
+
+    async def leave(self, session: str, *, now_ms: int | None = None) -> None:
+        await sessions.leave(self._route, self._key, session, now_ms)
+        self._waiters.forget(session.encode())
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        ear = self._ears.here()
+        self._waiters.expect(request.session.encode())
+        answer, spoilt = await claim.claim(self._route, self._key, self._known, request, ear.address, now_ms)
+        if not answer.jobs:
+            ear.listen()  # here, wherever the session is going to sleep
+        if spoilt:
+            # Nobody could run them: they go to the dead letters, under a sequence of the claimer's own.
+            name = f"{request.session}/{request.claimer}"
+            await settle.settle(self._route, self._key, name, request.seq, spoilt, self.url.keep, now_ms)
+        return answer
+
+    async def settle(
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
+    ) -> list[Settled]:
+        return await settle.settle(self._route, self._key, session, seq, transitions, self.url.keep, now_ms, spent)
+
+    async def settle_on(
+        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
+    ) -> bool:
+        raise WrongContext(
+            "Redis cannot complete a job inside a transaction of your database",
+            fix="return the result instead and make your writes repeatable, or use a store on SQLite or PostgreSQL",
+        )
+
+    async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
+        return await settle.save(self._route, self._key, id, token, note, now_ms)
+
+    async def held(self, session: str) -> list[Held]:
+        return await sessions.held(self._route, self._key, session)
+
+    async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
+        return await sessions.expire(self._route, self._key, limit, self.url.keep, now_ms)
+
+    async def wait(self, session: str, timeout_ms: int) -> Wake:
+        self._ears.here().listen()
+        return wake_of(await self._waiters.sleep(session.encode(), timeout_ms / 1000))
+
+    # -- people and handles
+
+    async def cancel(
+        self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
+    ) -> list[CancelAnswer]:
+        return await operate.cancel(self._route, self._key, ids, reason, force, self.url.keep, now_ms)
+
+    async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
+        return await operate.retry(self._route, self._key, request, now_ms)
+
+    async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
+        return await operate.signal(self._route, self._key, signals, now_ms)
+
+    async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
+        return await operate.discard(self._route, self._key, ids, now_ms)
+
+    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+        ear = self._ears.here()
+        ear.listen()
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        self._waiters.expect(id)
+        try:
+            state = await self._begin_watch(id, ear.address)
+            while state is not None and state not in FINISHED:
+                left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
+                if left <= 0:
+                    raise ResultTimeout(
+                        f"job {id_text(id)} is {state} after {(timeout_ms or 0) / 1000:g} s",
+                        fix="it goes on; wait longer or ask job.explain()",
+                    )
+                await self._waiters.sleep(id, left)
+                (job,) = await self.get([id])
+                state = None if job is None else job.state
+            return (await self.get([id]))[0]
+        finally:
+            self._waiters.forget(id)
+
+    async def _begin_watch(self, id: bytes, ear: str) -> State | None:
+        try:
+            return await sessions.watch(self._route, self._key, id, ear)
+        except StoreFull:  # it cannot note who waits: whoever does looks once in a while
+            (job,) = await self.get([id])
+            return None if job is None else job.state
+
+    async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
+        return await find.views(self._route, self._key, self._known, ids)
+
+    async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
+        return await find.find(self._route, self._key, self._known, query, now_ms)
+
+    async def resolve(self, suffix: str) -> list[bytes]:
+        return await find.resolve(self._route, self._key, suffix)
+
+    async def attempts(self, id: bytes) -> list[AttemptView]:
+        return await find.attempts(self._route, self._key, id)
+
+    async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
+        return await overview.causes(self._route, self._key, queue, limit)
+
+    async def count(self) -> Counts:
+        return await overview.count(self._route, self._key)
+
+    async def queues(self) -> list[QueueView]:
+        return await overview.queues(self._route, self._key)
+
+    async def flows(
+        self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
+    ) -> list[FlowView]:
+        return await flows.flows(self._route, self._key, ids, limit, before)
+
+    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
+        return await overview.standing(self._route, self._key, self._known, id, now_ms)
+
+    async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
+        return await gates.change_gates(self._route, self._key, changes, now_ms)
+
+    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+        if keys is None:
+            return await gates.gates(self._route, self._key, prefix)
+        return await gates.gates_of(self._route, self._key, keys)
+
+    async def accounts(self) -> list[Account]:
+        return await gates.accounted(self._route, self._key)
+
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
+        return await shelf.put_control(self._route, self._key, control, expect)
+
+    async def controls(self, kind: str) -> list[Control]:
+        return await shelf.controls(self._route, self._key, kind)
+
+    async def sessions(self) -> list[SessionView]:
+        return await sessions.view(self._route, self._key)
+
+    # -- housekeeping
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        await shelf.append(self._route, self._key, entries)
+
+    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
+        return await shelf.read(self._route, self._key, log, after, limit)
+
+    async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
+        return await operate.prune(self._route, self._key, retention, limit, self.url.keep, now_ms)
+
+    async def check(self) -> list[Finding]:
+        return await check.findings(self._route)

@@ -1,0 +1,98 @@
+"""Walks the jobs that have something in common, a flow or a unique key, by their arrival."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from limpet.stores.redis.walk import NOBODY, SLOTS, Batches, Candidate, Walk, by_arrival
+
+
+async def of_flow(way: Walk, flow: bytes) -> Batches:
+    """The jobs of a flow by their arrival: ranges of numbers, whose ids the ledger knows."""
+    pieces: list[range] = []
+    async for numbers in _ranges(way, way.prefix + b"fl:" + flow):
+        for piece in _pieces(numbers, way):
+            pieces.append(piece)
+            if sum(map(len, pieces)) >= way.batch:
+                if batch := await _numbered(way, pieces):
+                    yield batch
+                pieces = []
+    if batch := await _numbered(way, pieces):
+        yield batch
+
+
+def _pieces(numbers: range, way: Walk) -> Iterator[range]:
+    """The numbers chunk by chunk of the ledger."""
+    chunks = range(numbers.start // SLOTS, (numbers.stop - 1) // SLOTS + 1)
+    for chunk in reversed(chunks) if way.newest_first else chunks:
+        yield range(max(numbers.start, chunk * SLOTS), min(numbers.stop, (chunk + 1) * SLOTS))
+
+
+async def _ranges(way: Walk, key: bytes) -> AsyncIterator[range]:
+    """The arrival numbers of a flow's jobs, range by range, without those that lie behind."""
+    after = None if way.after is None else int.from_bytes(way.after, "big")
+    last: bytes | None = None
+    members: list[bytes] = []
+    if after is not None and way.newest_first:
+        last = after.to_bytes(6, "big")  # before every range that begins there or later
+    elif after is not None:
+        bound = b"(" + (after + 1).to_bytes(6, "big")
+        members = await way.call("ZREVRANGEBYLEX", key, bound, "-", "LIMIT", 0, 1)
+    while members := members or await way.by_lex(key, last, way.batch):
+        for member in members:
+            numbers = _beyond(_range_of(member), way, after)
+            yield numbers
+            if numbers:  # a range whose first jobs are erased meanwhile comes again, and begins later
+                after = numbers[0 if way.newest_first else -1]
+        last, members = members[-1], []
+
+
+def _range_of(member: bytes) -> range:
+    return range(int.from_bytes(member[:6], "big"), int.from_bytes(member[6:], "big") + 1)
+
+
+def _beyond(numbers: range, way: Walk, after: int | None) -> range:
+    if after is None:
+        return numbers
+    if way.newest_first:
+        return range(numbers.start, min(numbers.stop, after))
+    return range(max(numbers.start, after + 1), numbers.stop)
+
+
+async def _numbered(way: Walk, pieces: Sequence[range]) -> list[Candidate]:
+    """The jobs that arrived under these numbers, each piece of which lies in one chunk of the ledger."""
+    pieces = [piece for piece in pieces if piece]
+    if not pieces:
+        return []
+    names = [way.prefix + b"X:%d" % (piece.start // SLOTS) for piece in pieces]
+    found: list[Candidate] = []
+    for piece, blob in zip(pieces, await way.call("MGET", *names), strict=True):
+        for seq in reversed(piece) if way.newest_first else piece:
+            id = (blob or b"")[seq % SLOTS * 16 :][:16]
+            if id not in (b"", NOBODY):
+                found.append((seq.to_bytes(6, "big"), id))
+    return found
+
+
+async def of_key(way: Walk, key: str) -> Batches:
+    """The jobs that hold a unique key, one of each task, among those that held it before."""
+    holders = await _holders(way, key)
+    async for batch in by_arrival(way, b"uh:" + key.encode()):
+        passed = [each for each in holders if (each > batch[-1]) == way.newest_first]
+        holders = holders[len(passed) :]
+        yield sorted([*batch, *passed], reverse=way.newest_first)
+    if holders:
+        yield holders
+
+
+async def _holders(way: Walk, key: str) -> list[Candidate]:
+    counted: list[bytes] = await way.call("HKEYS", way.prefix + b"n")
+    keys = {field.split(b"\0")[1] + b"\0" + key.encode() for field in counted}
+    entries: list[Any] = await way.call("HMGET", way.prefix + b"U", *keys) if keys else []
+    ids = [entry[:16] for entry in entries if entry]
+    raws: list[Any] = await way.call("HMGET", way.prefix + b"J", *ids) if ids else []
+    found = [(raw[10:16], id) for id, raw in zip(ids, raws, strict=True) if raw]
+    if way.after is not None:
+        found = [each for each in found if each[0] != way.after and (each[0] < way.after) == way.newest_first]
+    return sorted(found, reverse=way.newest_first)

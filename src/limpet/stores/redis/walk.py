@@ -1,0 +1,60 @@
+"""One way over an index of stored jobs: where to begin, in which direction, how many at a time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from limpet.stores.redis.route import Route
+
+BATCH: Final = 512  # candidates per step of a walk
+SLOTS: Final = 64  # ids in one chunk of the ledger
+NOBODY: Final = bytes(16)  # an erased slot
+
+Candidate = tuple[bytes, bytes]  # position and id
+Batches = AsyncIterator[list[Candidate]]
+
+
+class Walk(Struct, frozen=True):
+    """Which way to go over which store's index, and where to begin."""
+
+    route: Route
+    prefix: bytes
+    newest_first: bool = True
+    after: bytes | None = None
+    batch: int = BATCH
+    verb: str = "find"
+
+    async def call(self, *command: bytes | str | int) -> Any:
+        return await self.route.call(self.verb, *command)
+
+    async def by_lex(self, key: bytes, after: bytes | None, count: int) -> list[bytes]:
+        """Members of a sorted set whose scores are equal, in their byte order, from behind one of them."""
+        if self.newest_first:
+            start: bytes | str = "+" if after is None else b"(" + after
+            found: list[bytes] = await self.call("ZREVRANGEBYLEX", key, start, "-", "LIMIT", 0, count)
+        else:
+            start = "-" if after is None else b"(" + after
+            found = await self.call("ZRANGEBYLEX", key, start, "+", "LIMIT", 0, count)
+        return found
+
+    async def by_score(self, key: bytes, after: int | None, count: int, *, inclusive: bool = False) -> list[Any]:
+        """(member, score) pairs of a sorted set, flat, from behind a score (or from it)."""
+        bound = "" if after is None else f"{'' if inclusive else '('}{after}"
+        command = ("ZREVRANGEBYSCORE", key, bound or "+inf", "-inf")
+        if not self.newest_first:
+            command = ("ZRANGEBYSCORE", key, bound or "-inf", "+inf")
+        found: list[Any] = await self.call(*command, "WITHSCORES", "LIMIT", 0, count)
+        return found
+
+
+async def by_arrival(way: Walk, name: bytes) -> Batches:
+    """The members of a sorted set whose scores are arrival numbers."""
+    after = None if way.after is None else int.from_bytes(way.after, "big")
+    while found := await way.by_score(way.prefix + name, after, way.batch):
+        pairs = [(int(float(score)), id) for id, score in zip(found[::2], found[1::2], strict=True)]
+        yield [(seq.to_bytes(6, "big"), id) for seq, id in pairs]
+        after = pairs[-1][0]

@@ -1,0 +1,72 @@
+"""Hands out ready jobs under a lease, in one atomic step that can be asked again."""
+
+from __future__ import annotations
+
+import msgspec
+
+from limpet.core.gate import Charge
+from limpet.core.job import LEAST_URGENT
+from limpet.core.lease import Claim, Claimed, ClaimRequest
+from limpet.stores.packed import PLAIN, extra_or_none
+from limpet.stores.sqlite import graph, lanes
+from limpet.stores.sqlite.handout import Row, claimed
+from limpet.stores.sqlite.taking import Taking
+from limpet.stores.sqlite.tx import Tx
+
+_encode = msgspec.json.Encoder().encode
+
+
+def claim(tx: Tx, request: ClaimRequest) -> Claim:
+    """One atomic claim. The same (session, claimer, seq) again gets the same jobs again."""
+    row = tx.row("session_claiming", (request.claimer, request.seq, request.session, tx.now_ms))
+    if row is None:
+        return Claim((), tx.now_ms)
+    receipt, *session = row
+    if receipt is not None:
+        return _repeat(tx, msgspec.json.decode(receipt, type=list[int]))
+    gates_due, jobs_due, fans = tx.row("chores", (tx.now_ms,))
+    if gates_due:
+        lanes.open_due_gates(tx)
+    more_due = bool(jobs_due and _promote(tx, request)) | bool(fans and graph.fan_out(tx))
+    taking = Taking(tx, request)
+    again = taking.fill() or (more_due and len(taking.rows) < request.limit)
+    if not taking.rows:
+        return _nothing(tx, request, taking, known=tuple(session), again=again)
+    jobs = taking.lease()
+    tx.run("receipt_put", (request.session, request.claimer, request.seq, _encode(taking.tokens), tx.now_ms))
+    if session[0] and request.least_urgent == LEAST_URGENT:
+        tx.run("session_busy", (request.session,))
+    return Claim(jobs, tx.now_ms, again=again)
+
+
+def _promote(tx: Tx, request: ClaimRequest) -> bool:
+    """Make due jobs ready, also those that a crowd of more urgent ones stands before."""
+    if request.aged:
+        lanes.promote(tx, request.most_urgent)
+    return lanes.promote(tx)
+
+
+def _nothing(tx: Tx, request: ClaimRequest, taking: Taking, *, known: tuple[object, ...], again: bool) -> Claim:
+    """Mark the session idle in the same step, so that the next job of what it asked for wakes it."""
+    instants = [tx.row("next_due")[0], tx.row("next_gate")[0], *taking.reopening]
+    next_at_ms = min((at for at in instants if at is not None), default=None)
+    asked = _encode(request.serves)
+    if request.least_urgent == LEAST_URGENT and not again and known != (1, next_at_ms, asked, request.slots):
+        tx.run("session_idle", (next_at_ms, asked, request.slots, request.session))
+    return Claim((), tx.now_ms, next_at_ms=next_at_ms, again=again)
+
+
+def _repeat(tx: Tx, tokens: list[int]) -> Claim:
+    """The answer of a claim that was made before: what is still held of it."""
+    jobs: list[Claimed] = []
+    for token in tokens:
+        probes = {id for id, charged in tx.rows("charges_of_token", (token,)) if charged and _is_probe(charged)}
+        for row in map(Row._make, tx.rows("rows_of_token", (token,))):
+            spent = row._replace(attempt=row.attempt - 1)
+            jobs.append(claimed(tx, spent, token, extra_or_none(row.extra) or PLAIN, row.id in probes))
+    jobs.sort(key=lambda job: (job.lane.priority, job.due_at_ms, job.id))
+    return Claim(tuple(jobs), tx.now_ms)
+
+
+def _is_probe(charged: bytes) -> bool:
+    return any(each.probe for each in msgspec.json.decode(charged, type=list[Charge]))

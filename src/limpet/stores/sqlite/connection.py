@@ -1,0 +1,108 @@
+"""Opens the database file: durability settings, and the layout brought up to this release under a lock."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Sequence
+from typing import Any, Final, Literal, Protocol
+
+from limpet.core.errors import SchemaOutdated, StoreUnreachable
+from limpet.stores.packed import extra_flow, extra_matches, extra_unique
+from limpet.stores.sqlite.library import FIXED_VERSION, library, version
+from limpet.stores.sqlite.statements import sources, with_prefix
+
+Sync = Literal["full", "normal"]
+
+LAYOUT: Final = 3  # the number of the newest schema_NNN.sql
+BUSY_MS: Final = 5_000
+
+
+class Executes(Protocol):
+    """A connection, or what stands for one."""
+
+    def execute(self, sql: str, args: Sequence[Any] = ..., /) -> sqlite3.Cursor: ...
+
+
+def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -> sqlite3.Connection:
+    """A connection that autocommits nothing by itself; the layout is there when it returns."""
+    if path is not None and not os.path.isdir(os.path.dirname(path)):
+        raise StoreUnreachable(
+            f"the folder of {path} does not exist", verb="open", fix=f"mkdir -p {os.path.dirname(path)}"
+        )
+    conn: sqlite3.Connection = library.connect(
+        path or ":memory:",
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+        timeout=busy_ms / 1000,
+    )
+    try:
+        if path is not None:
+            _use_log(conn, path)
+            conn.execute(f"PRAGMA synchronous = {'FULL' if sync == 'full' else 'NORMAL'}")
+            # With a checkpointer the writer's own copy of the log is a backstop that finds little to do.
+            pages = 12_000 if version() >= FIXED_VERSION else 4_000
+            conn.execute(f"PRAGMA wal_autocheckpoint = {pages}")
+            conn.execute("PRAGMA journal_size_limit = 67108864")
+        conn.execute("PRAGMA temp_store = MEMORY")
+        conn.create_function("extra_matches", 3, extra_matches)
+        conn.execute("PRAGMA cache_size = -65536")
+        migrate(conn, prefix)
+    except BaseException:
+        conn.close()
+        raise
+    return conn
+
+
+def _use_log(conn: sqlite3.Connection, path: str) -> None:
+    if conn.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
+        return
+    # Two that bring in the log of a new file at once are refused without waiting: they come one after the other.
+    with open(f"{path}-lock", "ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        mode = conn.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+    if mode != "wal":
+        raise StoreUnreachable(
+            f"{path} cannot use a write-ahead log (journal mode is {mode})", verb="open", fix="put it on a local disk"
+        )
+
+
+def migrate(conn: sqlite3.Connection, prefix: str) -> None:
+    """Replay what is missing. Several processes may open a new file at once: the write lock lets one do it."""
+    found = layout_of(conn, prefix)
+    if found == LAYOUT:
+        return
+    if found > LAYOUT:
+        raise SchemaOutdated(
+            f"the store has layout {found}, this release knows {LAYOUT}", verb="open", fix="upgrade limpet"
+        )
+    conn.create_function("extra_flow", 1, extra_flow)
+    conn.create_function("extra_unique", 1, extra_unique)
+    conn.execute("BEGIN IMMEDIATE")
+    try:
+        for number in range(layout_of(conn, prefix) + 1, LAYOUT + 1):
+            for statement in split(with_prefix(sources()[f"schema_{number:03}"], prefix)):
+                conn.execute(statement)
+        meta = with_prefix("limpet_meta", prefix)
+        conn.execute(f"INSERT OR REPLACE INTO {meta} VALUES ('layout', ?)", (str(LAYOUT),))
+        conn.execute("COMMIT")
+    except BaseException:
+        conn.execute("ROLLBACK")
+        raise
+
+
+def layout_of(conn: Executes, prefix: str) -> int:
+    """The layout that is stored; 0 for none."""
+    meta = with_prefix("limpet_meta", prefix)
+    if conn.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (meta,)).fetchone() is None:
+        return 0
+    row = conn.execute(f"SELECT value FROM {meta} WHERE key = 'layout'").fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def split(script: str) -> list[str]:
+    """The statements of a schema file: it holds no triggers and no strings with semicolons."""
+    lines = [line.split(" -- ")[0] for line in script.splitlines() if not line.lstrip().startswith("--")]
+    return [part.strip() for part in "\n".join(lines).split(";") if part.strip()]

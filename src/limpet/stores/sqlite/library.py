@@ -1,0 +1,46 @@
+"""Chooses the one SQLite library of this process and refuses connections of any other (docs/adr)."""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3 as stdlib
+from types import ModuleType
+
+from limpet.core.errors import WrongContext
+
+FIXED_VERSION = (3, 51, 3)  # older ones can corrupt a WAL when writers and checkpointers meet
+
+
+def load() -> ModuleType:
+    """The DB-API module to use: pysqlite3, which bundles a fixed SQLite, else the standard library's."""
+    try:
+        return importlib.import_module("pysqlite3.dbapi2")
+    except ImportError:
+        return stdlib
+
+
+library = load()
+
+# Without an adapter the driver looks for one by failing attribute lookups, about 1 µs for every bytes and None
+# that is bound: half the cost of an insert. Each stays what it is.
+library.register_adapter(bytes, bytes)
+library.register_adapter(type(None), {}.get)
+
+
+def version() -> tuple[int, ...]:
+    """The version of the SQLite that is linked in."""
+    return tuple(library.sqlite_version_info)
+
+
+def refuse_other(connection: type) -> None:
+    """Refuse a class of connections that is not the library's in use.
+
+    Two copies of SQLite in one process break POSIX locks on a shared file: both can hold the write
+    lock, and a committed row can vanish.
+    """
+    if not issubclass(connection, library.Connection):
+        kind = f"{connection.__module__}.{connection.__qualname__}"
+        raise WrongContext(
+            f"a connection of {kind} cannot share the store's file: {library.__name__} is the SQLite library in use",
+            fix=f"open it with {library.__name__} (SQLAlchemy: create_engine(url, module={library.__name__}))",
+        )

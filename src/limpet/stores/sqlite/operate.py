@@ -1,0 +1,221 @@
+"""What people, relays and janitors do: cancel, retry, discard, change gates, keep records and marks, prune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from limpet.core.gate import Gate, GateChange, GateRule, apply_change, is_blank
+from limpet.core.job import Enqueued, Job
+from limpet.core.view import Control, Entry, Retention
+from limpet.stores.base import MARK, CancelAnswer, RetryAnswer, RetryRequest
+from limpet.stores.sqlite import graph, lanes, settle, suspension, unique
+from limpet.stores.sqlite.enqueue import enqueue, put_args
+from limpet.stores.sqlite.settle import Running
+from limpet.stores.sqlite.tx import (
+    CANCELLED,
+    DEAD,
+    DISCARDED,
+    KIDS,
+    READY,
+    RUNNING,
+    SCHEDULED,
+    SUCCEEDED,
+    Tx,
+    gate_or_shut,
+)
+
+REMEMBER_MS = 600_000  # an enqueue repeated this long after its job is gone is still the same job
+RECEIPT_MS = 3_600_000
+
+
+def cancel(tx: Tx, ids: Sequence[bytes], reason: str, *, force: bool) -> list[CancelAnswer]:
+    """Cancel each job with its dependents; a running one is asked to stop, or with `force` fenced off."""
+    heads = {row[0]: Running(*row) for row in tx.rows_in("heads", list(ids))}
+    answers: list[CancelAnswer] = []
+    for id in ids:
+        head = heads.get(id)
+        if head is None:
+            answers.append("gone")
+        elif head.state == RUNNING:
+            session = tx.row("session_of", (head.token,))
+            if session is not None:
+                tx.tell_cancel(session[0])
+            if force:
+                state = settle.revoke(tx, head, reason)
+                heads[id] = head._replace(state=state)  # it may be named twice
+                answers.append("finished" if state == SUCCEEDED else "cancelled")
+                continue
+            tx.run("job_cancelling", (reason, id))
+            if head.flags & KIDS:
+                graph.cancel_children(tx, id, reason)
+            answers.append("cancelling")
+        elif graph.cancel_waiting(tx, id, reason):
+            answers.append("cancelled")
+        else:
+            # Finished before, or taken down a moment ago with a parent named in the same call.
+            answers.append("finished" if head.state >= SUCCEEDED else "cancelled")
+    return answers
+
+
+def retry(tx: Tx, request: RetryRequest) -> list[RetryAnswer]:
+    """Dead jobs run again with fresh attempts; scheduled ones run now."""
+    return [_retry_one(tx, id, request) for id in request.ids]
+
+
+def _retry_one(tx: Tx, id: bytes, request: RetryRequest) -> RetryAnswer:
+    row = tx.row("job_for_retry", (id,))
+    if row is None:
+        return "gone"
+    state, lane_id, flags, cause, extra = row
+    if state not in (DEAD, SCHEDULED):
+        return "not_dead"
+    lane = tx.lane(lane_id)
+    if state == DEAD and not unique.reclaim(tx, id, lane.task, extra):
+        return "unique_held"
+    due_ms = tx.now_ms + request.delay_ms
+    new = SCHEDULED if request.delay_ms > 0 else READY
+    if request.args is not None:
+        put_args(tx, id, request.args)
+    if request.forget:
+        suspension.forget_steps(tx, id, request.forget)
+    tx.run("job_again" if state == DEAD else "job_now", (new, due_ms, id))
+    tx.move(lane, state, new)
+    if state == DEAD:
+        graph.unbury(tx, lane, cause)
+    if new == READY:
+        lanes.activate(tx, lane, 1)
+    else:
+        tx.note_timer(lane_id, due_ms)
+    if state == DEAD and flags & KIDS:
+        graph.revive_children(tx, id)
+    return "retried"
+
+
+def discard(tx: Tx, ids: Sequence[bytes]) -> int:
+    """Remove dead jobs for good."""
+    gone = 0
+    for id in ids:
+        row = tx.row("job_for_retry", (id,))
+        if row is None or row[0] != DEAD:
+            continue
+        lane = tx.lane(row[1])
+        graph.unbury(tx, lane, row[3])
+        tx.move(lane, DEAD, None)
+        tx.tally(DISCARDED)
+        _erase(tx, [(id, row[1], DEAD, row[4], tx.now_ms, row[2])])
+        gone += 1
+    return gone
+
+
+def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int, int]]) -> None:
+    """Delete every trace of finished jobs but their ids."""
+    for row in rows:
+        if row[5] & KIDS:
+            graph.orphan(tx, row[0], released=row[2] == SUCCEEDED)
+    ids = [(row[0],) for row in rows]
+    for name in (
+        "erase_job",
+        "erase_body",
+        "erase_result",
+        "erase_notes",
+        "erase_attempts",
+        "erase_deps",
+        "erase_watch",
+    ):
+        tx.many(name, ids)
+    remember = [(id, state, until) for id, _, state, _, at, _ in rows if (until := at + REMEMBER_MS) > tx.now_ms]
+    tx.many("gone_put", remember)
+    for id, lane_id, _, extra, _, _ in rows:
+        tx.lane_jobs[lane_id] -= 1
+        unique.let_go(tx, id, tx.lane(lane_id).task, extra)
+
+
+def prune(tx: Tx, retention: Retention, limit: int) -> int:
+    """Remove what has outlived its time, `limit` rows at most."""
+    removed = 0
+    for state, keep_ms in (
+        (SUCCEEDED, retention.succeeded_ms),
+        (CANCELLED, retention.cancelled_ms),
+        (DEAD, retention.dead_ms),
+    ):
+        if keep_ms is None or removed >= limit:
+            continue
+        rows = tx.rows("outlived", (state, tx.now_ms - keep_ms, limit - removed))
+        if state == DEAD:
+            removed += discard(tx, [row[0] for row in rows])
+            continue
+        _erase(tx, rows)
+        for row in rows:
+            tx.move(tx.lane(row[1]), state, None)
+        removed += len(rows)
+    removed += _prune_rest(tx, retention, max(0, limit - removed))
+    return removed
+
+
+def _prune_rest(tx: Tx, retention: Retention, limit: int) -> int:
+    removed = tx.run("gone_old", (tx.now_ms, limit))
+    removed += tx.run("unique_old", (tx.now_ms, limit))
+    removed += tx.run("receipts_old", (tx.now_ms - RECEIPT_MS, limit))
+    for log, keep_ms in (("audit", retention.audit_ms), ("event", retention.event_ms)):
+        if keep_ms is not None:
+            removed += tx.run("log_old", (log, limit, tx.now_ms - keep_ms))
+    removed += tx.run("events_over", (retention.events, limit))
+    for lane_id, member in tx.rows("empty_lanes", (limit,)):
+        _drop_lane(tx, lane_id, member)
+        removed += 1
+    for key, body in tx.rows("unused_gates", (limit,)):
+        if is_blank(gate_or_shut(key, body), tx.now_ms):
+            removed += tx.run("gate_drop", (key,))
+    return removed
+
+
+def _drop_lane(tx: Tx, lane_id: int, member: int) -> None:
+    for (key,) in tx.rows("gates_of_lane", (lane_id,)):
+        tx.touch_gate(key)  # the lane may have been woken for a free place: the next one that waits gets it
+    lane = tx.lane(lane_id)
+    tx.run("lane_gates_drop", (lane_id,))
+    tx.run("lane_drop", (lane_id,))
+    lanes.leave_seat(tx, lane)
+    tx.run("seat_other_lane", (lane.kind, lane.priority, lane.member, lane_id))
+    tx.run("turn_drop", (member, member))
+    tx.known.lanes.pop(lane_id, None)
+
+
+def change_gates(tx: Tx, changes: Sequence[GateChange]) -> list[Gate]:
+    """Apply operators' changes; `finish` wakes whoever can run now."""
+    answers = []
+    for change in changes:
+        gate = apply_change(tx.gate(change.key), change, tx.now_ms)
+        tx.put_gate(gate)
+        answers.append(gate)
+    return answers
+
+
+def put_control(tx: Tx, control: Control, expect: int | None) -> Control | None:
+    """Write a named record, over the version that the caller saw."""
+    row = tx.row("control_version", (control.kind, control.name))
+    version = 0 if row is None else int(row[0])
+    if expect is not None and expect != version:
+        return None
+    tx.run("control_put", (control.kind, control.name, control.value, version + 1))
+    if control.kind == "weight":
+        weight = max(1, msgspec.json.decode(control.value, type=int))
+        tx.run("turn_weight", (weight, weight, control.name))
+    return Control(control.kind, control.name, control.value, version + 1)
+
+
+def relay(tx: Tx, source: str, batch: int, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued] | None:
+    """Enqueue the jobs of an outbox's batch and move its mark; None when the mark is there or further."""
+    row = tx.row("control_value", (MARK, source))
+    if row is not None and batch <= int(row[0]):
+        return None
+    answers = enqueue(tx, jobs, rules)
+    put_control(tx, Control(MARK, source, b"%d" % batch), None)
+    return answers
+
+
+def append(tx: Tx, entries: Sequence[Entry]) -> None:
+    """Add lines to a log."""
+    tx.many("log_add", [(e.log, e.at_ms, e.kind, e.actor, e.job, e.reason, e.data) for e in entries])

@@ -1,0 +1,44 @@
+"""Notices jobs that came without a wake-up: those committed in a caller's own transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from limpet.core.errors import StoreError
+from limpet.stores.sqlite.library import library
+from limpet.stores.sqlite.link import Link
+from limpet.stores.sqlite.statements import statements
+
+
+class Sentry:
+    """Watches how many guests' transactions were committed; a look costs a few microseconds and no lock."""
+
+    def __init__(self, link: Link, prefix: str) -> None:
+        self.link = link
+        self._query = statements(prefix)["guests"]
+        self._version: tuple[sqlite3.Connection, int] | None = None
+        self._guests = 0
+        self._seen: dict[str, int] = {}
+
+    def changed(self, who: str) -> bool:
+        """True when a guest committed since `who` last asked; False the first time."""
+        try:
+            with self.link.use() as conn:
+                self._look(conn)
+        except (library.Error, StoreError):
+            return False  # an outage: the next verb says so
+        before = self._seen.get(who, self._guests)
+        self._seen[who] = self._guests
+        return before != self._guests
+
+    def _look(self, conn: sqlite3.Connection) -> None:
+        # data_version changes with every commit of another connection: most looks end here. It counts for one
+        # connection only, so a new one is always looked at.
+        version = (conn, int(conn.execute("PRAGMA data_version").fetchone()[0]))
+        if version != self._version:
+            self._version = version
+            self._guests = int(conn.execute(self._query).fetchone()[0])
+
+    def forget(self, who: str) -> None:
+        """Drop what is kept for a session that left."""
+        self._seen.pop(who, None)

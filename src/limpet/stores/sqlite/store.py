@@ -1,0 +1,390 @@
+"""The SQLite engine: verbs of the protocol, each one transaction in this process's writer thread."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Literal, TypeVar
+
+from limpet.core.account import Account
+from limpet.core.errors import ResultTimeout, WrongContext
+from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.ids import id_text
+from limpet.core.job import Enqueued, Job
+from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.settings import namespace_of
+from limpet.core.state import FINISHED as FINISHED_STATES
+from limpet.core.transition import Settled, Transition
+from limpet.core.view import (
+    AttemptView,
+    CauseView,
+    Control,
+    Counts,
+    Entry,
+    Finding,
+    FlowView,
+    JobView,
+    Page,
+    Query,
+    QueueView,
+    Retention,
+    Standing,
+)
+from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
+from limpet.stores.sqlite.check import findings
+from limpet.stores.sqlite.checkpoint import Checkpointer
+from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
+from limpet.stores.sqlite.ear import Ear, wake_of
+from limpet.stores.sqlite.guest import Guests, Plain
+from limpet.stores.sqlite.library import FIXED_VERSION, version
+from limpet.stores.sqlite.link import Link, forks
+from limpet.stores.sqlite.sentry import Sentry
+from limpet.stores.sqlite.statements import prefix_of
+from limpet.stores.sqlite.tx import Known, Statements, Tx
+from limpet.stores.sqlite.writer import Writer
+
+T = TypeVar("T")
+
+STEP_MS: Final = 1_000  # further behind than this, and the machine's clock was set back
+WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
+LOOK_MS: Final = 50  # how soon a sleeping worker notices a commit that came without a wake-up
+
+
+class Process:
+    """Everything that belongs to one pid: threads, connections, socket. A fork gets its own."""
+
+    def __init__(self, path: str | None, prefix: str, connect: Callable[[], sqlite3.Connection]) -> None:
+        self.pid = os.getpid()
+        self.known = Known()
+        self.prefix = prefix
+        self.tells: list[tuple[str, bytes, bytes]] = []
+        self.stored: set[int] = set()
+        self.ear = Ear(path)
+        self.links: list[Link] = []
+
+        def link(lock_path: str | None = None) -> Link:
+            new = Link(connect, lock_path)
+            self.links.append(new)
+            # Memory would be lost with its connection: it stays, and a child is refused.
+            return forks.watch(new) if path else new
+
+        self.writer = Writer(link(f"{path}-lock" if path else None))
+        self.writer.after_commit = self._committed
+        self.writer.after_rollback = self._rolled_back
+        self.checkpointer = Checkpointer(link()) if path and version() >= FIXED_VERSION else None
+        self.sentry = Sentry(link(), prefix) if path else None
+        # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
+        self.reader = Writer(link(), write=False) if path else self.writer
+
+    def _rolled_back(self) -> None:
+        self.tells.clear()
+        self.stored.clear()
+
+    def _committed(self) -> None:
+        if self.stored:
+            self.known.stored |= self.stored
+            self.stored.clear()
+        if self.checkpointer is not None:
+            self.checkpointer.look(self.writer.changes)
+        tells, self.tells[:] = list(self.tells), []
+        for address, kind, name in tells:
+            self.ear.tell(address, kind, name)
+
+    def close(self) -> None:
+        self.writer.close()
+        if self.checkpointer is not None:
+            self.checkpointer.close()
+        self.reader.close()
+        self.ear.close()
+        if self.sentry is not None:
+            self.sentry.link.close()
+
+
+class SqliteStore:
+    """Jobs in one file (or in memory). Serves every loop and thread of its process, and survives a fork."""
+
+    def __init__(
+        self, path: str | None, *, namespace: str = "default", sync: Sync = "full", busy_ms: int = BUSY_MS
+    ) -> None:
+        self.path = None if path is None else os.path.abspath(path)
+        self.namespace = namespace_of(namespace)
+        self.sync = sync
+        self._busy_ms = busy_ms  # how long a commit waits for a foreign transaction on the file
+        self._prefix = prefix_of(namespace)
+        self._process: Process | None = None
+        self._guests = Guests(self.path, self._prefix)
+        self._now_ms = self._steady_ms = 0
+        self.features = Features(
+            name="sqlite",
+            shared=path is not None,
+            durable=path is not None,
+            transactional=path is not None,
+            notes=(
+                ("in memory: one process, gone with it",)
+                if path is None
+                else ("a power cut loses nothing",)
+                if sync == "full"
+                else ("kill -9 loses nothing; a power cut may lose the last commits",)
+            ),
+        )
+
+    @property
+    def process(self) -> Process:
+        """This pid's threads and connections, made on first use."""
+        process = self._process
+        if process is not None and process.pid == os.getpid():
+            return process
+        if process is not None and (self.path is None or any(link.torn for link in process.links)):
+            what = "lives in the memory of its parent" if self.path is None else "was forked in the middle of a commit"
+            raise WrongContext(f"this process {what}", fix="start it with spawn or forkserver, or use a file")
+        process = self._process = Process(self.path, self._prefix, self._connect)
+        return process
+
+    def _connect(self) -> sqlite3.Connection:
+        return connect(self.path, self.sync, self._prefix, self._busy_ms)
+
+    def clock(self, floor_ms: int = 0) -> int:
+        """This engine's clock: the process's, never behind `floor_ms`, never backwards.
+
+        When the machine's clock was set back it goes on by the monotonic one instead of standing still.
+        """
+        real_ms, steady_ms = time.time_ns() // 1_000_000, time.monotonic_ns() // 1_000_000
+        now_ms = max(real_ms, self._now_ms, floor_ms)
+        if now_ms - real_ms > STEP_MS and now_ms == self._now_ms:
+            now_ms += steady_ms - self._steady_ms
+        self._now_ms, self._steady_ms = now_ms, steady_ms
+        return now_ms
+
+    def _tx(self, conn: Statements, now_ms: int | None) -> Tx:
+        tx = Tx(conn, self._prefix, self.process.known, now_ms or 0)
+        if now_ms is None:
+            # Processes may disagree about the time: nobody is behind the last claim or sweep of all.
+            tx.now_ms = self.clock(int(tx.row("clock_floor")[0]))
+        return tx
+
+    async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
+        self._guests.refuse(verb)
+        process = self.process
+
+        def operation(conn: sqlite3.Connection) -> T:
+            tx = self._tx(conn, now_ms)
+            answer = work(tx)
+            tx.finish()
+            process.tells += tx.tells
+            process.stored |= tx.stored
+            return answer
+
+        answer: T = await process.writer.submit(verb, operation)
+        return answer
+
+    async def _read(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
+        answer: T = await self.process.reader.submit(verb, lambda conn: work(self._tx(conn, now_ms)))
+        return answer
+
+    async def open(self) -> None:
+        await self._write("open", lambda tx: None)
+
+    async def close(self) -> None:
+        process, self._process = self._process, None
+        if process is not None and process.pid == os.getpid():
+            await asyncio.to_thread(process.close)
+
+    # -- producers
+
+    async def enqueue(
+        self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        return await self._write("enqueue", lambda tx: enqueue.enqueue(tx, jobs, rules), now_ms)
+
+    async def enqueue_on(
+        self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
+    ) -> list[Enqueued]:
+        def work(plain: Plain) -> list[Enqueued]:
+            tx = self._tx(plain, now_ms)
+            answers = enqueue.enqueue(tx, jobs, rules)
+            # Nobody is told: the caller may roll back. Sleeping workers notice the commit by themselves.
+            tx.finish(tell=False)
+            tx.run("guest_add")
+            return answers
+
+        return await self._guests.run("enqueue", conn, work)
+
+    async def relay(
+        self,
+        source: str,
+        batch: int,
+        jobs: Sequence[Job],
+        rules: Sequence[GateRule] = (),
+        *,
+        now_ms: int | None = None,
+    ) -> list[Enqueued] | None:
+        return await self._write("relay", lambda tx: operate.relay(tx, source, batch, jobs, rules), now_ms)
+
+    # -- workers
+
+    async def beat(self, beat: Beat, *, now_ms: int | None = None) -> Pulse:
+        ear = self.process.ear.address
+        self.process.ear.expect(beat.session.encode())
+        return await self._write("beat", lambda tx: sessions.beat(tx, beat, ear), now_ms)
+
+    async def leave(self, session: str, *, now_ms: int | None = None) -> None:
+        await self._write("leave", lambda tx: sessions.leave(tx, session), now_ms)
+        self.process.ear.forget(session.encode())
+        if self.process.sentry is not None:
+            self.process.sentry.forget(session)
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        self.process.ear.expect(request.session.encode())
+        if self.process.sentry is not None:
+            self.process.sentry.changed(request.session)  # what is committed from here on, `wait` must notice
+        return await self._write("claim", lambda tx: claim.claim(tx, request), now_ms)
+
+    async def settle(
+        self,
+        session: str,
+        seq: int,
+        transitions: Sequence[Transition],
+        *,
+        spent: Mapping[bytes, Mapping[str, int]] = NOTHING_SPENT,
+        now_ms: int | None = None,
+    ) -> list[Settled]:
+        return await self._write("settle", lambda tx: settle.settle(tx, session, seq, transitions, spent), now_ms)
+
+    async def settle_on(
+        self, conn: object, id: bytes, token: int, result: bytes | None = None, *, now_ms: int | None = None
+    ) -> bool:
+        def work(plain: Plain) -> bool:
+            return settle.note_success(self._tx(plain, now_ms), id, token, result)
+
+        return await self._guests.run("settle_on", conn, work)
+
+    async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
+        return await self._write("save", lambda tx: settle.save(tx, id, token, note), now_ms)
+
+    async def held(self, session: str) -> list[Held]:
+        return await self._write("held", lambda tx: sessions.held(tx, session))
+
+    async def expire(self, limit: int = 256, *, now_ms: int | None = None) -> int:
+        return await self._write("expire", lambda tx: sessions.expire(tx, limit), now_ms)
+
+    async def wait(self, session: str, timeout_ms: int) -> Wake:
+        process = self.process
+        name = session.encode()
+        if process.sentry is None:
+            return wake_of(await process.ear.sleep(name, timeout_ms / 1000))
+        for start_ms in range(0, max(timeout_ms, 1), LOOK_MS):
+            kinds = await process.ear.sleep(name, min(LOOK_MS, timeout_ms - start_ms) / 1000)
+            if kinds:
+                return wake_of(kinds)
+            if process.sentry.changed(session):
+                return Wake(work=True)
+        return Wake()
+
+    # -- people and handles
+
+    async def cancel(
+        self, ids: Sequence[bytes], reason: str, *, force: bool = False, now_ms: int | None = None
+    ) -> list[CancelAnswer]:
+        return await self._write("cancel", lambda tx: operate.cancel(tx, ids, reason, force=force), now_ms)
+
+    async def retry(self, request: RetryRequest, *, now_ms: int | None = None) -> list[RetryAnswer]:
+        return await self._write("retry", lambda tx: operate.retry(tx, request), now_ms)
+
+    async def signal(self, signals: Sequence[Signal], *, now_ms: int | None = None) -> list[SignalAnswer]:
+        return await self._write("signal", lambda tx: suspension.signal(tx, signals), now_ms)
+
+    async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
+        return await self._write("discard", lambda tx: operate.discard(tx, ids), now_ms)
+
+    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
+        ear = self.process.ear
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
+        ear.expect(id)
+        try:
+            job = await self._write("watch", lambda tx: _watch(tx, id, ear.address))
+            while job is not None and job.state not in FINISHED_STATES:
+                left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
+                if left <= 0:
+                    raise ResultTimeout(
+                        f"job {id_text(id)} is {job.state} after {(timeout_ms or 0) / 1000:g} s",
+                        fix="it goes on; wait longer or ask job.explain()",
+                    )
+                await ear.sleep(id, left)
+                (job,) = await self.get([id])
+            return job
+        finally:
+            ear.forget(id)
+
+    async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
+        return await self._read("get", lambda tx: find.views(tx, ids))
+
+    async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
+        return await self._read("find", lambda tx: find.find(tx, query), now_ms)
+
+    async def flows(
+        self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
+    ) -> list[FlowView]:
+        return await self._read("flows", lambda tx: find.flows(tx, ids, limit, before))
+
+    async def resolve(self, suffix: str) -> list[bytes]:
+        return await self._read("resolve", lambda tx: find.resolve(tx, suffix))
+
+    async def attempts(self, id: bytes) -> list[AttemptView]:
+        return await self._read("attempts", lambda tx: find.attempts(tx, id))
+
+    async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
+        return await self._read("causes", lambda tx: find.causes(tx, queue, limit))
+
+    async def count(self) -> Counts:
+        return await self._read("count", find.count)
+
+    async def queues(self) -> list[QueueView]:
+        return await self._read("queues", find.queues)
+
+    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
+        return await self._read("standing", lambda tx: find.standing(tx, id), now_ms)
+
+    async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
+        return await self._write("change_gates", lambda tx: operate.change_gates(tx, changes), now_ms)
+
+    async def gates(self, prefix: str = "", *, keys: Sequence[str] | None = None) -> list[Gate]:
+        return await self._read("gates", lambda tx: sessions.gates(tx, prefix, keys))
+
+    async def accounts(self) -> list[Account]:
+        return await self._read("accounts", sessions.accounted)
+
+    async def put_control(self, control: Control, *, expect: int | None = None) -> Control | None:
+        return await self._write("put_control", lambda tx: operate.put_control(tx, control, expect))
+
+    async def controls(self, kind: str) -> list[Control]:
+        return await self._read("controls", lambda tx: [Control(*row) for row in tx.rows("controls", (kind,))])
+
+    async def sessions(self) -> list[SessionView]:
+        return await self._read("sessions", sessions.view)
+
+    # -- housekeeping
+
+    async def append(self, entries: Sequence[Entry]) -> None:
+        await self._write("append", lambda tx: operate.append(tx, entries))
+
+    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
+        return await self._read("read", lambda tx: [Entry(*row) for row in tx.rows("log_read", (log, after, limit))])
+
+    async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
+        return await self._write("prune", lambda tx: operate.prune(tx, retention, limit), now_ms)
+
+    async def check(self) -> list[Finding]:
+        return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))
+
+
+def _watch(tx: Tx, id: bytes, ear: str) -> JobView | None:
+    job = find.views(tx, [id])[0]
+    if job is not None and job.state not in FINISHED_STATES:
+        tx.run("job_watch", (id,))
+        tx.run("watch_put", (id, ear))
+    return job

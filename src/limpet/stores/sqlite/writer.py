@@ -1,0 +1,226 @@
+"""Runs transactions on one connection in one thread: what is asked while a commit is under way shares the next one."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import sqlite3
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from limpet.core.errors import (
+    LimpetError,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreTimeout,
+    StoreUnreachable,
+)
+from limpet.stores.sqlite.library import library
+from limpet.stores.sqlite.link import Link
+
+ANSWER_S = 15.0  # longer than any commit takes: then somebody stands still
+CLOSE_S = 5.0  # how long closing waits for a commit that is under way
+GROUP = 64  # operations that may share one commit: bounds how long the first of them waits for its answer
+
+Operation = Callable[[sqlite3.Connection], Any]
+Intercept = Callable[[str, str], None]
+
+
+class Request:
+    """One operation and the loop that waits for its answer."""
+
+    __slots__ = ("error", "future", "loop", "operation", "value", "verb")
+
+    def __init__(self, verb: str, operation: Operation, loop: asyncio.AbstractEventLoop) -> None:
+        self.verb = verb
+        self.operation = operation
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.value: Any = None
+        self.error: BaseException | None = None
+
+    def give_up(self, after_s: float) -> None:
+        """Nobody has answered for so long."""
+        if not self.future.done():
+            self.future.set_exception(
+                StoreTimeout(
+                    f"the file did not answer within {after_s:g} s; what was asked may have happened all the same",
+                    verb=self.verb,
+                    fix="look for a process that stands still in the middle of a commit",
+                )
+            )
+
+    def resolve(self) -> None:
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.value)
+
+
+class Writer:
+    """The one thread that writes (or, with `write=False`, reads) through a link."""
+
+    def __init__(self, link: Link, *, write: bool = True, answer_s: float = ANSWER_S) -> None:
+        self.link = link
+        self._write = write
+        self._answer_s = answer_s
+        self._requests: deque[Request] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self.changes = 0  # rows changed by this connection so far
+        self.after_commit: Callable[[], None] = lambda: None
+        self.after_rollback: Callable[[], None] = lambda: None
+        self.intercept: Intercept | None = None  # crash-point tests: (verb, "before" | "after") may raise
+        self._thread = threading.Thread(target=self._run, name="limpet-sqlite", daemon=True)
+        self._thread.start()
+
+    async def submit(self, verb: str, operation: Operation) -> Any:
+        """Run `operation` inside a transaction and answer what it returned, after the commit."""
+        loop = asyncio.get_running_loop()
+        request = Request(verb, operation, loop)
+        with self._wake:
+            if self._closing:
+                raise StoreUnreachable("the store was closed", verb=verb, fix="open it again")
+            self._requests.append(request)
+            self._wake.notify()
+        # A process that stands still inside its commit holds up everybody: callers must hear of it.
+        alarm = loop.call_later(self._answer_s, request.give_up, self._answer_s)
+        try:
+            return await request.future
+        finally:
+            alarm.cancel()
+
+    def close(self) -> None:
+        """Finish what was asked, then stop; a thread that stands still is left behind. Idempotent."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(CLOSE_S)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                while not self._requests and not self._closing:
+                    self._wake.wait()
+                if not self._requests:
+                    break
+                group = [self._requests.popleft() for _ in range(min(GROUP, len(self._requests)))]
+            group = [request for request in group if not request.future.done()]
+            try:
+                with self.link.use() as conn:
+                    self._commit(conn, group)
+            except BaseException as error:
+                for request in group:
+                    request.error = translate(error, request.verb)
+            _answer(group)
+        self.link.close()
+
+    def _commit(self, conn: sqlite3.Connection, group: list[Request]) -> None:
+        lock = self.link.lock_file
+        if lock >= 0:
+            # SQLite's own busy handler is unfair (98 to 2 between two processes): wait in the kernel's queue.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            self._transaction(conn, group)
+        finally:
+            if lock >= 0:
+                fcntl.flock(lock, fcntl.LOCK_UN)
+        self.changes = conn.total_changes
+        self.after_commit()
+        if self.intercept is not None:
+            for request in group:
+                try:
+                    self.intercept(request.verb, "after")
+                except StoreError as error:
+                    request.error = error
+
+    def _transaction(self, conn: sqlite3.Connection, group: list[Request]) -> None:
+        conn.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
+        try:
+            for request in group:
+                request.error = None
+                before = conn.total_changes
+                try:
+                    if self.intercept is not None:
+                        self.intercept(request.verb, "before")
+                    request.value = request.operation(conn)
+                except LimpetError as error:
+                    if conn.total_changes != before:
+                        raise
+                    request.error = error  # refused before its first write: the others go on
+            conn.execute("COMMIT")
+        except BaseException:
+            self.after_rollback()
+            if conn.in_transaction:
+                conn.execute("ROLLBACK")
+            if len(group) == 1:
+                raise
+            # One of them spoilt the group: each gets a transaction of its own.
+            for request in group:
+                try:
+                    self._transaction(conn, [request])
+                    self.after_commit()
+                except BaseException as error:
+                    request.error = translate(error, request.verb)
+
+
+def _answer(group: list[Request]) -> None:
+    loops: dict[asyncio.AbstractEventLoop, list[Request]] = {}
+    for request in group:
+        loops.setdefault(request.loop, []).append(request)
+    for loop, requests in loops.items():
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(_resolve, requests)
+
+
+def _resolve(requests: list[Request]) -> None:
+    for request in requests:
+        request.resolve()
+
+
+# The driver's words for values that cannot be bound or rows that cannot be; the file itself is well.
+NOT_ITS_TROUBLE: tuple[type[BaseException], ...] = (
+    library.IntegrityError,
+    library.DataError,
+    library.InterfaceError,
+    library.ProgrammingError,
+)
+
+
+def translate(error: BaseException, verb: str) -> BaseException:
+    """The engine's own error for what the driver raised, with the driver's chained."""
+    if isinstance(error, msgspec.DecodeError):
+        corrupt = StoreCorrupt(f"a stored record cannot be decoded: {error}", verb=verb, fix="restore it from a backup")
+        corrupt.__cause__ = error
+        return corrupt
+    if isinstance(error, LimpetError) or not isinstance(error, (library.Error, OSError)):
+        return error
+    if isinstance(error, NOT_ITS_TROUBLE):
+        return error  # what was asked cannot be written, now or later: no reason to ask again
+    code = getattr(error, "sqlite_errorname", "") or ""
+    answer: StoreError
+    if code.startswith("SQLITE_FULL") or getattr(error, "errno", None) == 28:
+        answer = StoreFull("the disk is full", verb=verb, fix="free some space; nothing was lost, try again then")
+    elif code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        answer = StoreTimeout(
+            "the database file is locked by another writer", verb=verb, fix="end the long transaction that holds it"
+        )
+    elif code.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        answer = StoreCorrupt(f"the file is not a sound database: {error}", verb=verb, fix="restore it from a backup")
+    elif code.startswith("SQLITE_READONLY"):
+        answer = StoreUnreachable(f"the file cannot be written: {error}", verb=verb, fix="check its permissions")
+    else:
+        answer = StoreUnreachable(f"SQLite refused: {error}", verb=verb, fix="check the path and its folder")
+    answer.__cause__ = error
+    return answer

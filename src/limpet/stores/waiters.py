@@ -1,0 +1,155 @@
+"""Remembers who sleeps for what, in whichever event loop, and what was told while nobody slept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import Final
+
+from limpet.core.lease import Wake
+
+WORK: Final = b"w"
+URGENT: Final = b"u"
+CANCEL: Final = b"c"
+FINISHED: Final = b"f"
+EVERYTHING: Final = frozenset((WORK, URGENT, CANCEL, FINISHED))
+
+MANY: Final = 1_000  # names kept without a look at who is gone
+GONE_S: Final = 3_600  # a session that neither beat nor slept for so long went without leaving
+
+
+class Waiter:
+    """What one session or job has been told and not yet heard."""
+
+    __slots__ = ("at_s", "expected", "kinds", "sleepers")
+
+    def __init__(self) -> None:
+        self.at_s = time.monotonic()  # when somebody last cared
+        self.expected = True
+        self.kinds: set[bytes] = set()
+        self.sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+
+
+class Waiters:
+    """The sleepers of one process, by the name of the session or job they sleep for. Safe from every thread."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: dict[bytes, Waiter] = {}
+        self._many = MANY
+        self._pid = os.getpid()
+        self._mailbox = f"{self._pid:x}-{os.urandom(6).hex()}"
+
+    @property
+    def mailbox(self) -> str:
+        """A name for this process, under which it can be told things; a fork gets another and begins with nobody."""
+        if self._pid != os.getpid():
+            self._begin()
+        return self._mailbox
+
+    def deliver(self, kind: bytes, name: bytes) -> bool:
+        """Note a wake-up and rouse whoever sleeps for it, in whichever loop; False when nobody cares any more."""
+        with self._lock:
+            waiter = self._waiters.get(name)
+            if waiter is None:
+                return False  # the session has left, or who waited for the job has given up
+            waiter.kinds.add(kind)
+            sleepers, waiter.sleepers = waiter.sleepers, []
+        _rouse_all(sleepers)
+        return True
+
+    def rouse(self) -> None:
+        """Wake everybody who sleeps, as if all had happened: something may have been missed."""
+        sleepers = []
+        with self._lock:
+            for waiter in self._waiters.values():
+                waiter.kinds |= EVERYTHING
+                sleepers += waiter.sleepers
+                waiter.sleepers = []
+        _rouse_all(sleepers)
+
+    async def sleep(self, name: bytes, timeout: float | None) -> set[bytes]:
+        """Wait until something was delivered for `name`, or the time is over; what was told is then forgotten."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        with self._lock:
+            waiter = self._waiter(name)
+            if waiter.kinds:
+                kinds, waiter.kinds = waiter.kinds, set()
+                return kinds
+            waiter.sleepers.append((loop, future))
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout):
+                    await future
+        finally:
+            with self._lock:
+                waiter.sleepers = [entry for entry in waiter.sleepers if entry[1] is not future]
+                if not waiter.expected:
+                    self._drop(name, waiter)  # it was forgotten meanwhile
+        with self._lock:
+            kinds, waiter.kinds = waiter.kinds, set()
+        return kinds
+
+    def expect(self, name: bytes) -> None:
+        """From here on keep what is told about this session or job: someone is about to sleep for it."""
+        with self._lock:
+            self._waiter(name)
+
+    def forget(self, name: bytes) -> None:
+        """Drop what is kept for a session or job that nobody waits for any more."""
+        with self._lock:
+            waiter = self._waiters.get(name)
+            if waiter is not None:
+                waiter.expected = False
+                self._drop(name, waiter)
+
+    def _waiter(self, name: bytes) -> Waiter:
+        waiter = self._waiters.get(name)
+        if waiter is None:
+            if len(self._waiters) >= self._many:
+                self._sweep()
+            waiter = self._waiters[name] = Waiter()
+        waiter.at_s, waiter.expected = time.monotonic(), True
+        return waiter
+
+    def _drop(self, name: bytes, waiter: Waiter) -> None:
+        if not waiter.sleepers and self._waiters.get(name) is waiter:
+            del self._waiters[name]
+
+    def _sweep(self) -> None:
+        """Sessions that died do not leave."""
+        since_s = time.monotonic() - GONE_S
+        self._waiters = {name: each for name, each in self._waiters.items() if each.sleepers or each.at_s > since_s}
+        self._many = max(MANY, 2 * len(self._waiters))
+
+
+def _rouse_all(sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]]) -> None:
+    if not sleepers:
+        return
+    try:
+        here = asyncio.get_running_loop()
+    except RuntimeError:
+        here = None
+    for loop, future in sleepers:
+        if loop is here:
+            _rouse(future)
+            continue
+        with suppress(RuntimeError):  # its loop is closed: nobody sleeps there any more
+            loop.call_soon_threadsafe(_rouse, future)
+
+
+def _rouse(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def wake_of(kinds: set[bytes]) -> Wake:
+    """The record of what a session was told."""
+    return Wake(work=WORK in kinds, urgent=URGENT in kinds, cancel=CANCEL in kinds)
