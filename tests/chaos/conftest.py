@@ -12,6 +12,8 @@ import pytest
 
 from tests.chaos.field import Field
 from tests.servers import postgres
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.redis import RedisServer, own
 
 MEMORY = Path("/dev/shm")  # a kill leaves the machine running: what was written is there, on a disk or not
@@ -30,14 +32,14 @@ def folder() -> Iterator[Path]:
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """A Redis as people run it, on disk and flushed every second."""
-    with own("redis-7", aof="everysec") as server:
+    with own(REDIS, aof="everysec") as server:
         yield server
 
 
 @pytest.fixture
 def database() -> Iterator[postgres.PostgresServer]:
     """A PostgreSQL with the settings that it comes with."""
-    with postgres.own("postgres-15") as server:
+    with postgres.own(POSTGRES) as server:
         yield server
 
 

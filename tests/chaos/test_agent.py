@@ -37,6 +37,8 @@ from tests.chaos.field import Field, kill
 from tests.chaos.nursery import Nursery
 from tests.chaos.paying import Steps
 from tests.chaos.writing import AGENT, PATIENT, Life, live, tasks
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database
 from tests.servers.postgres import shared as postgres
 from tests.servers.redis import shared as redis
@@ -49,8 +51,8 @@ END = b'"(review (draft with (facts for (outline bees)) and (quotes for (outline
 Place = Callable[[int], tuple[str, str]]
 PLACES: dict[str, Callable[[Path], Place]] = {
     "sqlite": lambda folder: lambda number: (f"sqlite:///{folder}/{number}.db?sync=normal", "default"),
-    "redis": lambda folder: partial(_namespace, redis("redis-7").url, f"agent{os.getpid()}-{time.monotonic_ns()}-"),
-    "postgres": lambda folder: partial(_namespace, fresh_database(postgres("postgres-18")), "n"),
+    "redis": lambda folder: partial(_namespace, redis(REDIS).url, f"agent{os.getpid()}-{time.monotonic_ns()}-"),
+    "postgres": lambda folder: partial(_namespace, fresh_database(postgres(POSTGRES)), "n"),
 }
 
 

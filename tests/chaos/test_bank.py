@@ -22,6 +22,7 @@ from limpet.testing.harness import Clock
 from tests.chaos.banking import Life
 from tests.chaos.nursery import Nursery
 from tests.contract.harnesses import EMPTY
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database, shared
 
 EVERY = 1 if os.environ.get("LIMPET_FULL") else 5
@@ -65,7 +66,7 @@ async def leases_run_out(url: str) -> None:
 
 @pytest.mark.timeout(600)
 async def test_money_is_conserved_wherever_the_bank_dies(nursery: Nursery) -> None:
-    url = fresh_database(shared("postgres-18"))
+    url = fresh_database(shared(POSTGRES))
     assert await asyncio.to_thread(nursery.live, Life(url)) == 0
     assert books(url) == END
     moved = 0

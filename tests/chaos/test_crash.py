@@ -15,6 +15,7 @@ import pytest
 from limpet.core.errors import StoreError
 from limpet.core.state import State
 from tests.chaos.field import Field, starts_per_job
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own
 
 WORKERS = 3
@@ -25,7 +26,7 @@ CRASHES = 3
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
     """With the settings that it comes with, but for one: what need not be on disk is not, for as long as can be."""
-    with own("postgres-15", wal_writer_delay="10s") as server:
+    with own(POSTGRES, wal_writer_delay="10s") as server:
         yield server
 
 

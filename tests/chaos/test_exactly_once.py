@@ -26,13 +26,14 @@ from limpet.testing.bench import SWEEP_MS, Bench
 from limpet.testing.harness import Clock
 from tests.chaos.nursery import Nursery
 from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database, shared
 
 # Engine → where a test's stores are: for the n-th of them, a URL and a namespace.
 Place = Callable[[int], tuple[str, str]]
 PLACES: dict[str, Callable[[Path], Place]] = {
     "sqlite": lambda folder: lambda number: (f"sqlite:///{folder}/{number}.db?sync=normal", "default"),
-    "postgres": lambda folder: partial(_in_one_database, fresh_database(shared("postgres-18"))),
+    "postgres": lambda folder: partial(_in_one_database, fresh_database(shared(POSTGRES))),
 }
 
 

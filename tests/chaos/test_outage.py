@@ -12,6 +12,8 @@ import pytest
 from limpet.core.state import State
 from tests.chaos.field import Field, WorkerProcess, starts_per_job
 from tests.servers import postgres, redis
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 
 Server = redis.RedisServer | postgres.PostgresServer
 
@@ -20,8 +22,8 @@ RESUMES_S = 2.0  # promised
 SLACK_S = 2.0  # of a busy machine
 # So that an outage costs nothing but time; what it costs otherwise is in test_rewind.py and test_crash.py.
 SERVERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
-    "redis": lambda: redis.own("redis-7", aof="always"),
-    "postgres": lambda: postgres.own("postgres-15"),
+    "redis": lambda: redis.own(REDIS, aof="always"),
+    "postgres": lambda: postgres.own(POSTGRES),
 }
 # The outages: three seconds under the default lease, and one that outlives the leases of everybody (D6).
 WEATHER = [("redis", 3.0, 15_000), ("redis", 7.0, 5_000), ("postgres", 3.0, 15_000)]

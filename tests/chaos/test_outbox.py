@@ -25,6 +25,8 @@ from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
 from tests.chaos.field import ROOT
 from tests.outbox.ground import Ground
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import own as own_postgres
 from tests.servers.redis import RedisServer, own
 
@@ -40,7 +42,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         if request.param == "sqlite":
             ground = Ground(f"sqlite:///{tmp_path}/app.db")
         else:
-            ground = Ground(servers.enter_context(own_postgres("postgres-16")).url)
+            ground = Ground(servers.enter_context(own_postgres(POSTGRES)).url)
         with ground.transaction() as conn:
             for statement in ground.outbox.schema.split(";"):
                 conn.execute(statement)
@@ -49,7 +51,7 @@ async def ground(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    with own("redis-7", aof="everysec") as server:
+    with own(REDIS, aof="everysec") as server:
         yield server
 
 

@@ -9,13 +9,14 @@ import pytest
 
 from limpet.core.state import State
 from tests.chaos.field import Field
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own
 
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """Without a log: it comes back as it was at its last SAVE."""
-    with own("redis-7") as server:
+    with own(REDIS) as server:
         yield server
 
 

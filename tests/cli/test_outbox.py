@@ -19,6 +19,8 @@ from limpet import Limpet, UsageError
 from limpet.core.ids import IdMaker, id_text
 from limpet.outbox import parse_outbox
 from limpet.outbox.table import open_table
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import fresh_database
 from tests.servers.postgres import shared as shared_postgres
 from tests.servers.redis import RedisServer, own
@@ -73,7 +75,7 @@ class Shop:
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
     """A server as people should run it, about which a relay has nothing to say."""
-    with own("redis-7", aof="everysec") as server:
+    with own(REDIS, aof="everysec") as server:
         yield server
 
 
@@ -276,7 +278,7 @@ def test_config_says_where_the_outbox_is(shop: Shop) -> None:
 
 
 def test_an_outbox_in_postgresql(shop: Shop) -> None:
-    shop.env["LIMPET_OUTBOX"] = fresh_database(shared_postgres("postgres-16"))
+    shop.env["LIMPET_OUTBOX"] = fresh_database(shared_postgres(POSTGRES))
     assert shop.run("outbox", "--create").returncode == 0
     assert shop.answer("outbox", "--once")["relayed"] == 0
 

@@ -16,6 +16,7 @@ from limpet.outbox import Outbox
 from limpet.outbox.carrier import Carrier
 from limpet.outbox.table import open_table
 from limpet.stores.sqlite.library import library
+from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 
 NUMBERS = itertools.count(1)
@@ -24,7 +25,7 @@ NUMBERS = itertools.count(1)
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Limpet]:
     """An app on Redis, whose outbox is in a file."""
-    app = Limpet(shared("redis-7").url, namespace=f"outbox{next(NUMBERS)}", outbox=f"sqlite:///{tmp_path}/app.db")
+    app = Limpet(shared(REDIS).url, namespace=f"outbox{next(NUMBERS)}", outbox=f"sqlite:///{tmp_path}/app.db")
     yield app
     await app.close()
 

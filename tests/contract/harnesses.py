@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import ClassVar
@@ -12,8 +11,8 @@ from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.stores.sqlite import SqliteStore
 from limpet.testing.harness import Harness
-from tests.servers.flavours import FLAVOURS, Flavour
-from tests.servers.installations import PostgresFlavour
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared as shared_postgres
 from tests.servers.redis import shared
 
@@ -76,15 +75,13 @@ _NAMESPACES = count(1)
 # The contract is about meaning: on a busy machine a verb may take longer than callers wait for it elsewhere.
 PATIENT = "timeout=60"
 
-# The oldest and the newest: what lies between is tested where versions could matter.
-POSTGRES: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-16", "postgres-18")
-
 
 class RedisNamespace:
     """A namespace on the server that this process shares; every handle has its own connections."""
 
-    def __init__(self, flavour: Flavour, folder: Path) -> None:
-        self.name = flavour
+    name = "redis"
+
+    def __init__(self, folder: Path) -> None:
         self._namespaces: dict[int, str] = {}  # by handle
         self._opened: list[Store] = []
 
@@ -101,7 +98,7 @@ class RedisNamespace:
         self._namespaces.clear()
 
     async def _handle(self, namespace: str) -> Store:
-        store = open_store(f"{shared(self.name).url}?{PATIENT}", namespace)
+        store = open_store(f"{shared(REDIS).url}?{PATIENT}", namespace)
         self._opened.append(store)
         self._namespaces[id(store)] = namespace
         await store.open()
@@ -130,16 +127,15 @@ class PostgresSchema:
     To make a schema takes far longer than most tests, so those that are done are emptied and used again.
     """
 
-    _spare: ClassVar[dict[str, list[str]]] = {flavour: [] for flavour in POSTGRES}
+    name = "postgres"
+    _spare: ClassVar[list[str]] = []
 
-    def __init__(self, flavour: PostgresFlavour, folder: Path) -> None:
-        self.name = flavour
+    def __init__(self, folder: Path) -> None:
         self._namespaces: dict[int, str] = {}  # by handle
         self._opened: list[Store] = []
 
     async def open(self) -> Store:
-        spare = self._spare[self.name]
-        return await self._handle(spare.pop() if spare else f"n{next(_NAMESPACES)}")
+        return await self._handle(self._spare.pop() if self._spare else f"n{next(_NAMESPACES)}")
 
     async def reopen(self, store: Store) -> Store:
         return await self._handle(self._namespaces[id(store)])
@@ -148,13 +144,13 @@ class PostgresSchema:
         for store in self._opened:
             await store.close()
         for namespace in set(self._namespaces.values()):
-            shared_postgres(self.name).ask(EMPTY.replace("SCHEMA", f"limpet_{namespace}"))
-            self._spare[self.name].append(namespace)
+            shared_postgres(POSTGRES).ask(EMPTY.replace("SCHEMA", f"limpet_{namespace}"))
+            self._spare.append(namespace)
         self._opened.clear()
         self._namespaces.clear()
 
     async def _handle(self, namespace: str) -> Store:
-        store = open_store(f"{shared_postgres(self.name).url}?{PATIENT}", namespace)
+        store = open_store(f"{shared_postgres(POSTGRES).url}?{PATIENT}", namespace)
         self._opened.append(store)
         self._namespaces[id(store)] = namespace
         await store.open()
@@ -164,7 +160,7 @@ class PostgresSchema:
 HARNESSES: dict[str, Callable[[Path], Harness]] = {
     "sqlite-file": SqliteFile,
     "sqlite-memory": SqliteMemory,
-    **{flavour: partial(RedisNamespace, flavour) for flavour in FLAVOURS},
-    **{flavour: partial(PostgresSchema, flavour) for flavour in POSTGRES},
+    "redis": RedisNamespace,
+    "postgres": PostgresSchema,
 }
-SHARED = ("sqlite-file", *FLAVOURS, *POSTGRES)  # those that other processes can open
+SHARED = ("sqlite-file", "redis", "postgres")  # those that other processes can open

@@ -10,6 +10,7 @@ from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
 from limpet.testing.harness import Transactional, Visitor
 from tests.contract.harnesses import PostgresSchema, SqliteFile
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 from tests.stores import visitors
 
@@ -31,11 +32,11 @@ class VisitedPostgres(PostgresSchema):
     """A schema in a database where callers have tables of their own."""
 
     def __init__(self, way: str, folder: Path) -> None:
-        super().__init__("postgres-18", folder)
+        super().__init__(folder)
         self._way = way
 
     async def visit(self, store: Store) -> Visitor:
-        server = shared("postgres-18")
+        server = shared(POSTGRES)
         server.ask("DROP TABLE IF EXISTS visited")
         return await visitors.POSTGRES[self._way](server.url)
 

@@ -10,6 +10,7 @@ import pytest
 
 from tests.arch.tree import ROOT, named
 from tests.docs.pages import Reader, blocks_of, says
+from tests.servers import flavours, installations
 from tests.servers.postgres import PostgresServer, fresh_database, own
 from tests.servers.redis import RedisServer, running
 
@@ -33,13 +34,13 @@ POSTGRES = "postgresql://shop@queue.example:5432/shop"
 
 @pytest.fixture(scope="module")
 def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
-    with running(RedisServer("redis-7", tmp_path_factory.mktemp("redis"), aof="everysec")) as server:
+    with running(RedisServer(flavours.REDIS, tmp_path_factory.mktemp("redis"), aof="everysec")) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[PostgresServer]:
-    with own("postgres-15") as server:
+    with own(installations.POSTGRES) as server:
         yield server
 
 

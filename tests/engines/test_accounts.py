@@ -17,7 +17,9 @@ from limpet.stores.postgres import PostgresStore
 from limpet.stores.redis import RedisStore
 from limpet.stores.sqlite import SqliteStore
 from limpet.testing.bench import Bench
-from tests.contract.harnesses import HARNESSES
+from tests.contract.harnesses import HARNESSES, SHARED
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared as postgres
 from tests.servers.redis import shared as redis
 
@@ -26,7 +28,7 @@ USD = GateRule("limit:usd/day:llm:acme", unit="usd", cap=2_000_000, period="day"
 BREAKER = GateRule("breaker:api", breaker=BreakerRule())
 
 
-@pytest.fixture(params=["sqlite-file", "redis-6.2", "postgres-15"])
+@pytest.fixture(params=SHARED)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     """Two jobs run under every rule; the breaker is half-open, and one of them is its probe."""
     harness = HARNESSES[request.param](tmp_path)
@@ -50,11 +52,11 @@ async def damage(bench: Bench, key: str, **levels: int) -> None:
             conn.execute("UPDATE limpet_gate SET body = ? WHERE key = ?", (msgspec.json.encode(gate), key))
         conn.close()
     elif isinstance(store, RedisStore):
-        redis("redis-6.2").ask("HSET", f"{{limpet:{store.namespace}}}:g", key, msgspec.msgpack.encode(gate))
+        redis(REDIS).ask("HSET", f"{{limpet:{store.namespace}}}:g", key, msgspec.msgpack.encode(gate))
     else:
         assert isinstance(store, PostgresStore)
         sets = ", ".join(f"{name} = {level}" for name, level in levels.items())
-        postgres("postgres-15").ask(f"UPDATE \"{store.schema}\".gate SET {sets} WHERE key = '{key}'")
+        postgres(POSTGRES).ask(f"UPDATE \"{store.schema}\".gate SET {sets} WHERE key = '{key}'")
 
 
 async def findings(bench: Bench) -> list[Finding]:

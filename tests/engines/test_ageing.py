@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from limpet.core.limit import Limit
-from tests.contract.harnesses import HARNESSES
+from tests.contract.harnesses import HARNESSES, SHARED
 from tests.runtime.flood import flooded
 from tests.runtime.running import Bench
 
 
-@pytest.fixture(params=["sqlite-file", "redis-6.2", "postgres-15"])
+@pytest.fixture(params=SHARED)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     harness = HARNESSES[request.param](tmp_path)
     yield Bench(await harness.open())

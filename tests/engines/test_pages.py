@@ -13,10 +13,10 @@ from limpet.core.state import State
 from limpet.core.view import Query, Term
 from limpet.stores.search import CANDIDATES
 from limpet.testing.bench import Bench
-from tests.contract.harnesses import HARNESSES
+from tests.contract.harnesses import HARNESSES, SHARED
 
 
-@pytest.fixture(params=["sqlite-file", "redis-6.2", "postgres-15"])
+@pytest.fixture(params=SHARED)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     harness = HARNESSES[request.param](tmp_path)
     yield await Bench.open(harness)

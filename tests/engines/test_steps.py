@@ -16,11 +16,11 @@ from limpet.core.steps import Approval
 from limpet.core.view import Query
 from limpet.ops import Operator, Waits
 from limpet.runtime import current_job
-from tests.contract.harnesses import HARNESSES
+from tests.contract.harnesses import HARNESSES, SHARED
 from tests.runtime.running import Bench
 
 
-@pytest.fixture(params=["sqlite-file", "redis-6.2", "postgres-15"])
+@pytest.fixture(params=SHARED)
 async def bench(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Bench]:
     harness = HARNESSES[request.param](tmp_path)
     yield Bench(await harness.open())

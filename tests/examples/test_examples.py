@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import fresh_database, shared
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -79,7 +80,7 @@ def test_orders_that_commit_get_their_receipt_once_although_a_relay_is_killed(tm
 
 
 def test_transfers_of_a_bank_happen_once(tmp_path: Path) -> None:
-    url = fresh_database(shared("postgres-15"))
+    url = fresh_database(shared(POSTGRES))
     books = [
         "ada has 80",
         "bob has 120",

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from limpet import Limpet
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared as shared_postgres
 from tests.servers.redis import shared as shared_redis
 
@@ -21,7 +23,7 @@ def app_on(engine: str, folder: Path) -> Limpet:
     namespace = f"flows{next(_NAMESPACES)}"
     if engine == "sqlite":
         return Limpet(f"sqlite:///{folder}/jobs.db?sync=normal", namespace=namespace, enqueue_timeout=60)
-    server = shared_redis("redis-6.2") if engine == "redis" else shared_postgres("postgres-15")
+    server = shared_redis(REDIS) if engine == "redis" else shared_postgres(POSTGRES)
     return Limpet(server.url, namespace=namespace, enqueue_timeout=60)
 
 

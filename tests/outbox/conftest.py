@@ -13,6 +13,7 @@ from limpet.stores.sqlite import SqliteStore
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
 from tests.outbox.ground import Ground
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import fresh_database, shared
 
 MEMORY = Path("/dev/shm")
@@ -37,7 +38,7 @@ async def sqlite_ground(folder: Path) -> AsyncIterator[Ground]:
 @pytest.fixture
 async def postgres_ground() -> AsyncIterator[Ground]:
     """The user's database on a server, with an outbox."""
-    ground = Ground(fresh_database(shared("postgres-16")))
+    ground = Ground(fresh_database(shared(POSTGRES)))
     await ground.table().create()
     yield ground
     await ground.close()

@@ -24,6 +24,7 @@ from limpet.stores.sqlite import SqliteStore
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
 from tests.outbox.ground import Ground, drain, texts
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 JUNK = b"not a job"
@@ -204,7 +205,7 @@ def copy_of(ground: Ground) -> Ground:
         shutil.copy(str(ground.place.database), f"{ground.place.database}.copy")
         return Ground(f"sqlite:///{ground.place.database}.copy?sync=normal")
     name = f"{ground.place.database}_copy"
-    shared("postgres-16").ask(f"CREATE DATABASE {name} TEMPLATE {ground.place.database}")
+    shared(POSTGRES).ask(f"CREATE DATABASE {name} TEMPLATE {ground.place.database}")
     return Ground(ground.url.replace(f"/{ground.place.database}", f"/{name}"))
 
 

@@ -21,8 +21,9 @@ from limpet.stores.sqlite.library import library
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Visitor
 from tests.outbox.ground import Ground, texts
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, fresh_database, running, shared
-from tests.stores.visitors import POSTGRES, SQLITE
+from tests.stores import visitors
 
 
 async def writes_with_its_own_rows(ground: Ground, visitor: Visitor) -> None:
@@ -40,16 +41,16 @@ async def writes_with_its_own_rows(ground: Ground, visitor: Visitor) -> None:
     assert ground.left() == [id_text(job.id)] * 2
 
 
-@pytest.mark.parametrize("driver", POSTGRES)
+@pytest.mark.parametrize("driver", visitors.POSTGRES)
 async def test_every_way_into_postgresql_carries_jobs(postgres_ground: Ground, driver: str) -> None:
-    visitor = await POSTGRES[driver](postgres_ground.url)
+    visitor = await visitors.POSTGRES[driver](postgres_ground.url)
     await writes_with_its_own_rows(postgres_ground, visitor)
     await visitor.close()
 
 
-@pytest.mark.parametrize("driver", SQLITE)
+@pytest.mark.parametrize("driver", visitors.SQLITE)
 async def test_every_way_into_sqlite_carries_jobs(sqlite_ground: Ground, driver: str) -> None:
-    visitor = await SQLITE[driver](str(sqlite_ground.place.database))
+    visitor = await visitors.SQLITE[driver](str(sqlite_ground.place.database))
     await writes_with_its_own_rows(sqlite_ground, visitor)
     await visitor.close()
 
@@ -82,7 +83,7 @@ MISSING = r"has no table limpet_outbox .*limpet outbox --create"
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 async def test_a_missing_table_is_named_with_its_remedy_and_spoils_nothing(tmp_path: Path, kind: str) -> None:
-    url = f"sqlite:///{tmp_path}/app.db" if kind == "sqlite" else fresh_database(shared("postgres-16"))
+    url = f"sqlite:///{tmp_path}/app.db" if kind == "sqlite" else fresh_database(shared(POSTGRES))
     ground = Ground(url)
     with contextlib.closing(ground.connect()) as conn:
         conn.execute("CREATE TABLE orders (id INTEGER)")
@@ -133,7 +134,7 @@ async def test_a_connection_to_another_kind_of_database_is_refused(
 async def test_a_connection_to_another_database_is_refused_and_its_transaction_goes_on(
     postgres_ground: Ground,
 ) -> None:
-    other = Ground(fresh_database(shared("postgres-16")))
+    other = Ground(fresh_database(shared(POSTGRES)))
     await other.table().create()
     with contextlib.closing(other.connect()) as conn:
         conn.execute("CREATE TABLE orders (id INTEGER)")
@@ -147,7 +148,7 @@ async def test_a_connection_to_another_database_is_refused_and_its_transaction_g
 
 async def test_a_database_of_the_same_name_elsewhere_is_refused(postgres_ground: Ground) -> None:
     """On another server, which may be a copy of this one; or the tables of another schema."""
-    with running(PostgresServer("postgres-16", settings=CARELESS)) as server:
+    with running(PostgresServer(POSTGRES, settings=CARELESS)) as server:
         server.ask(f"CREATE DATABASE {postgres_ground.place.database}")
         other = Ground(server.url_of(str(postgres_ground.place.database)))
         await other.table().create()
@@ -170,7 +171,7 @@ async def test_a_database_of_the_same_name_elsewhere_is_refused(postgres_ground:
 
 
 async def test_a_server_that_was_restarted_is_asked_again() -> None:
-    with running(PostgresServer("postgres-16", settings=CARELESS)) as server:
+    with running(PostgresServer(POSTGRES, settings=CARELESS)) as server:
         ground = Ground(server.url)
         await ground.table().create()
         await ground.add(1)

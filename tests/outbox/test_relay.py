@@ -23,6 +23,8 @@ from limpet.stores.sqlite import SqliteStore
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
 from tests.outbox.ground import Ground, drain
+from tests.servers.flavours import REDIS
+from tests.servers.installations import POSTGRES
 from tests.servers.pgbouncer import PgBouncer
 from tests.servers.postgres import own as own_postgres
 from tests.servers.postgres import shared
@@ -168,7 +170,7 @@ async def test_what_is_told_of_during_a_turn_is_not_slept_through(postgres_groun
 
 
 async def test_through_a_pooler_that_tells_nothing_a_job_waits_for_the_next_look(store: WithGate) -> None:
-    with running(PgBouncer(shared("postgres-16"))) as pooler:
+    with running(PgBouncer(shared(POSTGRES))) as pooler:
         ground = Ground(pooler.url_of("postgres"))
         await ground.table().create()
         ground.ask("DELETE FROM limpet_outbox")
@@ -320,7 +322,7 @@ async def test_a_missing_database_is_an_error_at_the_start(store: WithGate, fold
 
 
 async def test_a_redis_without_room_keeps_jobs_in_the_outbox_until_there_is_some(sqlite_ground: Ground) -> None:
-    with own_redis("redis-7") as server:
+    with own_redis(REDIS) as server:
         bench = Bench(open_store(server.url), Clock())
         ids = await sqlite_ground.add(3)
         carrier = sqlite_ground.carrier(bench.store)
@@ -338,7 +340,7 @@ async def test_a_redis_without_room_keeps_jobs_in_the_outbox_until_there_is_some
 
 
 async def test_jobs_arrive_once_while_the_redis_server_is_killed_and_started(sqlite_ground: Ground) -> None:
-    with own_redis("redis-7", aof="always") as server:
+    with own_redis(REDIS, aof="always") as server:
         store = open_store(f"{server.url}?timeout=0.5")
         async with at_work(Relay(store, sqlite_ground.table(), batch=5)):
             ids: list[bytes] = []
@@ -360,7 +362,7 @@ async def test_jobs_arrive_once_while_the_redis_server_is_killed_and_started(sql
 
 
 async def test_jobs_arrive_once_while_the_postgresql_server_is_killed_and_started(store: WithGate) -> None:
-    with own_postgres("postgres-16") as server:
+    with own_postgres(POSTGRES) as server:
         ground = Ground(server.url)
         await ground.table().create()
         async with at_work(Relay(store, ground.table(), batch=5)):

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 Flavour = Literal["redis-6.2", "redis-7", "valkey"]
+Choice = TypeVar("Choice", bound=str)
 
 FLAVOURS: Final[tuple[Flavour, ...]] = ("redis-6.2", "redis-7", "valkey")
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 REDIS_7: Final = ROOT / ".venv" / "redis-7"  # where tools/redis_7.py unpacks Debian's packages
 
@@ -28,6 +30,20 @@ _FIX: Final[dict[Flavour, str]] = {
 
 class MissingServer(Exception):
     """A server that the tests need is not on this machine: a failure that says what to do, never a skip."""
+
+
+def chosen(variable: str, flavours: tuple[Choice, ...], usual: Choice) -> Choice:
+    """The version that tests run on: the usual one, or the one that the environment names, as `make matrix` does."""
+    named = os.environ.get(variable)
+    for flavour in flavours:
+        if flavour == named:
+            return flavour
+    if named:
+        raise MissingServer(f"{variable}={named} is none of {', '.join(flavours)}")
+    return usual
+
+
+REDIS: Final = chosen("LIMPET_TEST_REDIS", FLAVOURS, "redis-6.2")  # the oldest; its program comes as a wheel
 
 
 class Program(NamedTuple):

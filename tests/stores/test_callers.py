@@ -21,28 +21,29 @@ from limpet.core.errors import WrongContext
 from limpet.stores.callers import Caller, caller_of, is_awaitable, run_here
 from limpet.stores.sqlite.library import library
 from limpet.testing.harness import Visitor
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
-from tests.stores.visitors import POSTGRES, SQLITE
+from tests.stores import visitors
 
 
 @pytest.fixture
 def url() -> str:
     """A database of a real server; each visitor has the same table there."""
-    server = shared("postgres-16")
+    server = shared(POSTGRES)
     server.ask("DROP TABLE IF EXISTS visited")
     return server.url
 
 
-@pytest.fixture(params=POSTGRES)
+@pytest.fixture(params=visitors.POSTGRES)
 async def visitor(request: pytest.FixtureRequest, url: str) -> AsyncIterator[Visitor]:
-    visitor = await POSTGRES[request.param](url)
+    visitor = await visitors.POSTGRES[request.param](url)
     yield visitor
     await visitor.close()
 
 
-@pytest.fixture(params=SQLITE)
+@pytest.fixture(params=visitors.SQLITE)
 async def guest(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Visitor]:
-    guest = await SQLITE[request.param](str(tmp_path / "jobs.db"))
+    guest = await visitors.SQLITE[request.param](str(tmp_path / "jobs.db"))
     yield guest
     await guest.close()
 

@@ -18,6 +18,7 @@ from limpet.testing.stroll import STEPS, Stroll
 from limpet.testing.walk import StoreWalk
 from tests.engines.postgres.audit import FAULTS, faults_on
 from tests.engines.postgres.namespace import Namespace
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, shared
 
 LOOK_EVERY = 5
@@ -25,7 +26,7 @@ LOOK_EVERY = 5
 
 @pytest.fixture(scope="module")
 def server() -> PostgresServer:
-    return shared("postgres-15")
+    return shared(POSTGRES)
 
 
 @pytest.mark.parametrize("seed", range(100, 103))

@@ -13,15 +13,15 @@ from limpet.core.errors import InvalidOption
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.transition import Succeed
 from limpet.core.view import Retention
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place
+from tests.servers.installations import POSTGRES
 
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with a_place(request.param) as place:
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place(POSTGRES) as place:
         yield place
 
 

@@ -19,12 +19,13 @@ from limpet.stores.postgres import check, migrate, vacuum
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
 from tests.engines.postgres.ways import until
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    with own("postgres-15", max_prepared_transactions=1, wal_level="logical") as server:
+    with own(POSTGRES, max_prepared_transactions=1, wal_level="logical") as server:
         yield server
 
 

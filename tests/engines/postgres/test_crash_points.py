@@ -19,12 +19,13 @@ from limpet.testing.crash import CALLERS, Caller, Unreliable, ends_well
 from limpet.testing.harness import Clock
 from limpet.testing.story import Story
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, shared
 
 
 @pytest.fixture(scope="module")
 def server() -> PostgresServer:
-    return shared("postgres-15")
+    return shared(POSTGRES)
 
 
 class Telling:

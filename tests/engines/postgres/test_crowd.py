@@ -20,9 +20,8 @@ from limpet.core.view import Retention
 from limpet.stores.base import RetryRequest, Store
 from limpet.testing.hand import ENDINGS, next_seq
 from limpet.testing.making import JobOptions
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place
-from tests.servers.installations import PostgresFlavour
+from tests.servers.installations import POSTGRES
 
 RULES: Final = [GateRule("limit:x", concurrency=2), GateRule("limit:y", concurrency=3)]
 # Not those that put a job, or all of them, off for a minute.
@@ -119,10 +118,9 @@ async def work_off(store: Store) -> None:
     raise AssertionError("there is no end of jobs")
 
 
-@pytest.mark.parametrize("flavour", POSTGRES)
 @pytest.mark.parametrize("seed", range(2))
-async def test_a_crowd_loses_and_doubles_nothing(flavour: PostgresFlavour, seed: int) -> None:
-    async with a_place(flavour) as place:
+async def test_a_crowd_loses_and_doubles_nothing(seed: int) -> None:
+    async with a_place(POSTGRES) as place:
         stores: list[Store] = [place.store, *[(await place.another()).store for _ in range(3)]]
         await Crowd(place, stores, seed).gather()
         await place.check_books()

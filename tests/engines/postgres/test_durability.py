@@ -12,6 +12,7 @@ from limpet.core.transition import Succeed
 from limpet.stores.open import open_store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, fresh_database, own
 
 RULES = {
@@ -24,7 +25,7 @@ RULES = {
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """What need not be on disk is not, for as long as can be."""
-    with own("postgres-15", wal_writer_delay="10s") as server:
+    with own(POSTGRES, wal_writer_delay="10s") as server:
         yield server
 
 

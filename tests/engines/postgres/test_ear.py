@@ -18,6 +18,7 @@ from limpet.stores.postgres.ear import FIRST_S, Ear
 from limpet.stores.postgres.url import parse_postgres
 from limpet.stores.waiters import CANCEL, FINISHED, URGENT, WORK, Waiters, wake_of
 from tests.engines.postgres.ways import PATIENT
+from tests.servers.installations import POSTGRES
 from tests.servers.pgbouncer import pooled
 from tests.servers.postgres import PostgresServer, own, shared
 
@@ -42,7 +43,7 @@ def prepared(server: PostgresServer) -> PostgresServer:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    with own("postgres-15") as server:
+    with own(POSTGRES) as server:
         yield prepared(server)
 
 
@@ -79,7 +80,7 @@ class Post:
 
 @pytest.fixture
 async def post() -> AsyncIterator[Post]:
-    post = Post(prepared(shared("postgres-15")))
+    post = Post(prepared(shared(POSTGRES)))
     yield post
     await post.ears.close()
 
@@ -203,7 +204,7 @@ async def test_sleepers_of_other_loops_and_threads_are_woken(post: Post) -> None
 
 
 def test_a_loop_that_ends_leaves_nothing_behind() -> None:
-    server = prepared(shared("postgres-15"))
+    server = prepared(shared(POSTGRES))
     posts: list[Post] = []
 
     async def main() -> None:

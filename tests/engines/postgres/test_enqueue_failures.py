@@ -17,9 +17,9 @@ from limpet.core.gate import GateChange, GateRule
 from limpet.core.job import IfParentFails, Policy, Unique
 from limpet.core.state import State
 from limpet.core.view import Retention
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.guests import guest, soon
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 T = TypeVar("T")
@@ -32,9 +32,9 @@ TABLES = ("job", "wait", "post", "tally", "unique_key", "dep", "lane", "policy")
 STORED = "SELECT " + " + ".join(f"(SELECT count(*) FROM lp.{table})" for table in TABLES)
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Namespace]:
-    async with fresh_namespace(shared(request.param)) as namespace:
+@pytest.fixture
+async def place() -> AsyncIterator[Namespace]:
+    async with fresh_namespace(shared(POSTGRES)) as namespace:
         yield namespace
 
 
@@ -81,7 +81,7 @@ async def test_two_enter_two_lanes_in_opposite_orders(place: Namespace) -> None:
 
 @pytest.mark.parametrize("calls", [1, 20])
 async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
-    async with fresh_namespace(shared("postgres-15")) as place:
+    async with fresh_namespace(shared(POSTGRES)) as place:
         bench = await place.bench()
         jobs = [bench.job(group=f"tenant {n}") for n in range(TENANTS)]
         size = TENANTS // calls

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 
 from limpet.core.fair import Turn, places, share
 from tests.engines.postgres.schemas import Schema, fresh_schema
+from tests.servers.installations import POSTGRES
 
 SHARE = "SELECT lp.share_1(%s, %s::integer[], %s::integer[])"
 PLACES = "SELECT * FROM lp.places_1(%s::bigint[], %s::integer[], %s::integer[], %s::integer[])"
 
 
-@pytest.fixture(scope="module", params=["postgres-15", "postgres-18"])
-def schema(request: pytest.FixtureRequest) -> Iterator[Schema]:
-    with fresh_schema(request.param, rooms="22") as schema:
+@pytest.fixture(scope="module")
+def schema() -> Iterator[Schema]:
+    with fresh_schema(POSTGRES, rooms="22") as schema:
         yield schema
 
 

@@ -18,6 +18,7 @@ from limpet.testing.making import JobOptions
 from tests.engines.postgres.guests import Guest, guest
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 STEP = 256  # posts that one claim files
@@ -26,7 +27,7 @@ NOWHERE = Serves(queues=("nowhere",))
 
 @pytest.fixture
 async def place() -> AsyncIterator[Namespace]:
-    async with fresh_namespace(shared("postgres-15")) as namespace:
+    async with fresh_namespace(shared(POSTGRES)) as namespace:
         yield namespace
 
 

@@ -24,6 +24,7 @@ from limpet.testing.bench import Bench
 from limpet.testing.hand import Hand
 from limpet.testing.harness import Clock
 from tests.engines.postgres.pages import Pages
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, running
 
 FULL = bool(os.environ.get("LIMPET_FULL"))
@@ -53,7 +54,7 @@ def server() -> Iterator[PostgresServer]:
     folder = Path(tempfile.mkdtemp(prefix="limpet-flat-", dir="/var/tmp"))
     folder.chmod(0o711)
     settings = {**CARELESS, "max_wal_size": "4GB", "checkpoint_timeout": "1h", "autovacuum": "off"}
-    with running(PostgresServer("postgres-15", folder / "postgres", settings=settings)) as server:
+    with running(PostgresServer(POSTGRES, folder / "postgres", settings=settings)) as server:
         yield server
     shutil.rmtree(folder)
 

@@ -19,6 +19,7 @@ from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule
 from limpet.stores.open import open_store
 from limpet.testing.gate_vectors import PAUSE, T0
 from tests.engines.postgres.schemas import Schema, fresh_schema
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 CHANGE = "SELECT gates, w_gates FROM lp.change_gates_1(%s, %s, %s)"
@@ -75,7 +76,7 @@ class Place:
 
 @pytest.fixture(scope="module")
 def schema() -> Iterator[Schema]:
-    with fresh_schema("postgres-15", rooms="22") as schema:
+    with fresh_schema(POSTGRES, rooms="22") as schema:
         yield schema
 
 
@@ -348,7 +349,7 @@ END $$;
 
 
 async def test_texts_that_the_server_cannot_keep_are_kept_as_well_as_it_can() -> None:
-    server, namespace = shared("postgres-15"), f"gates{next(_number)}"
+    server, namespace = shared(POSTGRES), f"gates{next(_number)}"
     store = open_store(server.url, namespace)
     try:
         pause = Pause("a\x00nn", 'half\x00 and "\\u0000"', T0)

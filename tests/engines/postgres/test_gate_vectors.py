@@ -37,6 +37,7 @@ from limpet.testing.budget_vectors import BUDGETS
 from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from limpet.testing.pace_vectors import PACES
 from tests.engines.postgres.schemas import Schema, fresh_schema
+from tests.servers.installations import POSTGRES
 
 # Runs steps on one gate, storing it after each as a claim would; answers what it said, how it looks, and what is news.
 STEPS = """
@@ -117,9 +118,9 @@ END $$;
 """
 
 
-@pytest.fixture(scope="module", params=["postgres-15", "postgres-18"])
-def schema(request: pytest.FixtureRequest) -> Iterator[Schema]:
-    with fresh_schema(request.param, rooms="22") as schema:
+@pytest.fixture(scope="module")
+def schema() -> Iterator[Schema]:
+    with fresh_schema(POSTGRES, rooms="22") as schema:
         schema.run(STEPS)
         yield schema
 

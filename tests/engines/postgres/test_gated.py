@@ -24,6 +24,7 @@ from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.engines.postgres.test_gate_changes import Place
 from tests.engines.postgres.test_gate_vectors import columns, json_of
 from tests.engines.postgres.test_give_back import STORE
+from tests.servers.installations import POSTGRES
 
 EMPTY = "; ".join(
     f"DELETE FROM lp.{table}"
@@ -89,7 +90,7 @@ class Floor:
 
 @pytest.fixture(scope="module")
 def floor() -> Iterator[Floor]:
-    with fresh_schema("postgres-15", rooms="99") as schema:
+    with fresh_schema(POSTGRES, rooms="99") as schema:
         yield Floor(schema)
 
 

@@ -36,6 +36,7 @@ from tests.engines.postgres.races import Ground
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.engines.postgres.test_gate_changes import Place
 from tests.engines.postgres.test_gate_vectors import GATES, VERDICTS, columns, json_of
+from tests.servers.installations import POSTGRES
 
 FARTHEST_US = 4_600_000_000_000_000_000  # as far as the server counts (gate_times_1)
 STORE = """
@@ -56,7 +57,7 @@ PROBE = T0 * 2048
 
 @pytest.fixture(scope="module")
 def schema() -> Iterator[Schema]:
-    with fresh_schema("postgres-15", rooms="99") as schema:
+    with fresh_schema(POSTGRES, rooms="99") as schema:
         yield schema
 
 

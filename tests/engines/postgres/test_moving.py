@@ -12,7 +12,7 @@ from limpet.core.errors import WrongContext
 from limpet.stores.open import open_store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
-from tests.servers.installations import programs
+from tests.servers.installations import POSTGRES, programs
 from tests.servers.postgres import CARELESS, PostgresServer, running
 
 
@@ -20,14 +20,14 @@ from tests.servers.postgres import CARELESS, PostgresServer, running
 def servers() -> Iterator[tuple[PostgresServer, PostgresServer]]:
     """An old one and a fresh one, set up alike."""
     with (
-        running(PostgresServer("postgres-15", settings=CARELESS)) as old,
-        running(PostgresServer("postgres-15", settings=CARELESS)) as new,
+        running(PostgresServer(POSTGRES, settings=CARELESS)) as old,
+        running(PostgresServer(POSTGRES, settings=CARELESS)) as new,
     ):
         yield old, new
 
 
 def carry(old: PostgresServer, new: PostgresServer) -> None:
-    tools = programs("postgres-15")
+    tools = programs(POSTGRES)
     dump = subprocess.run([tools / "pg_dump", "-d", old.url], capture_output=True, check=True).stdout
     subprocess.run(
         [tools / "psql", "-q", "-v", "ON_ERROR_STOP=1", "-d", new.url], input=dump, check=True, capture_output=True

@@ -10,17 +10,17 @@ import pytest
 
 from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.state import State
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place, soon, start
+from tests.servers.installations import POSTGRES
 
 LOG = "SELECT lp.lock_1(5)"  # somebody writes to the log, and is not done yet
 BREAKER = GateRule("breaker:b", breaker=BreakerRule(failures=1))
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with a_place(request.param) as place:
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place(POSTGRES) as place:
         yield place
 
 

@@ -17,6 +17,7 @@ from limpet.core.transition import Release
 from limpet.testing.bench import Bench
 from limpet.testing.making import JobOptions
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 JOBS = 20_000
@@ -38,7 +39,7 @@ KEYED: list[JobOptions] = [{"keys": ("k",)}]
 
 @pytest.fixture
 async def place() -> AsyncIterator[Namespace]:
-    async with fresh_namespace(shared("postgres-15")) as namespace:
+    async with fresh_namespace(shared(POSTGRES)) as namespace:
         yield namespace
 
 

@@ -16,13 +16,13 @@ from limpet.core.job import Unique
 from limpet.core.state import State
 from limpet.core.view import Control, Entry
 from limpet.stores.postgres import store
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import GRAPH, LEASES, NEW_LEASES, NEW_RUNNING, Place, a_place, dead, soon, start
+from tests.servers.installations import POSTGRES
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with a_place(request.param) as place:
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place(POSTGRES) as place:
         yield place
 
 

@@ -17,9 +17,9 @@ from limpet.stores.postgres.ear import Ear
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import TIMEOUT_S, PostgresUrl, parse_postgres
 from limpet.stores.waiters import WORK, Waiters
-from tests.engines.postgres.ways import FLAVOURS, PATIENT, PID, SLEEP, WAIT, held, pid, route_to, until, until_waiting
+from tests.engines.postgres.ways import PATIENT, PID, SLEEP, WAIT, held, pid, route_to, until, until_waiting
 from tests.servers.door import door
-from tests.servers.installations import PostgresFlavour, programs
+from tests.servers.installations import POSTGRES, programs
 from tests.servers.postgres import PostgresServer, own
 from tests.servers.process import running
 from tests.servers.servant import servant
@@ -27,9 +27,9 @@ from tests.servers.servant import servant
 SOON_S = 30.0  # half of the time that a route has here to try again and again
 
 
-@pytest.fixture(params=FLAVOURS)
-def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
-    with own(request.param) as server:
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with own(POSTGRES) as server:
         yield server
 
 
@@ -239,10 +239,9 @@ def standby_of(primary: PostgresServer) -> PostgresServer:
     return standby
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups(flavour: PostgresFlavour) -> None:
+def test_a_failover_is_survived_by_calls_under_way_and_by_wake_ups() -> None:
     # No commit is acknowledged that the standby does not have, but for those before there is one.
-    with own(flavour, synchronous_standby_names="*") as server:
+    with own(POSTGRES, synchronous_standby_names="*") as server:
         with psycopg.connect(server.url, options="-c synchronous_commit=local") as line:
             line.execute("CREATE TABLE done (n integer PRIMARY KEY)")
             line.execute("CREATE SCHEMA hears")

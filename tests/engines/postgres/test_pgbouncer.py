@@ -20,6 +20,7 @@ from limpet.testing import contract
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Harness
 from tests.engines.postgres.ways import until
+from tests.servers.installations import POSTGRES
 from tests.servers.pgbouncer import PgBouncer, pooled
 from tests.servers.postgres import own, shared
 
@@ -34,7 +35,7 @@ _names = count(1)
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[PgBouncer]:
-    with pooled(shared("postgres-15")) as pool:
+    with pooled(shared(POSTGRES)) as pool:
         yield pool
 
 
@@ -71,7 +72,7 @@ class Behind:
 def _dropped(schema: str) -> bool:
     """False when wake-ups of the last change, for which nobody waits, are still under way there."""
     try:
-        shared("postgres-15").ask(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
+        shared(POSTGRES).ask(f'DROP SCHEMA IF EXISTS "{schema}" CASCADE')
     except psycopg.errors.DeadlockDetected:
         return False
     return True
@@ -79,7 +80,7 @@ def _dropped(schema: str) -> bool:
 
 @pytest.fixture
 def engine(pool: PgBouncer) -> Harness:
-    return Behind(f"{pool.url}?timeout=60&listen_url=127.0.0.1:{shared('postgres-15').port}")
+    return Behind(f"{pool.url}?timeout=60&listen_url=127.0.0.1:{shared(POSTGRES).port}")
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ async def test_nothing_is_prepared_where_somebody_else_may_get_the_session(pool:
 
 
 async def test_where_the_pool_keeps_prepared_statements_they_can_be_asked_for() -> None:
-    with pooled(shared("postgres-15"), prepared=100) as pool:
+    with pooled(shared(POSTGRES), prepared=100) as pool:
         route = Route(parse_postgres(f"{pool.url}?prepare=yes"), "limpet")
         for number in range(50):
             assert await route.row("SELECT %b::bigint", (number,), verb="test") == (number,)
@@ -119,7 +120,7 @@ async def test_a_call_that_takes_too_long_is_stopped_through_the_pool(pool: PgBo
         await route.rows("SELECT pg_sleep(77)", verb="test", timeout_s=0.4)
     deadline = time.monotonic() + 60
     running = "SELECT 1 FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(77)%' AND state = 'active'"
-    while shared("postgres-15").ask(running):
+    while shared(POSTGRES).ask(running):
         assert time.monotonic() < deadline
         await asyncio.sleep(0.02)
     assert await route.row("SELECT 1", verb="test") == (1,)
@@ -127,7 +128,7 @@ async def test_a_call_that_takes_too_long_is_stopped_through_the_pool(pool: PgBo
 
 
 async def test_a_server_that_is_started_again_behind_the_pool_is_found_again() -> None:
-    with own("postgres-15") as server, pooled(server) as pool:
+    with own(POSTGRES) as server, pooled(server) as pool:
         route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
         assert await route.row("SELECT 1", verb="test") == (1,)
         server.kill()
@@ -139,7 +140,7 @@ async def test_a_server_that_is_started_again_behind_the_pool_is_found_again() -
 
 
 async def test_a_pool_that_is_started_again_is_found_again() -> None:
-    with pooled(shared("postgres-15")) as pool:
+    with pooled(shared(POSTGRES)) as pool:
         route = Route(parse_postgres(f"{pool.url}?timeout=60"), "limpet")
         assert await route.row("SELECT 1", verb="test") == (1,)
         pool.kill()

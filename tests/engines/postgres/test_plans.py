@@ -18,6 +18,7 @@ from limpet.testing.bench import Bench
 from limpet.testing.hand import ENDINGS, Hand
 from limpet.testing.harness import Clock
 from tests.engines.postgres.plans import TELLING, touched
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own
 
 CROWD = 5_000  # of everything that a verb has no business with
@@ -73,7 +74,7 @@ def crowd(server: PostgresServer) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    with own("postgres-15", **TELLING) as server:
+    with own(POSTGRES, **TELLING) as server:
         yield server
 
 

@@ -18,8 +18,7 @@ from limpet.stores.open import open_store
 from limpet.stores.postgres.store import PostgresStore
 from limpet.testing.stroll import stroll
 from tests.contract.harnesses import EMPTY
-from tests.engines.postgres.ways import FLAVOURS
-from tests.servers.installations import PostgresFlavour
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, running
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/postgres.md"
@@ -30,12 +29,11 @@ def statements() -> list[list[str]]:
     return [block.split("\n") for block in re.findall(r"```sql\n(.*?)\n```", PAGE.read_text(), re.DOTALL)]
 
 
-@pytest.fixture(params=FLAVOURS, scope="module")
-def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
     """A server where a role works that has been granted what the how-to says."""
-    flavour: PostgresFlavour = request.param
     by_admin, by_owner = statements()
-    with running(PostgresServer(flavour, settings=CARELESS)) as server:
+    with running(PostgresServer(POSTGRES, settings=CARELESS)) as server:
         for statement in by_admin:
             server.ask(statement)
         store = open_store(url_as(server, "jobs_owner"))

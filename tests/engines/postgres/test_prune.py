@@ -13,16 +13,16 @@ from limpet.core.lease import Note
 from limpet.core.state import State
 from limpet.core.view import Control, Entry, Retention
 from limpet.stores.postgres.operate import AT_ONCE
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place, dead
+from tests.servers.installations import POSTGRES
 
 HOUR_MS = 3_600_000
 ALL = Retention(succeeded_ms=0, cancelled_ms=0, dead_ms=0, audit_ms=0, event_ms=0)
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with a_place(request.param) as place:
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place(POSTGRES) as place:
         yield place
 
 

@@ -12,15 +12,15 @@ from limpet.core.gate import GateRule
 from limpet.core.job import Unique
 from limpet.core.state import State
 from limpet.core.view import Retention
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import COUNTS, GRAPH, Place, a_place, dead, soon, start
+from tests.servers.installations import POSTGRES
 
 HOUR_MS = 3_600_000
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with a_place(request.param) as place:
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place(POSTGRES) as place:
         yield place
 
 

@@ -15,7 +15,6 @@ from limpet.stores.loops import PerLoop
 from limpet.stores.postgres import pool
 from limpet.stores.postgres.route import Route
 from tests.engines.postgres.ways import (
-    FLAVOURS,
     PATIENT,
     PID,
     SLEEP,
@@ -27,12 +26,13 @@ from tests.engines.postgres.ways import (
     until_waiting,
 )
 from tests.servers.flavours import ROOT
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own, shared
 
 
-@pytest.fixture(params=FLAVOURS)
-def server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
-    with own(request.param) as server:
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with own(POSTGRES) as server:
         yield server
 
 
@@ -46,7 +46,7 @@ async def route(server: PostgresServer) -> AsyncIterator[Route]:
 @pytest.fixture
 async def quiet() -> AsyncIterator[Route]:
     """A route to a server that nothing happens to."""
-    route = route_to(shared("postgres-15"), PATIENT)
+    route = route_to(shared(POSTGRES), PATIENT)
     yield route
     route.drop()
 
@@ -59,7 +59,7 @@ async def test_one_after_the_other_needs_one_connection(quiet: Route) -> None:
 
 
 async def test_at_once_needs_no_more_than_the_pool_and_nobody_is_forgotten() -> None:
-    server = shared("postgres-15")
+    server = shared(POSTGRES)
     route = route_to(server, f"{PATIENT}&pool=3&application_name=three")
     with held(server):
         calls = [asyncio.create_task(route.row(WAIT, verb="test")) for _ in range(50)]
@@ -71,7 +71,7 @@ async def test_at_once_needs_no_more_than_the_pool_and_nobody_is_forgotten() -> 
 
 
 async def test_callers_are_served_in_the_order_in_which_they_came() -> None:
-    route = route_to(shared("postgres-15"), f"{PATIENT}&pool=1")
+    route = route_to(shared(POSTGRES), f"{PATIENT}&pool=1")
     order: list[int] = []
 
     async def call(number: int) -> None:
@@ -84,7 +84,7 @@ async def test_callers_are_served_in_the_order_in_which_they_came() -> None:
 
 
 async def test_a_caller_that_goes_away_leaves_its_connection_to_the_next() -> None:
-    route = route_to(shared("postgres-15"), f"{PATIENT}&pool=1")
+    route = route_to(shared(POSTGRES), f"{PATIENT}&pool=1")
     here = await pid(route)
     for _ in range(5):
         busy = asyncio.create_task(route.row(SLEEP, (0.05,), verb="test"))
@@ -97,7 +97,7 @@ async def test_a_caller_that_goes_away_leaves_its_connection_to_the_next() -> No
 
 
 async def test_when_all_connections_are_busy_until_the_time_is_over_the_pool_is_named() -> None:
-    server = shared("postgres-15")
+    server = shared(POSTGRES)
     route = route_to(server, f"{PATIENT}&pool=1")
     with held(server):
         busy = asyncio.create_task(route.row(WAIT, verb="test"))
@@ -111,7 +111,7 @@ async def test_when_all_connections_are_busy_until_the_time_is_over_the_pool_is_
 
 
 async def test_connections_that_are_not_needed_any_more_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = shared("postgres-15")
+    server = shared(POSTGRES)
     route = route_to(server, f"{PATIENT}&pool=4&application_name=shrinks")
     count = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'shrinks'"
     with held(server):
@@ -136,7 +136,7 @@ async def test_a_statement_is_prepared_once_for_each_connection(quiet: Route) ->
 
 @pytest.mark.parametrize("prepare", ["yes", "no", "auto"])
 async def test_statements_are_prepared_as_the_url_says(prepare: str) -> None:
-    route = route_to(shared("postgres-15"), f"prepare={prepare}")
+    route = route_to(shared(POSTGRES), f"prepare={prepare}")
     await route.row("SELECT %b::bigint", (1,), verb="test")
     ((count,),) = await route.rows("SELECT count(*) FROM pg_prepared_statements", verb="test")
     assert bool(count) == (prepare != "no")
@@ -159,7 +159,7 @@ async def test_a_prepared_statement_whose_answer_has_changed_is_prepared_again(q
 
 
 async def test_each_loop_has_its_own_connections_and_closing_ends_them() -> None:
-    server = shared("postgres-15")
+    server = shared(POSTGRES)
     routes = PerLoop(lambda: route_to(server, "application_name=loops"))
     here = await pid(routes.here())
     assert await asyncio.to_thread(lambda: asyncio.run(_pid_of(routes))) != here
@@ -176,7 +176,7 @@ async def _pid_of(routes: PerLoop[Route]) -> int:
 
 
 async def test_who_still_waits_when_the_store_is_closed_is_told(quiet: Route) -> None:
-    server = shared("postgres-15")
+    server = shared(POSTGRES)
     with held(server):
         sleeping = asyncio.create_task(quiet.row(WAIT, verb="settle"))
         await until_waiting(server, 1)
@@ -218,7 +218,7 @@ loop.close()
 
 @pytest.mark.parametrize("loop", ["same", "new"])
 def test_a_fork_connects_anew_and_leaves_its_parent_alone(loop: str) -> None:
-    command = [sys.executable, "-W", "error", "-c", FORK, shared("postgres-15").url, loop]
+    command = [sys.executable, "-W", "error", "-c", FORK, shared(POSTGRES).url, loop]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
     assert (answer.returncode, answer.stderr) == (0, "")
 
@@ -237,7 +237,7 @@ def test_every_kind_of_loop_will_do(loop: str) -> None:
         "    route.drop()\n"
         f"{loop}.run(main())"
     )
-    command = [sys.executable, "-W", "error", "-c", code, shared("postgres-15").url]
+    command = [sys.executable, "-W", "error", "-c", code, shared(POSTGRES).url]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
     assert (answer.returncode, answer.stderr) == (0, "")
 

@@ -12,13 +12,13 @@ from limpet.core.gate import GateChange
 from limpet.core.job import Unique
 from limpet.core.lease import Note
 from limpet.core.state import State
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import LEASES, NEW_LEASES, Place, a_place, soon, start
+from tests.servers.installations import POSTGRES
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with a_place(request.param) as place:
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place(POSTGRES) as place:
         yield place
 
 

@@ -11,17 +11,17 @@ from limpet.core.job import Policy
 from limpet.core.lease import Note
 from limpet.core.state import State
 from limpet.core.transition import Release
-from tests.contract.harnesses import POSTGRES
 from tests.engines.postgres.places import Place, a_place
+from tests.servers.installations import POSTGRES
 
 TRACES = "SELECT " + ", ".join(
     f"(SELECT count(*) FROM lp.{table})" for table in ("session", "sleeper", "lease", "receipt", "running")
 )
 
 
-@pytest.fixture(params=POSTGRES)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
-    async with a_place(request.param) as place:
+@pytest.fixture
+async def place() -> AsyncIterator[Place]:
+    async with a_place(POSTGRES) as place:
         yield place
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from typing import cast
 
 import pytest
 
@@ -12,7 +11,7 @@ from limpet.core.state import State
 from limpet.core.transition import Bury, Drop, Failure, Hold, Release, RetryAfter, Settled, Succeed, Transition
 from tests.engines.postgres.races import LANE, NOW, Ground, Line
 from tests.engines.postgres.schemas import fresh_schema
-from tests.servers.installations import PostgresFlavour
+from tests.servers.installations import POSTGRES
 
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)
 STALE = 15
@@ -21,9 +20,9 @@ FAILURE = Failure("transient", "builtins.OSError", "it broke", "Traceback ...", 
 DONE, FAILED = Settled("done", State.succeeded), Settled("done", State.scheduled)
 
 
-@pytest.fixture(scope="module", params=["postgres-15", "postgres-18"])
-def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
-    with fresh_schema(cast(PostgresFlavour, request.param), rooms="89") as schema:
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    with fresh_schema(POSTGRES, rooms="89") as schema:
         yield Ground(schema)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
 
 import psycopg
 import pytest
@@ -14,15 +13,15 @@ from limpet.core.transition import RetryAfter, Settled, Succeed, Suspend
 from limpet.testing.hand import failure
 from tests.engines.postgres.races import NOW, Ground
 from tests.engines.postgres.schemas import fresh_schema
-from tests.servers.installations import PostgresFlavour
+from tests.servers.installations import POSTGRES
 
 SCHEDULED, READY, RUNNING = (state.code for state in (State.scheduled, State.ready, State.running))
 GO_ON, SLEEP = Settled("done", State.ready), Settled("done", State.scheduled)
 
 
-@pytest.fixture(scope="module", params=["postgres-15", "postgres-18"])
-def ground(request: pytest.FixtureRequest) -> Iterator[Ground]:
-    with fresh_schema(cast(PostgresFlavour, request.param), rooms="89") as schema:
+@pytest.fixture(scope="module")
+def ground() -> Iterator[Ground]:
+    with fresh_schema(POSTGRES, rooms="89") as schema:
         yield Ground(schema)
 
 

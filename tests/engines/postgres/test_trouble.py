@@ -30,6 +30,7 @@ from limpet.stores.postgres.trouble import REMEDIES, refused, remedy_of
 from limpet.stores.postgres.url import parse_postgres
 from tests.engines.postgres.ways import PATIENT, until
 from tests.servers.door import door
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own, shared
 
 ONE = "SELECT 1"
@@ -38,13 +39,13 @@ SOON_S = 30.0  # half of the time that a route has here to try again and again
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    with own("postgres-15") as server:
+    with own(POSTGRES) as server:
         yield server
 
 
 @pytest.fixture
 async def route() -> AsyncIterator[Route]:
-    route = Route(parse_postgres(f"{shared('postgres-15').url}?{PATIENT}"), "limpet")
+    route = Route(parse_postgres(f"{shared(POSTGRES).url}?{PATIENT}"), "limpet")
     yield route
     route.drop()
 
@@ -99,19 +100,19 @@ async def test_a_user_who_is_not_let_in_is_said_at_once(server: PostgresServer) 
 
 
 async def test_a_missing_database_is_said_at_once() -> None:
-    error = await refusal(route_as(shared("postgres-15"), "postgres", "nowhere"), StoreError)
+    error = await refusal(route_as(shared(POSTGRES), "postgres", "nowhere"), StoreError)
     assert "has no such database" in error.message
     assert "createdb" in error.fix
 
 
 async def test_a_server_without_tls_is_said_at_once() -> None:
-    route = route_as(shared("postgres-15"), "postgres", options=f"{PATIENT}&sslmode=require")
+    route = route_as(shared(POSTGRES), "postgres", options=f"{PATIENT}&sslmode=require")
     assert "sslmode" in (await refusal(route, StoreError)).fix
 
 
 async def test_an_option_that_libpq_does_not_take_is_said_at_once() -> None:
     for options in ("sslmode=requir", "keepalives_idle=soon", "target_session_attrs=any-thing"):
-        error = await refusal(route_as(shared("postgres-15"), "postgres", options=f"{PATIENT}&{options}"), StoreError)
+        error = await refusal(route_as(shared(POSTGRES), "postgres", options=f"{PATIENT}&{options}"), StoreError)
         assert options.split("=")[0] in error.message
 
 
@@ -122,7 +123,7 @@ async def test_a_host_that_has_no_address_is_waited_for_and_then_named() -> None
 
 
 async def test_too_many_connections_are_waited_for_and_then_named() -> None:
-    with own("postgres-15", max_connections=5, superuser_reserved_connections=0) as server:
+    with own(POSTGRES, max_connections=5, superuser_reserved_connections=0) as server:
         others = [psycopg.connect(server.url) for _ in range(5)]
         error = await refusal(route_as(server, "postgres", options="timeout=1.5"), StoreUnreachable)
         assert "has no connection left for us" in error.message
@@ -139,7 +140,7 @@ async def test_too_many_connections_are_waited_for_and_then_named() -> None:
 
 async def test_where_few_connections_are_left_fewer_do() -> None:
     """The first is all that is needed; that there are no more is nobody's trouble."""
-    with own("postgres-15", max_connections=5, superuser_reserved_connections=0) as server:
+    with own(POSTGRES, max_connections=5, superuser_reserved_connections=0) as server:
         others = [psycopg.connect(server.url) for _ in range(4)]
         route = route_as(server, "postgres", options=f"{PATIENT}&pool=4")
         answers = await asyncio.gather(*(route.row(ONE, verb="enqueue") for _ in range(30)))
@@ -169,7 +170,7 @@ async def test_a_standby_is_waited_for_until_it_is_none_and_then_named(server: P
 
 
 async def test_of_several_servers_the_one_that_takes_jobs_is_found(server: PostgresServer) -> None:
-    with own("postgres-15") as standby:
+    with own(POSTGRES) as standby:
         standby.stop()
         (standby.data / "standby.signal").touch()
         standby.start()
@@ -208,7 +209,7 @@ async def test_another_isolation_than_read_committed_is_refused_with_the_way_to_
 
 async def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "OLDEST", 990_000)
-    error = await refusal(route_as(shared("postgres-15"), "postgres"), StoreError)
+    error = await refusal(route_as(shared(POSTGRES), "postgres"), StoreError)
     assert "it is PostgreSQL 15" in error.message
     assert "upgrade" in error.fix
 
@@ -277,7 +278,7 @@ async def test_what_asking_again_does_not_change_is_said_at_once(
 
 @pytest.mark.parametrize("code", sorted(set(REMEDIES) - {"0A000", "26000", "42P05"}))
 async def test_what_passes_is_asked_again_until_the_time_is_over(code: str) -> None:
-    route = route_as(shared("postgres-15"), "postgres")
+    route = route_as(shared(POSTGRES), "postgres")
     await route.row(ONE, verb="test")
     start = time.monotonic()
     with pytest.raises(StoreUnreachable) as caught:
@@ -331,7 +332,7 @@ def test_every_reason_has_a_fix_and_no_remedy_is_unknown() -> None:
 
 
 async def test_a_connection_says_where_an_error_is() -> None:
-    line = await open_line(parse_postgres(shared("postgres-15").url))
+    line = await open_line(parse_postgres(shared(POSTGRES).url))
     with pytest.raises(Refusal) as caught:
         await line.script("SELECT 1;\nSELECT wrong", asyncio.get_running_loop().time() + 60)
     assert caught.value.at == 18

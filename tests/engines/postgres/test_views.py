@@ -16,12 +16,13 @@ from limpet.core.view import Query, Term
 from limpet.stores.postgres import PostgresStore, find
 from limpet.testing.bench import Bench
 from tests.contract.harnesses import PostgresSchema
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    harness = PostgresSchema("postgres-15", tmp_path)
+    harness = PostgresSchema(tmp_path)
     yield await Bench.open(harness)
     await harness.close()
 
@@ -203,7 +204,7 @@ async def test_a_spoilt_part_shows_itself(bench: Bench) -> None:
     id = await bench.add(tags=("vip",))
     assert isinstance(bench.store, PostgresStore)
     schema = (await bench.store._route()).schema
-    shared("postgres-15").ask(f"UPDATE {schema}.job SET extra = '\\xc1'")
+    shared(POSTGRES).ask(f"UPDATE {schema}.job SET extra = '\\xc1'")
     view = await bench.view(id)
     assert view.tags == ("undecodable",)
     page = await bench.store.find(Query(terms=(Term("tag", "undecodable"),)), now_ms=bench.clock.now_ms)
@@ -224,6 +225,6 @@ async def test_a_job_that_an_earlier_release_has_stored_is_found_by_the_key_it_h
     ids = [await bench.add(task=task, queue=f"q{number % 2}", unique=Unique("k")) for number, task in enumerate(tasks)]
     await bench.add(task="t0", unique=Unique("other"))
     await bench.hand().drain()  # what is posted is filed
-    shared("postgres-15").ask(f"DELETE FROM {store.schema}.key_job WHERE id = ANY (%s)", ids[1:4])
+    shared(POSTGRES).ask(f"DELETE FROM {store.schema}.key_job WHERE id = ANY (%s)", ids[1:4])
     query = Query(terms=(Term("unique", "k"),), limit=2, newest_first=newest_first)
     assert await pages(bench, query) == (ids[::-1] if newest_first else ids, 3)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.walkers import MIXES, heal, walk_together
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 
@@ -16,7 +17,7 @@ def deadlocks(place: Namespace) -> int:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("mix", "seed"), [("everything", 1), *((mix, 0) for mix in MIXES)])
 async def test_many_who_walk_at_once_leave_everything_in_order(mix: str, seed: int) -> None:
-    async with fresh_namespace(shared("postgres-15")) as place:
+    async with fresh_namespace(shared(POSTGRES)) as place:
         before = deadlocks(place)
         world = await walk_together(place, seed, MIXES[mix], people=10, steps=45)
         await heal(world)

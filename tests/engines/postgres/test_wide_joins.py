@@ -23,6 +23,7 @@ from limpet.core.view import Retention
 from limpet.testing.bench import Bench
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 T = TypeVar("T")
@@ -41,7 +42,7 @@ ORDERS: dict[str, Callable[[list[Claimed]], None]] = {
 
 @pytest.fixture
 async def place() -> AsyncIterator[Namespace]:
-    async with fresh_namespace(shared("postgres-15")) as namespace:
+    async with fresh_namespace(shared(POSTGRES)) as namespace:
         yield namespace
 
 

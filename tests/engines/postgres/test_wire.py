@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
 from limpet.stores.postgres.wire import clean, in_schema, statement
+from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
 
 @pytest.fixture
 async def route() -> AsyncIterator[Route]:
-    route = Route(parse_postgres(shared("postgres-15").url), "limpet")
+    route = Route(parse_postgres(shared(POSTGRES).url), "limpet")
     yield route
     route.drop()
 

@@ -12,10 +12,7 @@ import psycopg
 
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
-from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import PostgresServer
-
-FLAVOURS: tuple[PostgresFlavour, ...] = ("postgres-15", "postgres-18")
 
 PID = "SELECT pg_backend_pid()"
 SLEEP = "SELECT pg_sleep(%b::double precision)"

@@ -10,13 +10,14 @@ import pytest
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from tests.releases import source_of
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own
 
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """A server as people run it, on disk and flushed every second; for this test alone, which may kill it."""
-    with own("redis-7", aof="everysec") as server:
+    with own(REDIS, aof="everysec") as server:
         yield server
 
 

@@ -10,6 +10,7 @@ from limpet.stores.open import open_store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
 from tests.engines.redis.audit import faults
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 EAR = {"blpop", "lpop"}  # a store listens whenever there is something to hear, which is nobody's cost
@@ -21,7 +22,7 @@ class Place(Bench):
     """A bench on a namespace of its own, by default of the server that all tests share."""
 
     def __init__(self, server: RedisServer | None = None, options: str = "") -> None:
-        self.server = server or shared("redis-6.2")
+        self.server = server or shared(REDIS)
         self.namespace = f"place-{next(_number)}"
         super().__init__(open_store(self.server.url + options, self.namespace), Clock())
 

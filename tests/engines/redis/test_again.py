@@ -16,6 +16,7 @@ from limpet.stores.base import RetryRequest
 from limpet.stores.open import open_store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 _number = count()
@@ -74,7 +75,7 @@ class Place(Bench):
 
 @pytest.fixture
 async def place() -> AsyncIterator[Place]:
-    wire = Wire(shared("redis-6.2"))
+    wire = Wire(shared(REDIS))
     place = Place(wire, await wire.open())
     store = place.store
     # The server knows the scripts, so that the next answer of each is the one that counts.

@@ -17,6 +17,7 @@ from limpet.stores.redis import ear as ear_module
 from limpet.stores.redis.ear import Ear
 from limpet.stores.redis.url import parse_redis
 from limpet.stores.waiters import CANCEL, FINISHED, GONE_S, MANY, URGENT, WORK, Waiters, wake_of
+from tests.servers.flavours import REDIS
 from tests.servers.fleet import until
 from tests.servers.redis import RedisServer, running
 
@@ -26,7 +27,7 @@ LONG_S = 60.0  # far longer than a wake-up takes; a test that needs it all has f
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with running(RedisServer("redis-6.2", tmp_path)) as server:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         yield server
 
 

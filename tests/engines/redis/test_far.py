@@ -18,6 +18,7 @@ from limpet.stores.redis.record import LAST_MS, LONGEST_MS, MOST_COST
 from limpet.testing.bench import Bench
 from limpet.testing.hand import failure
 from limpet.testing.harness import Clock
+from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 
 FAR = [1 << 47, LAST_MS - 1, LAST_MS, (1 << 48) - 1, 1 << 48, 10**15, 1 << 53, 1 << 70]
@@ -27,7 +28,7 @@ _number = count()
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    store = open_store(shared("redis-6.2").url, f"far-{next(_number)}")
+    store = open_store(shared(REDIS).url, f"far-{next(_number)}")
     bench = Bench(store, Clock())
     yield bench
     await bench.check_books()

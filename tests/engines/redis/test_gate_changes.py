@@ -14,6 +14,7 @@ from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule
 from limpet.stores.redis.gates import gate_or_shut
 from limpet.stores.redis.scripts import call_name, source, uses
 from limpet.testing.gate_vectors import PAUSE, T0
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 DECLARE = """
@@ -30,7 +31,7 @@ _number = count()
 
 @pytest.fixture(scope="module")
 def server() -> RedisServer:
-    return shared("redis-6.2")
+    return shared(REDIS)
 
 
 class Place:

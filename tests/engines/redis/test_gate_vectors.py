@@ -41,6 +41,7 @@ from limpet.core.period import DAY_MS, Period, began_ms, ends_ms
 from limpet.testing.budget_vectors import BUDGETS
 from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from limpet.testing.pace_vectors import PACES
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 LIB = Path(__file__).parents[3] / "src/limpet/stores/redis/lua/lib"
@@ -86,7 +87,7 @@ return {cmsgpack.pack(given), cmsgpack.pack(fair.places(ring, cmsgpack.unpack(AR
 
 @pytest.fixture(scope="module")
 def server() -> RedisServer:
-    return shared("redis-6.2")
+    return shared(REDIS)
 
 
 def run(server: RedisServer, text: str, *words: bytes | int) -> Any:

@@ -11,18 +11,19 @@ from limpet.stores.open import open_store
 from limpet.testing.stroll import STEPS, Stroll
 from limpet.testing.walk import StoreWalk
 from tests.engines.redis.audit import faults
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 
 @pytest.fixture(scope="module")
 def ground() -> RedisServer:
-    return shared("redis-6.2")
+    return shared(REDIS)
 
 
 class Namespace:
     """A namespace of the test's own on the shared server."""
 
-    name = "redis-6.2"
+    name = REDIS
 
     def __init__(self, server: RedisServer, namespace: str) -> None:
         self.server = server

@@ -22,6 +22,7 @@ from limpet.stores.redis.line import Line, Login, Lost, Refusal, Silent, Word, o
 from limpet.stores.redis.route import Route
 from limpet.stores.redis.url import Where, parse_redis
 from tests.servers.door import door
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, running, shared
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,7 +39,7 @@ def soon(after_s: float = 60.0) -> float:
 
 @pytest.fixture
 async def line() -> AsyncIterator[Line]:
-    line = await open_line(at(shared("redis-6.2")), Login(), PATIENCE_S)
+    line = await open_line(at(shared(REDIS)), Login(), PATIENCE_S)
     yield line
     line.close()
 
@@ -87,7 +88,7 @@ async def test_a_caller_that_gives_up_takes_nobody_elses_answer(line: Line) -> N
 
 
 async def test_a_silent_server_fails_the_call_at_its_deadline_and_the_line_for_all(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path)) as server:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         line = await open_line(at(server), Login(), PATIENCE_S)
         server.freeze()
         start = soon(0)
@@ -117,7 +118,7 @@ async def test_a_late_deadline_is_kept_although_an_earlier_one_was_met(line: Lin
 
 def test_a_loop_that_stood_still_takes_its_answer_and_blames_nobody() -> None:
     async def stall() -> object:
-        line = await open_line(at(shared("redis-6.2")), Login(), PATIENCE_S)
+        line = await open_line(at(shared(REDIS)), Login(), PATIENCE_S)
         assert line._transport is not None
         socket = line._transport.get_extra_info("socket")
         answer = line.send(("PING",), soon(0.1))
@@ -134,7 +135,7 @@ def test_a_loop_that_stood_still_takes_its_answer_and_blames_nobody() -> None:
 
 
 async def test_a_lost_connection_says_what_had_been_sent(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path)) as server:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         line = await open_line(at(server), Login(), PATIENCE_S)
         server.freeze()
         first = line.send(("GET", "a"), soon())
@@ -150,7 +151,7 @@ async def test_a_lost_connection_says_what_had_been_sent(tmp_path: Path) -> None
 
 
 async def test_a_killed_server_is_heard_of_at_once(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path)) as server:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         line = await open_line(at(server), Login(), PATIENCE_S)
         waiting = line.send(("BLPOP", "nothing", 0), math.inf)
         await asyncio.sleep(0)
@@ -170,7 +171,7 @@ async def test_a_line_that_retires_answers_first(line: Line) -> None:
 
 
 async def test_a_server_that_accepts_and_says_nothing_is_given_up(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path)) as server:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         server.freeze()
         with pytest.raises(TimeoutError):
             await open_line(at(server), Login(), 0.2)
@@ -234,7 +235,7 @@ async def test_who_may_not_have_a_name_works_without_and_who_is_refused_hears_it
 
 
 async def test_login_database_and_name_are_told_first(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path)) as server:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         where = at(server)
         server.ask("ACL", "SETUSER", "ada", "on", ">pw", "~*", "+@all")
         server.ask("CONFIG", "SET", "requirepass", "s3cret")
@@ -257,7 +258,7 @@ async def test_login_database_and_name_are_told_first(tmp_path: Path) -> None:
 
 async def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
     path = f"/tmp/limpet-{os.getpid()}-{os.urandom(3).hex()}.sock"  # pytest's folders are too long for one
-    with running(RedisServer("redis-6.2", tmp_path, args=["--unixsocket", path])):
+    with running(RedisServer(REDIS, tmp_path, args=["--unixsocket", path])):
         line = await open_line(Where("", 0, path), Login(), PATIENCE_S)
         assert await line.send(("PING",), soon()) == b"PONG"
         line.close()
@@ -265,7 +266,7 @@ async def test_a_socket_in_the_file_system(tmp_path: Path) -> None:
 
 def test_a_loop_that_ends_leaves_nothing_open() -> None:
     """As every asyncio.run does; warnings are errors here, so an unclosed socket would fail this test."""
-    url = shared("redis-6.2").url
+    url = shared(REDIS).url
     routes = PerLoop(lambda: Route(parse_redis(url), "limpet:x"))
 
     async def ping() -> object:
@@ -283,7 +284,7 @@ def open_files() -> int:
 
 
 async def test_each_loop_and_each_close_gets_a_connection_of_its_own() -> None:
-    routes = PerLoop(lambda: Route(parse_redis(shared("redis-6.2").url), "limpet:x"))
+    routes = PerLoop(lambda: Route(parse_redis(shared(REDIS).url), "limpet:x"))
 
     async def number() -> object:
         return await routes.here().call("id", "CLIENT", "ID")
@@ -328,6 +329,6 @@ loop.close()
 
 @pytest.mark.parametrize("loop", ["same", "new"])
 def test_a_fork_connects_anew_and_leaves_its_parent_alone(loop: str) -> None:
-    command = [sys.executable, "-W", "error", "-c", FORK, shared("redis-6.2").url, loop]
+    command = [sys.executable, "-W", "error", "-c", FORK, shared(REDIS).url, loop]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, cwd=ROOT)
     assert (answer.returncode, answer.stderr) == (0, "")

@@ -15,7 +15,7 @@ from tests.contract.harnesses import RedisNamespace
 
 @pytest.fixture
 async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
-    harness = RedisNamespace("redis-6.2", tmp_path)
+    harness = RedisNamespace(tmp_path)
     yield await Bench.open(harness)
     await harness.close()
 

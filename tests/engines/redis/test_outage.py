@@ -20,6 +20,7 @@ from limpet.core.state import State
 from limpet.core.transition import Succeed
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own
 
 T = TypeVar("T")
@@ -33,7 +34,7 @@ RESUMES_S = 2.0  # promised, once the server is back
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """Flushed always, so that a kill costs nothing but time; what it costs otherwise is in test_rewind.py."""
-    with own("redis-7", aof="always") as server:
+    with own(REDIS, aof="always") as server:
         yield server
 
 

@@ -13,6 +13,7 @@ from limpet.core.transition import Hold
 from limpet.stores.open import open_store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
+from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 
 ADAPTIVE = GateRule("limit:k", concurrency=8, floor=125, climb_ms=1_000_000)
@@ -22,7 +23,7 @@ _number = count()
 
 @pytest.fixture
 async def bench() -> AsyncIterator[Bench]:
-    bench = Bench(open_store(shared("redis-6.2").url, f"pace-{next(_number)}"), Clock())
+    bench = Bench(open_store(shared(REDIS).url, f"pace-{next(_number)}"), Clock())
     await bench.declare(ADAPTIVE)
     await bench.add_many(12, limits=("k",))
     yield bench

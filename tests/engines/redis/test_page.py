@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
 from limpet.stores.open import open_store
 from limpet.stores.redis import check, url
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
-from tests.servers.flavours import FLAVOURS, Flavour
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, running
 
 PAGE = (Path(__file__).parents[3] / "docs/how-to/redis.md").read_text()
@@ -34,13 +32,12 @@ def test_it_says_the_defaults() -> None:
     assert f"from {check.NEARLY_FULL:.0%} on".replace("%", " %") in PAGE
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_its_settings_and_its_user_are_enough(flavour: Flavour, tmp_path: Path) -> None:
+async def test_its_settings_and_its_user_are_enough(tmp_path: Path) -> None:
     settings = re.findall(r"^(append\w+|maxmemory[\w-]*) (\S+)$", PAGE, re.MULTILINE)
     assert len(settings) == 4
     (user,) = re.findall(r"^(ACL SETUSER .*)$", PAGE, re.MULTILINE)
     args = [word for name, value in settings for word in (f"--{name}", value)]
-    with running(RedisServer(flavour, tmp_path / "redis", args=args)) as server:
+    with running(RedisServer(REDIS, tmp_path / "redis", args=args)) as server:
         server.ask(*user.split())
         store = open_store(f"{server.url.replace('//', '//shop:secret@')}?strict=1")
         bench = Bench(store, Clock())
@@ -56,9 +53,8 @@ async def test_its_settings_and_its_user_are_enough(flavour: Flavour, tmp_path: 
         await store.close()
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-async def test_a_snapshot_is_restored_as_it_says(flavour: Flavour, tmp_path: Path) -> None:
-    with running(RedisServer(flavour, tmp_path / "old", aof="everysec")) as server:
+async def test_a_snapshot_is_restored_as_it_says(tmp_path: Path) -> None:
+    with running(RedisServer(REDIS, tmp_path / "old", aof="everysec")) as server:
         store = open_store(server.url)
         bench = Bench(store, Clock())
         await bench.add_many(3)
@@ -70,7 +66,7 @@ async def test_a_snapshot_is_restored_as_it_says(flavour: Flavour, tmp_path: Pat
     folder = tmp_path / "new"
     folder.mkdir()
     (folder / "dump.rdb").write_bytes(dump)
-    with running(RedisServer(flavour, folder)) as server:
+    with running(RedisServer(REDIS, folder)) as server:
         server.ask("CONFIG", "SET", "appendonly", "yes")
         store = open_store(server.url)
         bench.store = store

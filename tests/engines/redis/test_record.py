@@ -28,6 +28,7 @@ from limpet.stores.redis.record import (
 )
 from limpet.stores.redis.scripts import source
 from limpet.stores.redis.view import Parts, view_of
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 T0 = 1_700_000_000_000
@@ -53,7 +54,7 @@ return {plain, record.close(r), r.flags, r.seq, r.due, r.enq, r.lane, r.policy, 
 
 @pytest.fixture(scope="module")
 def server() -> RedisServer:
-    return shared("redis-6.2")
+    return shared(REDIS)
 
 
 def opened(server: RedisServer, raw: bytes) -> Any:

@@ -11,13 +11,14 @@ from limpet.core.state import State
 from limpet.stores.base import Store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own
 
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
     """Without a log: it comes back as it was at its last SAVE."""
-    with own("redis-7") as server:
+    with own(REDIS) as server:
         yield server
 
 

@@ -20,6 +20,7 @@ from limpet.stores.redis.scripts import Script
 from limpet.stores.redis.server import slot_of
 from limpet.stores.redis.url import TIMEOUT_S, parse_redis
 from tests.servers.door import door
+from tests.servers.flavours import REDIS
 from tests.servers.fleet import Sentinel, cluster, replica, sentinel, until
 from tests.servers.process import free_port
 from tests.servers.redis import RedisServer, exchange, running
@@ -31,7 +32,7 @@ PATIENCE_S = 60  # more than anything takes on a busy machine, the start of a se
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RedisServer]:
-    with running(RedisServer("redis-6.2", tmp_path, aof="always")) as server:
+    with running(RedisServer(REDIS, tmp_path, aof="always")) as server:
         yield server
 
 
@@ -304,7 +305,7 @@ async def test_certificates_that_cannot_be_read_are_named() -> None:
 
 
 async def test_sentinels_name_the_master_and_after_a_failover_the_new_one(tmp_path: Path) -> None:
-    master = RedisServer("redis-6.2", tmp_path / "a").start()
+    master = RedisServer(REDIS, tmp_path / "a").start()
     copy = replica(master, tmp_path / "b")
     watch: Sentinel = sentinel(master, tmp_path / "s")
     route = Route(parse_redis(f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{watch.port}/{watch.name}"), TAG)
@@ -337,7 +338,7 @@ async def test_sentinels_name_the_master_and_after_a_failover_the_new_one(tmp_pa
 
 
 async def test_a_name_that_no_sentinel_knows_is_named(tmp_path: Path) -> None:
-    with running(RedisServer("redis-6.2", tmp_path / "a")) as master:
+    with running(RedisServer(REDIS, tmp_path / "a")) as master:
         watch = sentinel(master, tmp_path / "s")
         try:
             route = Route(parse_redis(f"redis+sentinel://127.0.0.1:{watch.port}/other"), TAG)
@@ -353,7 +354,7 @@ async def test_a_name_that_no_sentinel_knows_is_named(tmp_path: Path) -> None:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[list[RedisServer]]:
-    nodes = cluster("redis-6.2", tmp_path, masters=2)
+    nodes = cluster(REDIS, tmp_path, masters=2)
     yield nodes
     for node in nodes:
         node.kill()

@@ -18,6 +18,7 @@ from limpet.stores.redis.gates import MOST_GATES
 from limpet.stores.redis.store import WATCH_S, RedisStore
 from limpet.testing.bench import Bench
 from tests.engines.redis.place import Place
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 
@@ -226,7 +227,7 @@ async def test_a_beat_does_not_move_the_ear_of_a_loop_that_waits(place: Sessions
 
 
 def test_a_loop_that_is_open_but_does_not_run_swallows_nobody_elses_wake_up() -> None:
-    server = shared("redis-6.2")
+    server = shared(REDIS)
     place = Sessions(server)
     hand = place.hand()
 

@@ -19,6 +19,7 @@ from limpet.testing.hand import ENDINGS, Hand
 from limpet.testing.harness import Clock
 from limpet.testing.making import JobOptions
 from tests.engines.redis.audit import everything
+from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
 T0 = 1_900_000_000_000
@@ -123,7 +124,7 @@ def long_way(name: str) -> Any:
 
 @pytest.mark.parametrize("seed", range(8))
 async def test_the_short_ways_leave_what_the_long_ways_leave(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = shared("redis-7")
+    server = shared(REDIS)
     ways: dict[str, Callable[[str], Any]] = {"short": script, "long": long_way}
     left, said = [], []
     for name, chosen in ways.items():

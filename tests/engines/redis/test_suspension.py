@@ -10,6 +10,7 @@ from limpet.core.errors import StoreFull
 from limpet.core.lease import Note, Signal
 from limpet.core.state import State
 from tests.engines.redis.place import Place
+from tests.servers.flavours import REDIS
 from tests.servers.redis import own
 
 
@@ -56,7 +57,7 @@ async def test_a_job_that_waits_without_end_makes_nobody_look_at_the_clock(place
 
 
 async def test_memory_that_is_full_stops_signals_and_no_job_that_pauses() -> None:
-    with own("redis-7") as server:
+    with own(REDIS) as server:
         place = Place(server)
         hand = place.hand()
         ids = await place.add_many(2)

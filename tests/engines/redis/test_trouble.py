@@ -18,7 +18,7 @@ from limpet.stores.redis.route import Route
 from limpet.stores.redis.scripts import Script
 from limpet.stores.redis.trouble import PERMISSIONS, REMEDIES, code_of, refused
 from limpet.stores.redis.url import parse_redis
-from tests.servers.flavours import FLAVOURS
+from tests.servers.flavours import REDIS
 from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer, running
 
@@ -35,9 +35,9 @@ WRITE = script_of("return redis.call('SET', KEYS[1], ARGV[1])")
 READ = script_of("return redis.call('GET', KEYS[1])")
 
 
-@pytest.fixture(params=FLAVOURS)
-def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RedisServer]:
-    with running(RedisServer(request.param, tmp_path)) as server:
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    with running(RedisServer(REDIS, tmp_path)) as server:
         yield server
 
 
@@ -167,13 +167,13 @@ def peek(server: RedisServer) -> object:
 
 
 async def test_loading_is_waited_for(tmp_path: Path) -> None:
-    server = RedisServer("redis-7", tmp_path, aof="always")
+    server = RedisServer(REDIS, tmp_path, aof="always")
     with running(server):
         # Each command takes a moment to load (key-load-delay, in µs); every thousand it answers who has asked. It takes
         # half a minute, or as long as we like.
         server.ask("EVAL", "for i = 1, 80000 do redis.call('SET', 'k' .. i, i) end", 0)
         server.kill()
-        slow = RedisServer("redis-7", tmp_path, aof="everysec", args=["--key-load-delay", "300"], port=server.port)
+        slow = RedisServer(REDIS, tmp_path, aof="everysec", args=["--key-load-delay", "300"], port=server.port)
         slow.launch()
         try:
             await until(lambda: "LOADING" in str(peek(slow)))

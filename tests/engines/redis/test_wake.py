@@ -10,12 +10,13 @@ from limpet.stores.open import open_store
 from limpet.testing.bench import Bench
 from limpet.testing.hand import Hand
 from limpet.testing.harness import Clock
+from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 
 
 @pytest.mark.parametrize("bulk", [True, False])
 async def test_urgent_jobs_are_announced_to_as_many_busy_workers(bulk: bool) -> None:
-    bench = Bench(open_store(shared("redis-7").url, f"wake-busy-{bulk}"), Clock())
+    bench = Bench(open_store(shared(REDIS).url, f"wake-busy-{bulk}"), Clock())
     hands = [bench.hand(f"w{number}") for number in range(5)]
     await bench.add_many(5, priority=8)
     for hand in hands:
@@ -29,7 +30,7 @@ async def test_urgent_jobs_are_announced_to_as_many_busy_workers(bulk: bool) -> 
 @pytest.mark.parametrize("able", range(6))
 async def test_a_worker_without_a_slot_is_not_woken_for_what_must_start_at_once(able: int) -> None:
     """Whatever the order of their signatures: the one with a slot is woken."""
-    bench = Bench(open_store(shared("redis-7").url, f"wake-slots-{able}"), Clock())
+    bench = Bench(open_store(shared(REDIS).url, f"wake-slots-{able}"), Clock())
     await bench.change(GateChange("queue:default", rule=GateRule("queue:default", concurrency=5)))
     full = Hand(bench.store, bench.clock, "full", Serves(tasks=("work", f"a{able}")))
     free = Hand(bench.store, bench.clock, "free", Serves(tasks=("work", f"b{able}")))
