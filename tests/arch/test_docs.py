@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.arch.tree import PACKAGE, ROOT, modules, named, written_files
 
 PAGES = [path for path in written_files() if path.suffix == ".md"]
@@ -69,14 +67,12 @@ def missing_links(page: Path) -> list[str]:
     return missing
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_path_a_page_names_exists(page: Path) -> None:
-    assert missing_paths(prose(page.read_text())) == []
+def test_every_path_a_page_names_exists() -> None:
+    assert [f"{named(page)}: {path}" for page in PAGES for path in missing_paths(prose(page.read_text()))] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
-    assert missing_links(page) == []
+def test_every_link_of_a_page_leads_somewhere() -> None:
+    assert [f"{named(page)}: {link}" for page in PAGES for link in missing_links(page)] == []
 
 
 def test_every_path_the_code_names_exists() -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 from tests.arch.tree import PACKAGE, named, written_files
 
@@ -20,30 +19,47 @@ NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 
 def code_of_engine(path: Path) -> str:
     """All the Python of the engine, or of the outbox, that a statement file belongs to."""
-    engine = STORES / path.relative_to(STORES).parts[0] if path.is_relative_to(STORES) else OUTBOX
+    return code_in(STORES / path.relative_to(STORES).parts[0] if path.is_relative_to(STORES) else OUTBOX)
+
+
+@cache
+def code_in(engine: Path) -> str:
     return "\n".join(module.read_text() for module in written_files(engine) if module.suffix == ".py")
 
 
-@pytest.mark.parametrize("path", STATEMENTS, ids=named)
-def test_a_statement_file_opens_with_its_promise(path: Path) -> None:
-    header = re.match(r"(--.*\n)+", path.read_text())
-    assert header is not None, f"{named(path)} opens without a comment"
-    words = header.group().lower()
-    assert [word for word in SAYS[path.suffix] if f"{word}:" not in words] == []
+def header_of(path: Path) -> str:
+    """The comment that a file opens with, in small letters."""
+    header = re.match(r"(--.*\n)*", path.read_text())
+    return header.group().lower() if header else ""
 
 
-@pytest.mark.parametrize("path", STATEMENTS, ids=named)
-def test_every_statement_is_used_by_its_engine(path: Path) -> None:
+def test_a_statement_file_opens_with_its_promise() -> None:
+    headers = {path: header_of(path) for path in STATEMENTS}
+    words = [(path, word) for path in headers for word in SAYS[path.suffix]]
+    assert [f"{named(path)}: {word}" for path, word in words if f"{word}:" not in headers[path]] == []
+
+
+def test_every_statement_is_used_by_its_engine() -> None:
+    assert [f"{named(path)}: {name}" for path in STATEMENTS for name in unused_in(path)] == []
+
+
+def unused_in(path: Path) -> list[str]:
+    """The statements of a file that its engine does not use."""
     code, names = code_of_engine(path), NAME.findall(path.read_text())
     if not names:
         # A file without named statements is run whole: a numbered layout, or one script.
-        assert re.match(r"schema_\d+$|\d+", path.stem) or path.stem in code, f"nothing runs {named(path)}"
-    unused = [name for name in names if not re.search(rf"""["'.]{name}\b""", code)]
-    assert unused == []
+        runs = re.match(r"schema_\d+$|\d+", path.stem) or path.stem in code
+        return [] if runs else ["the whole file"]
+    return [name for name in names if not re.search(rf"""["'.]{name}\b""", code)]
 
 
-@pytest.mark.parametrize("path", LIBRARIES, ids=named)
-def test_a_library_says_what_it_is_and_some_script_names_it(path: Path) -> None:
-    assert path.read_text().startswith("-- ")
-    scripts = [script.read_text() for script in path.parent.parent.glob("*.lua")]
-    assert any(re.search(rf"^-- (Uses|Short way):.* {path.stem}( |$)", script, re.MULTILINE) for script in scripts)
+def test_a_library_says_what_it_is_and_some_script_names_it() -> None:
+    assert [named(path) for path in LIBRARIES if not path.read_text().startswith("-- ")] == []
+    assert [named(path) for path in LIBRARIES if not is_named(path)] == []
+
+
+def is_named(library: Path) -> bool:
+    """Whether a script says that it uses a library."""
+    scripts = [script.read_text() for script in library.parent.parent.glob("*.lua")]
+    names = re.compile(rf"^-- (Uses|Short way):.* {library.stem}( |$)", re.MULTILINE)
+    return any(names.search(script) for script in scripts)

@@ -15,11 +15,18 @@ from tests.servers import postgres
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES
 from tests.servers.redis import RedisServer, own
+from tests.size import in_matrix
 
 MEMORY = Path("/dev/shm")  # a kill leaves the machine running: what was written is there, on a disk or not
 ALL = ("sqlite", "redis", "postgres")
-# For what happens in workers alone two engines are enough; what happens between workers and a store is for all.
+# What happens between workers and a store is for all engines, every day.
 on_every_engine = pytest.mark.parametrize("url", ALL, indirect=True)
+
+
+def on(*daily: str, why: str) -> pytest.MarkDecorator:
+    """Every engine in the matrix, these ones every day, and why they are enough."""
+    rest = [engine for engine in ALL if engine not in daily]
+    return pytest.mark.parametrize("url", [*daily, *in_matrix(why, *rest)], indirect=True)
 
 
 @pytest.fixture
@@ -43,7 +50,7 @@ def database() -> Iterator[postgres.PostgresServer]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "redis"])
+@pytest.fixture(params=["sqlite", *in_matrix("it happens in workers alone, whatever the engine", "redis")])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where the jobs of the field are kept."""
     if request.param == "sqlite":
@@ -58,5 +65,6 @@ async def field(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> Asy
     seed = int(os.environ.get("CHAOS_SEED", secrets.randbelow(1 << 30)))
     request.node.add_report_section("setup", "seed", f"CHAOS_SEED={seed}")
     field = Field(url, tmp_path, seed)
+    await field.season()
     yield field
     await field.close()

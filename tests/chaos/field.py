@@ -24,6 +24,7 @@ from limpet.core.task import build_job
 from limpet.core.view import Counts, JobView
 from limpet.runtime import WorkerSettings
 from limpet.runtime.supervisor import SupervisorSettings
+from limpet.stores.asking import engine_now_ms
 from limpet.stores.open import open_store
 from tests.chaos import chaos_jobs
 
@@ -79,6 +80,12 @@ class Field:
         self.errors: Path | None = None  # where processes write their errors, when a test asks what they were
         self._ids = IdMaker()
         self._workers: list[WorkerProcess] = []
+
+    async def season(self) -> None:
+        """Make the store one that has been swept for a while: a new one takes no lease back for 15 s (D6)."""
+        now_ms = await engine_now_ms(self.store)
+        for at_ms in range(now_ms - 24_000, now_ms + 1, 4_000):
+            await self.store.expire(now_ms=at_ms)
 
     async def put(self, task: str, values: dict[str, Any], count: int = 1) -> list[bytes]:
         """Enqueue `count` equal jobs."""

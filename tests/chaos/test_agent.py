@@ -1,6 +1,6 @@
 """The agent of examples/agent.py, killed wherever a worker can die: no recorded step runs twice, each is paid once.
 
-It dies before and after each record of a step, and with LIMPET_FULL=1 (`make prove`) at everything else that its
+It dies before and after each record of a step, and with LIMPET_FULL=1 (`make matrix`) at everything else that its
 worker asks of the store, too; else at every ninth.
 """
 
@@ -32,7 +32,7 @@ from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.testing.bench import SWEEP_MS, Bench
 from limpet.testing.harness import Clock
-from tests.chaos.conftest import on_every_engine
+from tests.chaos.conftest import on
 from tests.chaos.field import Field, kill
 from tests.chaos.nursery import Nursery
 from tests.chaos.paying import Steps
@@ -42,8 +42,9 @@ from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database
 from tests.servers.postgres import shared as postgres
 from tests.servers.redis import shared as redis
+from tests.size import FULL
 
-EVERY = 1 if os.environ.get("LIMPET_FULL") else 9
+EVERY = 1 if FULL else 9
 PAID_STEPS = {"outline", "facts", "quotes", "draft", "review"}
 END = b'"(review (draft with (facts for (outline bees)) and (quotes for (outline bees))))"'
 
@@ -54,6 +55,14 @@ PLACES: dict[str, Callable[[Path], Place]] = {
     "redis": lambda folder: partial(_namespace, redis(REDIS).url, f"agent{os.getpid()}-{time.monotonic_ns()}-"),
     "postgres": lambda folder: partial(_namespace, fresh_database(postgres(POSTGRES)), "n"),
 }
+
+# Where an agent dies: at every call of the store, or at its records alone.
+DEATHS = [
+    *((engine, "save") for engine in PLACES),
+    ("sqlite", ""),
+    pytest.param("redis", "", marks=pytest.mark.matrix("what else a worker calls is the same on every engine")),
+    pytest.param("postgres", "", marks=pytest.mark.matrix("what else a worker calls is the same on every engine")),
+]
 
 
 def _namespace(url: str, prefix: str, number: int) -> tuple[str, str]:
@@ -155,8 +164,7 @@ async def is_written(life: Life, id: bytes, bill: Bill, paid: set[str] = PAID_ST
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("only", ["", "save"])
-@pytest.mark.parametrize("engine", PLACES)
+@pytest.mark.parametrize(("engine", "only"), DEATHS)
 async def test_no_recorded_step_runs_twice_wherever_the_worker_dies(
     engine: str, only: str, nursery: Nursery, provider: Provider, folder: Path
 ) -> None:
@@ -227,7 +235,7 @@ async def approve(life: Life, id: bytes) -> None:
     await store.close()
 
 
-@on_every_engine
+@on("postgres", why="test_no_recorded_step_runs_twice kills at each record on every engine")
 async def test_agents_that_are_killed_at_random_pay_for_each_step_once(
     field: Field, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

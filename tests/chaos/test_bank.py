@@ -1,12 +1,11 @@
 """The bank of examples/bank.py, killed before every round trip to its server: no money is made, lost or moved twice.
 
-With LIMPET_FULL=1 (`make prove`) before each of them; else before every fifth.
+With LIMPET_FULL=1 (`make matrix`) before each of them; else before every fifth.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import Iterator
 from contextlib import closing
@@ -24,8 +23,9 @@ from tests.chaos.nursery import Nursery
 from tests.contract.harnesses import EMPTY
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database, shared
+from tests.size import FULL
 
-EVERY = 1 if os.environ.get("LIMPET_FULL") else 5
+EVERY = 1 if FULL else 5
 END = ([("ada", 80), ("bob", 120)], [(1, "done"), (2, "done"), (3, "refused")])
 
 

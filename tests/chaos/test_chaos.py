@@ -8,10 +8,11 @@ from functools import partial
 
 from limpet.core.ids import id_text
 from limpet.core.state import State
-from tests.chaos.conftest import on_every_engine
+from tests.chaos.conftest import on, on_every_engine
 from tests.chaos.field import Field, WorkerProcess, alive, kill, starts_per_job, thaw
 
 
+@on("sqlite", "redis", why="test_kills.py kills workers on PostgreSQL")
 async def test_kill_9_of_random_children_and_supervisors_loses_nothing(field: Field) -> None:
     ids = await field.put("short", {"ms": 40}, 400) + await field.put("in_thread", {"ms": 40}, 100)
     workers = [field.start(processes=2, concurrency=2) for _ in range(2)]
@@ -39,6 +40,7 @@ async def test_kill_9_of_random_children_and_supervisors_loses_nothing(field: Fi
     await field.until("no child outlives its supervisor", lambda: sessions(field, 0))
 
 
+@on("sqlite", "redis", why="two engines say whether the supervisor does it")
 async def test_the_supervisor_hands_back_at_once_what_its_dead_child_held(field: Field) -> None:
     """Long before the lease of two minutes would have run out."""
     ids = await field.put("short", {"ms": 300}, 4)
@@ -97,6 +99,7 @@ async def test_a_poison_job_dies_alone(field: Field) -> None:
     assert {view.attempt for view in await field.views(neighbours + more)} == {1}
 
 
+@on("sqlite", "redis", why="what a deployment hands back is a settlement like any other")
 async def test_a_rolling_deployment_spends_no_attempts(field: Field) -> None:
     quick = await field.put("short", {"ms": 60}, 150)
     slow = await field.put("short", {"ms": 900}, 4)

@@ -28,6 +28,7 @@ from tests.chaos.nursery import Nursery
 from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database, shared
+from tests.size import in_matrix
 
 # Engine → where a test's stores are: for the n-th of them, a URL and a namespace.
 Place = Callable[[int], tuple[str, str]]
@@ -95,7 +96,7 @@ async def is_paid_once(life: Life, id: bytes) -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("executor", ["async", "thread"])
+@pytest.mark.parametrize("executor", ["async", *in_matrix("a thread makes the same calls", "thread")])
 @pytest.mark.parametrize("ground", PLACES)
 async def test_effects_happen_once_wherever_the_worker_dies(
     ground: str, executor: str, nursery: Nursery, folder: Path

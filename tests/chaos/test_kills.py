@@ -8,7 +8,7 @@ import time
 import pytest
 
 from limpet.core.state import State
-from tests.chaos.conftest import on_every_engine
+from tests.chaos.conftest import on
 from tests.chaos.field import Field, WorkerProcess, kill, starts_per_job
 
 JOBS = 2_000
@@ -18,7 +18,7 @@ LEASE_MS = 5_000
 DRAINED_S = LEASE_MS / 1000 + 15  # a busy machine takes seconds to start whoever takes over
 
 
-@on_every_engine
+@on("postgres", why="test_chaos.py kills workers on the other two")
 @pytest.mark.timeout(180)
 async def test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_stuck(field: Field) -> None:
     """Every other kill takes a whole worker, as when its machine dies; the rest take one process of it."""

@@ -19,7 +19,7 @@ from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
 from limpet.testing.making import make_job
 from tests.chaos import limit_jobs
-from tests.chaos.conftest import on_every_engine
+from tests.chaos.conftest import on, on_every_engine
 from tests.chaos.field import Field, WorkerProcess, kill
 from tests.chaos.limiting import FastClock
 
@@ -57,7 +57,7 @@ def at_half_past() -> int:
     return began_ms("hour", now_ms) + HOUR_MS // 2
 
 
-@on_every_engine
+@on("postgres", why="its claims overtake settlements; the contract has the arithmetic of all")
 @pytest.mark.timeout(300)
 async def test_rates_and_budgets_hold_through_an_hour_of_kills(field: Field, tmp_path: Path) -> None:
     clock_file, ids, start_ms = tmp_path / "clock", IdMaker(), at_half_past()
@@ -160,7 +160,7 @@ def known(lines: list[Line], starts: list[Line], **before: int) -> Collection[in
     return amounts.values()
 
 
-@on_every_engine
+@on("redis", why="one engine in a day; concurrency 1 is in the contract of all")
 @pytest.mark.timeout(120)
 async def test_one_at_a_time_never_sees_two(field: Field) -> None:
     ways = ("worker", "child", "another") * 2  # the whole worker of the holder, its process alone, or somebody else's

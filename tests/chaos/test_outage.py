@@ -26,7 +26,11 @@ SERVERS: dict[str, Callable[[], AbstractContextManager[Server]]] = {
     "postgres": lambda: postgres.own(POSTGRES),
 }
 # The outages: three seconds under the default lease, and one that outlives the leases of everybody (D6).
-WEATHER = [("redis", 3.0, 15_000), ("redis", 7.0, 5_000), ("postgres", 3.0, 15_000)]
+WEATHER = [
+    ("redis", 3.0, 15_000),
+    ("postgres", 3.0, 15_000),
+    pytest.param("redis", 7.0, 5_000, marks=pytest.mark.matrix("the contract has sweeps after a gap")),
+]
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import own as own_postgres
 from tests.servers.redis import RedisServer, own
+from tests.size import in_matrix
 
 FORGOTTEN_MS = 1_200_000  # an id is remembered for ten minutes
 KILLS = 25
@@ -170,6 +171,9 @@ async def produce(ground: Ground, name: str, stop: asyncio.Event, seed: int) -> 
     return number
 
 
+@pytest.mark.parametrize(
+    "ground", ["postgres", *in_matrix("a relay makes the same calls beside SQLite", "sqlite")], indirect=True
+)
 @pytest.mark.timeout(300)
 async def test_a_relay_killed_at_any_moment(
     ground: Ground, bench: Bench, server: RedisServer, request: pytest.FixtureRequest

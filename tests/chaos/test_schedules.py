@@ -15,7 +15,7 @@ from limpet.core.view import Query, Term
 from limpet.ops import Schedules
 from limpet.stores.asking import engine_now_ms, find_all
 from limpet.stores.base import MARK
-from tests.chaos.conftest import on_every_engine
+from tests.chaos.conftest import on
 from tests.chaos.field import Field, WorkerProcess, kill, thaw
 
 NAME = "secondly"
@@ -23,7 +23,7 @@ WORKERS = 3
 KILLS = 10
 
 
-@on_every_engine
+@on("postgres", why="tests/engines/test_ticks.py has the ticks of all engines")
 @pytest.mark.timeout(180)
 async def test_every_second_fires_once_while_workers_are_killed_and_frozen(field: Field) -> None:
     workers = [hire(field) for _ in range(WORKERS)]

@@ -11,8 +11,11 @@ import pytest
 
 from limpet.testing.harness import Harness
 from tests.contract.harnesses import HARNESSES
+from tests.size import in_matrix
 
 MEMORY = Path("/dev/shm")
+# A file adds processes and durability, which test_sharing.py and test_crash.py look at; its meaning is that of memory.
+DAILY = ["sqlite-memory", "redis", "postgres", *in_matrix("memory has the same meaning", "sqlite-file")]
 
 
 @pytest.fixture
@@ -22,7 +25,7 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@pytest.fixture(params=HARNESSES)
+@pytest.fixture(params=DAILY)
 def engine(request: pytest.FixtureRequest, folder: Path) -> Harness:
     """One engine under test, on fresh ground."""
     return HARNESSES[request.param](folder)

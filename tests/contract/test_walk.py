@@ -10,11 +10,12 @@ import pytest
 from limpet.testing.harness import Harness
 from limpet.testing.stroll import stroll
 from limpet.testing.walk import walk
+from tests.contract.conftest import DAILY
 from tests.contract.harnesses import HARNESSES
 
 
 @pytest.mark.timeout(600)  # a failure takes minutes to shrink, and the shortest way to it is worth them
-@pytest.mark.parametrize("name", HARNESSES)
+@pytest.mark.parametrize("name", DAILY)
 def test_a_store_and_the_model_agree_after_every_step(name: str, folder: Path) -> None:
     folders = (folder / str(number) for number in itertools.count())
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
 from limpet import Dead, JobCancelled, Limpet, State, chain, chord
+from tests.size import FULL
 
-WIDE = 10_000 if os.environ.get("LIMPET_FULL") else 1_000
+WIDE = 10_000 if FULL else 1_000
 
 pytestmark = pytest.mark.timeout(600)
 

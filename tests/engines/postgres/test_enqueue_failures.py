@@ -21,6 +21,7 @@ from tests.engines.postgres.guests import guest, soon
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
+from tests.size import in_matrix
 
 T = TypeVar("T")
 
@@ -79,7 +80,7 @@ async def test_two_enter_two_lanes_in_opposite_orders(place: Namespace) -> None:
     assert deadlocks(place) == before
 
 
-@pytest.mark.parametrize("calls", [1, 20])
+@pytest.mark.parametrize("calls", [20, *in_matrix("many calls are the harder case", 1)])
 async def test_one_transaction_for_very_many_tenants(calls: int) -> None:
     async with fresh_namespace(shared(POSTGRES)) as place:
         bench = await place.bench()

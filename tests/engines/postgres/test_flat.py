@@ -1,12 +1,11 @@
 """A claim costs what it hands out: jobs that cannot run and jobs that have ended lie beside it and are not touched.
 
-Cost is counted in pages that the server touches. With LIMPET_FULL=1 (`make prove`) there are a million of the former
+Cost is counted in pages that the server touches. With LIMPET_FULL=1 (`make matrix`) there are a million of the former
 and ten million of the latter.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -26,8 +25,8 @@ from limpet.testing.harness import Clock
 from tests.engines.postgres.pages import Pages
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, running
+from tests.size import FULL, in_matrix
 
-FULL = bool(os.environ.get("LIMPET_FULL"))
 pytestmark = pytest.mark.timeout(3_600 if FULL else 120)
 FEW, MANY, ENDED = (1_000, 1_000_000, 10_000_000) if FULL else (100, 4_000, 20_000)
 CHUNK = 5_000
@@ -153,7 +152,15 @@ async def test_a_claim_of_many_jobs_of_one_instant_touches_those_it_takes(
     assert max(counts) <= median(counts) + 60, counts
 
 
-@pytest.mark.parametrize("lie", [scheduled, blocked, limited, customers, guarded, paused, unserved])
+@pytest.mark.parametrize(
+    "lie",
+    [
+        scheduled,
+        limited,
+        customers,
+        *in_matrix("further ways to lie still; each is an index of its own", blocked, guarded, paused, unserved),
+    ],
+)
 async def test_jobs_that_cannot_run_cost_a_claim_nothing(
     server: PostgresServer, monkeypatch: pytest.MonkeyPatch, lie: Callable[[Bench, int], Awaitable[None]]
 ) -> None:

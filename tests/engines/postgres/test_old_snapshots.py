@@ -19,6 +19,7 @@ from limpet.testing.making import JobOptions
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
+from tests.size import in_matrix
 
 JOBS = 20_000
 CROWD = 500
@@ -118,24 +119,26 @@ async def touched(place: Namespace, ways: list[JobOptions], holder: str, count: 
         return [before, min([await probe.claim() for _ in range(3)])]
 
 
-@pytest.mark.parametrize("holder", [READER, WRITER])
+@pytest.mark.parametrize("holder", [WRITER, *in_matrix("a reader holds back less than a writer", READER)])
 async def test_claims_from_a_busy_lane_stay_flat(place: Namespace, holder: str) -> None:
     before, after = await touched(place, [{}], holder, JOBS)
     assert after < 1.5 * before  # where a claim begins is moved on by one in ten
 
 
-@pytest.mark.parametrize("ways", [LIMITED, KEYED])
+@pytest.mark.parametrize("ways", [LIMITED, *in_matrix("a key is a limit of its own lane", KEYED)])
 async def test_claims_under_a_limit_stay_flat(place: Namespace, ways: list[JobOptions]) -> None:
     before, after = await touched(place, ways, READER, JOBS // 4)
     assert after < 1.3 * before
 
 
+@pytest.mark.matrix("a known cost, measured to be seen when it goes")
 @pytest.mark.xfail(strict=True, reason="61_choosing walks over all places that members have left since")
 async def test_claims_from_groups_stay_flat(place: Namespace) -> None:
     before, after = await touched(place, GROUPS, READER, JOBS // 4)
     assert after < 1.5 * before
 
 
+@pytest.mark.matrix("the busy lane says it on an ordinary day")
 async def test_claims_from_a_lane_that_is_mostly_idle_stay_flat(place: Namespace) -> None:
     bench = await place.untended_bench()
     flow, probe = Flow(bench, [{}]), Probe(place, bench)

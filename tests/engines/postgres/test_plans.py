@@ -20,6 +20,7 @@ from limpet.testing.harness import Clock
 from tests.engines.postgres.plans import TELLING, touched
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own
+from tests.size import in_matrix
 
 CROWD = 5_000  # of everything that a verb has no business with
 FEW = 1_024  # rows that one statement may touch: the janitor goes in steps of 1,000
@@ -167,7 +168,9 @@ async def asked(bench: Bench, ids: list[bytes]) -> None:
         await store.standing(id, now_ms=now_ms)
 
 
-@pytest.mark.parametrize("analysed", ["never", "empty", "tiny"])
+@pytest.mark.parametrize(
+    "analysed", ["tiny", *in_matrix("other statistics, which plans must not heed either", "never", "empty")]
+)
 async def test_what_a_verb_touches_does_not_grow_with_the_tables(server: PostgresServer, analysed: str) -> None:
     """Plans are made while tables are nearly empty, by statistics of that moment, and used when they are full."""
     store = open_store(server.url)

@@ -1,12 +1,11 @@
 """A job that waits for very many costs each of them the same, in whatever order they end, and whoever looks back.
 
-Counted in pages that the server touches for a verb. With LIMPET_FULL=1 (`make prove`) there are 10,000 parents.
+Counted in pages that the server touches for a verb. With LIMPET_FULL=1 (`make matrix`) there are 10,000 parents.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from random import Random
 from statistics import mean
@@ -25,10 +24,10 @@ from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
+from tests.size import FULL, in_matrix
 
 T = TypeVar("T")
 
-FULL = bool(os.environ.get("LIMPET_FULL"))
 FEW, MANY = 200, 10_000 if FULL else 2_000
 SAMPLES = 50  # settlements of one parent each that are counted, one after every few
 FLAT = 2  # indexes of ten thousand entries have a level or two more than those of a hundred, and more is left behind
@@ -38,6 +37,12 @@ ORDERS: dict[str, Callable[[list[Claimed]], None]] = {
     "last to first": lambda jobs: jobs.reverse(),
     "at random": lambda jobs: Random(1).shuffle(jobs),
 }
+DAILY = [("first to last", False), ("at random", True)]  # and whether claims look back at the lane
+WAYS = [
+    pytest.param(order, old, marks=[] if (order, old) in DAILY else pytest.mark.matrix("two ways say enough in a day"))
+    for order in ORDERS
+    for old in (False, True)
+]
 
 
 @pytest.fixture
@@ -112,8 +117,7 @@ class Join:
             pass
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("old", [False, True], ids=["alone", "looked back at"])
+@pytest.mark.parametrize(("order", "old"), WAYS)
 async def test_each_of_many_parents_costs_what_each_of_few_does(
     place: Namespace, monkeypatch: pytest.MonkeyPatch, order: str, old: bool
 ) -> None:
@@ -160,7 +164,14 @@ async def of_duplicates(join: Join) -> Any:
     return await join.bench.put(*jobs[1], join.after(jobs[1]))
 
 
-@pytest.mark.parametrize("enqueue", [together, later, while_they_run, when_they_have_ended, of_duplicates])
+@pytest.mark.parametrize(
+    "enqueue",
+    [
+        together,
+        when_they_have_ended,
+        *in_matrix("moments between the first and the last", later, while_they_run, of_duplicates),
+    ],
+)
 async def test_an_enqueue_after_many_costs_each_of_them_the_same(
     place: Namespace, monkeypatch: pytest.MonkeyPatch, enqueue: Callable[[Join], Awaitable[Any]]
 ) -> None:

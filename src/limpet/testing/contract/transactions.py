@@ -292,24 +292,24 @@ async def put_again(bench: Bench, job: Job) -> Enqueued:
 
 @asynchronous
 class TestCompleting:
-    @pytest.mark.parametrize("ending", ENDINGS)
     async def test_whatever_its_holder_says_afterwards_the_job_has_succeeded(
-        self, bench: Bench, visitor: Visitor, ending: str
+        self, bench: Bench, visitor: Visitor
     ) -> None:
-        id = await bench.add()
         hand = bench.hand()
-        job = await hand.take()
-        await completed(visitor, bench, job, b'"noted"')
-        assert await visitor.rows() == ["effect"]
-        assert await bench.state(id) is State.running
-        (answer,) = await hand.end(ending, job)
-        assert (answer.answer, answer.state) == ("done", State.succeeded)
-        view = await bench.view(id)
-        assert (view.state, view.result, view.lost, view.token) == (State.succeeded, b'"noted"', 0, None)
-        counts = await bench.store.count()
-        assert (counts.succeeded, counts.lost, counts.cancelled) == (1, 0, 0)
-        assert await bench.store.causes() == []
-        assert (await hand.end(ending, job))[0].answer == "stale"
+        for number, ending in enumerate(ENDINGS, 1):
+            id = await bench.add()
+            job = await hand.take()
+            await completed(visitor, bench, job, b'"noted"')
+            assert await visitor.rows() == ["effect"] * number
+            assert await bench.state(id) is State.running, ending
+            (answer,) = await hand.end(ending, job)
+            assert (answer.answer, answer.state) == ("done", State.succeeded), ending
+            view = await bench.view(id)
+            assert (view.state, view.result, view.lost, view.token) == (State.succeeded, b'"noted"', 0, None), ending
+            counts = await bench.store.count()
+            assert (counts.succeeded, counts.lost, counts.cancelled) == (number, 0, 0), ending
+            assert await bench.store.causes() == [], ending
+            assert (await hand.end(ending, job))[0].answer == "stale", ending
 
     @pytest.mark.parametrize("how", OTHERS_END_IT)
     async def test_whoever_ends_its_lease_the_job_has_succeeded(self, bench: Bench, visitor: Visitor, how: str) -> None:
@@ -351,16 +351,14 @@ class TestCompleting:
         assert (answer.state, view.state, view.lost) == (expected, expected, 1 if ending == "lose" else 0)
         assert view.result == (b'"late"' if ending == "succeed" else None)
 
-    @pytest.mark.parametrize("result", [None, b"null", b'{"n":1}', b'"' + b"x" * 100_000 + b'"'])
-    async def test_the_result_is_the_one_that_was_noted(
-        self, bench: Bench, visitor: Visitor, result: bytes | None
-    ) -> None:
-        id = await bench.add()
+    async def test_the_result_is_the_one_that_was_noted(self, bench: Bench, visitor: Visitor) -> None:
         hand = bench.hand()
-        job = await hand.take()
-        await completed(visitor, bench, job, result)
-        await hand.succeed(job, result=b'"returned"')
-        assert (await bench.view(id)).result in ((None, b"null") if result in (None, b"null") else (result,))
+        for result in (None, b"null", b'{"n":1}', b'"' + b"x" * 100_000 + b'"'):
+            id = await bench.add()
+            job = await hand.take()
+            await completed(visitor, bench, job, result)
+            await hand.succeed(job, result=b'"returned"')
+            assert (await bench.view(id)).result in ((None, b"null") if result in (None, b"null") else (result,))
 
     async def test_said_twice_the_last_result_counts(self, bench: Bench, visitor: Visitor) -> None:
         id = await bench.add()
