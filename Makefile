@@ -7,12 +7,17 @@ BIN := .venv/bin
 READY := .venv/.ready
 SOURCES := $(wildcard src tests examples bench tools)
 PARALLEL ?= 2
+CHAOS ?= 3 # its tests wait for leases and servers more than they compute
+PYTEST := -q -n $(PARALLEL) --dist worksteal --durations 10
+QUICK := tests/arch tests/core tests/client tests/ops tests/runtime tests/stores tests/contract tests/engines/sqlite tests/types
+# One engine for the matrix: core, sqlite, redis or postgres; all of them when it is empty.
+E ?=
 # ONCE is accepted by demo and changes nothing: the demo always ends by itself.
 ONCE ?=
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL: # check before tests, one message at a time
-.PHONY: help demo test check tests bench bench-peers prove web format constraints clean
+.PHONY: help demo quick test check tests matrix bench bench-peers web format constraints clean
 
 help: ## say what there is
 	@echo "make TARGET, where TARGET is one of:"
@@ -47,7 +52,11 @@ demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant,
 	@echo "demo: running the story on SQLite in .demo/"
 	@$(BIN)/limpet demo
 
-test: check tests ## everything a change must pass: check, then all tests (this is what CI runs)
+quick: check $(READY) ## the inner loop: check, then all rooms on SQLite in memory, without a server (two minutes)
+	@echo "quick: core, client, ops, runtime, and the contract in memory; $(PARALLEL) at a time"
+	@$(BIN)/python -m pytest $(PYTEST) -m "not redis and not postgres" $(QUICK)
+
+test: check tests ## everything that guards a promise: check, then the tests on one version of each server (what CI runs)
 	@echo "test: all green"
 
 check: $(READY) ## format, lint, types and who may import whom; changes nothing
@@ -57,10 +66,14 @@ check: $(READY) ## format, lint, types and who may import whom; changes nothing
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
 	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
-tests: $(READY) .venv/redis-7/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone, then chaos: real processes, real kills
+tests: $(READY) .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone, then chaos: real processes, real kills
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
-	@$(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --durations 10 --ignore tests/chaos
-	@test -z "$(wildcard tests/chaos/test_*.py)" || { echo "tests: chaos, $(PARALLEL) at a time" && $(BIN)/python -m pytest -q -n $(PARALLEL) --dist worksteal --durations 10 tests/chaos; }
+	@$(BIN)/python -m pytest $(PYTEST) --ignore tests/chaos
+	@echo "tests: chaos, $(CHAOS) at a time"
+	@$(BIN)/python -m pytest $(PYTEST) -n $(CHAOS) tests/chaos
+
+matrix: $(READY) .venv/redis-7/.ready .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## every server version and harness, full sizes, many seeds; E=redis for one engine; goes on where it stopped
+	@$(BIN)/python tools/matrix.py --engine "$(E)" --parallel $(PARALLEL)
 
 bench: $(READY) ## measure this machine: drain, enqueue, latency, on SQLite, Redis and PostgreSQL (three minutes)
 	@echo "bench: measuring the SQLite engine"
@@ -112,10 +125,6 @@ bench-peers: $(READY) $(PEERS) ## the same beside peers (huey, taskiq, BullMQ, P
 	@echo "bench-peers: measuring the PostgreSQL engine, PgQueuer and Procrastinate"
 	@$(BIN)/python -m bench --engine postgres --peers
 
-prove: $(READY) ## the heavy proofs at full size; needs disk and time, writes dated results to docs/evidence/
-	@echo "prove: full-size proofs, results go to docs/evidence/"
-	@$(BIN)/python tools/prove.py
-
 web: ## build the dashboard's assets (this release has no dashboard, so it only looks for Node and says so)
 	@if command -v node > /dev/null; then echo "web: Node $$(node --version) found"; else echo "web: no Node found; everything but a dashboard works without it"; fi
 	@echo "web: the dashboard is not part of this release, so there is nothing to build"
@@ -127,5 +136,5 @@ constraints: $(READY) ## write the installed versions down in constraints.txt
 	@$(BIN)/python tools/constraints.py > .venv/constraints.txt && cp .venv/constraints.txt constraints.txt
 	@touch $(READY)
 
-clean: ## remove what the targets made: .venv, caches, .demo, .bench
-	@rm -rf .venv .demo .bench .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist
+clean: ## remove what the targets made: .venv, caches, .demo, .bench, .matrix
+	@rm -rf .venv .demo .bench .mypy_cache .ruff_cache .import_linter_cache .hypothesis .matrix build dist

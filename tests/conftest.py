@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.size import FULL, SEED
+from tests.size import FULL, MATRIX, SEED
 
 # No deadline: on a busy two-core machine a slow example says nothing about the code, nor about how it is drawn.
 PATIENT: Final = settings(deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         for engine in engines_of(item):
             item.add_marker(engine)
-    if FULL:
+    if MATRIX:
         return
     left_out = [item for item in items if item.get_closest_marker("matrix")]
     if left_out:

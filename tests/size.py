@@ -1,4 +1,4 @@
-"""Knows how large a run is: the slice of every day, or everything (LIMPET_FULL=1, as in `make matrix`)."""
+"""Knows how large a run is: the slice of every day, or what `make matrix` asks for in the environment."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Any, Final
 
 import pytest
 
-FULL: Final = bool(os.environ.get("LIMPET_FULL"))
-SEED: Final = os.environ.get("LIMPET_SEED")  # where random tests begin elsewhere, as the matrix does
+FULL: Final = bool(os.environ.get("LIMPET_FULL"))  # full sizes, and everything that is marked for the matrix
+MATRIX: Final = FULL or bool(os.environ.get("LIMPET_MATRIX"))  # everything that is marked for the matrix
+SEED: Final = os.environ.get("LIMPET_SEED")  # where random tests begin, instead of where they always begin
 
 
 def in_matrix(why: str, *values: Any) -> list[Any]:

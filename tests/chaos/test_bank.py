@@ -25,6 +25,8 @@ from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database, shared
 from tests.size import FULL
 
+pytestmark = pytest.mark.postgres
+
 EVERY = 1 if FULL else 5
 END = ([("ada", 80), ("bob", 120)], [(1, "done"), (2, "done"), (3, "refused")])
 

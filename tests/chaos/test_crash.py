@@ -18,6 +18,8 @@ from tests.chaos.field import Field, starts_per_job
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own
 
+pytestmark = pytest.mark.postgres
+
 WORKERS = 3
 SLOTS = 4
 CRASHES = 3

@@ -31,6 +31,8 @@ from tests.servers.postgres import own as own_postgres
 from tests.servers.redis import RedisServer, own
 from tests.size import in_matrix
 
+pytestmark = pytest.mark.redis
+
 FORGOTTEN_MS = 1_200_000  # an id is remembered for ten minutes
 KILLS = 25
 PRODUCERS = 2

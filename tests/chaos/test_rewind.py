@@ -12,6 +12,8 @@ from tests.chaos.field import Field
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own
 
+pytestmark = pytest.mark.redis
+
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:

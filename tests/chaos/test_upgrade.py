@@ -25,6 +25,8 @@ from tests.engines.postgres.audit import faults
 from tests.releases import COMMITS, limpet, source_of
 from tests.servers.postgres import PostgresServer
 
+pytestmark = pytest.mark.postgres
+
 SOME = 40  # effects: enough that every kind of job is among them
 # It has been in use for a while: nobody loses a lease within 15 s after the first sweep of all.
 SWEPT = "UPDATE limpet.sweep SET swept_at_ms = extract(epoch FROM now()) * 1000"

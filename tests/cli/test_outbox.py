@@ -25,6 +25,8 @@ from tests.servers.postgres import fresh_database
 from tests.servers.postgres import shared as shared_postgres
 from tests.servers.redis import RedisServer, own
 
+pytestmark = [pytest.mark.redis, pytest.mark.postgres]
+
 IDS = IdMaker()
 
 

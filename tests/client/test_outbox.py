@@ -19,6 +19,8 @@ from limpet.stores.sqlite.library import library
 from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 
+pytestmark = pytest.mark.redis
+
 NUMBERS = itertools.count(1)
 
 

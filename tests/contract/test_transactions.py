@@ -9,12 +9,16 @@ import pytest
 from limpet.testing.contract import transactions
 from limpet.testing.harness import Transactional
 from tests.contract.visited import VISITED
+from tests.size import in_matrix
 
 # The same as `from limpet.testing.contract.transactions import *`, in a form that linters can follow.
 globals().update({name: getattr(transactions, name) for name in transactions.__all__})
 
+DAILY = ("sqlite-file-by-the-driver", "postgres-psycopg", "postgres-asyncpg")
+WAYS = [*DAILY, *in_matrix("tests/stores has what every driver makes of a statement", *sorted(VISITED.keys() - DAILY))]
 
-@pytest.fixture(params=VISITED)
+
+@pytest.fixture(params=WAYS)
 def engine(request: pytest.FixtureRequest, folder: Path) -> Transactional:
     """One engine under test, on fresh ground, and one way to reach its database."""
     return VISITED[request.param](folder)

@@ -14,6 +14,8 @@ from tests.servers import flavours, installations
 from tests.servers.postgres import PostgresServer, fresh_database, own
 from tests.servers.redis import RedisServer, running
 
+pytestmark = [pytest.mark.redis, pytest.mark.postgres]
+
 BIN = Path(sys.executable).parent
 PAGES = [
     ROOT / "README.md",

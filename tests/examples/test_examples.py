@@ -14,8 +14,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import fresh_database, shared
+
+pytestmark = [pytest.mark.redis, pytest.mark.postgres]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -27,6 +27,8 @@ from tests.outbox.ground import Ground, drain, texts
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 
+pytestmark = pytest.mark.postgres
+
 JUNK = b"not a job"
 NEWER = MAGIC + bytes([VERSION + 1]) + b"whatever that means"
 

@@ -11,6 +11,8 @@ import shutil
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from limpet.core.ids import id_text
 from limpet.core.job import Unique
 from limpet.core.view import Retention
@@ -20,6 +22,8 @@ from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
 from tests.outbox.breaking import broken
 from tests.outbox.ground import Cut, Ground, drain, texts
+
+pytestmark = pytest.mark.postgres
 
 LONG_MS = 30 * 86_400_000  # no engine remembers the id of a finished job so long
 

@@ -11,6 +11,8 @@ from limpet.outbox.statements import statements
 from limpet.outbox.table import BATCH_BYTES
 from tests.outbox.ground import Ground
 
+pytestmark = pytest.mark.postgres
+
 LINE = 20_000
 
 

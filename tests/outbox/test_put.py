@@ -25,6 +25,8 @@ from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, fresh_database, running, shared
 from tests.stores import visitors
 
+pytestmark = pytest.mark.postgres
+
 
 async def writes_with_its_own_rows(ground: Ground, visitor: Visitor) -> None:
     """Commit and roll back take the caller's rows and the jobs together."""

@@ -31,6 +31,8 @@ from tests.servers.postgres import shared
 from tests.servers.process import running
 from tests.servers.redis import own as own_redis
 
+pytestmark = [pytest.mark.redis, pytest.mark.postgres]
+
 PATIENCE_S = 60
 
 

@@ -22,6 +22,8 @@ from tests.servers.postgres import PostgresServer, fresh_database, own, shared
 from tests.servers.process import Unreachable
 from tests.servers.redis import RedisServer, running
 
+pytestmark = [pytest.mark.redis, pytest.mark.postgres]
+
 
 def test_a_killed_server_comes_back_on_its_port_with_what_was_acknowledged(tmp_path: Path) -> None:
     with running(RedisServer(REDIS, tmp_path, aof="everysec")) as server:

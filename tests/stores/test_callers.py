@@ -25,6 +25,8 @@ from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 from tests.stores import visitors
 
+pytestmark = pytest.mark.postgres
+
 
 @pytest.fixture
 def url() -> str:
