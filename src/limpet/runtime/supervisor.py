@@ -211,12 +211,13 @@ class Supervisor:
         while True:
             await asyncio.sleep(worker.beat_ms / 2000)
             for child in list(self._children.values()):
-                ready = child.ready
-                if ready is None or child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
+                ready, store = child.ready, self._store
+                if ready is None or store is None:  # it has not been greeted yet
+                    continue
+                if child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
                     continue
                 try:
-                    assert self._store is not None
-                    pulse = await self._store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
+                    pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
                 except StoreError as error:
                     if not error.retryable:
                         raise
