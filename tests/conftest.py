@@ -23,14 +23,19 @@ ENGINES: Final = ("sqlite", "redis", "postgres")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark every test with the engines it needs, and leave to the matrix what is marked so."""
     for item in items:
-        for engine in engines_of(item):
-            item.add_marker(engine)
+        for mark in (*engines_of(item), *(["random"] if is_random(item) else [])):
+            item.add_marker(mark)
     if MATRIX:
         return
     left_out = [item for item in items if item.get_closest_marker("matrix")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in set(left_out)]
+
+
+def is_random(item: pytest.Item) -> bool:
+    """Whether LIMPET_SEED makes it another test: it has a seed among its parameters."""
+    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and "seed" in item.callspec.params
 
 
 def engines_of(item: pytest.Item) -> set[str]:

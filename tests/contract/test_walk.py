@@ -12,6 +12,7 @@ from limpet.testing.stroll import stroll
 from limpet.testing.walk import walk
 from tests.contract.conftest import DAILY
 from tests.contract.harnesses import HARNESSES
+from tests.size import in_matrix
 
 
 @pytest.mark.timeout(600)  # a failure takes minutes to shrink, and the shortest way to it is worth them
@@ -27,11 +28,11 @@ def test_a_store_and_the_model_agree_after_every_step(name: str, folder: Path) -
     walk(harness)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *in_matrix("further seeds of the same walk", 1, 2)])
 def test_a_store_and_the_model_agree_on_a_long_way(engine: Harness, seed: int) -> None:
     stroll(engine, seed)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *in_matrix("further seeds of the same walk", 1)])
 def test_limits_and_budgets_keep_their_books_on_a_long_way(engine: Harness, seed: int) -> None:
     stroll(engine, seed, limited=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
-import os
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -30,6 +29,7 @@ from limpet.stores.base import Store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Harness
 from tests.contract.harnesses import HARNESSES, SHARED
+from tests.size import in_matrix
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 BERLIN = "Europe/Berlin"
@@ -163,7 +163,7 @@ NIGHTS = {SPRING: ["2027-03-28 03:00", "2027-03-29 02:30"], AUTUMN: ["2027-10-31
 QUARTERS = {SPRING: 47 * 4, AUTUMN: 49 * 4}
 
 
-@pytest.mark.parametrize("seed", range(1, 9) if os.environ.get("LIMPET_FULL") else [1])
+@pytest.mark.parametrize("seed", [1, *in_matrix("further seeds of the same world", *range(2, 9))])
 @pytest.mark.parametrize("start", [SPRING, AUTUMN], ids=["spring", "autumn"])
 async def test_every_tick_fires_once_over_days_with_kills_and_a_clock_change(
     engine: Harness, start: int, seed: int

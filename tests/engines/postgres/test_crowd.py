@@ -22,6 +22,7 @@ from limpet.testing.hand import ENDINGS, next_seq
 from limpet.testing.making import JobOptions
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import POSTGRES
+from tests.size import in_matrix
 
 RULES: Final = [GateRule("limit:x", concurrency=2), GateRule("limit:y", concurrency=3)]
 # Not those that put a job, or all of them, off for a minute.
@@ -118,7 +119,7 @@ async def work_off(store: Store) -> None:
     raise AssertionError("there is no end of jobs")
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, *in_matrix("another crowd", 1)])
 async def test_a_crowd_loses_and_doubles_nothing(seed: int) -> None:
     async with a_place(POSTGRES) as place:
         stores: list[Store] = [place.store, *[(await place.another()).store for _ in range(3)]]

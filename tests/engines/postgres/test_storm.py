@@ -23,6 +23,7 @@ from limpet.testing.hand import ENDINGS, Hand, failure, next_seq
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
+from tests.size import in_matrix
 
 ROUNDS = 60
 LANES: list[dict[str, Any]] = [
@@ -169,7 +170,7 @@ class Storm:
         assert [counts.total(state) for state in (State.scheduled, State.ready, State.running)] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, *in_matrix("another storm", 2)])
 async def test_a_storm_leaves_everything_in_its_place(seed: int) -> None:
     async with fresh_namespace(shared(POSTGRES)) as namespace:
         storm = Storm(namespace, seed)

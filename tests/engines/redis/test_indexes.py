@@ -13,6 +13,7 @@ from limpet.testing.walk import StoreWalk
 from tests.engines.redis.audit import faults
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
+from tests.size import in_matrix
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ class Namespace:
         self._opened.clear()
 
 
-@pytest.mark.parametrize("seed", range(100, 106))
+@pytest.mark.parametrize("seed", [100, *in_matrix("further seeds of the same walk", *range(101, 106))])
 def test_the_indexes_follow_the_records_on_a_long_way(ground: RedisServer, seed: int) -> None:
     namespace = f"audit{seed}"
     walk, rng = StoreWalk(Namespace(ground, namespace)), Random(seed)
