@@ -1,10 +1,9 @@
 -- Promise: new jobs are stored, all of a call or none; duplicates by id or unique key answer the job that is there.
 -- It only inserts: it locks no lane, no gate and no parent's lane, so any number of callers' transactions can hold it
 -- open side by side. Inputs: lanes and policies once each, jobs as parallel arrays that index them from 1, parents
--- before their children; extras, costs, delays, dues and expires are NULL where every job is as most are, and so are flows
--- and unit_costs. Answer: ids,
--- existing, states in order; ids NULL = all are new and as given. Usage errors are raised as LP001 (unknown parent) and
--- LP002 (draining). Relies on the primary keys.
+-- before their children; extras, costs, delays, dues, expires, flows and unit_costs are NULL where every job is as most
+-- are. Answer: ids, existing, states in order; ids NULL = all are new and as given. Usage errors are raised as LP001
+-- (unknown parent) and LP002 (draining). Relies on the primary keys.
 
 -- Post the lanes of jobs that were just stored, once each, and count the jobs.
 CREATE OR REPLACE FUNCTION lp.post_lanes_1(p_batch lp.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
