@@ -1,4 +1,4 @@
-"""A schema is upgraded while it is busy: workers and producers of an earlier release go on beside those of this one."""
+"""A busy schema is upgraded: workers and producers of this release go on beside those of a made-up next one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,12 @@ from typing import Any
 import psycopg
 import pytest
 
-from limpet.core.errors import SchemaOutdated
 from limpet.core.ids import id_bytes
 from limpet.core.state import State
-from limpet.stores.open import open_store
 from tests.chaos import shop
 from tests.chaos.field import ROOT, Field, WorkerProcess, kill, thaw
 from tests.engines.postgres.audit import faults
-from tests.releases import COMMITS, limpet, source_of
+from tests.engines.postgres.next_release import NEXT, THIS, ask_limpet, limpet, make_next
 from tests.servers.postgres import PostgresServer
 
 pytestmark = pytest.mark.postgres
@@ -53,41 +51,41 @@ def books(database: PostgresServer) -> Iterator[psycopg.Connection[Any]]:
         yield line
 
 
-@pytest.fixture(params=COMMITS)
-def old(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The source of an earlier release."""
-    return source_of(request.param, tmp_path / "old")
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    """The source of the next release."""
+    return make_next(tmp_path / "next")
 
 
 @pytest.mark.timeout(120)
-async def test_workers_of_an_earlier_release_work_on_while_the_schema_is_upgraded(
-    field: Field, database: PostgresServer, books: psycopg.Connection[Any], old: Path, tmp_path: Path
+async def test_workers_of_this_release_work_on_while_the_schema_is_upgraded_to_the_next(
+    field: Field, database: PostgresServer, books: psycopg.Connection[Any], new: Path, tmp_path: Path
 ) -> None:
     field.errors = tmp_path / "errors"
     field.errors.touch()
     hire = partial(field.start, app="tests.chaos.shop:app")
     order = partial(field.run, "-m", "tests.chaos.shop")
-    limpet(old, "migrate", "--url", field.url)
+    limpet(ROOT, "migrate", "--url", field.url)
     books.execute(SWEPT)
-    await refused(field.url)
-    workers = [hire(source=old), hire(source=old)]
-    producers = [order(source=old)]
-    await field.until("the old release works", partial(has_worked, books, old, since="-infinity"))
+    refused(new, field.url)
+    workers = [hire(source=ROOT), hire(source=ROOT)]
+    producers = [order(source=ROOT)]
+    await field.until("this release works", partial(has_worked, books, ROOT, since="-infinity"))
 
-    await upgraded_amid_claims(field)
+    await upgraded_amid_claims(field, new)
     upgraded_at = now(books)
-    await field.until("the old release works on", partial(has_worked, books, old, since=upgraded_at))
+    await field.until("this release works on", partial(has_worked, books, ROOT, since=upgraded_at))
 
-    workers.append(hire(source=ROOT))
-    producers.append(order(source=ROOT))
-    await field.until("the new one works, too", partial(has_worked, books, ROOT, since=upgraded_at))
+    workers.append(hire(source=new))
+    producers.append(order(source=new))
+    await field.until("the next one works, too", partial(has_worked, books, new, since=upgraded_at))
 
     killed = workers.pop(0)
     await field.until("a worker was killed with jobs in its hands", partial(killed_at_work, field, killed))
-    workers.append(hire(source=old))  # as when its machine comes back, not upgraded yet
+    workers.append(hire(source=ROOT))  # as when its machine comes back, not upgraded yet
     killed_at = now(books)
     await field.until("the machine is back", partial(is_there, field, workers[-1]))
-    for source in (old, ROOT):
+    for source in (ROOT, new):
         await field.until("both go on", partial(has_worked, books, source, since=killed_at))
 
     assert await ended(producers) == [0] * len(producers)
@@ -95,26 +93,25 @@ async def test_workers_of_an_earlier_release_work_on_while_the_schema_is_upgrade
     await field.finished(ordered)
     assert await ended(workers) == [0] * len(workers)
     await everything_happened_once(field, books)
+    assert {THIS, NEXT} <= {release for (release,) in books.execute("SELECT release FROM limpet.handout")}
     assert faults(database, "limpet") == []
     assert field.errors.read_text() == ""
     assert set(re.findall(r" (?:ERROR|FATAL|PANIC):  (.*)", database.log())) <= EXPECTED
 
 
-async def refused(url: str) -> None:
-    """This release leaves the older schema alone, and says what to do."""
-    store = open_store(url)
-    with pytest.raises(SchemaOutdated) as caught:
-        await store.open()
-    assert "limpet migrate" in caught.value.fix
-    await store.close()
+def refused(new: Path, url: str) -> None:
+    """The next release leaves the older schema alone, and says what to do."""
+    answer = ask_limpet(new, "jobs", "--url", url)
+    assert answer.returncode != 0
+    assert "limpet migrate" in answer.stderr
 
 
-async def upgraded_amid_claims(field: Field) -> None:
-    """Claims of the old release have begun before the upgrade, and go on after it: old text that calls new text."""
+async def upgraded_amid_claims(field: Field, new: Path) -> None:
+    """Claims of this release have begun before the upgrade, and go on after it: old text that calls new text."""
     with closing(psycopg.connect(field.url)) as floor:
         floor.execute("SELECT limpet.lock_1(1)")
         await field.until("two claims are under way", lambda: (floor.execute(WAITING).fetchone() or (0,))[0] >= 2)
-        upgrade = asyncio.create_task(asyncio.to_thread(limpet, ROOT, "migrate", "--url", field.url))
+        upgrade = asyncio.create_task(asyncio.to_thread(limpet, new, "migrate", "--url", field.url))
         await asyncio.wait([upgrade], timeout=3)  # one that needs a table for itself gets it when those are over
     await upgrade
 

@@ -170,9 +170,7 @@ FAULTS: Final = {
         WHERE lp.bare_key_1(j.unique_key) IS DISTINCT FROM k.key""",
     "a job is not found by its key": """
         SELECT j.id, j.unique_key FROM lp.job AS j LEFT JOIN lp.key_job AS k ON k.id = j.id
-        LEFT JOIN lp.unique_key AS u ON u.key = j.unique_key AND u.job = j.id
-        WHERE j.unique_key IS NOT NULL AND k.id IS NULL AND u.job IS NULL
-          AND NOT EXISTS (SELECT FROM lp.migration WHERE number = 1 AND verbs IS NOT NULL) -- which had no list""",
+        WHERE j.unique_key IS NOT NULL AND k.id IS NULL""",
     # -- who waits for whom
     "a job is blocked by nobody": """
         SELECT w.id FROM lp.wait AS w WHERE w.state = 0

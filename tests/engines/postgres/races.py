@@ -15,7 +15,7 @@ from limpet.core.job import Job, Lane, Policy
 from limpet.core.lease import Signal
 from limpet.core.transition import Settled, Transition
 from limpet.stores.base import NOTHING_SPENT, SignalAnswer
-from limpet.stores.postgres.enqueue import ENQUEUE, ENQUEUE_BESIDE, Batch
+from limpet.stores.postgres.enqueue import ENQUEUE, Batch
 from limpet.stores.postgres.operate import SIGNAL, SIGNAL_ANSWERS, signal_columns
 from limpet.stores.postgres.settle import SETTLE, answers, columns
 from tests.engines.postgres.schemas import Schema
@@ -90,7 +90,7 @@ class Ground:
         self._names = count(1)
         self.moved = 0  # how often a job moved away from who signalled to it
         self.enqueue(self.job())
-        schema.ask("SELECT lp.file_posts_2(100, %s)", NOW)  # stores the lane and the policy
+        schema.ask("SELECT lp.file_posts_1(100, %s)", NOW)  # stores the lane and the policy
 
     # -- jobs
 
@@ -102,10 +102,9 @@ class Ground:
 
     def enqueue(self, *jobs: Job, line: Line | None = None) -> list[Any]:
         batch, line, row = Batch(jobs, (), guest=False), line or self.schema.line, None
-        sql = ENQUEUE if batch.beside is None else ENQUEUE_BESIDE
         while row is None:
             try:
-                row = line.execute(self.schema.sql(sql), _said(batch.values(NOW))).fetchone()
+                row = line.execute(self.schema.sql(ENQUEUE), _said(batch.values(NOW))).fetchone()
             except psycopg.errors.SerializationFailure:  # repeated, as the route does
                 line.rollback()
         return batch.answers(*row[:3])

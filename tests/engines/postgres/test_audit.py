@@ -108,7 +108,7 @@ DAMAGE = {
     "a key is held by a job that is not its own": f"UPDATE lp.unique_key SET job = {LONE}",
     "a job that lives does not hold its key": "DELETE FROM lp.unique_key",
     "a job is found by a key that is not its own": "UPDATE lp.key_job SET key = 'v'",
-    "a job is not found by its key": "DELETE FROM lp.key_job; DELETE FROM lp.unique_key",
+    "a job is not found by its key": "DELETE FROM lp.key_job",
     "a job is blocked by nobody": "DELETE FROM lp.dep",
     "a job goes on though a parent has not ended": "UPDATE lp.wait SET state = 2 WHERE state = 0",
     "a job waits for a parent that will not release it": "UPDATE lp.dep SET parent = '\\x01'",

@@ -276,7 +276,7 @@ def test_a_change_of_a_gate_that_is_being_forgotten_makes_it_anew(place: Place, 
 
 
 def test_of_two_who_make_a_gate_the_second_does_its_step_again(place: Place, other: psycopg.Connection[Any]) -> None:
-    put = place.schema.sql("SELECT lp.put_gate_2(NULL, lp.gate_hold_1(lp.gate_new_1('limit:k'), %s), %s)")
+    put = place.schema.sql("SELECT lp.put_gate_1(NULL, lp.gate_hold_1(lp.gate_new_1('limit:k'), %s), %s)")
     other.execute(put, (T0 + 5, T0))
     doing = blocked(place.schema, lambda line: line.execute(put, (T0 + 9, T0)))
     other.commit()
@@ -335,11 +335,11 @@ BEGIN
     p_keys, array_fill(3 - p_odd, ARRAY[v_n]), array_fill(0::bigint, ARRAY[v_n]), array_fill(1::bigint, ARRAY[v_n]), 0
   );
   FOR v_gate IN SELECT * FROM lp.gate_lock_1(p_keys) LOOP
-    v_charge := lp.gate_taken_2(v_gate, 1, 0);
+    v_charge := lp.gate_taken_1(v_gate, 1, 0);
     FOR i IN 1 .. 1 + 2 * p_odd LOOP
-      v_gate := lp.gate_give_back_2(v_gate, v_charge, 1, 'ok', NULL, 0, 0, 0);
+      v_gate := lp.gate_give_back_1(v_gate, v_charge, 1, 'ok', NULL, 0, 0, 0);
     END LOOP;
-    PERFORM lp.put_gate_2(v_gate, v_gate, 0);
+    PERFORM lp.put_gate_1(v_gate, v_gate, 0);
   END LOOP;
 END $$;
 """

@@ -58,7 +58,7 @@ DECLARE
   v_said json;
   v_answers json[] := '{}';
 BEGIN
-  PERFORM lp.put_gate_2(NULL, v_gate, 0);
+  PERFORM lp.put_gate_1(NULL, v_gate, 0);
   FOR v_step IN SELECT s FROM jsonb_array_elements(p_steps) AS s LOOP
     SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
     v_now := (v_step ->> 1)::bigint;
@@ -68,7 +68,7 @@ BEGIN
       v_costs := ARRAY(SELECT c::bigint FROM jsonb_array_elements_text(v_step -> 2) AS c);
       v_starts := CASE WHEN v_gate.interval_us IS NOT NULL THEN lp.gate_starts_1(v_gate, v_now) END;
       v_money := CASE WHEN v_gate.cap IS NOT NULL THEN lp.gate_money_1(v_gate, v_now) END;
-      v_passed := lp.admitted_2(lp.gate_places_1(v_gate, v_now), v_starts, v_money, v_costs);
+      v_passed := lp.admitted_1(lp.gate_places_1(v_gate, v_now), v_starts, v_money, v_costs);
       v_sum := (SELECT coalesce(sum(c), 0) FROM unnest(v_costs[1 : v_passed]) AS c);
       v_wants := CASE WHEN v_gate.cap IS NOT NULL AND v_passed < cardinality(v_costs) THEN
         lp.falls_short_1(lp.gate_left_1(v_gate, v_now) - v_sum, v_costs[v_passed + 1])
@@ -83,14 +83,14 @@ BEGIN
         lp.gate_room_1(v_before, v_now), lp.gate_tokens_1(v_before, v_now), v_passed,
         lp.gate_is_blank_1(v_before, v_now),
         array_to_json(
-          array_remove(ARRAY(SELECT lp.gate_taken_2(v_before, c::int, v_now) FROM unnest(v_costs) AS c), NULL)
+          array_remove(ARRAY(SELECT lp.gate_taken_1(v_before, c::int, v_now) FROM unnest(v_costs) AS c), NULL)
         ),
         lp.gate_opens_at_1(v_gate, v_now)
       );
     ELSIF v_step ->> 0 = 'end' THEN
       v_real := CASE WHEN (v_step ->> 5)::boolean THEN 0 ELSE (v_step ->> 7)::bigint END;
       v_charged_at := v_step ->> 6;
-      v_gate := lp.gate_give_back_2(
+      v_gate := lp.gate_give_back_1(
         v_gate, v_step -> 2, (v_step ->> 3)::bigint, v_step ->> 4, v_real, v_now, v_charged_at,
         lp.set_off_1(ARRAY[v_charged_at], ARRAY[lp.gate_returned_1(v_gate, v_step -> 2, v_real, v_charged_at)], v_now)
       );
@@ -105,7 +105,7 @@ BEGIN
       v_gate := lp.gate_apply_1(v_gate, v_step -> 2, v_now);
       PERFORM lp.log_news_1(v_before, v_gate, false, v_now);
     END IF;
-    PERFORM lp.put_gate_2(v_before, v_gate, v_now);
+    PERFORM lp.put_gate_1(v_before, v_gate, v_now);
     SELECT * INTO v_gate FROM lp.gate_lock_1(ARRAY[v_gate.key]);
     v_answers := v_answers || json_build_array(v_said, lp.gate_json_1(v_gate), array_to_json(ARRAY(
       SELECT json_build_array(e.at_ms, e.kind, convert_from(e.data, 'UTF8')::json) FROM lp.log AS e ORDER BY e.seq

@@ -43,7 +43,7 @@ DECLARE
   );
   v_got record;
 BEGIN
-  SELECT * INTO v_got FROM lp.take_gated_2(t, p_lanes, p_counts);
+  SELECT * INTO v_got FROM lp.take_gated_1(t, p_lanes, p_counts);
   t := v_got.t;
   RETURN t.slots;
 END $$;
@@ -59,7 +59,7 @@ END
 """
 CLAIM = """
 SELECT ARRAY[coalesce(cardinality((c.jobs).ids), 0), c.again::integer]
-FROM lp.claim_2('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s, 0, 0::smallint) AS c
+FROM lp.claim_1('w', 'c', %s, %s, 1000, 9::smallint, NULL, NULL, '{}', %s, 0, 0::smallint) AS c
 """
 
 
@@ -80,7 +80,7 @@ class Floor:
 
     def put(self, *jobs: Job) -> None:
         self.ground.enqueue(*jobs)
-        self.schema.ask("SELECT lp.file_posts_2(1000, %s)", T0)
+        self.schema.ask("SELECT lp.file_posts_1(1000, %s)", T0)
 
     def claim(self, line: psycopg.Connection[Any], limit: int) -> tuple[int, bool]:
         """How many it gets, and whether it should ask again."""

@@ -40,10 +40,10 @@ from tests.servers.installations import POSTGRES
 
 FARTHEST_US = 4_600_000_000_000_000_000  # as far as the server counts (gate_times_1)
 STORE = """
-SELECT lp.put_gate_2(NULL, jsonb_populate_record(lp.gate_new_1(g ->> 'key'), g), %s) FROM jsonb_array_elements(%s) AS g
+SELECT lp.put_gate_1(NULL, jsonb_populate_record(lp.gate_new_1(g ->> 'key'), g), %s) FROM jsonb_array_elements(%s) AS g
 """
 GIVE_BACK = """
-SELECT lp.give_back_2(
+SELECT lp.give_back_1(
   array_agg(jsonb_populate_record(NULL::lp.fate, f)), array_agg((f -> 'kind')::smallint), array_agg(f -> 'spent'),
   true, %s
 ) FROM jsonb_array_elements(%s) AS f

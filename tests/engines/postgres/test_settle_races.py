@@ -674,7 +674,7 @@ def cancel(ground: Ground, id: bytes, *, force: bool = False, line: Line | None 
 
 
 def retry(ground: Ground, id: bytes, *, line: Line) -> None:
-    query = "SELECT answers FROM lp.retry_1(%s, %s, 0::bigint, NULL, %s)"
+    query = "SELECT answers FROM lp.retry_1(%s, %s, 0::bigint, NULL, '{}', %s)"
     assert ground.one(query, ground.name(), [id], NOW, line=line) == [0]
 
 

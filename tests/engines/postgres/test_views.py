@@ -211,20 +211,13 @@ async def test_a_spoilt_part_shows_itself(bench: Bench) -> None:
     assert [job.id for job in page.jobs] == [id]
 
 
-# -- jobs of an earlier release
+# -- jobs by their key
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-async def test_a_job_that_an_earlier_release_has_stored_is_found_by_the_key_it_holds(
-    bench: Bench, newest_first: bool
-) -> None:
-    """That one kept no list of who had a key: whoever has it in a task that is known is found, too, and once."""
-    store = bench.store
-    assert isinstance(store, PostgresStore)
+async def test_jobs_of_several_tasks_are_found_by_the_key_that_they_share(bench: Bench, newest_first: bool) -> None:
     tasks = [f"t{number}" for number in range(5)]
     ids = [await bench.add(task=task, queue=f"q{number % 2}", unique=Unique("k")) for number, task in enumerate(tasks)]
     await bench.add(task="t0", unique=Unique("other"))
-    await bench.hand().drain()  # what is posted is filed
-    shared(POSTGRES).ask(f"DELETE FROM {store.schema}.key_job WHERE id = ANY (%s)", ids[1:4])
     query = Query(terms=(Term("unique", "k"),), limit=2, newest_first=newest_first)
     assert await pages(bench, query) == (ids[::-1] if newest_first else ids, 3)

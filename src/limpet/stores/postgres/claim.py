@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route
 
 CLAIM: Final = """SELECT c.now_ms, c.next_at, c.again, c.asleep, (c.jobs).*, c.w_lanes, c.w_ns, c.w_dues, c.w_gates
-FROM lp.claim_2(
+FROM lp.claim_1(
   %b::text, %b::text, %b::bigint, %b::integer, %b::integer, %b::smallint,
   %b::text[], %b::text[], %b::text[], %b::bigint, %b::integer, %b::smallint
 ) AS c"""

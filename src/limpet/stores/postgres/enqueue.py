@@ -30,19 +30,15 @@ _BATCH: Final = """ROW (
   %b::bigint[], %b::bytea[],
   %b::bytea[], %b::integer[], %b::integer[], %b::bytea[], %b::bytea[], %b::integer[],
   %b::bigint[], %b::bigint[], %b::bigint[],
+  %b::bytea[], %b::jsonb,
   %b::bytea[], %b::smallint[], %b::bigint[], %b::smallint[],
   %b::bytea[], %b::bytea[], %b::smallint[],
   %b::integer[], %b::jsonb, %b::boolean
 )::lp.batch, %b::bigint"""
 ENQUEUE: Final = f"SELECT * FROM lp.enqueue_1({_BATCH})"
 # Of a caller's connection: drivers may have been taught ways of their own to write JSON.
-_BATCH_ON: Final = _BATCH.replace("%b::jsonb", "%b::text::jsonb")
-ENQUEUE_ON: Final = f"SELECT * FROM lp.enqueue_on_1({_BATCH_ON})"
+ENQUEUE_ON: Final = f"SELECT * FROM lp.enqueue_on_1({_BATCH})".replace("%b::jsonb", "%b::text::jsonb")
 RELAY: Final = f"SELECT * FROM lp.relay_1(%b::text, %b::bigint, {_BATCH})"
-# The same for jobs of which some belong to flows, or cost something of other units than the plain one.
-ENQUEUE_BESIDE: Final = f"SELECT * FROM lp.enqueue_beside_1({_BATCH}, %b::bytea[], %b::jsonb)"
-ENQUEUE_BESIDE_ON: Final = f"SELECT * FROM lp.enqueue_beside_on_1({_BATCH_ON}, %b::bytea[], %b::text::jsonb)"
-RELAY_BESIDE: Final = f"SELECT * FROM lp.relay_beside_1(%b::text, %b::bigint, {_BATCH}, %b::bytea[], %b::jsonb)"
 
 MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
 ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
@@ -69,8 +65,7 @@ async def enqueue(route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], 
     if not jobs:
         return []
     batch = Batch(jobs, rules, guest=False)
-    sql = ENQUEUE if batch.beside is None else ENQUEUE_BESIDE
-    ids, existing, states = await route.change(sql, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    ids, existing, states = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
     return batch.answers(ids, existing, states)
 
 
@@ -79,8 +74,8 @@ async def relay(
 ) -> list[Enqueued] | None:
     """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
     batch = Batch(jobs, rules, guest=False)
-    sql = RELAY if batch.beside is None else RELAY_BESIDE
-    moved, ids, existing, states = await route.change(sql, (*mark, *batch.values(now_ms)), verb="relay", now_ms=now_ms)
+    values = (*mark, *batch.values(now_ms))
+    moved, ids, existing, states = await route.change(RELAY, values, verb="relay", now_ms=now_ms)
     return batch.answers(ids, existing, states) if moved else None
 
 
@@ -106,25 +101,24 @@ class Batch:
             [policies[job.policy] for job in self.jobs],
             [job.args for job in self.jobs],
             *self._rest(),
+            _if_any([job.flow for job in self.jobs]),
+            self._unit_costs(),
             *self._uniques(),
             *self._parents(),
             list(self.positions),
             rules_json(rules) if rules else None,
             guest,
         )
-        self.beside = self._beside()
 
     def values(self, now_ms: int | None) -> tuple[Any, ...]:
-        """The batch, and what the verbs take behind it."""
-        return (*self.columns, now_ms, *(self.beside or ()))
+        """What the verbs take: the batch and the time."""
+        return (*self.columns, now_ms)
 
-    def _beside(self) -> tuple[list[bytes | None] | None, bytes | None] | None:
-        """The flow of each job and what it costs by unit; None: no job has either."""
-        flows = _if_any([job.flow for job in self.jobs])
-        costs = None
-        if any(job.costs for job in self.jobs):
-            costs = clean_json([self._costs(at, job) for at, job in zip(self.positions, self.jobs, strict=True)])
-        return None if flows is None and costs is None else (flows, costs)
+    def _unit_costs(self) -> bytes | None:
+        """What each job costs of other units than the plain one; None: no job costs any."""
+        if not any(job.costs for job in self.jobs):
+            return None
+        return clean_json([self._costs(at, job) for at, job in zip(self.positions, self.jobs, strict=True)])
 
     def _costs(self, at: int, job: Job) -> dict[str, int] | None:
         for unit, amount in job.costs.items():
@@ -238,8 +232,8 @@ async def enqueue_on(
         return []
     batch = Batch(jobs, rules, guest=True)
     values = [value.decode() if isinstance(value, bytes) else value for value in batch.values(now_ms)]
-    sql = ENQUEUE_ON if batch.beside is None else ENQUEUE_BESIDE_ON
-    ((ids, existing, states, refused, message, hint),) = await caller.run(in_schema(_dollars(sql), schema), values)
+    sql = in_schema(_dollars(ENQUEUE_ON), schema)
+    ((ids, existing, states, refused, message, hint),) = await caller.run(sql, values)
     if refused is not None:
         raise (UnknownParent if refused == "LP001" else QueueDraining)(message, fix=hint)
     return batch.answers(ids, existing, states)

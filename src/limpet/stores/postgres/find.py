@@ -30,7 +30,7 @@ JOBS: Final = "SELECT * FROM lp.jobs_1(%b::bytea[])"
 ATTEMPTS: Final = "SELECT * FROM lp.attempts_1(%b::bytea)"
 RESOLVED: Final = "SELECT * FROM lp.resolve_1(%b::bytea, %b::integer, %b::integer)"
 NOW: Final = "SELECT lp.now_1(NULL)"
-NEXT: Final = """SELECT * FROM lp.candidates_2(%b::smallint[], %b::boolean, %b::bigint, %b::bigint, %b::bytea,
+NEXT: Final = """SELECT * FROM lp.candidates_1(%b::smallint[], %b::boolean, %b::bigint, %b::bigint, %b::bytea,
   %b::integer, %b::boolean, %b::boolean, %b::bigint, %b::bytea, %b::bytea)"""
 
 _PACKED: Final = frozenset({"age", "flow", "tag", "unique"})  # fields that are stored with the job and not its place

@@ -17,9 +17,9 @@ from limpet.stores.postgres.wire import clean
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route
 
-CANCEL: Final = "SELECT * FROM lp.cancel_2(%b::text, %b::bytea[], %b::text, %b::boolean, %b::bigint)"
+CANCEL: Final = "SELECT * FROM lp.cancel_1(%b::text, %b::bytea[], %b::text, %b::boolean, %b::bigint)"
 UNFINISHED: Final = "SELECT lp.unfinished_1(%b::bytea[])"
-RETRY: Final = "SELECT * FROM lp.retry_2(%b::text, %b::bytea[], %b::bigint, %b::bytea, %b::text[], %b::bigint)"
+RETRY: Final = "SELECT * FROM lp.retry_1(%b::text, %b::bytea[], %b::bigint, %b::bytea, %b::text[], %b::bigint)"
 SIGNAL: Final = "SELECT * FROM lp.signal_1(%b::text, %b::bytea[], %b::text[], %b::bytea[], %b::bigint)"
 DISCARD: Final = "SELECT * FROM lp.discard_1(%b::text, %b::bytea[], %b::bigint)"
 PRUNE_JOBS: Final = "SELECT * FROM lp.prune_jobs_1(%b::smallint, %b::bigint, %b::integer, %b::bigint)"

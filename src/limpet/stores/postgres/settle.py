@@ -31,7 +31,7 @@ from limpet.stores.postgres.wire import clean, clean_json, in_schema
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route
 
-SETTLE: Final = """SELECT * FROM lp.settle_2(
+SETTLE: Final = """SELECT * FROM lp.settle_1(
   %b::text, %b::bigint, %b::bytea[], %b::bigint[], %b::bytea[], %b::jsonb, %b::jsonb, %b::bigint
 )"""
 SAVE: Final = "SELECT lp.save_1(%b::bytea, %b::bigint, %b::text, %b::text, %b::bytea, %b::bigint)"

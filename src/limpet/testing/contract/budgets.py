@@ -149,6 +149,19 @@ class TestBudget:
         await sleeper.beat()
         assert sorted(await sleeper.ids(5)) == sorted([small.id, *([answer.id] if how == "replaced" else [])])
 
+    @pytest.mark.parametrize("amounts", [(4, 0), (0, 4), (4, 2)])
+    async def test_of_jobs_of_one_call_that_replace_each_other_the_last_says_the_cost(
+        self, bench: Bench, amounts: tuple[int, int]
+    ) -> None:
+        await bench.declare(USD)
+        key = Unique("k", on_duplicate="replace")
+        jobs = [bench.job(limits=("usd",), unique=key, costs=usd(amount) if amount else {}) for amount in amounts]
+        assert [answer.id for answer in await bench.put(*jobs)] == [jobs[0].id] * 2
+        await bench.hand().take()
+        gate = await bench.gate("limit:usd")
+        assert gate is not None
+        assert gate.spent == usd(amounts[1])["usd"]
+
     async def test_a_job_that_another_limit_stops_does_not_shut_a_budget(self, bench: Bench) -> None:
         await bench.declare(USD, GateRule("limit:slot", concurrency=1))
         await bench.add_many(2, limits=("slot", "usd"), costs=usd(6), priority=0)

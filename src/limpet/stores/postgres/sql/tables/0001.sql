@@ -1,4 +1,4 @@
--- Promise: the tables and types of layout 1. Inputs: none; `lp.` is replaced by the namespace's own schema. Answer: none.
+-- Promise: the tables and types of the first layout. Inputs: none; `lp.` is replaced by the namespace's own schema. Answer: none.
 --
 -- A job is one body (job, written once, erased once) and one place, which is its state: a row of `wait` (blocked,
 -- scheduled, ready), of `running`, or of `done` (succeeded, dead, cancelled). Moving is DELETE … RETURNING and INSERT
@@ -16,6 +16,16 @@ CREATE TABLE lp.job (
   args bytea NOT NULL,
   extra bytea
 );
+
+-- What few jobs have lies in tables of its own: a plain enqueue writes nothing there.
+
+-- Jobs of a flow.
+CREATE TABLE lp.flow_job (id bytea NOT NULL PRIMARY KEY, flow bytea NOT NULL);
+CREATE INDEX flow_job_flow ON lp.flow_job (flow, id);
+-- Jobs by the unique key that they hold or held, whatever their task.
+CREATE TABLE lp.key_job (key bytea NOT NULL, id bytea NOT NULL, PRIMARY KEY (key, id));
+-- What jobs cost of other units than the plain one: {unit: how much}. Only claims under a gate that counts one look here.
+CREATE TABLE lp.cost_job (id bytea NOT NULL PRIMARY KEY, costs jsonb NOT NULL);
 
 CREATE TABLE lp.wait (
   id bytea NOT NULL PRIMARY KEY,
@@ -114,10 +124,20 @@ INSERT INTO lp.floor DEFAULT VALUES;
 CREATE SEQUENCE lp.tokens MINVALUE 0 START 0;
 CREATE SEQUENCE lp.turns; -- places at the end of a round
 
+-- Where this schema lives: a name of its own among all schemas of all servers (the table's comment, which a caller's
+-- transaction can ask for without failing), and the server whose transactions the floor speaks of.
+CREATE TABLE lp.home (one boolean NOT NULL PRIMARY KEY DEFAULT true CHECK (one), server bigint NOT NULL);
+INSERT INTO lp.home (server) SELECT c.system_identifier FROM pg_control_system() AS c;
+DO $$
+BEGIN
+  EXECUTE 'COMMENT ON TABLE lp.home IS ' || quote_literal(gen_random_uuid());
+END $$;
+
 -- What happened elsewhere and concerns the floor, in any number of transactions that never wait for each other.
 -- kind 0: a lane has `n` more ready jobs, none before (due_ms, id); n = 0: it has a timer at due_ms, or is only defined.
 -- kind 1: a gate may have room for those who wait at it. kind 2: a child was enqueued whose parents must be looked at.
--- kind 3: a rule is declared. kind 4: a policy is used for the first time.
+-- kind 3: a rule is declared. kind 4: a policy is used for the first time. kind 5: an event (its kind as `gate`, its data
+-- as `body`) for the log, which was in somebody's hands.
 CREATE TABLE lp.post (
   xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
   seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -130,7 +150,7 @@ CREATE TABLE lp.post (
   member bigint,
   ring bigint,
   gate text COLLATE "C",
-  body bytea, -- kind 0: the lane's definition, where it may be new; kind 3: the rule; kind 4: the policy (lane = its id)
+  body bytea, -- kind 0: the lane's definition, where it may be new; kind 3: the rule; kind 4: the policy (lane = its id); kind 5: data
   PRIMARY KEY (xid, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX post_lane ON lp.post (lane) WHERE body IS NOT NULL;
@@ -183,7 +203,7 @@ CREATE INDEX seat_turn ON lp.seat (class, priority, turn, member);
 CREATE INDEX seat_member ON lp.seat (member);
 CREATE INDEX seat_ring ON lp.seat (ring);
 
--- A gate's rule and level, column by column as core/gate.py has them. `opens_ms`: when those who wait at it may go on.
+-- A gate's rule and level, as core/gate/record.py has them. `opens_ms`: when those who wait at it may go on.
 CREATE TABLE lp.gate (
   key text COLLATE "C" NOT NULL PRIMARY KEY,
   concurrency bigint,
@@ -196,6 +216,11 @@ CREATE TABLE lp.gate (
   breaker_probe_after_ms bigint,
   breaker_rate double precision,
   breaker_min_calls bigint,
+  unit text COLLATE "C" NOT NULL DEFAULT '',
+  floor bigint, -- NULL: does not adapt
+  climb_ms bigint NOT NULL DEFAULT 60000,
+  cap bigint, -- NULL: no budget
+  period text COLLATE "C",
   declared boolean NOT NULL DEFAULT true,
   paused_at_ms bigint, -- NULL: not paused
   paused_by text COLLATE "C",
@@ -209,13 +234,23 @@ CREATE TABLE lp.gate (
   open_until_ms bigint NOT NULL DEFAULT 0,
   probe_token bigint NOT NULL DEFAULT 0,
   opened bigint NOT NULL DEFAULT 0,
+  pace bigint NOT NULL DEFAULT 1000,
+  paced_at_ms bigint NOT NULL DEFAULT 0,
+  ceiling bigint NOT NULL DEFAULT 1000,
+  cut_token bigint NOT NULL DEFAULT 0,
+  period_ms bigint NOT NULL DEFAULT 0,
+  spent bigint NOT NULL DEFAULT 0,
+  wants bigint NOT NULL DEFAULT 0,
+  ruled_at_ms bigint NOT NULL DEFAULT 0,
+  told bigint NOT NULL DEFAULT 0, -- written by log_news_1 alone
   opens_ms bigint
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX gate_opens ON lp.gate (opens_ms) WHERE opens_ms IS NOT NULL;
 CREATE INDEX gate_drains ON lp.gate (key) WHERE draining AND paused_at_ms IS NULL;
 
 -- Gates that were forgotten a moment ago. An enqueue that saw its gate before it went declares nothing: its lane, once
--- filed, calls the gate back. `seen`: every transaction that can have seen the gate is older; NULL: not known yet.
+-- filed, calls the gate back. `seen`: every transaction that can have seen the gate is older; NULL: not known yet. It is
+-- the last column: a gate is written here by the places of its own.
 CREATE TABLE lp.gate_old (LIKE lp.gate INCLUDING DEFAULTS, seen xid8, PRIMARY KEY (key));
 
 CREATE TABLE lp.session (
@@ -289,6 +324,8 @@ CREATE INDEX dep_parent ON lp.dep (parent, child);
 CREATE INDEX dep_waiting ON lp.dep (parent, child) WHERE NOT done;
 -- Said in another way, and asked in that way: a planner takes indexes of one condition for each other.
 CREATE INDEX dep_open ON lp.dep (child) WHERE done::integer = 0;
+-- A job that waits for very many: no parent of it from this one on, in the order of their ids, is waited for any more.
+CREATE TABLE lp.dep_far (child bytea NOT NULL PRIMARY KEY, parent bytea NOT NULL) WITH (fillfactor = 10);
 CREATE TABLE lp.fan (parent bytea NOT NULL PRIMARY KEY); -- succeeded, with more children than one step releases
 
 CREATE TABLE lp.result (id bytea NOT NULL PRIMARY KEY, body bytea NOT NULL);
@@ -363,6 +400,7 @@ CREATE TYPE lp.batch AS (
   policies bigint[], policy_bodies bytea[],
   ids bytea[], lane_of integer[], policy_of integer[], args bytea[], extras bytea[], costs integer[],
   delays bigint[], dues bigint[], expires bigint[],
+  flows bytea[], unit_costs jsonb, -- the flow of each; what it costs of other units ({unit: how much}); NULL: no job has one
   unique_keys bytea[], unique_states smallint[], unique_for bigint[], on_duplicate smallint[], -- NULL: no job has a key
   children bytea[], parents bytea[], modes smallint[], -- who waits for whom, and what a failure of it means; NULL: nobody
   positions integer[], -- where each job stands in the caller's list, for words about it
@@ -410,7 +448,8 @@ CREATE TYPE lp.handed AS (
 );
 
 -- What is asked for a running job. kind: 0 Succeed 1 RetryAfter 2 Bury 3 Drop 4 Release 5 Snooze 6 Hold 7 Lose, and the
--- fields of those records.
+-- fields of those records; 8 Suspend, with delay_ms (NULL: never by itself) and, as `gate`, the event that it waits for;
+-- 9 Hold that trips: as 6, and the gate is opened as a breaker.
 CREATE TYPE lp.outcome AS (
   kind smallint, result bytea, delay_ms bigint, started boolean, proven boolean, gate text, reason text,
   f_kind text, f_type text, f_message text, f_traceback text, f_cause text

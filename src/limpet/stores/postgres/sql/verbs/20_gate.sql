@@ -88,7 +88,7 @@ END $$;
 
 -- How many jobs from the front of the costs pass, with so many places, starts (gate_starts_1) and so much money (NULL: no
 -- matter) left at a gate: each needs one whole start, where the last may leave a debt, and all that it costs of a budget.
-CREATE OR REPLACE FUNCTION lp.admitted_2(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer
+CREATE OR REPLACE FUNCTION lp.admitted_1(p_places bigint, p_tokens bigint, p_money bigint, p_costs bigint[]) RETURNS integer
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_limit integer := greatest(0, least(p_places, p_tokens, p_money, cardinality(p_costs))); -- a debt may be long
@@ -107,7 +107,7 @@ BEGIN
 END $$;
 
 -- What a job of this cost is charged; NULL when nothing is counted.
-CREATE OR REPLACE FUNCTION lp.gate_taken_2(p_gate lp.gate, p_cost integer, p_now bigint) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION lp.gate_taken_1(p_gate lp.gate, p_cost integer, p_now bigint) RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN (p_gate).breaker_failures IS NOT NULL OR (p_gate).open_until_ms <> 0 OR lp.gate_counts_1(p_gate, p_now)
     THEN jsonb_build_array(
@@ -268,7 +268,7 @@ END $$;
 
 -- The gate after a job that was charged p_taken has ended. Slots always return; what was counted stays, unless its real
 -- cost is known (0: it never started; p_back: what its rate gets back). Only ok and failed teach a breaker.
-CREATE OR REPLACE FUNCTION lp.gate_give_back_2(
+CREATE OR REPLACE FUNCTION lp.gate_give_back_1(
   p_gate lp.gate, p_taken jsonb, p_token bigint, p_verdict text, p_real bigint, p_now bigint, p_charged_at bigint, p_back bigint
 ) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN

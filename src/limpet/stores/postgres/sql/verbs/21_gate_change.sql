@@ -194,7 +194,7 @@ END $$;
 
 -- Those who wait at a gate, or sleep since it had no room, look again; also when it will have room sooner than they were
 -- told. p_before: as it was before it changed. Its row is held, and written.
-CREATE OR REPLACE FUNCTION lp.gate_tell_2(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.gate_tell_1(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF (lp.gate_room_1(p_before, p_now) <= 0 AND lp.gate_room_1(p_gate, p_now) > 0)
     OR lp.gate_opens_sooner_1(p_before, p_gate, p_now)
@@ -279,7 +279,7 @@ END $$;
 -- Write a gate and let those who wait there look again. p_before: the gate before the change, by one who holds its row
 -- (gate_lock_1, gate_take_1); NULL by one who saw no row and makes it. Of two who make one gate at once the second is
 -- told to do its whole step again: what it has to say must be said to the gate that is there now.
-CREATE OR REPLACE FUNCTION lp.put_gate_2(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.put_gate_1(p_before lp.gate, p_gate lp.gate, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_before.key IS NULL THEN
     INSERT INTO lp.gate (key) VALUES (p_gate.key) ON CONFLICT (key) DO NOTHING;
@@ -288,7 +288,7 @@ BEGIN
     END IF;
   END IF;
   PERFORM lp.gate_write_1(p_gate);
-  PERFORM lp.gate_tell_2(p_before, p_gate, p_now);
+  PERFORM lp.gate_tell_1(p_before, p_gate, p_now);
 END $$;
 
 -- Apply changes in order; the gate after each, as JSON.
@@ -312,7 +312,7 @@ BEGIN
   END LOOP;
   FOREACH v_gate IN ARRAY v_old LOOP
     SELECT g.* INTO v_after FROM lp.gate AS g WHERE g.key = v_gate.key;
-    PERFORM lp.gate_tell_2(v_gate, v_after, p_now), lp.log_news_1(v_gate, v_after, true, p_now);
+    PERFORM lp.gate_tell_1(v_gate, v_after, p_now), lp.log_news_1(v_gate, v_after, true, p_now);
   END LOOP;
   RETURN v_answers;
 END $$;

@@ -89,7 +89,7 @@ END $$;
 
 -- File up to `p_limit` posts, and how many lanes had something to be told; whether there may be more. How far it got is noted once in a while: the few that are
 -- gone by then are cheap to walk over, and the note's own versions would not be.
-CREATE OR REPLACE FUNCTION lp.file_posts_2(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.file_posts_1(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
 DECLARE
   v_pass pg_snapshot; -- one that is under way
   v_seen pg_snapshot;

@@ -42,7 +42,7 @@ BEGIN
 END $$;
 
 -- A worker that sleeps until a later instant must hear of an earlier one; one of them is enough.
-CREATE OR REPLACE FUNCTION lp.rouse_for_timer_2(p_queue text, p_task text, p_needs text[], p_limited boolean, p_due bigint)
+CREATE OR REPLACE FUNCTION lp.rouse_for_timer_1(p_queue text, p_task text, p_needs text[], p_limited boolean, p_due bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_told integer;
@@ -99,7 +99,7 @@ BEGIN
       END IF;
     END IF;
     IF v_asleep AND v_each.due IS NOT NULL THEN
-      PERFORM lp.rouse_for_timer_2(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.due);
+      PERFORM lp.rouse_for_timer_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.due);
     END IF;
   END LOOP;
   IF p_gates <> '{}' THEN
@@ -135,7 +135,7 @@ BEGIN
     IF v_each.free > 0 THEN
       PERFORM lp.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);
     ELSIF v_each.opens IS NOT NULL THEN
-      PERFORM lp.rouse_for_timer_2(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.opens);
+      PERFORM lp.rouse_for_timer_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.opens);
     END IF;
   END LOOP;
   FOR v_each IN
@@ -159,7 +159,7 @@ BEGIN
     IF v_each.free > 0 THEN
       PERFORM lp.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);
     ELSIF v_each.opens IS NOT NULL THEN
-      PERFORM lp.rouse_for_timer_2(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.opens);
+      PERFORM lp.rouse_for_timer_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.opens);
     END IF;
   END LOOP;
 END $$;

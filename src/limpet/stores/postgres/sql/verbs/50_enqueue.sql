@@ -1,9 +1,9 @@
 -- Promise: new jobs are stored, all of a call or none; duplicates by id or unique key answer the job that is there.
 -- It only inserts: it locks no lane, no gate and no parent's lane, so any number of callers' transactions can hold it
 -- open side by side. Inputs: lanes and policies once each, jobs as parallel arrays that index them from 1, parents
--- before their children; extras, costs, delays, dues and expires are NULL where every job is as most are. Answer: ids,
--- existing, states in order; ids NULL = all are new and as given. Usage errors are raised as LP001 (unknown parent) and
--- LP002 (draining). Relies on the primary keys.
+-- before their children; extras, costs, delays, dues, expires, flows and unit_costs are NULL where every job is as most
+-- are. Answer: ids, existing, states in order; ids NULL = all are new and as given. Usage errors are raised as LP001
+-- (unknown parent) and LP002 (draining). Relies on the primary keys.
 
 -- Post the lanes of jobs that were just stored, once each, and count the jobs.
 CREATE OR REPLACE FUNCTION lp.post_lanes_1(p_batch lp.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
@@ -59,6 +59,21 @@ BEGIN
   SELECT 3, r.rule ->> 'key', convert_to(r.rule::text, 'UTF8') FROM jsonb_array_elements(p_batch.rules) AS r (rule)
   LEFT JOIN lp.gate AS g ON g.key = ANY (ARRAY[r.rule ->> 'key'])
   WHERE g.key IS NULL OR g.declared AND lp.gate_rule_1(g, r.rule) IS DISTINCT FROM g;
+END $$;
+
+-- The flows of new jobs, and what they cost of other units than the plain one. p_new: by job; NULL: all are.
+CREATE OR REPLACE FUNCTION lp.store_beside_1(p_batch lp.batch, p_new boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_batch.flows IS NOT NULL THEN
+    INSERT INTO lp.flow_job (id, flow)
+    SELECT j.id, j.flow FROM unnest(p_batch.ids, p_batch.flows, p_new) AS j (id, flow, new)
+    WHERE j.flow IS NOT NULL AND j.new IS NOT FALSE;
+  END IF;
+  IF p_batch.unit_costs IS NOT NULL THEN
+    INSERT INTO lp.cost_job (id, costs)
+    SELECT j.id, p_batch.unit_costs -> (j.at - 1)::integer FROM unnest(p_batch.ids, p_new) WITH ORDINALITY AS j (id, new, at)
+    WHERE jsonb_typeof(p_batch.unit_costs -> (j.at - 1)::integer) = 'object' AND j.new IS NOT FALSE;
+  END IF;
 END $$;
 
 -- The verb. The short way, by far the most common: nothing is looked up but what could stand against it, and jobs are
@@ -120,6 +135,9 @@ BEGIN
         unnest(p_batch.expires) AS expires, unnest(p_batch.costs) AS cost, unnest(states) AS state
     ) AS j;
     PERFORM lp.post_lanes_1(p_batch, p_batch.lane_of, states, v_dues);
+  END IF;
+  IF NOT v_careful AND (p_batch.flows IS NOT NULL OR p_batch.unit_costs IS NOT NULL) THEN
+    PERFORM lp.store_beside_1(p_batch, NULL);
   END IF;
   -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
   IF v_unknown THEN

@@ -198,6 +198,7 @@ BEGIN
     SELECT lp.bare_key_1(j.key), j.id FROM unnest(p_batch.ids, p_batch.unique_keys) WITH ORDINALITY AS j (id, key, at)
     WHERE p_new[j.at] AND j.key IS NOT NULL;
   END IF;
+  PERFORM lp.store_beside_1(p_batch, p_new);
   SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(coalesce(j.cost, 1))
   INTO v_ids, v_lanes, v_dues, v_expires, v_costs FROM (
     SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + coalesce(u.delay, 0) ELSE greatest(u.due_at, 0) END AS due
@@ -231,8 +232,7 @@ END $$;
 
 -- A waiting job takes new arguments, priority, time and cost; one that runs, has ended, or remembers what it has done
 -- (steps, a checkpoint) stays as it is. `replace` (1) counts the delay from the first enqueue, `debounce` (2) starts it anew;
--- where one of them is part of a flow (3 and 4, or the waiting one is), it costs what it did. What it costs of other units
--- is written by who knows it (52_beside).
+-- where one of the two jobs is part of a flow, it costs what it did.
 CREATE OR REPLACE FUNCTION lp.replace_1(p_target bytea, p_batch lp.batch, p_at integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_old lp.wait;
@@ -248,13 +248,13 @@ BEGIN
   ) THEN
     RETURN;
   END IF;
-  v_alone := p_batch.on_duplicate[p_at] <= 2 AND NOT coalesce(p_batch.ids[p_at] = ANY (p_batch.children), false)
+  v_alone := p_batch.flows[p_at] IS NULL AND NOT coalesce(p_batch.ids[p_at] = ANY (p_batch.children), false)
     AND NOT EXISTS (SELECT FROM lp.flow_job AS f WHERE f.id = p_target)
     AND NOT EXISTS (SELECT FROM lp.dep AS d WHERE d.child = p_target);
   IF v_old.state = 2 THEN
     PERFORM lp.leave_line_1(ARRAY[p_target], ARRAY[v_old.lane], ARRAY[v_old.cost], true, p_now);
   END IF;
-  v_base := CASE WHEN p_batch.on_duplicate[p_at] IN (2, 4) THEN p_now ELSE (SELECT enqueued_ms FROM lp.job WHERE id = p_target) END;
+  v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM lp.job WHERE id = p_target) END;
   v_due := CASE
     WHEN p_batch.dues[p_at] IS NULL THEN v_base + coalesce(p_batch.delays[p_at], 0) ELSE greatest(p_batch.dues[p_at], 0)
   END;
@@ -266,6 +266,9 @@ BEGIN
     args = p_batch.args[p_at], extra = CASE WHEN v_alone THEN p_batch.extras[p_at] ELSE extra END WHERE id = p_target;
   IF v_alone THEN
     DELETE FROM lp.cost_job WHERE id = p_target;
+    IF jsonb_typeof(p_batch.unit_costs -> (p_at - 1)) = 'object' THEN
+      INSERT INTO lp.cost_job (id, costs) VALUES (p_target, p_batch.unit_costs -> (p_at - 1));
+    END IF;
   END IF;
   PERFORM lp.count_1(v_old.lane, v_old.state::integer, -1, 20, 1);
   PERFORM lp.post_lanes_1(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);

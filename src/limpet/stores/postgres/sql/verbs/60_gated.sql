@@ -8,7 +8,7 @@
 -- at which a lane would have to wait, are locked, and come first: they alone have a `must`. `held`: somebody else has
 -- locked it. `priced`: one at least is a budget, or counts another unit than the plain cost. `slow`: the rows of those
 -- whose rate goes slower than declared.
-CREATE OR REPLACE FUNCTION lp.gates_of_2(
+CREATE OR REPLACE FUNCTION lp.gates_of_1(
   p_lanes lp.lane[], p_now bigint,
   OUT keys text[], OUT places bigint[], OUT tokens bigint[], OUT moneys bigint[], OUT charges jsonb[], OUT musts boolean[],
   OUT units text[], OUT held boolean[], OUT priced boolean, OUT slow lp.gate[]
@@ -26,7 +26,7 @@ BEGIN
     array_agg(g.must), array_agg(g.unit), coalesce(bool_or(g.money IS NOT NULL OR g.unit <> ''), false), array_agg(g.slow)
   INTO keys, places, tokens, moneys, charges, musts, units, priced, slow
   FROM unnest(v_keys, v_own) AS k (key, own) CROSS JOIN LATERAL (
-    SELECT x.key, lp.gate_places_1(x, p_now) AS places, lp.gate_taken_2(x, 1, p_now) AS charge, x.unit,
+    SELECT x.key, lp.gate_places_1(x, p_now) AS places, lp.gate_taken_1(x, 1, p_now) AS charge, x.unit,
       CASE WHEN x.interval_us IS NOT NULL THEN lp.gate_starts_1(x, p_now) END AS tokens,
       CASE WHEN x.interval_us IS NOT NULL AND lp.gate_is_slow_1(x) THEN x END AS slow,
       CASE WHEN x.cap IS NOT NULL THEN lp.gate_money_1(x, p_now) END AS money,
@@ -39,7 +39,7 @@ BEGIN
   SELECT array_agg(g.key) AS keys, array_agg(g.places) AS places, array_agg(g.charge) AS charges, array_agg(g.held) AS held
   INTO v_rest FROM unnest(v_keys, v_own) AS k (key, own) LEFT JOIN unnest(keys) AS l (key) ON l.key = k.key
   CROSS JOIN LATERAL (
-    SELECT x.key, lp.gate_places_1(x, p_now) AS places, lp.gate_taken_2(x, 1, p_now) AS charge,
+    SELECT x.key, lp.gate_places_1(x, p_now) AS places, lp.gate_taken_1(x, 1, p_now) AS charge,
       k.own OR x.open_until_ms > 0 OR lp.gate_counts_1(x, p_now) AS held
     FROM lp.gate AS x WHERE x.key = k.key OFFSET 0
   ) AS g WHERE l.key IS NULL;
@@ -121,7 +121,7 @@ END $$;
 
 -- What a job of another cost than 1 is charged, by what one of cost 1 would be. p_units: which each of these gates counts
 -- (NULL: the plain cost), and p_costs what the job costs of others.
-CREATE OR REPLACE FUNCTION lp.charged_2(p_charged jsonb, p_units text[], p_cost integer, p_costs jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.charged_1(p_charged jsonb, p_units text[], p_cost integer, p_costs jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
   SELECT jsonb_agg(CASE
     WHEN c.charge -> 2 = '0' THEN c.charge
     ELSE jsonb_set(c.charge, '{2}', to_jsonb(lp.cost_in_1(p_units[c.at], p_cost, p_costs)))
@@ -146,7 +146,7 @@ BEGIN
   FOR i IN 1 .. cardinality(p_gates) LOOP
     v_gate := p_gates[i];
     v_costs := lp.costs_in_1(p_units[v_gate], p_costs, p_priced);
-    v_counts[i] := lp.admitted_2(p_places[v_gate], p_tokens[v_gate], p_moneys[v_gate], v_costs);
+    v_counts[i] := lp.admitted_1(p_places[v_gate], p_tokens[v_gate], p_moneys[v_gate], v_costs);
     n := least(n, v_counts[i]);
   END LOOP;
   v_short := n < cardinality(p_costs);
@@ -163,7 +163,7 @@ BEGIN
 END $$;
 
 -- Take up to so many jobs from the front of each of these lanes; what one takes of a gate, the next finds taken.
-CREATE OR REPLACE FUNCTION lp.take_gated_2(
+CREATE OR REPLACE FUNCTION lp.take_gated_1(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -220,7 +220,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x AS row FROM lp.lane AS x WHERE x.id = a.id OFFSET 0) AS l ORDER BY a.at
   );
   SELECT g.* INTO v_keys, v_places, v_tokens, v_moneys, v_charges, v_musts, v_units, v_held, v_priced, v_slow
-  FROM lp.gates_of_2(v_rows, t.now) AS g;
+  FROM lp.gates_of_1(v_rows, t.now) AS g;
 
   -- Whom to ask for how many.
   FOR v_lane IN
@@ -313,7 +313,7 @@ BEGIN
         v_needs := NULL; -- an aged job stops nobody whom it would pass
       END IF;
     ELSIF v_uneven THEN
-      v_n := lp.admitted_2(v_place, v_token, NULL, p.costs[v_first : v_last]);
+      v_n := lp.admitted_1(v_place, v_token, NULL, p.costs[v_first : v_last]);
     END IF;
     IF v_lane_musts[i] THEN
       v_n := least(v_n, v_slots);
@@ -338,9 +338,9 @@ BEGIN
     FOR v_job IN v_first .. v_first + v_n - 1 LOOP
       v_taken := v_taken || v_job;
       v_charged := v_charged || CASE
-        WHEN v_priced THEN lp.charged_2(v_lane_charges[i], v_mine_units, p.costs[v_job], v_costs[v_job])
+        WHEN v_priced THEN lp.charged_1(v_lane_charges[i], v_mine_units, p.costs[v_job], v_costs[v_job])
         WHEN p.costs[v_job] = 1 THEN v_lane_charges[i]
-        ELSE lp.charged_2(v_lane_charges[i], NULL, p.costs[v_job], NULL)
+        ELSE lp.charged_1(v_lane_charges[i], NULL, p.costs[v_job], NULL)
       END;
       v_sum := v_sum + p.costs[v_job];
     END LOOP;
@@ -375,7 +375,7 @@ BEGIN
     IF cardinality(v_taken) < cardinality(p.ids) THEN
       p := lp.pick_1(p, v_taken);
     END IF;
-    SELECT * INTO v_got FROM lp.start_all_2(t, p, v_charged);
+    SELECT * INTO v_got FROM lp.start_all_1(t, p, v_charged);
     t := v_got.t;
     PERFORM lp.charge_gates_1(
       v_keys, v_ns, v_spent, ARRAY(SELECT v_got.tokens[f.job] FROM unnest(v_firsts) WITH ORDINALITY AS f (job, at) ORDER BY f.at), t.now

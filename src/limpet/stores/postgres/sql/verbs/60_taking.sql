@@ -103,8 +103,8 @@ BEGIN
   END IF;
 END $$;
 
--- Locked jobs become running under one token.
-CREATE OR REPLACE FUNCTION lp.start_1(p_places tid[], p_ids bytea[], p_token bigint, p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- Locked jobs that no gate has charged become running under one token.
+CREATE OR REPLACE FUNCTION lp.start_one_token_1(p_places tid[], p_token bigint, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_started integer;
 BEGIN
@@ -112,21 +112,20 @@ BEGIN
     DELETE FROM lp.wait WHERE ctid = ANY (p_places) RETURNING *
   )
   INSERT INTO lp.running (
-    id, token, lane, due_ms, claimed_ms, expires_ms, held_since_ms, attempt, lost, held, cost, priority, flags, charged,
+    id, token, lane, due_ms, claimed_ms, expires_ms, held_since_ms, attempt, lost, held, cost, priority, flags,
     reason, cause, error_type
   )
   SELECT g.id, p_token, g.lane, g.due_ms, p_now, g.expires_ms, g.held_since_ms, g.attempt + 1, g.lost, g.held, g.cost,
-    g.priority, g.flags, CASE WHEN p_charged IS NOT NULL THEN p_charged[array_position(p_ids, g.id)] END, g.reason, g.cause,
-    g.error_type
+    g.priority, g.flags, g.reason, g.cause, g.error_type
   FROM gone AS g;
   GET DIAGNOSTICS v_started = ROW_COUNT;
-  IF v_started <> cardinality(p_ids) THEN -- one more would be running with nobody to run it: better no claim at all
-    RAISE EXCEPTION '% jobs would start where % are held', v_started, cardinality(p_ids) USING ERRCODE = 'data_corrupted';
+  IF v_started <> cardinality(p_places) THEN -- one more would be running with nobody to run it: better no claim at all
+    RAISE EXCEPTION '% jobs would start where % are held', v_started, cardinality(p_places) USING ERRCODE = 'data_corrupted';
   END IF;
 END $$;
 
 -- The same, each under its own token and with what its gates charged (NULL: nothing).
-CREATE OR REPLACE FUNCTION lp.start_2(p_places tid[], p_tokens bigint[], p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.start_tokens_1(p_places tid[], p_tokens bigint[], p_charged jsonb[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_started integer;
 BEGIN
@@ -163,14 +162,14 @@ BEGIN
 END $$;
 
 -- Locked jobs become running, and are counted.
-CREATE OR REPLACE FUNCTION lp.start_all_2(INOUT t lp.taking, p lp.popped, p_charged jsonb[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.start_all_1(INOUT t lp.taking, p lp.popped, p_charged jsonb[], OUT tokens bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_got record;
 BEGIN
   SELECT * INTO v_got FROM lp.tokens_for_1(t, p.hards, p.losts);
   t := v_got.t;
   tokens := v_got.tokens;
-  PERFORM lp.start_2(p.places, tokens, p_charged, t.now);
+  PERFORM lp.start_tokens_1(p.places, tokens, p_charged, t.now);
   INSERT INTO lp.tally (lane, whats, ns)
   SELECT l.lane, '{2,3}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
   t.left_n := t.left_n - cardinality(p.ids);
@@ -226,7 +225,7 @@ BEGIN
     p := v_got.p;
   END IF;
   IF p.ids IS NOT NULL THEN
-    SELECT * INTO v_got FROM lp.start_all_2(t, p, NULL);
+    SELECT * INTO v_got FROM lp.start_all_1(t, p, NULL);
     t := v_got.t;
     IF p.odd THEN
       t.slots := t.slots - (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer;

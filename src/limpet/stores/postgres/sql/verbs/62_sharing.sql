@@ -118,7 +118,7 @@ BEGIN
     END IF;
   END LOOP;
   IF v_gated <> '{}' THEN
-    SELECT * INTO v_got FROM lp.take_gated_2(t, v_gated, v_gated_ns);
+    SELECT * INTO v_got FROM lp.take_gated_1(t, v_gated, v_gated_ns);
     t := v_got.t;
     ids := v_got.ids;
     v_from := v_got.lanes;
@@ -212,7 +212,7 @@ BEGIN
     ELSIF v_chosen[1].plain THEN
       SELECT * INTO v_got FROM lp.take_plain_1(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     ELSE
-      SELECT * INTO v_got FROM lp.take_gated_2(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
+      SELECT * INTO v_got FROM lp.take_gated_1(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     END IF;
     t := v_got.t;
     ids := ids || v_got.ids;

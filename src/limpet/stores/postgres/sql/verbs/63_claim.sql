@@ -4,7 +4,7 @@
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
 
 -- Due jobs of this priority and less urgent ones become ready, urgent ones first; true when more are due than one step takes.
-CREATE OR REPLACE FUNCTION lp.promote_2(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.promote_1(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_n integer := 0;
   v_each record;
@@ -48,7 +48,7 @@ END $$;
 -- When something may become ready by itself: the next scheduled job that has a time (2^52: never), or the next gate that
 -- opens. A job that is due, or a child that was posted anew, is in the hands of somebody who may take long, a caller's
 -- transaction: it is looked for again after a while.
-CREATE OR REPLACE FUNCTION lp.next_at_2(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.next_at_1(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_due bigint := (
     SELECT min(w.due_ms) FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
@@ -115,7 +115,7 @@ BEGIN
   ids := p.ids;
   hard := p.hards[1];
   token := greatest(p_last + 1, p_now * 2048);
-  PERFORM lp.start_1(p.places, p.ids, token, NULL, p_now);
+  PERFORM lp.start_one_token_1(p.places, token, p_now);
   INSERT INTO lp.tally (lane, whats, ns) VALUES (v_id, '{2,3}', ARRAY[-cardinality(ids), cardinality(ids)]);
   IF random() < 0.1 THEN
     PERFORM lp.raise_floors_1(p.lanes, p.dues, p.ids);
@@ -176,7 +176,7 @@ BEGIN
 END $$;
 
 -- The verb. Up to p_aged jobs are taken first, of the priority p_most and less urgent ones; the rest down to p_least.
-CREATE OR REPLACE FUNCTION lp.claim_2(
+CREATE OR REPLACE FUNCTION lp.claim_1(
   p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
   p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint, p_aged integer, p_most smallint,
   OUT now_ms bigint, OUT next_at bigint, OUT again boolean, OUT asleep boolean, OUT jobs lp.handed,
@@ -212,7 +212,7 @@ BEGIN
   END IF;
 
   FOR v_round IN 1 .. 64 LOOP -- what is not filed is not served in its order; yet others wait for the floor
-    SELECT f.more, v_lanes + f.lanes INTO v_more, v_lanes FROM lp.file_posts_2(256, now_ms) AS f;
+    SELECT f.more, v_lanes + f.lanes INTO v_more, v_lanes FROM lp.file_posts_1(256, now_ms) AS f;
     EXIT WHEN NOT v_more OR v_lanes >= 256;
   END LOOP;
   SELECT k.last_value, EXISTS (SELECT 1 FROM lp.gate AS g WHERE g.opens_ms <= now_ms), EXISTS (SELECT 1 FROM lp.fan), EXISTS (
@@ -225,13 +225,13 @@ BEGIN
   END IF;
   IF v_due THEN
     IF p_aged > 0 THEN
-      PERFORM lp.promote_2(p_most, now_ms);
+      PERFORM lp.promote_1(p_most, now_ms);
     END IF;
-    v_more := lp.promote_2(0::smallint, now_ms) OR v_more;
+    v_more := lp.promote_1(0::smallint, now_ms) OR v_more;
   END IF;
   IF v_fans THEN
     v_more := lp.fan_out_1(now_ms) OR v_more;
-    v_more := (SELECT f.more FROM lp.file_posts_2(256, now_ms) AS f) OR v_more;
+    v_more := (SELECT f.more FROM lp.file_posts_1(256, now_ms) AS f) OR v_more;
   END IF;
 
   SELECT * INTO v_got FROM lp.take_only_1(
@@ -268,7 +268,7 @@ BEGIN
     again := t.again OR (v_more AND t.left_n > 0);
   END IF;
   IF v_ids = '{}' THEN
-    next_at := least(lp.next_at_2(now_ms), t.reopening);
+    next_at := least(lp.next_at_1(now_ms), t.reopening);
     asleep := p_least = 9 AND NOT again;
     IF asleep THEN
       PERFORM lp.lie_down_1(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
@@ -286,15 +286,3 @@ BEGIN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
   END IF;
 END $$;
-
--- The verb of layout 1: nobody passes anybody.
-CREATE OR REPLACE FUNCTION lp.claim_1(
-  p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
-  p_queues text[], p_tasks text[], p_capabilities text[], p_now bigint,
-  OUT now_ms bigint, OUT next_at bigint, OUT again boolean, OUT asleep boolean, OUT jobs lp.handed,
-  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
-) LANGUAGE sql AS $$
-  SELECT c.* FROM lp.claim_2(
-    p_session, p_claimer, p_seq, p_limit, p_slots, p_least, p_queues, p_tasks, p_capabilities, p_now, 0, 0::smallint
-  ) AS c
-$$;

@@ -17,14 +17,10 @@ BEGIN
   RETURN pg_try_advisory_xact_lock_shared(1819279362, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
--- Why a child will not run. Texts are the same on every engine: people search for them.
-CREATE OR REPLACE FUNCTION lp.because_1(p_parent bytea, p_word text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-  SELECT 'parent ' || encode(p_parent, 'hex')::uuid::text || ' ' || p_word
-$$;
-
--- The same with the cause of it, as far as one is known; thousands of dependents may be told it, so it is cut.
-CREATE OR REPLACE FUNCTION lp.because_2(p_parent bytea, p_word text, p_cause text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-  SELECT lp.because_1(p_parent, p_word) || coalesce(': ' || left(nullif(p_cause, ''), 200), '')
+-- Why a child will not run, with the cause of it, as far as one is known; thousands of dependents may be told it, so it is
+-- cut. Texts are the same on every engine: people search for them.
+CREATE OR REPLACE FUNCTION lp.because_1(p_parent bytea, p_word text, p_cause text) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+  SELECT 'parent ' || encode(p_parent, 'hex')::uuid::text || ' ' || p_word || coalesce(': ' || left(nullif(p_cause, ''), 200), '')
 $$;
 
 -- What the dependents of a job that has failed are told of its reason: what the job itself was told when a parent of it

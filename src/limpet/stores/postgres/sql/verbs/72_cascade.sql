@@ -28,7 +28,7 @@ BEGIN
       CONTINUE;
     END IF;
     UPDATE lp.gate AS x SET wants = 0 WHERE x.key = v_each.key RETURNING x.* INTO v_after;
-    PERFORM lp.gate_tell_2(v_gate, v_after, p_now);
+    PERFORM lp.gate_tell_1(v_gate, v_after, p_now);
   END LOOP;
 END $$;
 
@@ -88,7 +88,7 @@ DECLARE
   v_is_ours boolean[]; -- by child
 BEGIN
   LOOP
-    SELECT array_agg(d.child), array_agg(d.parent), array_agg(lp.because_2(d.parent, v_word, p.cause))
+    SELECT array_agg(d.child), array_agg(d.parent), array_agg(lp.because_1(d.parent, v_word, p.cause))
     INTO v_children, v_of, v_reasons FROM unnest(v_parents, v_causes) AS p (id, cause)
     CROSS JOIN LATERAL (
       SELECT c.child, c.parent FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 1 OFFSET 0
@@ -102,7 +102,7 @@ BEGIN
       v_freed := v_freed || v_children;
     END IF;
     SELECT array_agg(k.child), array_agg(k.why), array_agg(k.cause) INTO v_children, v_reasons, v_told FROM (
-      SELECT DISTINCT ON (d.child) d.child, lp.because_2(d.parent, v_word, d.cause) AS why, d.cause
+      SELECT DISTINCT ON (d.child) d.child, lp.because_1(d.parent, v_word, d.cause) AS why, d.cause
       FROM unnest(v_parents, v_causes) AS p (id, cause)
       CROSS JOIN LATERAL (
         SELECT c.child, c.parent, p.cause FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 0 OFFSET 0
@@ -148,7 +148,7 @@ CREATE OR REPLACE FUNCTION lp.cancel_children_1(p_parent bytea, p_reason text, p
 BEGIN
   PERFORM lp.cancel_all_1(
     ARRAY(SELECT d.child FROM lp.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = 0),
-    lp.because_2(p_parent, 'was asked to stop', p_reason), p_now
+    lp.because_1(p_parent, 'was asked to stop', p_reason), p_now
   );
 END $$;
 
@@ -196,7 +196,7 @@ BEGIN
   IF v_gone THEN
     v_state := coalesce((SELECT g.state FROM lp.gone AS g WHERE g.id = p_parent), 7);
   END IF;
-  v_failed := lp.because_2(
+  v_failed := lp.because_1(
     p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END,
     (SELECT lp.root_cause_1(o.reason, o.flags) FROM lp.done AS o WHERE o.id = p_parent)
   );
@@ -206,7 +206,7 @@ BEGIN
   IF p_mode = 0 THEN
     cancelled := v_failed;
   ELSIF p_mode = 2 AND v_gone AND waits THEN
-    cancelled := lp.because_1(p_parent, 'was removed');
+    cancelled := lp.because_1(p_parent, 'was removed', NULL);
   END IF;
   INSERT INTO lp.dep (child, parent, mode, done, result, failed) VALUES (
     p_child, p_parent, p_mode, NOT waits, CASE v_state WHEN 4 THEN (SELECT r.body FROM lp.result AS r WHERE r.id = p_parent) END,
@@ -243,7 +243,7 @@ BEGIN
   END IF;
   FOR v_dep IN
     SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone,
-      lp.because_2(d.parent, CASE o.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END, o.cause) AS why
+      lp.because_1(d.parent, CASE o.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END, o.cause) AS why
     FROM lp.dep AS d
     LEFT JOIN LATERAL (SELECT x.id, x.state, lp.root_cause_1(x.reason, x.flags) AS cause FROM lp.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
     LEFT JOIN LATERAL (SELECT x.state FROM lp.gone AS x WHERE x.id = d.parent OFFSET 0) AS g ON o.id IS NULL
@@ -256,7 +256,7 @@ BEGIN
       UPDATE lp.dep AS d SET done = true, result = (SELECT r.body FROM lp.result AS r WHERE r.id = d.parent)
       WHERE d.child = p_child AND d.parent = v_dep.parent;
     ELSIF v_dep.is_gone THEN
-      v_doom := coalesce(v_doom, lp.because_1(v_dep.parent, 'was removed'));
+      v_doom := coalesce(v_doom, lp.because_1(v_dep.parent, 'was removed', NULL));
     ELSIF v_dep.mode = 1 THEN
       UPDATE lp.dep AS d SET done = true, failed = v_dep.why
       WHERE d.child = p_child AND d.parent = v_dep.parent;
@@ -273,7 +273,7 @@ BEGIN
 END $$;
 
 -- Parents are tried again: dependents that their deaths cancelled wait for them again. The caller holds the graph.
-CREATE OR REPLACE FUNCTION lp.revive_children_2(p_parents bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.revive_children_1(p_parents bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_parents bytea[] := p_parents;
   v_next bytea[];
@@ -348,7 +348,7 @@ BEGIN
     ELSE
       PERFORM lp.cancel_all_1(
         ARRAY(SELECT d.child FROM lp.dep AS d WHERE d.parent = v_parent.id AND NOT d.done),
-        lp.because_1(v_parent.id, 'was removed'), p_now
+        lp.because_1(v_parent.id, 'was removed', NULL), p_now
       );
     END IF;
   END LOOP;

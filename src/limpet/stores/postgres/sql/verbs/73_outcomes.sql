@@ -109,7 +109,7 @@ END $$;
 
 -- True when this end gives a gate its place back at most: it teaches no breaker, and returns neither a probe nor what was
 -- counted. p_real: what the job cost there in truth (NULL: as it was charged).
-CREATE OR REPLACE FUNCTION lp.is_plain_end_2(p_gate lp.gate, p_taken jsonb, p_verdict text, p_real bigint)
+CREATE OR REPLACE FUNCTION lp.is_plain_end_1(p_gate lp.gate, p_taken jsonb, p_verdict text, p_real bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
   SELECT NOT (p_taken -> 3)::boolean AND (p_real IS NULL OR p_real = (p_taken -> 2)::bigint)
     AND (
@@ -126,7 +126,7 @@ BEGIN
 END $$;
 
 -- So many places are free again at these gates, whose rows are held. Whoever waits there, or sleeps since there was no
--- room, looks again (as gate_tell_2 says of one).
+-- room, looks again (as gate_tell_1 says of one).
 CREATE OR REPLACE FUNCTION lp.free_places_1(p_keys text[], p_ns integer[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH freed AS (
@@ -144,7 +144,7 @@ END $$;
 
 -- What ends mean to gates that learn from them, one after the other; gates that are to hold their jobs back do, and go
 -- slower after that, or are opened as breakers (kind 9).
-CREATE OR REPLACE FUNCTION lp.learn_ends_2(
+CREATE OR REPLACE FUNCTION lp.learn_ends_1(
   p_keys text[], p_fates lp.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
@@ -169,7 +169,7 @@ BEGIN
   LOOP
     IF v_end.key IS DISTINCT FROM v_gate.key THEN
       IF v_gate.key IS NOT NULL THEN
-        PERFORM lp.put_gate_2(v_before, v_gate, p_now), lp.log_news_1(v_before, v_gate, p_last, p_now);
+        PERFORM lp.put_gate_1(v_before, v_gate, p_now), lp.log_news_1(v_before, v_gate, p_last, p_now);
       END IF;
       SELECT g.* INTO v_gate FROM lp.gate AS g WHERE g.key = v_end.key;
       v_before := v_gate;
@@ -193,16 +193,16 @@ BEGIN
       v_back := lp.set_off_1(v_ats, v_returned, p_now) - v_set_off;
       v_set_off := v_set_off + v_back;
     END IF;
-    v_gate := lp.gate_give_back_2(
+    v_gate := lp.gate_give_back_1(
       v_gate, v_end.taken, v_end.token, v_end.verdict, v_real, p_now, v_end.claimed_ms, v_back
     );
   END LOOP;
-  PERFORM lp.put_gate_2(v_before, v_gate, p_now), lp.log_news_1(v_before, v_gate, p_last, p_now);
+  PERFORM lp.put_gate_1(v_before, v_gate, p_now), lp.log_news_1(v_before, v_gate, p_last, p_now);
 END $$;
 
 -- What these jobs took is given back to their gates, and gates that are to hold their jobs back do. By job: the kind of
 -- its outcome, and what it cost in truth (p_spent, NULL: nobody said). p_last: this step locks nothing any more.
-CREATE OR REPLACE FUNCTION lp.give_back_2(p_fates lp.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint)
+CREATE OR REPLACE FUNCTION lp.give_back_1(p_fates lp.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_holds text[] := ARRAY(SELECT f.hold_gate FROM unnest(p_fates) AS f WHERE f.hold_gate IS NOT NULL);
@@ -230,7 +230,7 @@ BEGIN
       AS e (key, taken, verdict, unstarted, unfinished, spent)
     WHERE (e.taken -> 1)::boolean OR EXISTS (
       SELECT 1 FROM lp.gate AS g WHERE g.key = e.key
-        AND NOT lp.is_plain_end_2(g, e.taken, e.verdict, lp.gate_real_1(g, e.spent, e.unstarted, e.unfinished)) OFFSET 0
+        AND NOT lp.is_plain_end_1(g, e.taken, e.verdict, lp.gate_real_1(g, e.spent, e.unstarted, e.unfinished)) OFFSET 0
     )
   );
   IF v_holds <> '{}' THEN
@@ -242,7 +242,7 @@ BEGIN
   SELECT array_agg(l.key) FILTER (WHERE l.plain), array_agg(l.n) FILTER (WHERE l.plain), array_agg(l.key) FILTER (WHERE NOT l.plain)
   INTO v_free, v_places, v_learning FROM (
     SELECT g.key, sum(CASE WHEN (e.taken -> 1)::boolean THEN e.n ELSE 0 END)::integer AS n,
-      bool_and(lp.is_plain_end_2(g, e.taken, e.verdict, lp.gate_real_1(g, e.spent, e.unstarted, e.unfinished)))
+      bool_and(lp.is_plain_end_1(g, e.taken, e.verdict, lp.gate_real_1(g, e.spent, e.unstarted, e.unfinished)))
         AND NOT g.key = ANY (v_holds) AS plain
     FROM lp.gate_lock_1(v_moved) AS g JOIN unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent, v_ns)
       AS e (key, taken, verdict, unstarted, unfinished, spent, n) ON e.key = g.key
@@ -252,14 +252,14 @@ BEGIN
     PERFORM lp.free_places_1(v_free, v_places, p_now);
   END IF;
   IF v_learning IS NOT NULL OR v_holds <> '{}' THEN
-    PERFORM lp.learn_ends_2(v_learning, p_fates, p_kinds, p_spent, p_last, p_now);
+    PERFORM lp.learn_ends_1(v_learning, p_fates, p_kinds, p_spent, p_last, p_now);
   END IF;
 END $$;
 
 -- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order. p_spent: what each
 -- cost in truth (NULL: nobody said). p_ended and p_tokens: others that left it in the same step, as successes that are
 -- written already. p_last: the step locks nothing after that.
-CREATE OR REPLACE FUNCTION lp.meet_2(
+CREATE OR REPLACE FUNCTION lp.meet_1(
   p_heads lp.running[], p_outcomes lp.outcome[], p_spent jsonb[], p_ended bytea[], p_tokens bigint[], p_session text,
   p_last boolean, p_now bigint
 ) RETURNS smallint[] LANGUAGE plpgsql AS $$
@@ -314,7 +314,7 @@ BEGIN
   END IF;
   PERFORM lp.lease_less_1(p_tokens || ARRAY(SELECT h.token FROM unnest(p_heads) AS h));
   IF v_charged THEN
-    PERFORM lp.give_back_2(v_fates, v_kinds, p_spent, p_last, p_now);
+    PERFORM lp.give_back_1(v_fates, v_kinds, p_spent, p_last, p_now);
   END IF;
   RETURN v_states;
 END $$;
@@ -324,7 +324,7 @@ CREATE OR REPLACE FUNCTION lp.outcomes_1(p_heads lp.running[], p_outcomes lp.out
 RETURNS smallint[] LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM lp.running AS r WHERE r.id = ANY (ARRAY(SELECT h.id FROM unnest(p_heads) AS h));
-  RETURN lp.meet_2(p_heads, p_outcomes, NULL, '{}', '{}', p_session, false, p_now);
+  RETURN lp.meet_1(p_heads, p_outcomes, NULL, '{}', '{}', p_session, false, p_now);
 END $$;
 
 -- One running job leaves its lease; where it is now. Its row is locked.

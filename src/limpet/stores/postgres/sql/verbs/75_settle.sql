@@ -2,7 +2,7 @@
 -- handler's own. Inputs: the lease's session, ids and tokens. Answer: what became of each. Relies on the primary keys.
 
 -- What became of running jobs. p_spent: what each cost in truth, {unit: how much} or null by position (NULL: nobody said).
-CREATE OR REPLACE FUNCTION lp.settle_2(
+CREATE OR REPLACE FUNCTION lp.settle_1(
   p_session text, p_seq bigint, p_ids bytea[], p_tokens bigint[], p_results bytea[], p_rest jsonb, p_spent jsonb, p_now bigint,
   OUT codes smallint[], OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
@@ -51,7 +51,7 @@ BEGIN
       SELECT t.heads, t.outcomes, t.ats INTO v_heads, v_outcomes, v_ats
       FROM lp.all_taken_1(v_plain.heads, v_plain.head_ats, p_results, v_heads, v_outcomes, v_ats) AS t;
     END IF;
-    codes := lp.meet_2(
+    codes := lp.meet_1(
       v_heads, v_outcomes, CASE WHEN p_spent IS NOT NULL THEN
         ARRAY(SELECT p_spent -> (a.at - 1) FROM unnest(v_ats) WITH ORDINALITY AS a (at, n) ORDER BY a.n)
       END, coalesce(v_plain.ids, '{}'), coalesce(v_plain.tokens, '{}'), p_session, true, v_now
@@ -75,18 +75,6 @@ BEGIN
   IF v_awaited THEN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
   END IF;
-END $$;
-
--- The verb of layout 1: nobody says what jobs cost in truth.
-CREATE OR REPLACE FUNCTION lp.settle_1(
-  p_session text, p_seq bigint, p_ids bytea[], p_tokens bigint[], p_results bytea[], p_rest jsonb, p_now bigint,
-  OUT codes smallint[], OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
-) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan AS $$
-BEGIN
-  SELECT * INTO codes, w_lanes, w_ns, w_dues, w_gates
-  FROM lp.settle_2(p_session, p_seq, p_ids, p_tokens, p_results, p_rest, NULL, p_now);
 END $$;
 
 -- Write a note of a running job while its token holds; false when it does not.

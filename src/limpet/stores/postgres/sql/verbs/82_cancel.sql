@@ -78,7 +78,7 @@ END $$;
 
 -- One attempt at the whole step; serialization_failure when a job moved in a way that only a new attempt can follow, LP005
 -- when somebody has one.
-CREATE OR REPLACE FUNCTION lp.cancel_step_2(p_ids bytea[], p_reason text, p_force boolean, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.cancel_step_1(p_ids bytea[], p_reason text, p_force boolean, p_now bigint) RETURNS smallint[] LANGUAGE plpgsql AS $$
 DECLARE
   v_running bytea[] := lp.running_of_1(p_ids, p_force);
   v_free bytea[]; -- of them, those that may be ended
@@ -111,7 +111,7 @@ BEGIN
 END $$;
 
 -- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost.
-CREATE OR REPLACE FUNCTION lp.cancel_2(
+CREATE OR REPLACE FUNCTION lp.cancel_1(
   p_call text, p_ids bytea[], p_reason text, p_force boolean, p_now bigint, OUT answers bigint[],
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
@@ -128,7 +128,7 @@ BEGIN
   WHILE answers IS NULL LOOP
     v_tries := v_tries + 1;
     BEGIN
-      answers := lp.cancel_step_2(p_ids, p_reason, p_force, v_now);
+      answers := lp.cancel_step_1(p_ids, p_reason, p_force, v_now);
     EXCEPTION -- all that it locked is free again
       WHEN serialization_failure THEN
         IF v_tries >= 20 THEN
@@ -143,19 +143,6 @@ BEGIN
   END LOOP;
   PERFORM lp.answered_1(p_call, answers);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
-END $$;
-
--- Verb of layout 1, whose clients ask again after lock_not_available.
-CREATE OR REPLACE FUNCTION lp.cancel_1(
-  p_call text, p_ids bytea[], p_reason text, p_force boolean, p_now bigint, OUT answers bigint[],
-  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
-) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
-BEGIN
-  SELECT * INTO answers, w_lanes, w_ns, w_dues, w_gates FROM lp.cancel_2(p_call, p_ids, p_reason, p_force, p_now);
-EXCEPTION WHEN SQLSTATE 'LP004' THEN
-  RAISE EXCEPTION '%', SQLERRM USING ERRCODE = 'lock_not_available';
 END $$;
 
 -- Verb: those of these jobs that are not finished.

@@ -26,7 +26,7 @@ BEGIN
 END $$;
 
 -- A dead job, locked, lives again; its dependents are for the caller to revive. False when another job holds its unique key.
-CREATE OR REPLACE FUNCTION lp.again_2(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.again_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_old lp.done;
   v_state integer := CASE WHEN p_delay > 0 THEN 1 ELSE 2 END;
@@ -76,14 +76,14 @@ BEGIN
 END $$;
 
 -- One job; it is looked at until it holds still.
-CREATE OR REPLACE FUNCTION lp.retry_one_2(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.retry_one_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
 DECLARE
   v_state smallint;
 BEGIN
   LOOP
     PERFORM FROM lp.done WHERE id = p_id AND state = 5 FOR UPDATE;
     IF FOUND THEN
-      RETURN CASE WHEN lp.again_2(p_id, p_delay, p_args, p_now) THEN 0 ELSE 1 END;
+      RETURN CASE WHEN lp.again_1(p_id, p_delay, p_args, p_now) THEN 0 ELSE 1 END;
     ELSIF lp.sooner_1(p_id, p_delay, p_args, p_now) THEN
       RETURN 0;
     END IF;
@@ -98,7 +98,7 @@ END $$;
 
 -- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost. p_forget:
 -- recorded steps that those who are retried shall run again, by name; * is all of them.
-CREATE OR REPLACE FUNCTION lp.retry_2(
+CREATE OR REPLACE FUNCTION lp.retry_1(
   p_call text, p_ids bytea[], p_delay bigint, p_args bytea, p_forget text[], p_now bigint, OUT answers bigint[],
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
@@ -121,28 +121,17 @@ BEGIN
     LEFT JOIN LATERAL (SELECT x.unique_key FROM lp.job AS x WHERE x.id = i.id OFFSET 0) AS j ON true
     ORDER BY j.unique_key NULLS FIRST, i.at
   LOOP
-    answers[v_at] := lp.retry_one_2(p_ids[v_at], p_delay, p_args, v_now);
+    answers[v_at] := lp.retry_one_1(p_ids[v_at], p_delay, p_args, v_now);
     IF answers[v_at] = 0 THEN
       v_retried := v_retried || p_ids[v_at];
     END IF;
   END LOOP;
   -- Of all at once: a child of very many is looked at once and not once for each.
-  PERFORM lp.revive_children_2(v_retried, v_now);
+  PERFORM lp.revive_children_1(v_retried, v_now);
   IF p_forget <> '{}' THEN
     DELETE FROM lp.note AS n WHERE n.job = ANY (v_retried) AND n.kind = 'step' AND (n.name = ANY (p_forget) OR '*' = ANY (p_forget));
   END IF;
   answers := coalesce(answers, '{}');
   PERFORM lp.answered_1(p_call, answers);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
-END $$;
-
--- Verb of layout 1: nothing is forgotten.
-CREATE OR REPLACE FUNCTION lp.retry_1(
-  p_call text, p_ids bytea[], p_delay bigint, p_args bytea, p_now bigint, OUT answers bigint[],
-  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
-) LANGUAGE plpgsql
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
-SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
-BEGIN
-  SELECT * INTO answers, w_lanes, w_ns, w_dues, w_gates FROM lp.retry_2(p_call, p_ids, p_delay, p_args, '{}', p_now);
 END $$;

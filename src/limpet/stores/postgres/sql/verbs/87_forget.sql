@@ -92,7 +92,7 @@ DECLARE
   v_open xid8 := pg_snapshot_xmin(pg_current_snapshot()); -- before filing: what older transactions posted is filed below
 BEGIN
   removed := 0;
-  IF NOT lp.try_lock_1(1) OR (SELECT f.more FROM lp.file_posts_2(1000, v_now) AS f) THEN
+  IF NOT lp.try_lock_1(1) OR (SELECT f.more FROM lp.file_posts_1(1000, v_now) AS f) THEN
     RETURN;
   END IF;
   removed := lp.drop_lanes_1(p_limit, v_now) + lp.forget_gates_1(p_limit, v_open, v_now);

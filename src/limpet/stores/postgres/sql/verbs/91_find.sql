@@ -49,34 +49,14 @@ BEGIN
     || CASE WHEN p_newest THEN 'DESC' ELSE 'ASC' END || ' LIMIT $4';
 END $$;
 
--- Jobs that have a unique key, in any task that is known: key_job has all but those of layout 1.
-CREATE OR REPLACE FUNCTION lp.holders_1(p_key bytea) RETURNS SETOF bytea LANGUAGE plpgsql STABLE AS $$
-BEGIN
-  RETURN QUERY
-  WITH RECURSIVE pair (queue, task) AS (
-    (SELECT l.queue, l.task FROM lp.lane AS l ORDER BY l.queue, l.task LIMIT 1)
-    UNION ALL
-    SELECT n.queue, n.task FROM pair AS p CROSS JOIN LATERAL (
-      SELECT l.queue, l.task FROM lp.lane AS l WHERE (l.queue, l.task) > (p.queue, p.task) ORDER BY l.queue, l.task LIMIT 1
-    ) AS n
-  )
-  SELECT u.job FROM (SELECT DISTINCT p.task FROM pair AS p) AS t CROSS JOIN LATERAL (
-    SELECT x.job FROM lp.unique_key AS x
-    WHERE x.key = convert_to(t.task, 'UTF8') || '\x00'::bytea || p_key AND x.states <> 0 OFFSET 0
-  ) AS u;
-END $$;
-
 -- The statement that walks the jobs of a flow, or those of a unique key, by id: $7 is the flow or the key.
 CREATE OR REPLACE FUNCTION lp.named_source_1(p_by_flow boolean, p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
   v_behind text := CASE WHEN p_newest THEN ' < $3' ELSE ' > $3' END;
-  v_named text := 'SELECT n.id FROM lp.flow_job AS n WHERE n.flow = $7 AND n.id' || v_behind || ' ORDER BY n.id' || v_way || ' LIMIT $4';
+  v_named text := 'SELECT n.id FROM ' || CASE WHEN p_by_flow THEN 'lp.flow_job AS n WHERE n.flow' ELSE 'lp.key_job AS n WHERE n.key' END
+    || ' = $7 AND n.id' || v_behind || ' ORDER BY n.id' || v_way || ' LIMIT $4';
 BEGIN
-  IF NOT p_by_flow THEN
-    v_named := 'SELECT h.id FROM ((SELECT n.id FROM lp.key_job AS n WHERE n.key = $7 AND n.id' || v_behind || ' ORDER BY n.id' || v_way
-      || ' LIMIT $4) UNION SELECT k FROM lp.holders_1($7) AS k WHERE k' || v_behind || ') AS h ORDER BY h.id' || v_way || ' LIMIT $4';
-  END IF;
   RETURN 'SELECT 0::bigint AS a, 0::bigint AS b, m.id, t.state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type'
     || ' FROM (' || v_named || ') AS m CROSS JOIN LATERAL ('
     || 'SELECT w.state, w.lane, w.attempt, w.lost, w.reason, w.cause, w.error_type FROM lp.wait AS w WHERE w.id = m.id'
@@ -88,7 +68,7 @@ END $$;
 -- Verb: see the head of this file. `p_flow`, `p_key`: by which to look, if by either; positions are ids then.
 -- `p_job`: when the job was enqueued and its packed part are needed; `p_args`: its arguments too, at most `p_bytes` of
 -- both in one answer. `seen` is how many the index had: fewer than asked for means that it ends there.
-CREATE OR REPLACE FUNCTION lp.candidates_2(
+CREATE OR REPLACE FUNCTION lp.candidates_1(
   p_states smallint[], p_newest boolean, p_a bigint, p_b bigint, p_id bytea, p_limit integer,
   p_job boolean, p_args boolean, p_bytes bigint, p_flow bytea, p_key bytea,
   OUT seen integer, OUT a bigint[], OUT b bigint[], OUT ids bytea[], OUT states smallint[], OUT lanes bigint[],
@@ -129,19 +109,4 @@ BEGIN
   ) AS x WHERE x.upto - x.bytes < $6'
   INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes
   USING v_a, v_b, v_id, p_limit, p_args, p_bytes, v_name;
-END $$;
-
--- Verb of layout 1: not by flow or key.
-CREATE OR REPLACE FUNCTION lp.candidates_1(
-  p_states smallint[], p_newest boolean, p_a bigint, p_b bigint, p_id bytea, p_limit integer,
-  p_job boolean, p_args boolean, p_bytes bigint,
-  OUT seen integer, OUT a bigint[], OUT b bigint[], OUT ids bytea[], OUT states smallint[], OUT lanes bigint[],
-  OUT attempts integer[], OUT losts integer[], OUT reasons text[], OUT causes text[], OUT error_types text[],
-  OUT enqueued_ms bigint[], OUT extras bytea[], OUT args bytea[], OUT bytes bigint
-) LANGUAGE plpgsql STABLE
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_sort = off SET max_parallel_workers_per_gather = 0 SET jit = off SET plan_cache_mode = force_generic_plan AS $$
-BEGIN
-  SELECT * INTO seen, a, b, ids, states, lanes, attempts, losts, reasons, causes, error_types, enqueued_ms, extras, args, bytes
-  FROM lp.candidates_2(p_states, p_newest, p_a, p_b, p_id, p_limit, p_job, p_args, p_bytes, NULL, NULL);
 END $$;
