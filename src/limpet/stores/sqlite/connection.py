@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, Protocol
 
 from limpet.core.errors import SchemaOutdated, StoreUnreachable
-from limpet.stores.packed import extra_flow, extra_matches, extra_unique
+from limpet.stores.packed import extra_matches
 from limpet.stores.sqlite.library import FIXED_VERSION, library, version
 from limpet.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
 
-LAYOUT: Final = 3  # the number of the newest schema_NNN.sql
+LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
 
 
@@ -70,27 +70,35 @@ def _use_log(conn: sqlite3.Connection, path: str) -> None:
 
 
 def migrate(conn: sqlite3.Connection, prefix: str) -> None:
-    """Replay what is missing. Several processes may open a new file at once: the write lock lets one do it."""
-    found = layout_of(conn, prefix)
-    if found == LAYOUT:
+    """Replay what is missing. Several processes may open a file at once: the write lock lets one do it."""
+    if _is_current(conn, prefix):
         return
-    if found > LAYOUT:
-        raise SchemaOutdated(
-            f"the store has layout {found}, this release knows {LAYOUT}", verb="open", fix="upgrade limpet"
-        )
-    conn.create_function("extra_flow", 1, extra_flow)
-    conn.create_function("extra_unique", 1, extra_unique)
     conn.execute("BEGIN IMMEDIATE")
     try:
-        for number in range(layout_of(conn, prefix) + 1, LAYOUT + 1):
-            for statement in split(with_prefix(sources()[f"schema_{number:03}"], prefix)):
-                conn.execute(statement)
-        meta = with_prefix("limpet_meta", prefix)
-        conn.execute(f"INSERT OR REPLACE INTO {meta} VALUES ('layout', ?)", (str(LAYOUT),))
+        # Asked again under the lock: the process that had it may be of a later release than this one.
+        if not _is_current(conn, prefix):
+            _replay(conn, prefix)
         conn.execute("COMMIT")
     except BaseException:
         conn.execute("ROLLBACK")
         raise
+
+
+def _is_current(conn: sqlite3.Connection, prefix: str) -> bool:
+    found = layout_of(conn, prefix)
+    if found > LAYOUT:
+        raise SchemaOutdated(
+            f"the store has layout {found}, this release knows {LAYOUT}", verb="open", fix="upgrade limpet"
+        )
+    return found == LAYOUT
+
+
+def _replay(conn: sqlite3.Connection, prefix: str) -> None:
+    for number in range(layout_of(conn, prefix) + 1, LAYOUT + 1):
+        for statement in split(with_prefix(sources()[f"schema_{number:03}"], prefix)):
+            conn.execute(statement)
+    meta = with_prefix("limpet_meta", prefix)
+    conn.execute(f"INSERT OR REPLACE INTO {meta} VALUES ('layout', ?)", (str(LAYOUT),))
 
 
 def layout_of(conn: Executes, prefix: str) -> int:
