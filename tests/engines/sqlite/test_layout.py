@@ -1,4 +1,4 @@
-"""A file is brought to the next layout once, while it is full and other processes have it open. The next layout is made up."""
+"""A file is brought to the next layout, a made-up one, once, while it is full and other processes have it open."""
 
 from __future__ import annotations
 
