@@ -37,13 +37,16 @@ NAMES = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
 BEGUN = "BEGIN IMMEDIATE"
 
 
+FOR_ITSELF = f"-- Min client: {NEXT}\n{SCHEMA}"  # a layout on which this release would do harm
+
+
 @contextmanager
-def next_release(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def next_release(monkeypatch: pytest.MonkeyPatch, schema: str = SCHEMA) -> Iterator[None]:
     """The release that has the next layout, instead of this one."""
     with monkeypatch.context() as then:
         then.setattr(connection, "LAYOUT", NEXT)
         then.setattr(guest, "LAYOUT", NEXT)
-        then.setitem(sources(), f"schema_{NEXT:03}", SCHEMA)
+        then.setitem(sources(), f"schema_{NEXT:03}", schema)
         yield
 
 
@@ -62,10 +65,10 @@ async def ours(path: str) -> AsyncIterator[SqliteStore]:
     await store.close()
 
 
-async def bring_up(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def bring_up(path: str, monkeypatch: pytest.MonkeyPatch, schema: str = SCHEMA) -> None:
     """The next release opens the file for the first time."""
     store = SqliteStore(path, sync="normal")
-    with next_release(monkeypatch):
+    with next_release(monkeypatch, schema):
         await store.open()
     await store.close()
 
@@ -130,7 +133,7 @@ async def test_two_may_bring_it_up_at_once(path: str, ours: SqliteStore, monkeyp
         both = await brought_up_by(path, 2)
         lock.execute("COMMIT")
         await asyncio.gather(*both)
-        assert connection.layout_of(lock, "limpet_") == NEXT
+        assert connection.layout_of(lock, "limpet_") == (NEXT, 1)
 
 
 async def test_a_release_that_waited_for_a_later_one_leaves_its_layout_alone(
@@ -144,9 +147,8 @@ async def test_a_release_that_waited_for_a_later_one_leaves_its_layout_alone(
         with next_release(monkeypatch):
             connection._replay(lock, "limpet_")
         lock.execute("COMMIT")
-        with pytest.raises(SchemaOutdated, match=f"layout {NEXT}"):
-            await late
-        assert connection.layout_of(lock, "limpet_") == NEXT
+        await late
+        assert connection.layout_of(lock, "limpet_") == (NEXT, 1)
 
 
 async def test_a_process_that_has_the_file_open_works_on_through_an_upgrade(
@@ -164,15 +166,36 @@ async def test_a_process_that_has_the_file_open_works_on_through_an_upgrade(
     assert ask(path, "SELECT id, region FROM limpet_job ORDER BY id") == [(JOB.id, "eu"), (OTHER.id, None)]
 
 
-async def test_a_layout_of_a_later_release_is_refused_with_the_fix_and_left_alone(
+async def test_a_process_that_opens_the_file_again_works_on_a_later_layout(
     path: str, ours: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As a fork, a new child of a worker, a first read and a caller's connection do."""
     await bring_up(path, monkeypatch)
+    late = SqliteStore(path, sync="normal")
+    with closing(library.connect(path)) as conn:
+        await late.enqueue_on(conn, [OTHER])
+        conn.commit()
+        job = await claimed(late)
+        assert await late.settle_on(conn, job.id, job.token, b"1")
+        conn.commit()
+    await late.settle("s", 1, [Succeed(job.id, job.token)])
+    assert (await late.count()).enqueued == 2
+    await late.close()
+    with closing(library.connect(path)) as conn:
+        assert connection.layout_of(conn, "limpet_") == (NEXT, 1)
+
+
+async def test_a_layout_that_is_not_for_this_release_is_refused_with_the_fix_and_left_alone(
+    path: str, ours: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bring_up(path, monkeypatch, FOR_ITSELF)
     before = everything(path)
     late = SqliteStore(path)
     with pytest.raises(SchemaOutdated, match=f"layout {NEXT}, this release knows {connection.LAYOUT}") as caught:
         await late.enqueue([OTHER])
     assert caught.value.fix == "upgrade limpet"
+    with closing(library.connect(path)) as conn, pytest.raises(SchemaOutdated, match=f"layout {NEXT}"):
+        await late.enqueue_on(conn, [OTHER])
     await late.close()
     assert everything(path) == before
 

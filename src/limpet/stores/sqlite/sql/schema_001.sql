@@ -1,4 +1,5 @@
--- Promise: layout 1, the whole of it. A later layout is a file of its own with the next number, and only adds.
+-- Promise: layout 1, the whole of it. A later layout is a file of its own with the next number. It only adds; one that
+-- does not says "Min client:" with the lowest layout whose releases may work on.
 -- Inputs: none; `limpet_` is replaced by the namespace's prefix. Answer: none.
 -- A job is one row (limpet_job) whose state is a column, so it is in exactly one. Every change of state rewrites the
 -- row, so arguments of more than 512 bytes lie apart (limpet_body), where they are written once.
