@@ -51,12 +51,9 @@ def test_a_published_task_builds_the_same_job_as_its_code() -> None:
     assert caps[0] == caps[1]
 
 
-def test_a_release_before_buckets_reads_the_limits_that_it_knows() -> None:
-    """It would refuse a limit of buckets alone, and know the task no more."""
-    told = Declaration.of(SPEC)
-    assert [limit.key for limit in told.declared_limits] == ["customer:{customer}", "smtp"]
-    assert [limit.key for limit in told.all_limits] == ["bare", "customer:{customer}", "smtp"]
-    assert Declaration.of(TaskSpec.declare(_send, limits=[Limit("smtp", concurrency=2)])).all_limits == ()
+def test_a_published_task_names_the_gates_that_all_its_jobs_share() -> None:
+    keys = [rule.key for rule in Declaration.of(SPEC).constant_rules()]
+    assert keys == ["limit:bare", "limit:usd:bare", "limit:smtp", "breaker:smtp"]
 
 
 def test_a_record_of_another_release_is_not_an_error() -> None:

@@ -103,8 +103,8 @@ async def test_the_review_checklist_reads_what_tasks_declare(operator: Operator,
         Declaration("hangs", policy=Policy(timeout_ms=None, hard_timeout_ms=None)),
         Declaration("stubborn", policy=Policy(attempts=1000)),
         Declaration("lockstep", policy=Policy(jitter="none")),
-        Declaration("good", unique=True, declared_limits=(DeclaredLimit("openai", "60/m", learns=True),)),
-        Declaration("stray", declared_limits=(DeclaredLimit("openai", "90/m", learns=True),)),
+        Declaration("good", unique=True, limits=(DeclaredLimit("openai", "60/m", learns=True),)),
+        Declaration("stray", limits=(DeclaredLimit("openai", "90/m", learns=True),)),
     ):
         await store.put_control(task.control())
     findings = await found(operator)

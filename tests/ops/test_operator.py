@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from limpet.core.declaration import Declaration
+from limpet.core.declaration import Declaration, DeclaredLimit
 from limpet.core.errors import InvalidOption, JobNotFound, UnknownQueue
 from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.ids import id_text
@@ -275,7 +275,7 @@ async def test_a_limit_set_by_hand_wins_until_it_is_cleared(operator: Operator, 
 
 async def test_clearing_a_limit_brings_the_published_declaration_back_at_once(operator: Operator, store: Store) -> None:
     rule = GateRule("limit:smtp", concurrency=2)
-    await store.put_control(Declaration("send", limits=(rule,)).control())
+    await store.put_control(Declaration("send", limits=(DeclaredLimit("smtp", concurrency=2),)).control())
     await put(store, job(limits=("smtp",)), rules=(rule,))
     await operator.set_limit("smtp", LimitChange(concurrency=50))
     (gate,) = await operator.clear_limit("smtp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
@@ -62,11 +63,6 @@ class DeclaredLimit(Struct, frozen=True, omit_defaults=True):
             self.climb_ms / 1000,
         )
 
-    @property
-    def bare(self) -> bool:
-        """True for one of buckets alone, which releases before buckets refuse to read."""
-        return self.rate is None and self.concurrency is None and not self.learns
-
 
 class DeclaredBudget(Struct, frozen=True, omit_defaults=True):
     """A budget as it was written; amounts as text, exact."""
@@ -95,10 +91,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     executor: str = "async"
     policy: Policy = Policy()
     group: str | None = None  # the parameter that names it; None also when a function does
-    limits: tuple[GateRule, ...] = ()  # those with a constant key, as gates
-    keys: tuple[str, ...] = ()  # templates of the others
-    declared_limits: tuple[DeclaredLimit, ...] = ()  # as written, but for bare ones
-    all_limits: tuple[DeclaredLimit, ...] = ()  # all of them, when some are bare
+    limits: tuple[DeclaredLimit, ...] = ()
     budgets: tuple[DeclaredBudget, ...] = ()
     breaker: GateRule | None = None
     ceiling: GateRule | None = None  # of its queue as a whole
@@ -118,9 +111,6 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     @classmethod
     def of(cls, spec: TaskSpec) -> Declaration:
         """What `spec` can say in JSON; functions (of a group, a key, a cost) stay with the code."""
-        constant = [limit for limit in spec.ceilings if limit.template.constant]
-        limits = tuple(map(DeclaredLimit.of, spec.limits))
-        readable = tuple(limit for limit in limits if not limit.bare)
         cost = spec.cost if isinstance(spec.cost, Cost) else ONE
         states = None if spec.unique_states is None else tuple(sorted(state.value for state in spec.unique_states))
         return cls(
@@ -130,10 +120,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             executor=spec.executor,
             policy=spec.policy,
             group=spec.group if isinstance(spec.group, str) else None,
-            limits=tuple(rule for limit in constant for rule in limit.rules(limit.template.fill({"task": spec.name}))),
-            keys=tuple(limit.key for limit in spec.ceilings if not limit.template.constant),
-            declared_limits=readable,
-            all_limits=() if len(readable) == len(limits) else limits,
+            limits=tuple(map(DeclaredLimit.of, spec.limits)),
             budgets=tuple(map(DeclaredBudget.of, spec.budgets)),
             breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
             ceiling=None if (queue := spec.queues.get(spec.queue)) is None else queue.rule,
@@ -162,7 +149,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             priority=self.priority,
             policy=self.policy,
             group=self.group,
-            limits=tuple(one.limit() for one in self.all_limits or self.declared_limits),
+            limits=tuple(one.limit() for one in self.limits),
             budgets=tuple(one.budget() for one in self.budgets),
             breaker=_breaker(self.breaker),
             queues={} if self.ceiling is None else {self.queue: Queue(self.queue, self.ceiling.concurrency)},
@@ -175,6 +162,13 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             cost=None if self.cost_in_code else Cost(self.cost, self.costs),
             max_payload_bytes=self.max_payload_bytes,
         )
+
+    def constant_rules(self) -> Iterator[GateRule]:
+        """The gates whose keys are the same for every job of the task."""
+        for ceiling in self.spec().ceilings:
+            if ceiling.template.constant:
+                yield from ceiling.rules(ceiling.template.fill({"task": self.name}))
+        yield from (rule for rule in (self.breaker, self.ceiling) if rule is not None)
 
 
 def read_declaration(control: Control) -> Declaration | None:

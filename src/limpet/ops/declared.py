@@ -18,8 +18,8 @@ async def declared_rule(store: Store, gate: str) -> GateRule | None:
     """What code says about a gate: whatever a job's arguments are, or when they make this key of a template."""
     tasks = await declared_tasks(store)
     for task in tasks:
-        for rule in (*task.limits, task.breaker, task.ceiling):
-            if rule is not None and rule.key == gate:
+        for rule in task.constant_rules():
+            if rule.key == gate:
                 return rule
     key = gate.removeprefix("limit:")
     keys = {key, base_of(key)[2]} if gate.startswith("limit:") else set[str]()

@@ -251,7 +251,7 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
     if plain:
         text = f"tasks without a unique key (fine where a repeat does no harm): {_names(plain)}"
         yield Finding("ok", "review_idempotency", text, "unique=True, or recorded steps, where a repeat costs")
-    learning = [task for task in tasks if any(limit.learns for limit in task.declared_limits)]
+    learning = [task for task in tasks if any(limit.learns for limit in task.limits)]
     if learning:
         text = f"tasks whose calls are held by a limit that learns: {_names(learning)}"
         fix = "set their SDK's own retries to zero (max_retries=0), so that one attempt is one call"

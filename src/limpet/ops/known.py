@@ -37,8 +37,8 @@ async def known(store: Store, kind: Kind) -> set[str]:
     if kind == "schedule":
         names.update(control.name for control in await store.controls(schedule.KIND) if read_schedule(control))
     if kind == "limit":
-        declared = (rule.key for task in await declared_tasks(store) for rule in task.limits)
-        names.update(key.partition(":")[2] for key in declared)
+        declared = (rule.key.partition(":") for task in await declared_tasks(store) for rule in task.constant_rules())
+        names.update(name for kind_of, _, name in declared if kind_of == kind)
     return names
 
 

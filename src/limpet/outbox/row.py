@@ -14,9 +14,7 @@ from limpet.core.gate import GateRule
 from limpet.core.job import Job
 
 MAGIC: Final = b"LP"  # what does not begin with it is no job of ours
-VERSION: Final = 2  # the byte after it; it changes when an older relay would misread what follows
-_FIRST: Final = 1  # without costs by unit, budgets and limits that adapt, which a relay of 0.1.0 would leave out
-_NEW_IN_RULES: Final = ("unit", "floor", "climb_ms", "cap", "period")
+VERSION: Final = 1  # the byte after it; it changes when an older relay would misread what follows
 
 
 class Row(Struct, frozen=True):
@@ -48,17 +46,10 @@ _decode = msgspec.msgpack.Decoder(Letter).decode
 
 
 def pack(job: Job, rules: Sequence[GateRule]) -> bytes:
-    """The bytes of a job and of those rules that rule it, in the oldest form that says all of it."""
+    """The bytes of a job and of the rules that rule it."""
     gates = {*job.lane.class_gates, *job.lane.lane_gates}
     letter = Letter(job, tuple(rule for rule in rules if rule.key in gates))
-    if job.costs or any(rule.unit or rule.cap is not None or rule.floor is not None for rule in letter.rules):
-        return MAGIC + bytes([VERSION]) + _encode(letter)
-    first = msgspec.to_builtins(letter, builtin_types=(bytes,))
-    del first["job"]["costs"]
-    for rule in first["rules"]:
-        for name in _NEW_IN_RULES:
-            del rule[name]
-    return MAGIC + bytes([_FIRST]) + _encode(first)
+    return MAGIC + bytes([VERSION]) + _encode(letter)
 
 
 def unpack(row: Row) -> Letter:

@@ -118,7 +118,7 @@ def named_at(home: str) -> str:
 
 
 def is_named_at(source: str, home: str) -> bool:
-    """True for a name that was given here. Those of older releases say nothing of where."""
+    """True for a name that was given here."""
     return source.partition("@")[2] == home
 
 

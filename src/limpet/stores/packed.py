@@ -60,16 +60,6 @@ def extra_or_none(packed: bytes | None) -> Extra | None:
         return None
 
 
-def extra_flow(packed: bytes) -> bytes | None:
-    """The flow that a job belongs to."""
-    return (extra_or_none(packed) or PLAIN).flow
-
-
-def extra_unique(packed: bytes) -> str | None:
-    """The unique key that a job was enqueued with."""
-    return (extra_or_none(packed) or PLAIN).unique
-
-
 def extra_matches(packed: bytes, field: str, value: str) -> bool:
     """Whether a job has this tag, unique key or flow. Texts may hold * wildcards."""
     extra = extra_or_none(packed)

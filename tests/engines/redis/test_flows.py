@@ -1,23 +1,20 @@
-"""Flows and keys on Redis: their indexes follow the jobs, cost little, and survive workers that do not know them."""
+"""Flows and keys on Redis: their indexes follow the jobs and cost little."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
 
 from limpet.core.ids import id_text
 from limpet.core.job import Unique
-from limpet.core.lease import Input, Note, Signal
 from limpet.core.view import Query, Retention, Term
 from limpet.stores.redis.route import Route
 from limpet.stores.redis.together import of_flow
 from limpet.stores.redis.url import parse_redis
 from limpet.stores.redis.walk import Walk
-from tests.engines.redis.earlier import let_work
 from tests.engines.redis.place import Place
 from tests.size import in_matrix
 
@@ -158,62 +155,3 @@ async def test_a_key_is_found_without_a_look_at_all_jobs(place: Flows) -> None:
     place.reset()
     assert await place.found(Term("unique", "once")) == [id]
     assert place.commands().total() < 20
-
-
-# -- workers of a release without them
-
-
-def by_earlier(earlier: Path, place: Flows, step: str) -> Sequence[bytes]:
-    return let_work(earlier, place.server, place.namespace, place.clock.now_ms, step)
-
-
-async def test_an_earlier_release_runs_and_erases_jobs_of_flows(place: Flows, earlier: Path) -> None:
-    flow, other = place.id(), place.id()
-    parents = [place.job(flow=flow) for _ in range(70)]
-    child = place.job(flow=flow, after=tuple(job.id for job in parents))
-    await place.put(*parents, child)
-    hand = place.hand()
-    suspended = await place.add(flow=other, priority=0)
-    job = await hand.take()
-    assert job.id == suspended
-    await hand.suspend(job, None, "approved")
-    ran = by_earlier(earlier, place, "run")
-    assert set(ran) == {*(job.id for job in parents), child.id, suspended}
-    assert await place.found(with_flow(flow), limit=100) == [job.id for job in (*parents, child)]
-    assert (await place.view(child.id)).after == child.after
-    assert place.sound()
-
-    by_earlier(earlier, place, "prune")
-    assert [view.id for view in await place.store.flows()] == [other]
-    assert await place.found(with_flow(flow)) == []
-    assert await place.signal(Signal(suspended, "approved", b"1")) == ["woken"]
-    assert (await hand.take()).notes == (Note("event", "approved", b"1"),)
-    await place.prune()
-    assert place.server.ask("EXISTS", place.key(b"fl:" + flow)) == 0
-    assert place.sound()
-
-
-async def test_a_join_of_an_earlier_release_runs_here(place: Flows, earlier: Path) -> None:
-    *parents, child = by_earlier(earlier, place, "join")
-    assert (await place.view(child)).after == tuple(parents)
-    await place.finish()
-    job = await place.hand().take()
-    assert (job.id, job.after, job.inputs) == (child, tuple(parents), dict.fromkeys(parents, Input()))
-    assert place.sound()
-
-
-async def test_former_holders_that_an_earlier_release_erased_are_forgotten_by_and_by(
-    place: Flows, earlier: Path
-) -> None:
-    for _ in range(3):
-        await place.add(unique=Unique("once"))
-        await place.finish()
-    by_earlier(earlier, place, "prune")
-    assert await place.found(Term("unique", "once")) == []
-    left = []
-    for _ in range(3):
-        await place.add(unique=Unique("once"))
-        await place.finish()
-        left.append(place.server.ask("ZCARD", place.key(b"uh:once")))
-    assert left == [2, 1, 2]
-    assert place.sound()

@@ -46,7 +46,7 @@ end
 local plain, extra = record.close(r), record.extra(r)
 r.rare.e, r.rare.hs, r.rare.r, r.rare.c, r.rare.t = 1700000000001, 1700000000002, "it broke", "cause", "Oops"
 r.attempt, r.lost, r.held, r.claimed, r.finished, r.state = 2, 1, 3, 1700000000003, 1700000000004, 5
-local cost, key, states = record.cost(extra, ""), extra[5] or "", extra[8] or 0
+local cost, key, states = record.cost(extra, ""), extra[5] or "", extra[7] or 0
 local usd = base.text(record.cost(extra, "usd"))
 return {plain, record.close(r), r.flags, r.seq, r.due, r.enq, r.lane, r.policy, cost, key, states, usd}
 """
@@ -136,16 +136,26 @@ def test_scripts_read_and_write_the_same_record(server: RedisServer, job: Job) -
     assert (claimed.attempt, claimed.held_since_ms) == (3, T0 + 2)
 
 
-def test_a_record_of_an_earlier_release_costs_what_it_says(server: RedisServer) -> None:
+def test_what_a_later_layout_adds_to_a_record_is_passed_over(server: RedisServer) -> None:
     flags, tail = tail_of(Job(b"j" * 16, LANE, POLICY, b"{}", cost=7, costs={"usd": 9}))
     assert flags == EXTRA
-    packed = msgspec.msgpack.encode(msgspec.msgpack.decode(tail[4:-3])[:8])  # without what was added since
+    packed = msgspec.msgpack.encode([*msgspec.msgpack.decode(tail[4:-3]), "eu"])
     raw = RICH[:56] + struct.pack(">I", len(packed)) + packed + tail[-3:]
     claimed = claimed_of(b"j" * 16, raw, TOKEN, T0, LANES, POLICIES)
     assert claimed is not None
-    assert (claimed.cost, claimed.costs, claimed.args) == (7, {}, b"{}")
+    assert (claimed.cost, claimed.costs, claimed.args) == (7, {"usd": 9}, b"{}")
     answer = opened(server, raw)
-    assert (answer[8], answer[-1]) == (7, b"0")
+    assert (answer[0], answer[8], answer[-1]) == (raw, 7, b"9")
+
+
+def test_what_a_later_layout_adds_to_what_scripts_wrote_is_kept(server: RedisServer) -> None:
+    rare = msgspec.msgpack.encode({"r": "why", "region": "eu"})
+    raw = PLAIN[:2] + struct.pack(">H", RARE) + PLAIN[4:56] + struct.pack(">I", len(rare)) + rare + PLAIN[56:]
+    rewritten = opened(server, raw)[1]
+    assert b"region" in rewritten
+    view = view_of(b"j" * 16, Parts(rewritten), LANES, POLICIES)
+    assert view is not None
+    assert view.reason == "it broke"
 
 
 def test_a_running_job_shows_its_holder() -> None:

@@ -222,7 +222,7 @@ async def test_a_transaction_on_another_store_refuses_nothing(store: SqliteStore
 
 
 async def test_a_store_of_a_newer_release_is_left_alone(store: SqliteStore, conn: Any) -> None:
-    conn.execute("UPDATE limpet_meta SET value = '99' WHERE key = 'layout'")
+    conn.execute("UPDATE limpet_meta SET value = '99' WHERE key IN ('layout', 'min_client')")
     conn.execute("BEGIN IMMEDIATE")
     with pytest.raises(SchemaOutdated, match="layout 99"):
         await store.enqueue_on(conn, [job(1)])

@@ -1,51 +1,52 @@
-"""A store of the release before is brought up to this one, once, while it is full and whoever opens it first."""
+"""A file is brought to the next layout, a made-up one, once, while it is full and other processes have it open."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from limpet.core.errors import SchemaOutdated
-from limpet.core.ids import id_text
-from limpet.core.job import Job, Lane, Policy, Unique
+from limpet.core.job import Job, Lane, Policy
 from limpet.core.lease import Beat, Claimed, ClaimRequest, Serves
 from limpet.core.state import State
-from limpet.core.transition import Lose, RetryAfter
-from limpet.core.view import Query, Term
-from limpet.stores.sqlite import SqliteStore, connection, settle
+from limpet.core.transition import Lose, RetryAfter, Succeed
+from limpet.stores.sqlite import SqliteStore, connection, guest, settle
 from limpet.stores.sqlite.library import library
-from limpet.stores.sqlite.statements import statements
+from limpet.stores.sqlite.statements import sources
 from limpet.testing.hand import failure
 
 JOB = Job((1).to_bytes(16, "big"), Lane("default", "work"), Policy(), b"{}")
-FLOW = (7).to_bytes(16, "big")
-TERMS = (Term("flow", id_text(FLOW)), Term("unique", "once"))
+OTHER = Job((2).to_bytes(16, "big"), Lane("default", "work"), Policy(), b"{}")
 
-# How the release before stores jobs: it has no columns for the last two values that they have in common.
-STORED_BEFORE = """
-INSERT INTO limpet_job (state, lane, priority, due_ms, enqueued_ms, expires_ms, policy, id, args, extra)
-SELECT a, b, c, d, e, f, g, column1, column2, column3
-FROM (SELECT ? AS a, ? AS b, ? AS c, ? AS d, ? AS e, ? AS f, ? AS g, ?, ?) CROSS JOIN (VALUES :rows)
+# What a layout may do: add columns, indexes and tables, and fill them.
+NEXT = connection.LAYOUT + 1
+SCHEMA = """
+ALTER TABLE limpet_job ADD COLUMN region TEXT;
+CREATE INDEX limpet_job_region ON limpet_job (region, id) WHERE region IS NOT NULL;
+UPDATE limpet_job SET region = 'eu' WHERE state < 4;
+CREATE TABLE limpet_region (name TEXT PRIMARY KEY) WITHOUT ROWID;
+INSERT INTO limpet_region VALUES ('eu');
 """
+NAMES = "SELECT type, name, sql FROM sqlite_schema ORDER BY name"
+BEGUN = "BEGIN IMMEDIATE"
 
 
-def in_flow(number: int) -> Job:
-    """A job that both terms find."""
-    id = number.to_bytes(16, "big")
-    return Job(id, Lane("default", f"task {number}"), Policy(), b"{}", unique=Unique("once"), flow=FLOW)
+FOR_ITSELF = f"-- Min client: {NEXT}\n{SCHEMA}"  # a layout on which this release would do harm
 
 
 @contextmanager
-def release_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with monkeypatch.context() as before:
-        before.setattr(connection, "LAYOUT", connection.LAYOUT - 1)
-        before.setitem(statements("limpet_"), "job_insert", STORED_BEFORE)
+def next_release(monkeypatch: pytest.MonkeyPatch, schema: str = SCHEMA) -> Iterator[None]:
+    """The release that has the next layout, instead of this one."""
+    with monkeypatch.context() as then:
+        then.setattr(connection, "LAYOUT", NEXT)
+        then.setattr(guest, "LAYOUT", NEXT)
+        then.setitem(sources(), f"schema_{NEXT:03}", schema)
         yield
 
 
@@ -55,22 +56,33 @@ def path(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def old(path: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SqliteStore]:
-    """A handle of the release before, with a job in the store that it goes on serving."""
+async def ours(path: str) -> AsyncIterator[SqliteStore]:
+    """A handle of this release, with a job in the file, which it goes on serving."""
     store = SqliteStore(path, sync="normal")
-    with release_before(monkeypatch):
-        await store.enqueue([JOB])
-        await store.count()  # by now every connection it has is open
+    await store.enqueue([JOB])
+    await store.count()  # by now every connection it has is open
     yield store
     await store.close()
 
 
-def layout(path: str) -> list[tuple[Any, ...]]:
-    """What is in a file, as SQLite sees it."""
-    conn = library.connect(path)
-    found: list[tuple[Any, ...]] = conn.execute("SELECT type, name, sql FROM sqlite_schema ORDER BY name").fetchall()
-    conn.close()
+async def bring_up(path: str, monkeypatch: pytest.MonkeyPatch, schema: str = SCHEMA) -> None:
+    """The next release opens the file for the first time."""
+    store = SqliteStore(path, sync="normal")
+    with next_release(monkeypatch, schema):
+        await store.open()
+    await store.close()
+
+
+def ask(path: str, sql: str) -> list[tuple[Any, ...]]:
+    with closing(library.connect(path)) as conn:
+        found: list[tuple[Any, ...]] = conn.execute(sql).fetchall()
     return found
+
+
+def everything(path: str) -> dict[str, list[tuple[Any, ...]]]:
+    """All tables with all rows."""
+    found = {name: ask(path, f"SELECT * FROM {name}") for kind, name, _ in ask(path, NAMES) if kind == "table"}
+    return {"": ask(path, NAMES), **found}
 
 
 async def claimed(store: SqliteStore, session: str = "s") -> Claimed:
@@ -79,93 +91,127 @@ async def claimed(store: SqliteStore, session: str = "s") -> Claimed:
     return job
 
 
-async def test_a_store_that_was_brought_up_is_as_a_fresh_one(path: str, tmp_path: Path, old: SqliteStore) -> None:
-    before = layout(path)
-    store, fresh = SqliteStore(path, sync="normal"), SqliteStore(str(tmp_path / "fresh.db"))
-    await store.open()
-    await fresh.open()
-    assert layout(path) == layout(str(tmp_path / "fresh.db"))
-    assert {(kind, name) for kind, name, _ in before} < {(kind, name) for kind, name, _ in layout(path)}
-    assert await store.get([JOB.id]) != [None]
-    await store.close()
-    await fresh.close()
+async def test_a_file_that_was_brought_up_is_as_a_fresh_one(
+    path: str, tmp_path: Path, ours: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = ask(path, NAMES)
+    await bring_up(path, monkeypatch)
+    await bring_up(str(tmp_path / "fresh.db"), monkeypatch)
+    assert ask(path, NAMES) == ask(str(tmp_path / "fresh.db"), NAMES)
+    assert {(kind, name) for kind, name, _ in before} < {(kind, name) for kind, name, _ in ask(path, NAMES)}
+    assert ask(path, "SELECT id, region FROM limpet_job") == [(JOB.id, "eu")]
 
 
-async def test_two_may_bring_it_up_at_once(path: str, old: SqliteStore) -> None:
+async def test_a_file_that_is_up_to_date_is_not_written_to(path: str, ours: SqliteStore) -> None:
+    before = everything(path)
+    with closing(library.connect(path, isolation_level=None)) as conn:
+        seen: list[str] = []
+        conn.set_trace_callback(seen.append)
+        connection.migrate(conn, "limpet_")
+    assert BEGUN not in seen
+    assert everything(path) == before
+
+
+async def brought_up_by(path: str, count: int) -> list[asyncio.Task[None]]:
+    """So many openings of the file that have seen its layout and wait for the lock."""
     waiting = threading.Semaphore(0)
 
     def bring_up() -> None:
-        conn = library.connect(path, isolation_level=None, timeout=60)
-        conn.set_trace_callback(lambda statement: waiting.release() if statement == "BEGIN IMMEDIATE" else None)
-        connection.migrate(conn, "limpet_")
-        conn.close()
+        with closing(library.connect(path, isolation_level=None, timeout=60)) as conn:
+            conn.set_trace_callback(lambda statement: waiting.release() if statement == BEGUN else None)
+            connection.migrate(conn, "limpet_")
 
-    lock = library.connect(path, isolation_level=None)
-    lock.execute("BEGIN IMMEDIATE")
-    both = [asyncio.create_task(asyncio.to_thread(bring_up)) for _ in range(2)]
-    for _ in both:
-        await asyncio.to_thread(waiting.acquire)  # it has seen the old layout, and waits for the lock
-    lock.execute("COMMIT")
-    await asyncio.gather(*both)
-    assert connection.layout_of(lock, "limpet_") == connection.LAYOUT
-    lock.close()
+    tasks = [asyncio.create_task(asyncio.to_thread(bring_up)) for _ in range(count)]
+    for _ in tasks:
+        await asyncio.to_thread(waiting.acquire)
+    return tasks
 
 
-async def test_a_process_of_the_release_before_goes_on_but_another_is_refused(
-    path: str, old: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = SqliteStore(path, sync="normal")
-    await store.open()
-    job = await claimed(old)
-    await old.settle("s", 1, [RetryAfter(job.id, job.token, failure(), 0)])
-    assert (await old.count()).total(State.ready) == 1
-    late = SqliteStore(path)
-    with release_before(monkeypatch), pytest.raises(SchemaOutdated, match="layout 3, this release knows 2"):
-        await late.open()
-    await late.close()
-    await store.close()
+async def test_two_may_bring_it_up_at_once(path: str, ours: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    with closing(library.connect(path, isolation_level=None)) as lock, next_release(monkeypatch):
+        lock.execute(BEGUN)
+        both = await brought_up_by(path, 2)
+        lock.execute("COMMIT")
+        await asyncio.gather(*both)
+        assert connection.layout_of(lock, "limpet_") == (NEXT, 1)
 
 
-async def test_jobs_of_the_release_before_are_found_by_flow_and_key(
-    path: str, old: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with release_before(monkeypatch):
-        await old.enqueue([in_flow(2), in_flow(3)])
-    store = SqliteStore(path, sync="normal")
-    for term in TERMS:
-        assert {job.id for job in (await store.find(Query(terms=(term,)))).jobs} == {in_flow(2).id, in_flow(3).id}
-    assert [(flow.id, flow.counts) for flow in await store.flows()] == [(FLOW, {State.ready: 2})]
-    await store.close()
-
-
-async def test_jobs_that_an_older_process_stores_later_run_like_all_others(
-    path: str, old: SqliteStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = SqliteStore(path, sync="normal")
-    await store.enqueue([in_flow(2)])
-    with monkeypatch.context() as before:
-        before.setitem(statements("limpet_"), "job_insert", STORED_BEFORE)
-        await old.enqueue([in_flow(3)])
-    await store.beat(Beat("s", 15_000, Serves()))
-    jobs = (await store.claim(ClaimRequest("s", Serves(), 3, 3, 1))).jobs
-    assert {(job.id, job.flow) for job in jobs} == {(JOB.id, None), (in_flow(2).id, FLOW), (in_flow(3).id, FLOW)}
-    for term in TERMS:
-        assert [job.id for job in (await store.find(Query(terms=(term,)))).jobs] == [in_flow(2).id]
-    await store.close()
-
-
-async def test_effects_that_an_older_process_overlooked_are_not_repeated(
+async def test_a_release_that_waited_for_a_later_one_leaves_its_layout_alone(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was open before took the job back from a dead worker, without a look at what that had committed."""
+    """Both open a new file; the later release gets the lock first."""
+    with closing(library.connect(path, isolation_level=None)) as lock:
+        lock.execute("PRAGMA journal_mode = WAL")
+        lock.execute(BEGUN)
+        (late,) = await brought_up_by(path, 1)
+        with next_release(monkeypatch):
+            connection._replay(lock, "limpet_")
+        lock.execute("COMMIT")
+        await late
+        assert connection.layout_of(lock, "limpet_") == (NEXT, 1)
+
+
+async def test_a_process_that_has_the_file_open_works_on_through_an_upgrade(
+    path: str, ours: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await claimed(ours)
+    await bring_up(path, monkeypatch)
+    await ours.settle("s", 1, [RetryAfter(first.id, first.token, failure(), 0)])
+    await ours.enqueue([OTHER])
+    jobs = (await ours.claim(ClaimRequest("s", Serves(), 2, 2, 2))).jobs
+    assert {job.id for job in jobs} == {JOB.id, OTHER.id}
+    await ours.settle("s", 2, [Succeed(job.id, job.token) for job in jobs])
+    counts = await ours.count()
+    assert (counts.enqueued, counts.succeeded, counts.total(State.ready)) == (2, 2, 0)
+    assert ask(path, "SELECT id, region FROM limpet_job ORDER BY id") == [(JOB.id, "eu"), (OTHER.id, None)]
+
+
+async def test_a_process_that_opens_the_file_again_works_on_a_later_layout(
+    path: str, ours: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a fork, a new child of a worker, a first read and a caller's connection do."""
+    await bring_up(path, monkeypatch)
+    late = SqliteStore(path, sync="normal")
+    with closing(library.connect(path)) as conn:
+        await late.enqueue_on(conn, [OTHER])
+        conn.commit()
+        job = await claimed(late)
+        assert await late.settle_on(conn, job.id, job.token, b"1")
+        conn.commit()
+    await late.settle("s", 1, [Succeed(job.id, job.token)])
+    assert (await late.count()).enqueued == 2
+    await late.close()
+    with closing(library.connect(path)) as conn:
+        assert connection.layout_of(conn, "limpet_") == (NEXT, 1)
+
+
+async def test_a_layout_that_is_not_for_this_release_is_refused_with_the_fix_and_left_alone(
+    path: str, ours: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await bring_up(path, monkeypatch, FOR_ITSELF)
+    before = everything(path)
+    late = SqliteStore(path)
+    with pytest.raises(SchemaOutdated, match=f"layout {NEXT}, this release knows {connection.LAYOUT}") as caught:
+        await late.enqueue([OTHER])
+    assert caught.value.fix == "upgrade limpet"
+    with closing(library.connect(path)) as conn, pytest.raises(SchemaOutdated, match=f"layout {NEXT}"):
+        await late.enqueue_on(conn, [OTHER])
+    await late.close()
+    assert everything(path) == before
+
+
+async def test_effects_that_were_noted_under_another_lease_are_not_repeated(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process that does not know the note took the job back from a dead worker, as one of another release may."""
     store = SqliteStore(path, sync="normal")
     await store.enqueue([JOB])
     first = await claimed(store, "first")
     conn = library.connect(path)
     assert await store.settle_on(conn, first.id, first.token, b'"first"')
     conn.commit()
-    with monkeypatch.context() as before:
-        before.setattr(settle, "SETTLED", 0)  # what the release before knows of that bit
+    with monkeypatch.context() as other:
+        other.setattr(settle, "SETTLED", 0)
         await store.settle("its supervisor", 1, [Lose(first.id, first.token)])
     again = await claimed(store, "second")
     assert again.token > first.token
@@ -176,7 +222,5 @@ async def test_effects_that_an_older_process_overlooked_are_not_repeated(
     (view,) = await store.get([JOB.id])
     assert view is not None
     assert (view.state, view.result) == (State.succeeded, b'"first"')
-    reader = library.connect(path)
-    assert reader.execute("SELECT count(*) FROM limpet_settled").fetchone() == (0,), "what was noted goes with the end"
-    reader.close()
+    assert ask(path, "SELECT count(*) FROM limpet_settled") == [(0,)], "what was noted goes with the end"
     await store.close()

@@ -36,7 +36,7 @@ async def flows(
         return found
     backwards = replace(way, newest_first=True)
     while len(found) < limit:
-        # One whose jobs were erased by a worker of a release without flows may still be listed.
+        # A flow whose last job is erased meanwhile is listed, and not found.
         page = await backwards.by_lex(way.prefix + b"fw", before, min(limit - len(found), TOGETHER))
         if not page:
             break

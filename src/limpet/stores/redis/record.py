@@ -37,17 +37,16 @@ Policies = dict[bytes, Policy]
 
 
 class _Stored(msgspec.Struct, frozen=True, array_like=True):
-    """The packed part as Lua can read it: ids are hex, and JSON is text."""
+    """The packed part as Lua can read it: ids are hex, and JSON is text. A later layout adds at its end."""
 
     cost: int
     tags: tuple[str, ...]
     meta: str
     flow: str | None
     unique: str | None
-    after: tuple[str, ...]  # only in records of release 0.1.0
     if_parent_fails: str
     unique_states: int
-    costs: dict[str, int] = {}
+    costs: dict[str, int]
 
 
 _SHORT: Final = {"expires_ms": "e", "held_since_ms": "hs", "reason": "r", "cause": "c", "error_type": "t"}
@@ -146,9 +145,7 @@ def _pack_extra(job: Job) -> bytes:
         key, states = job.unique.key, sum(1 << state.code for state in job.unique.states)
     flow = None if job.flow is None else job.flow.hex()
     # Its parents lie beside it: a job of ten thousand would be read whole whenever one of them ends.
-    return _encode(
-        _Stored(job.cost, job.tags, job.meta.decode(), flow, key, (), job.if_parent_fails, states, job.costs)
-    )
+    return _encode(_Stored(job.cost, job.tags, job.meta.decode(), flow, key, job.if_parent_fails, states, job.costs))
 
 
 # -- reading what follows the head
@@ -181,7 +178,7 @@ def _extra_of(stored: _Stored) -> Extra:
         stored.meta.encode(),
         None if stored.flow is None else bytes.fromhex(stored.flow),
         stored.unique,
-        tuple(map(bytes.fromhex, stored.after)),
+        (),
         stored.if_parent_fails,
         stored.unique_states,
         stored.costs,
@@ -270,7 +267,7 @@ def claimed_of(
     return Claimed(
         id, token, attempt + 1, lost, lane, policy, args, enq_hi << 32 | enq_lo, due_hi << 32 | due_lo, now_ms, held,
         rare.held_since_ms, extra.cost, extra.tags, extra.meta, extra.flow, probe, beside.inputs, beside.notes,
-        extra.after or beside.after, extra.costs,
+        beside.after, extra.costs,
     )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
     "NOAUTH": (StoreError, "asks for a password", "write redis://:password@host or redis://user:password@host"),
     "WRONGPASS": (StoreError, "does not accept this user and password", "correct them in the URL"),
     "NOPERM": (StoreError, "does not permit what the engine needs", f"give the user {PERMISSIONS}"),
-    "LPLAYOUT": (SchemaOutdated, "holds a layout that this release does not know", "upgrade limpet"),
+    "LPLAYOUT": (SchemaOutdated, "holds a layout that this release cannot work with", "upgrade limpet"),
     "READONLY": (StoreUnreachable, "is a replica and takes no changes", "name the master, or use redis+sentinel://"),
     "LOADING": (StoreUnreachable, "is still loading its data", "wait until it has"),
     "BUSY": (StoreUnreachable, "is held up by a script that runs for seconds", "find out whose it is: SLOWLOG GET"),

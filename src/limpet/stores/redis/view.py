@@ -88,7 +88,7 @@ def view_of(id: bytes, parts: Parts, lanes: Lanes, policies: Policies) -> JobVie
         costs=extra.costs,
         flow=extra.flow,
         unique=extra.unique,
-        after=extra.after or parts.after,
+        after=parts.after,
         if_parent_fails=extra.if_parent_fails,  # type: ignore[arg-type]  # stored words are the literal's
         held=head.held,
         notes=parts.notes,

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from limpet.core.errors import SchemaOutdated, StoreUnreachable
-from limpet.stores.packed import extra_flow, extra_matches, extra_unique
+from limpet.stores.packed import extra_matches
 from limpet.stores.sqlite.library import FIXED_VERSION, library, version
 from limpet.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
 
-LAYOUT: Final = 3  # the number of the newest schema_NNN.sql
+LAYOUT: Final = 1  # the number of the newest schema_NNN.sql
 BUSY_MS: Final = 5_000
+_MIN_CLIENT: Final = re.compile(r"^-- Min client: (\d+)$", re.MULTILINE)
 
 
 class Executes(Protocol):
@@ -70,36 +72,58 @@ def _use_log(conn: sqlite3.Connection, path: str) -> None:
 
 
 def migrate(conn: sqlite3.Connection, prefix: str) -> None:
-    """Replay what is missing. Several processes may open a new file at once: the write lock lets one do it."""
-    found = layout_of(conn, prefix)
-    if found == LAYOUT:
+    """Replay what is missing. Several processes may open a file at once: the write lock lets one do it."""
+    if not _is_behind(conn, prefix):
         return
-    if found > LAYOUT:
-        raise SchemaOutdated(
-            f"the store has layout {found}, this release knows {LAYOUT}", verb="open", fix="upgrade limpet"
-        )
-    conn.create_function("extra_flow", 1, extra_flow)
-    conn.create_function("extra_unique", 1, extra_unique)
     conn.execute("BEGIN IMMEDIATE")
     try:
-        for number in range(layout_of(conn, prefix) + 1, LAYOUT + 1):
-            for statement in split(with_prefix(sources()[f"schema_{number:03}"], prefix)):
-                conn.execute(statement)
-        meta = with_prefix("limpet_meta", prefix)
-        conn.execute(f"INSERT OR REPLACE INTO {meta} VALUES ('layout', ?)", (str(LAYOUT),))
+        # Asked again under the lock: the process that had it may be of a later release than this one.
+        if _is_behind(conn, prefix):
+            _replay(conn, prefix)
         conn.execute("COMMIT")
     except BaseException:
         conn.execute("ROLLBACK")
         raise
 
 
-def layout_of(conn: Executes, prefix: str) -> int:
+def _is_behind(conn: sqlite3.Connection, prefix: str) -> bool:
+    found = layout_of(conn, prefix)
+    found.refuse_if_later("open")
+    return found.number < LAYOUT
+
+
+def _replay(conn: sqlite3.Connection, prefix: str) -> None:
+    found = layout_of(conn, prefix)
+    texts = [sources()[f"schema_{number:03}"] for number in range(found.number + 1, LAYOUT + 1)]
+    for text in texts:
+        for statement in split(with_prefix(text, prefix)):
+            conn.execute(statement)
+    least = max(found.min_client, *(int(number) for text in texts for number in _MIN_CLIENT.findall(text)), 1)
+    meta = with_prefix("limpet_meta", prefix)
+    conn.execute(f"INSERT OR REPLACE INTO {meta} VALUES ('layout', ?), ('min_client', ?)", (str(LAYOUT), str(least)))
+
+
+class Layout(NamedTuple):
+    """What is stored: the number of the newest schema file, and the lowest such number whose releases may work on."""
+
+    number: int = 0
+    min_client: int = 0
+
+    def refuse_if_later(self, verb: str) -> None:
+        """Raise for a layout on which this release would do harm. A later one that only adds is none."""
+        if self.min_client > LAYOUT:
+            raise SchemaOutdated(
+                f"the store has layout {self.number}, this release knows {LAYOUT}", verb=verb, fix="upgrade limpet"
+            )
+
+
+def layout_of(conn: Executes, prefix: str) -> Layout:
     """The layout that is stored; 0 for none."""
     meta = with_prefix("limpet_meta", prefix)
     if conn.execute("SELECT 1 FROM sqlite_schema WHERE name = ?", (meta,)).fetchone() is None:
-        return 0
-    row = conn.execute(f"SELECT value FROM {meta} WHERE key = 'layout'").fetchone()
-    return 0 if row is None else int(row[0])
+        return Layout()
+    stored = dict(conn.execute(f"SELECT key, value FROM {meta} WHERE key IN ('layout', 'min_client')").fetchall())
+    return Layout(int(stored.get("layout", 0)), int(stored.get("min_client", 0)))
 
 
 def split(script: str) -> list[str]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from limpet.core.errors import SchemaOutdated, WrongContext
+from limpet.core.errors import WrongContext
 from limpet.stores.callers import caller_of, join, joined
 from limpet.stores.sqlite.connection import LAYOUT, layout_of
 from limpet.stores.sqlite.library import library, refuse_other
@@ -148,9 +148,6 @@ class Guests:
                 fix="pass a connection to the store's own file",
             )
         found = layout_of(Plain(conn), self._prefix)
-        if found < LAYOUT:
+        if found.number < LAYOUT:
             raise WrongContext("the store's tables are not in this file yet", fix="run `limpet migrate` once")
-        if found > LAYOUT:
-            raise SchemaOutdated(
-                f"the store has layout {found}, this release knows {LAYOUT}", verb="enqueue", fix="upgrade limpet"
-            )
+        found.refuse_if_later("enqueue")

@@ -10,7 +10,7 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local QUEUES, GATES_SEEN, SESSIONS_SEEN, FLOWS_SEEN = 100, 500, 2000, 50
+local QUEUES, GATES_SEEN, SESSIONS_SEEN = 100, 500, 2000
 local limit, keep, stage, cursor = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[7], ARGV[8]
 local times = { [SUCCEEDED] = tonumber(ARGV[4]), [CANCELLED] = tonumber(ARGV[5]), [DEAD] = tonumber(ARGV[6]) }
 local removed = 0
@@ -85,7 +85,7 @@ if stage == "jobs" then
   end
   stage = (cursor == "0" and removed < limit) and "rest" or "jobs"
 elseif stage == "rest" then
-  removed = removed + erasing.forget(limit) + unique.forget(limit) + flows.check(FLOWS_SEEN)
+  removed = removed + erasing.forget(limit) + unique.forget(limit)
   signatures()
   unused_lanes()
   stage, cursor = "gates", "0"

@@ -1,8 +1,10 @@
--- Promise: the layout of release 0.1; a fresh store and a migrated one are the same.
+-- Promise: layout 1, the whole of it. A later layout is a file of its own with the next number. It only adds; one that
+-- does not says "Min client:" with the lowest layout whose releases may work on.
 -- Inputs: none; `limpet_` is replaced by the namespace's prefix. Answer: none.
 -- A job is one row (limpet_job) whose state is a column, so it is in exactly one. Every change of state rewrites the
--- row, so arguments of more than 512 bytes lie apart (limpet_body), where they are written once. State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded
--- 5 dead 6 cancelled. Lane codes: 0 idle, 1 active, 2 waiting at a gate.
+-- row, so arguments of more than 512 bytes lie apart (limpet_body), where they are written once.
+-- State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded 5 dead 6 cancelled.
+-- Lane codes: 0 idle, 1 active, 2 waiting at a gate.
 
 CREATE TABLE limpet_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
@@ -39,6 +41,8 @@ CREATE TABLE limpet_job (
   cause TEXT,
   error_type TEXT,
   policy INTEGER NOT NULL,
+  flow BLOB,
+  unique_key TEXT,
   args BLOB,
   extra BLOB,
   CHECK ((state = 3) = (token IS NOT NULL)),
@@ -50,6 +54,9 @@ CREATE INDEX limpet_job_running ON limpet_job (token, id) WHERE state = 3;
 CREATE INDEX limpet_job_finished ON limpet_job (state, finished_ms, id) WHERE state >= 4;
 CREATE INDEX limpet_job_blocked ON limpet_job (id) WHERE state = 0;
 CREATE INDEX limpet_job_expires ON limpet_job (expires_ms) WHERE expires_ms IS NOT NULL AND state < 3;
+-- With the state in it, so that counting the jobs of a flow reads nothing else.
+CREATE INDEX limpet_job_flow ON limpet_job (flow, id, state) WHERE flow IS NOT NULL;
+CREATE INDEX limpet_job_unique ON limpet_job (unique_key, id) WHERE unique_key IS NOT NULL;
 
 CREATE TABLE limpet_body (id BLOB NOT NULL PRIMARY KEY, args BLOB NOT NULL) WITHOUT ROWID;
 
@@ -138,6 +145,10 @@ CREATE TABLE limpet_lease (
 );
 CREATE INDEX limpet_lease_session ON limpet_lease (session);
 CREATE INDEX limpet_lease_hard ON limpet_lease (hard_until_ms) WHERE hard_until_ms IS NOT NULL;
+
+-- Noted by a handler in its own transaction, together with a bit in limpet_job.flags: the job has succeeded, whatever ends
+-- its lease. There while the job runs.
+CREATE TABLE limpet_settled (id BLOB NOT NULL PRIMARY KEY, token INTEGER NOT NULL, result BLOB) WITHOUT ROWID;
 
 CREATE TABLE limpet_receipt (
   session TEXT NOT NULL,

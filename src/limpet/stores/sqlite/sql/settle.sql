@@ -52,7 +52,7 @@ DELETE FROM limpet_lease WHERE token = ? AND left <= ?;
 -- name: job_flag_settled
 UPDATE limpet_job SET flags = flags | 64 WHERE id = ? AND token = ? AND state = 3;
 
--- Said again under the same token it is replaced. A row of an older token stays: the job's effects are there already.
+-- Said again under the same token it is replaced. A row of another token stays: the job's effects are there already.
 -- name: settled_put
 INSERT INTO limpet_settled (id, token, result) VALUES (?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET result = excluded.result WHERE token = excluded.token;

@@ -31,6 +31,8 @@ local function later(furnish)
 end
 
 -- Here and not as locals: of those a function can reach 60, and the largest scripts do.
+base.LAYOUT = 1 -- of this release; a namespace keeps the highest that a script has written there
+base.MIN_CLIENT = 1 -- the lowest layout whose releases can work on with this one; a lower one is refused
 base.URGENT = 3 -- critical and high
 base.LOTS = 1073741824
 

@@ -22,11 +22,6 @@ local function tidy(key, range)
   return last
 end
 
--- A flow without jobs is forgotten; 1 when it was.
-local function forget_empty(flow)
-  return call("EXISTS", P .. "fl:" .. flow) == 0 and call("ZREM", P .. "fw", flow) or 0
-end
-
 -- Jobs of this flow that had these numbers are erased, and blank in the ledger.
 function flows.leave(flow, seqs)
   local key, seen = P .. "fl:" .. flow, 0
@@ -37,19 +32,7 @@ function flows.leave(flow, seqs)
       seen = range and tidy(key, range) or seen
     end
   end
-  forget_empty(flow)
-end
-
--- Look at some flows, at the first range of each: workers of a release without flows erase jobs and leave the ranges.
--- How many flows had no more jobs.
-function flows.check(count)
-  local gone = 0
-  for _, flow in ipairs(call("ZRANDMEMBER", P .. "fw", count)) do
-    local range = call("ZRANGE", P .. "fl:" .. flow, 0, 0)[1]
-    if range then
-      tidy(P .. "fl:" .. flow, range)
-    end
-    gone = gone + forget_empty(flow)
+  if call("EXISTS", key) == 0 then -- a flow without jobs is forgotten
+    call("ZREM", P .. "fw", flow)
   end
-  return gone
 end

@@ -31,8 +31,8 @@ function record.open(id, raw)
   return r
 end
 
--- The part of the tail that Python owns, for its costs and unique key: [cost, tags, meta, flow, unique, after, mode,
--- states, costs].
+-- The part of the tail that Python owns, for its costs and unique key: [cost, tags, meta, flow, unique, mode, states,
+-- costs]. A later layout adds at its end.
 function record.extra(r)
   if not record.has(r.flags, EXTRA) then
     return {}
@@ -47,7 +47,7 @@ function record.cost(extra, unit)
   if unit == "" then
     return tonumber(extra[1]) or 1
   end
-  return type(extra[9]) == "table" and tonumber(extra[9][unit]) or 0
+  return type(extra[8]) == "table" and tonumber(extra[8][unit]) or 0
 end
 
 -- The stored form of a record table.

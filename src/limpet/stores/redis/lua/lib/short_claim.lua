@@ -64,7 +64,7 @@ local function short()
   local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", P .. "rc:" .. session, claimer)
   local timer = call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2]
   if
-    meta[1] ~= "1" or limit < 1 or (least < 9 and ARGV[11] ~= "0") or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
+    tonumber(meta[1]) ~= base.LAYOUT or limit < 1 or (least < 9 and ARGV[11] ~= "0") or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
     or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", P .. "fan") == 1
     or call("HEXISTS", P .. "sd", sig) == 0
   then

@@ -71,7 +71,7 @@ local function short()
   local lane, policy, list = ARGV[3], ARGV[6], P .. "L:" .. ARGV[3]
   local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn")
   if
-    meta[1] ~= "1" or call("EXISTS", P .. "dr", P .. "wgt") > 0 or call("HEXISTS", P .. "ln", lane) == 0
+    tonumber(meta[1]) ~= base.LAYOUT or call("EXISTS", P .. "dr", P .. "wgt") > 0 or call("HEXISTS", P .. "ln", lane) == 0
     or call("HEXISTS", P .. "po", policy) == 0
   then
     return nil

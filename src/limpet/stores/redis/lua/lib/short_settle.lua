@@ -9,7 +9,7 @@ local function short()
   local kind, token, count = struct.unpack(">c1c7H", groups)
   local meta = call("HMGET", P .. "m", "layout", "token", "swept")
   local receipt = call("HGET", P .. "rc:" .. session, "settle")
-  if (kind ~= "s" and kind ~= "S") or meta[1] ~= "1" or (receipt and sub(receipt, 1, #seq + 1) == seq .. " ") then
+  if (kind ~= "s" and kind ~= "S") or tonumber(meta[1]) ~= base.LAYOUT or (receipt and sub(receipt, 1, #seq + 1) == seq .. " ") then
     return nil
   end
   local now = base.now(meta[2], meta[3])

@@ -1,7 +1,6 @@
 -- One verb's view of the store: the clock, gates and counters it gathers, and what it must write and tell at its end.
 -- Every script begins with tx.begin() and ends, if it wrote anything, with tx.finish().
 
-local LAYOUT = 1
 -- Hashes that are asked by field, many times per call. Small ones are packed and searched from end to end, unless they
 -- hold one long value: so each gets one, under an empty name, when the store is first written to.
 local UNPACKED = { "run", "tn", "ls", "sl", "lj", "ln" }
@@ -20,16 +19,16 @@ local meta, classes = {}, {}
 
 -- -- the clock
 
-local META = { "layout", "token", "turn", "seq", "swept", "calm", "shift" }
+local META = { "layout", "min_client", "token", "turn", "seq", "swept", "calm", "shift" }
 
--- Read the clock and the counters; an error reply when the stored layout is not this release's.
+-- Read the clock and the counters; an error reply when the stored layout is not for this release.
 function tx.begin()
   local found = call("HMGET", P .. "m", unpack(META))
   for i, name in ipairs(META) do
     meta[name] = tonumber(found[i])
   end
-  if meta.layout and meta.layout ~= LAYOUT then
-    return redis.error_reply("LPLAYOUT " .. meta.layout)
+  if (meta.min_client or 0) > base.LAYOUT then
+    return redis.error_reply("LPLAYOUT layout " .. meta.layout .. ", this release knows " .. base.LAYOUT)
   end
   tx.now = base.now(meta.token, meta.swept)
 end
@@ -224,7 +223,10 @@ function tx.finish()
     for _, name in ipairs(UNPACKED) do
       call("HSET", P .. name, "", string.rep("-", 65))
     end
-    tx.set_meta("layout", LAYOUT)
+  end
+  if (meta.layout or 0) < base.LAYOUT then
+    tx.set_meta("layout", base.LAYOUT)
+    tx.set_meta("min_client", max(meta.min_client or 0, base.MIN_CLIENT))
   end
   if meta.dirty then
     local values = {}

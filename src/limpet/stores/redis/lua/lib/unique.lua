@@ -22,25 +22,18 @@ local function former(key)
   return P .. "uh:" .. sub(key, string.find(key, "\0", 1, true) + 1)
 end
 
--- Another job takes the key over: whoever looks for it should still find this one. Two that were erased by a worker of a
--- release without this list, and are still in it, go.
+-- Another job takes the key over: a search for the key still finds this one.
 local function supersede(key, id)
-  local list, raw = former(key), call("HGET", P .. "J", id)
+  local raw = call("HGET", P .. "J", id)
   if raw and #raw >= 56 then
-    call("ZADD", list, base.text(base.n6(raw, 11)), id)
-    local oldest = call("ZRANGE", list, 0, 1)
-    for i, found in ipairs(base.mget(P .. "J", oldest)) do
-      if not found then
-        call("ZREM", list, oldest[i])
-      end
-    end
+    call("ZADD", former(key), base.text(base.n6(raw, 11)), id)
   end
 end
 
 -- The key that a job was enqueued with, or nil, and the states in which it is held.
 local function key_of(r, extra)
   if extra[5] then
-    return tx.class(lanes.get(r.lane).kind).task .. "\0" .. extra[5], extra[8] or 0
+    return tx.class(lanes.get(r.lane).kind).task .. "\0" .. extra[5], extra[7] or 0
   end
 end
 
