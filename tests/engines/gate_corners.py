@@ -35,10 +35,10 @@ class Story(Protocol):
     def change(self, step: Change) -> None: ...
 
 
-def pairs() -> Iterator[tuple[int, tuple[int, int], tuple[int, int]]]:
-    """(number, interval and burst, interval and burst after a change): each rate before each."""
+def pairs() -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """Interval and burst, before and after a change: each rate before each."""
     rates = tuple(product(INTERVALS, BURSTS))
-    return ((number, before, after) for number, (before, after) in enumerate(product(rates, rates)))
+    return product(rates, rates)
 
 
 def gate_at(interval_us: int, burst: int, chance: Random) -> Gate:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from typing import Any, get_args
 
 import msgspec
@@ -38,6 +37,7 @@ from limpet.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_
 from limpet.testing.budget_vectors import BUDGETS
 from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from limpet.testing.pace_vectors import PACES
+from limpet.testing.seeds import chance_of
 from tests.engines import gate_corners
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.installations import POSTGRES
@@ -344,9 +344,9 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
 
 @pytest.mark.parametrize("interval_us", gate_corners.INTERVALS)
 def test_rates_at_the_ends_of_what_can_be_stored_are_those_of_core(schema: Schema, interval_us: int) -> None:
-    for number, before, after in gate_corners.pairs():
+    chance = chance_of(interval_us)
+    for before, after in gate_corners.pairs():
         if before[0] == interval_us:
-            chance = Random(number)
             story = Story(gate_corners.gate_at(*before, chance))
             gate_corners.live(story, *after, chance)
             story.check(schema)

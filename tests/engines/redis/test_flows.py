@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
-from random import Random
 
 import pytest
 
@@ -17,6 +16,7 @@ from limpet.stores.redis.route import Route
 from limpet.stores.redis.together import of_flow
 from limpet.stores.redis.url import parse_redis
 from limpet.stores.redis.walk import Walk
+from limpet.testing.seeds import chance_of
 from tests.engines.redis.earlier import let_work
 from tests.engines.redis.place import Place
 
@@ -50,7 +50,7 @@ def with_flow(flow: bytes) -> Term:
 
 @pytest.mark.parametrize("seed", range(5))
 async def test_the_jobs_of_flows_are_known_after_any_history(place: Flows, seed: int) -> None:
-    rng = Random(seed)
+    rng = chance_of(seed)
     flows = [place.id() for _ in range(4)]
     hand = place.hand()
     for _ in range(40):
