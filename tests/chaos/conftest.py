@@ -1,15 +1,16 @@
-"""A field per test and engine; the seed is printed, and CHAOS_SEED repeats a run."""
+"""A field per test and engine, with a seed of its own; LIMPET_SEED chooses others."""
 
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from zlib import crc32
 
 import pytest
 
+from limpet.testing.seeds import seed_of
 from tests.chaos.field import Field
 from tests.servers import postgres
 from tests.servers.flavours import REDIS
@@ -62,9 +63,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 async def field(url: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Field]:
-    seed = int(os.environ.get("CHAOS_SEED", secrets.randbelow(1 << 30)))
-    request.node.add_report_section("setup", "seed", f"CHAOS_SEED={seed}")
-    field = Field(url, tmp_path, seed)
+    field = Field(url, tmp_path, seed_of(crc32(request.node.nodeid.encode())))
     await field.season()
     yield field
     await field.close()

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -144,10 +145,33 @@ def test_strict_refuses_when_the_engine_warns(where: dict[str, str]) -> None:
     assert "--strict refuses" in ran.stderr
 
 
+@contextlib.contextmanager
+def started(where: dict[str, str], args: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A program that is gone afterwards, and its pipes closed."""
+    with subprocess.Popen(args, env=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_that_a_script_starts_in_the_background_stops_when_it_is_told(
+    where: dict[str, str], number: int
+) -> None:
+    """A shell starts it with SIGINT ignored. It is a server: whoever signals it means it."""
+    worker = f"{sys.executable} -m limpet.cli worker {APP} --json"
+    with started(where, ["bash", "-c", f"trap '' INT; exec {worker}"]) as process:
+        assert process.stdout is not None
+        assert msgspec.json.decode(process.stdout.readline())["tasks"]
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
 def test_a_worker_runs_jobs_and_stops_on_sigterm(where: dict[str, str]) -> None:
     args = [sys.executable, "-m", "limpet.cli", "worker", APP, "--grace", "5s", "--json", "--queues", "email,pdf,fax"]
-    worker = subprocess.Popen(args, env=where, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
+    with started(where, args) as worker:
         assert worker.stdout is not None
         banner = msgspec.json.decode(worker.stdout.readline())
         assert (banner["tasks"], banner["concurrency"]) == (["email.send", "pdf.make"], 100)
@@ -165,9 +189,6 @@ def test_a_worker_runs_jobs_and_stops_on_sigterm(where: dict[str, str]) -> None:
         assert run(where, "doctor", "--quiet").returncode == 10
         worker.send_signal(signal.SIGTERM)
         _, err = worker.communicate(timeout=60)
-    finally:
-        worker.kill()
-        worker.wait()
     assert worker.returncode == 0
     assert "fax" in err
     assert msgspec.json.decode(run(where, "workers", "--json").stdout)["workers"] == []

@@ -168,9 +168,9 @@ def test_sync_code_enqueues_works_and_reads_results(tmp_path: Path) -> None:
     before = threading.enumerate()  # of other apps
     job = t.enqueue_sync(1)
     app.run(app.work(until_empty=True))
-    assert app.run(job.result(5)) == 2
+    assert app.run(job.result(60)) == 2
     app.run(app.close())
-    assert app.run(app.get(job.id).result(5)) == 2  # a later use opens it again
+    assert app.run(app.get(job.id).result(60)) == 2  # a later use opens it again
     app.run(app.close())
     assert not [each for each in threading.enumerate() if each.name == "limpet-bridge" and each not in before]
 
@@ -319,7 +319,7 @@ def t(n: int) -> int:
     return n
 job = t.enqueue_sync(5)
 app.run(app.work(until_empty=True))
-print(app.run(job.result(5)))
+print(app.run(job.result(60)))
 """
     (tmp_path / "program.py").write_text(program)
     run = subprocess.run(

@@ -563,7 +563,7 @@ def test_flows_from_code_without_an_event_loop() -> None:
     flow.add(tasks.number.job(5))
     handle = flow.enqueue_sync()
     app.run(app.work(until_empty=True))
-    assert (app.run(job.result(5)), app.run(handle.result(5))) == (3, 5)
+    assert (app.run(job.result(60)), app.run(handle.result(60))) == (3, 5)
     app.run(app.close())
 
 
@@ -584,7 +584,7 @@ async def test_a_flow_with_several_ends_answers_them_by_name(app: Limpet, tasks:
     status_before = await handle.status()
     assert status_before.state == "running"
     await finish(app)
-    status = await handle.wait(timeout=5)
+    status = await handle.wait(timeout=60)
     assert (status.state, status.done) == ("dead", 3)
     with pytest.raises(InvalidOption, match="2 ends: two, bad"):
         await handle.result()

@@ -41,7 +41,7 @@ async def test_a_result_is_rebuilt_from_the_return_annotation(app: Limpet) -> No
     sent_at = datetime(2026, 1, 2, tzinfo=UTC)
     job = await pack.enqueue("ada", sent_at)
     await app.work(until_empty=True)
-    assert await job.result(timeout=5) == Parcel("ada", sent_at)
+    assert await job.result(timeout=60) == Parcel("ada", sent_at)
     assert await app.get(job.id).result() == Parcel("ada", sent_at)
 
 

@@ -73,7 +73,7 @@ async def test_a_job_commits_with_the_callers_rows_and_rolls_back_with_them(app:
     with pytest.raises(JobNotFound):
         await undone.status()
     await app.work(until_empty=True)
-    assert await kept.result(timeout=5) == "receipt for order 1"
+    assert await kept.result(timeout=60) == "receipt for order 1"
 
 
 async def test_many_jobs_join_one_transaction_and_run_in_their_order(app: Limpet, conn: Any) -> None:

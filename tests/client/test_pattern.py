@@ -30,4 +30,4 @@ async def test_jobs_run_in_memory_and_each_test_begins_empty(memory: Limpet, nam
     job = await welcome.enqueue(name)
     report = await memory.work(until_empty=True)
     assert report.succeeded == 1
-    assert await job.result(timeout=5) == f"Hello, {name}"
+    assert await job.result(timeout=60) == f"Hello, {name}"

@@ -93,7 +93,7 @@ async def test_a_producer_without_the_code_enqueues_as_the_worker_declared(tmp_p
         assert (view.lane.queue, view.lane.priority, view.lane.group) == ("mail", 0, "acme")
         assert view.policy.attempts == 2
         await worker.work(until_empty=True)
-        assert await job.result(5) == "sent to acme"
+        assert await job.result(60) == "sent to acme"
 
 
 @pytest.mark.parametrize("name", ["", "with space", "x" * 300])

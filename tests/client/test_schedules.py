@@ -87,7 +87,7 @@ async def test_a_run_now_answers_a_handle(app: Limpet) -> None:
         await app.work(until_empty=True)
         job = await app.schedules.run_now("yearly")
         await app.work(until_empty=True)
-        assert await job.result(timeout=5) == 4
+        assert await job.result(timeout=60) == 4
         report = await app.schedules.backfill(
             "yearly", datetime(2020, 6, 1, tzinfo=UTC), datetime(2022, 6, 1, tzinfo=UTC)
         )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from limpet.core.errors import InvalidOption
-from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.gate import MOST, BreakerRule, Gate, GateRule, charge, tokens
 from limpet.core.limit import Breaker, Limit
 from limpet.core.naming import did_you_mean
 
@@ -90,12 +90,22 @@ def test_suggestions_name_the_nearest_or_all() -> None:
         ({"rate": "9" * 5_000 + "/s"}, "cannot be read"),
         ({"rate": "1/m", "burst": 10**12}, "burst=.*limits nothing"),
         ({"concurrency": 10**30}, "concurrency=.*limits nothing"),
-        ({"rate": "1/366d", "burst": 1_000_000}, "millennia"),
+        ({"rate": "1/366d", "burst": 1_000_000}, "more than a century"),
+        ({"rate": "1/366d", "burst": 143}, "more than a century"),
+        ({"rate": f"{(1 << 40) + 1}/{1 << 41}ms"}, "more go at once than can be counted"),
+        ({"buckets": {"tokens": "1000000000/100000d"}}, "more than a century"),
     ],
 )
 def test_numbers_that_no_engine_can_count_in_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidOption, match=says):
         Limit("key", **options)
+
+
+def test_the_largest_bucket_that_is_not_refused_empties_before_counting_ends() -> None:
+    rule = Limit("key", rate="1/366d", burst=142).rule("key")
+    gate, _ = charge(Gate(rule), [1] * rule.burst, 1, 1_800_000_000_000)
+    assert gate.full_at_us < MOST
+    assert tokens(gate, 1_800_000_000_000) == 0
 
 
 @pytest.mark.parametrize(

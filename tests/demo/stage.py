@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import msgspec
 
+from tests.interrupts import heed_interrupts
+
 SMALL = "0.05"
 
 
@@ -19,6 +21,7 @@ class Running:
     def __init__(self, folder: Path, *args: str) -> None:
         env = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
         command = [sys.executable, "-m", "limpet.cli", "demo", "--json", *args]
+        heed_interrupts()
         self.process = subprocess.Popen(
             command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -42,8 +45,10 @@ class Running:
         return self
 
     def __exit__(self, *error: object) -> None:
-        if self.process.poll() is None:
-            self.kill()
+        """Whatever the test has seen: the program is gone, and its pipes are closed."""
+        self.process.kill()
+        with self.process:
+            pass
 
     def ended(self) -> Ended:
         """Wait for its end."""

@@ -61,7 +61,10 @@ def test_a_demo_keeps_every_promise_and_sees_a_lost_effect(whole: tuple[Path, Ru
     assert ended.summary["wrong"] == ["effects lost: 1, should be 0"]
 
 
-def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ignored", [False, True], ids=["", "while a script runs the tests in the background"])
+def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(tmp_path: Path, ignored: bool) -> None:
+    if ignored:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &
     with Running(tmp_path, "--scale", SMALL) as running:
         running.until("worker 2 starts")
         running.process.send_signal(signal.SIGINT)
@@ -73,7 +76,8 @@ def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(tmp_path: Path) -> None:
 def test_a_folder_has_one_driver_and_its_workers_end_with_it(tmp_path: Path) -> None:
     with Running(tmp_path, "--scale", SMALL) as first:
         first.until("worker 2 starts")
-        second = Running(tmp_path, "--resume").ended()
+        with Running(tmp_path, "--resume") as other:
+            second = other.ended()
         assert second.code == 2
         assert "another demo is running" in second.err
         assert workers_of(tmp_path) != []

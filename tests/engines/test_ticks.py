@@ -28,6 +28,7 @@ from limpet.runtime.ticker import Ticker
 from limpet.stores.base import Store
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Harness
+from limpet.testing.seeds import chance_of
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.size import in_matrix
 
@@ -103,7 +104,7 @@ class World:
     def __init__(self, bench: Bench, code: list[Schedule], seed: int) -> None:
         self.bench = bench
         self.code = code
-        self.rng = random.Random(seed)
+        self.rng = chance_of(seed)
         self.workers: list[Worker] = []
         self.runs: list[Claimed] = []
         self._hand = bench.hand(ttl_ms=DAY)

@@ -136,4 +136,4 @@ def test_a_flow_is_there_when_the_callers_transaction_commits(app: Limpet, tmp_p
         app.run(gone.status())
     app.run(app.work(until_empty=True))
     assert logo.id == there.id
-    assert app.run(handle.result(5)) == "logo 100, photo 100"
+    assert app.run(handle.result(60)) == "logo 100, photo 100"

@@ -143,7 +143,7 @@ async def test_clearing_a_budget_of_a_template_brings_the_published_one_back(ope
         ({"concurrency": 10**12}, r"limits nothing"),
         ({"rate": "10/m", "burst": 0}, r"rate='10/m', burst=0 admits nobody"),
         ({"rate": "10/m", "burst": 10**12}, r"burst=1000000000000 limits nothing"),
-        ({"rate": "1/366d", "burst": 10**6}, r"fill up for millennia"),
+        ({"rate": "1/366d", "burst": 10**6}, r"fill up for more than a century"),
         ({"rate": "10/mi"}, r"rate='10/mi' cannot be read"),
         ({"adaptive": "no"}, r"the slowest rate='no' cannot be read"),
         ({"adaptive": 1}, r"adaptive=1 is neither yes nor no nor a rate"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import count
 
 import pytest
 
@@ -102,7 +103,7 @@ async def test_held_jobs_are_handed_back_when_the_worker_stops(bench: Bench) -> 
     started, go_on = asyncio.Event(), asyncio.Event()
 
     async def quick() -> None:
-        await asyncio.sleep(0.03)  # long enough to be measured, short enough to hold others behind it
+        await asyncio.sleep(0)  # by the clock of this worker every look is a tenth of a second later
 
     async def wait() -> None:
         started.set()
@@ -112,7 +113,8 @@ async def test_held_jobs_are_handed_back_when_the_worker_stops(bench: Bench) -> 
     spec = bench.task(wait)
     ids = [await bench.put(spec) for _ in range(5)]
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 1, "ahead_ms": 60_000}).run(stop))
+    settings = {"concurrency": 1, "ahead_ms": 60_000}
+    work = asyncio.create_task(bench.worker(settings, clock_s=(n / 10 for n in count()).__next__).run(stop))
     await started.wait()
     try:
         await bench.until(ids, State.running)  # one runs, and the others are held

@@ -15,7 +15,10 @@ _RATE: Final = re.compile(rf"\s*(\d{{1,18}}){_TIME}")
 _BUCKET: Final = re.compile(rf"\s*({_NUMBER}){_TIME}")
 _MOST: Final = 1_000_000
 _SLOWEST_US: Final = 366 * 86_400 * 1_000_000
-_MOST_BUCKET: Final = 1 << 40
+_MOST_BUCKET: Final = 1 << 40  # in thousandths, as a change of the rule has it, every engine still counts that exactly
+_LONGEST_FILL_US: Final = (
+    1 << 52
+)  # 142 years: until 2112 it empties before its level meets the end of counting, gate.MOST
 # Of buckets: times the dearest job this stays far within 64 bits.
 _SLOWEST_TOKENS_US: Final = 60_000_000
 _SLOWEST_MONEY_US: Final = 200_000
@@ -35,8 +38,10 @@ def checked_ceiling(number: object, *, what: str) -> int:
 def checked_burst(burst: int | None, count: int, interval_us: int, *, what: str) -> int:
     """How many may go at once at a rate of `count` tokens, one per interval: as many, unless somebody says so."""
     most = count if burst is None else checked_ceiling(burst, what=what)
-    if most * interval_us >= 1 << 62:  # engines count in 64 bits
-        raise InvalidOption(f"{what} would fill up for millennia", fix="use a smaller burst")
+    if most > _MOST_BUCKET:
+        raise InvalidOption(f"{what} lets more go at once than can be counted", fix=f"use a burst up to {_MOST:,}")
+    if most * interval_us > _LONGEST_FILL_US:
+        raise InvalidOption(f"{what} would fill up for more than a century", fix="use a smaller burst")
     return most
 
 
@@ -78,6 +83,8 @@ def parse_bucket(unit: str, text: str) -> tuple[int, int]:
     if period_us > count * (_SLOWEST_MONEY_US if unit == MONEY else _SLOWEST_TOKENS_US):
         raise InvalidOption(f"{what} is too slow to be kept as a rate", fix="use a Budget for so little")
     interval_us = -(-period_us // count)
+    if interval_us * count > _LONGEST_FILL_US:
+        raise InvalidOption(f"{what} would fill up for more than a century", fix="use a shorter time")
     if interval_us * count > period_us * 1.1:
         # Rates are kept as whole microseconds per token (of money: per millionth of a dollar), never faster than asked.
         slow, fast = (amount_text(unit, period_us // each) for each in (interval_us, max(1, interval_us - 1)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from limpet.core.gate import GateChange, GateRule
+from limpet.core.gate import MOST, GateChange, GateRule
 from limpet.core.period import DAY_MS, HOUR_MS
 from limpet.testing.gate_vectors import KEY, T0, Ask, Change, End, Vector
 
@@ -170,6 +170,21 @@ BUDGETS: Final[tuple[Vector, ...]] = (
             Change(T0, GateChange(KEY, reset=True)),
             Ask(T0 + 200, (1,), 1),
             Ask(T0 + 1_000, (1,), 0, MIDNIGHT),
+        ),
+    ),
+    Vector(
+        "what is spent is counted as far as engines count",
+        GateRule(KEY, cap=1 << 50, period="day"),
+        (
+            Ask(T0, (1, 1, 5), 3),
+            End(T0, 0, real=MOST),
+            End(T0, 1, real=MOST),
+            Ask(T0, (1,), 0, MIDNIGHT),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, cap=MOST, period="day"))),
+            Ask(T0, (1,), 0, MIDNIGHT),
+            End(T0, 2, real=0),
+            Ask(T0, (6, 1), 0, MIDNIGHT),
+            Ask(T0, (5, 1), 0, MIDNIGHT),
         ),
     ),
 )

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from limpet.core.gate import FOREVER_MS, BreakerRule, GateChange, GateRule, Pause, Verdict
+from limpet.core.gate import FOREVER_MS, MOST, BreakerRule, GateChange, GateRule, Pause, Verdict
 
 
 class Ask(Struct, frozen=True):
@@ -69,6 +69,8 @@ KEY: Final = "limit:k"
 BREAKER: Final = "breaker:b"
 T0: Final = 1_700_000_000_000
 PAUSE: Final = Pause("ann", "maintenance", T0)
+_YEAR_US: Final = 366 * 86_400 * 1_000_000
+_LATEST_MS: Final = -(-MOST // 1000)
 
 
 def _one(count: int) -> tuple[int, ...]:
@@ -544,6 +546,57 @@ VECTORS: Final[tuple[Vector, ...]] = (
             Change(T0 + 1_000, GateChange(BREAKER, reset=True)),
             End(T0 + 1_001, 0, "failed"),
             Ask(T0 + 1_001, _one(1), 1),
+        ),
+    ),
+    Vector(
+        "a rate that becomes one a year owes no more than can be counted",
+        GateRule(KEY, interval_us=1, burst=100_000),
+        (
+            Ask(T0, (100_000,), 1),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=_YEAR_US, burst=100_000))),
+            Ask(T0, _one(1), 1),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=_YEAR_US, burst=7))),
+            Ask(T0, _one(2), 2),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=_YEAR_US, burst=1))),
+            Ask(T0, _one(1), 0, T0 + _YEAR_US // 1000),
+        ),
+    ),
+    Vector(
+        "a debt of a hundred thousand years ends where counting ends",
+        GateRule(KEY, interval_us=_YEAR_US, burst=2),
+        (
+            Ask(T0, (100_000,), 1),
+            Ask(T0, _one(1), 0, (MOST - _YEAR_US) // 1000 + 1),
+            End(T0 + 1, 0, real=0),
+            Ask(T0 + 1, _one(3), 2, T0 + 1 + _YEAR_US // 1000),
+        ),
+    ),
+    Vector(
+        "a job that cost a hundred thousand years more leaves a debt that can be counted",
+        GateRule(KEY, interval_us=_YEAR_US, burst=1),
+        (
+            Ask(T0, _one(1), 1),
+            End(T0, 0, real=100_000),
+            Ask(T0, _one(1), 0, _LATEST_MS),
+            Change(T0, GateChange(KEY, reset=True)),
+            Ask(T0, _one(2), 1, T0 + _YEAR_US // 1000),
+        ),
+    ),
+    Vector(
+        "a bucket of a century is emptied to its last token",
+        GateRule(KEY, interval_us=_YEAR_US, burst=142),
+        (Ask(T0, _one(143), 142, T0 + _YEAR_US // 1000),),
+    ),
+    Vector(
+        "a rate that is pushed back for ever begins where counting ends",
+        GateRule(KEY, interval_us=_YEAR_US, burst=7),
+        (
+            Ask(T0, _one(1), 1),
+            PushBack(T0, 0, FOREVER_MS),
+            Ask(T0, _one(1), 0, FOREVER_MS),
+            Change(T0, GateChange(KEY, rule=GateRule(KEY, interval_us=1_000, burst=7))),
+            Change(T0, GateChange(KEY, reset=True)),
+            Ask(T0, _one(2), 1, T0 + 1),
         ),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from limpet.core.gate import GateChange, GateRule
+from limpet.core.gate import MOST, GateChange, GateRule
 from limpet.testing.gate_vectors import KEY, T0, Ask, Change, CutOff, End, PushBack, Vector
 
 _TEN_A_SECOND: Final = GateRule(KEY, interval_us=100_000, burst=10)
@@ -200,5 +200,18 @@ PACES: Final[tuple[Vector, ...]] = (
             End(T0 + 9_001, 2, unstarted=True),
             Ask(T0 + 9_001, _one(2), 1, None, probe=True),
         ),
+    ),
+    Vector(
+        "one a year at seven thousandths of its pace is charged to the microsecond",
+        GateRule(KEY, interval_us=31_622_400_000_000, burst=1, floor=1),
+        (
+            Change(T0, GateChange(KEY, ceiling=7)),
+            Ask(T0, _one(2), 1, T0 + 4_517_485_714_286),
+        ),
+    ),
+    Vector(
+        "one a year at a thousandth of its pace comes back where counting ends",
+        GateRule(KEY, interval_us=31_622_400_000_000, burst=1, floor=1),
+        (Change(T0, GateChange(KEY, ceiling=1)), Ask(T0, _one(2), 1, -(-MOST // 1000))),
     ),
 )

@@ -11,6 +11,7 @@ from random import Random
 from typing import Final
 
 from limpet.testing.harness import Harness
+from limpet.testing.seeds import chance_of
 from limpet.testing.walk import (
     AFTER,
     DELAYS,
@@ -150,7 +151,7 @@ def stroll(harness: Harness, seed: int, *, steps: int = 300, limited: bool = Fal
 
     With `limited`, all jobs are ruled by limits and budgets.
     """
-    walk, rng = StoreWalk(harness), Random(seed)
+    walk, rng = StoreWalk(harness), chance_of(seed)
     went = Stroll(walk, rng, LIMITED_LANES if limited else EVERY_LANE)
     chosen = LIMITED_STEPS if limited else STEPS
     kinds, weights = list(chosen), list(chosen.values())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 
@@ -14,6 +13,7 @@ from limpet.core.job import Unique
 from limpet.core.lease import Note
 from limpet.core.transition import Suspend
 from limpet.testing.hand import ENDINGS
+from limpet.testing.seeds import chance_of
 from limpet.testing.stroll import STEPS, Stroll
 from limpet.testing.walk import StoreWalk
 from tests.engines.postgres.audit import FAULTS, faults_on
@@ -32,7 +32,7 @@ def server() -> PostgresServer:
 @pytest.mark.parametrize("seed", range(100, 103))
 def test_everything_agrees_on_a_long_way(server: PostgresServer, seed: int) -> None:
     namespace = Namespace(server)
-    walk, rng = StoreWalk(namespace), Random(seed)
+    walk, rng = StoreWalk(namespace), chance_of(seed)
     went = Stroll(walk, rng)
     kinds, weights = list(STEPS), list(STEPS.values())
     try:

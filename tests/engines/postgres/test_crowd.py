@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import time
 from collections import deque
 from typing import Final
@@ -20,6 +19,7 @@ from limpet.core.view import Retention
 from limpet.stores.base import RetryRequest, Store
 from limpet.testing.hand import ENDINGS, next_seq
 from limpet.testing.making import JobOptions
+from limpet.testing.seeds import chance_of
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import POSTGRES
 from tests.size import in_matrix
@@ -36,7 +36,7 @@ class Crowd:
     def __init__(self, place: Place, stores: list[Store], seed: int) -> None:
         self.place = place
         self.stores = stores
-        self.rng = random.Random(seed)
+        self.rng = chance_of(seed)
         self.ids: deque[bytes] = deque(maxlen=200)
         self.left = 300  # calls of the producers
 

@@ -161,12 +161,20 @@ async def test_a_connection_that_somebody_cut_is_replaced(server: PostgresServer
     await post.ears.close()
 
 
-async def test_a_frozen_server_is_noticed(server: PostgresServer) -> None:
+async def interrupted(caplog: pytest.LogCaptureFixture) -> None:
+    """Until the ear says that it has lost its connection, or found none."""
+    async with asyncio.timeout(LONG_S):
+        while "are interrupted" not in caplog.text:  # noqa: ASYNC110  # a log is no event
+            await asyncio.sleep(0.01)
+
+
+async def test_a_frozen_server_is_noticed(server: PostgresServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     post = Post(server, f"{server.url}?timeout=0.3", ping_s=0.1)
     sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
     await post.ears.here().hear()
     server.freeze()
-    await asyncio.sleep(1)
+    await interrupted(caplog)
     server.thaw()
     assert wake_of(await sleeping).work, "the connection was given up, and made again"
     await post.ears.close()
@@ -182,11 +190,14 @@ async def test_a_quiet_server_is_not_given_up(server: PostgresServer) -> None:
     await post.ears.close()
 
 
-async def test_a_server_that_is_not_there_is_waited_for_and_then_everybody_is_woken(server: PostgresServer) -> None:
+async def test_a_server_that_is_not_there_is_waited_for_and_then_everybody_is_woken(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     post = Post(server, f"{server.url}?timeout=0.3")
     server.kill()
     sleeping = asyncio.create_task(post.sleep(b"one", LONG_S))
-    await asyncio.sleep(0.5)
+    await interrupted(caplog)
     server.start()
     assert wake_of(await sleeping).work
     await post.ears.close()

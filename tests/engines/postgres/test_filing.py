@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from itertools import permutations
-from random import Random
 
 import pytest
 
@@ -15,6 +14,7 @@ from limpet.core.ids import id_text
 from limpet.core.lease import Serves
 from limpet.testing.bench import Bench
 from limpet.testing.making import JobOptions
+from limpet.testing.seeds import chance_of
 from tests.engines.postgres.guests import Guest, guest
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages
@@ -153,7 +153,7 @@ async def test_what_a_claim_posts_itself_is_left_to_the_next(place: Namespace) -
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_no_post_is_lost_on_a_random_way(place: Namespace, seed: int) -> None:
-    bench, rng = await place.bench(), Random(seed)
+    bench, rng = await place.bench(), chance_of(seed)
     hand = bench.hand()
     expected: set[bytes] = set()
     taken: list[bytes] = []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from limpet.core.gate import (
     FOREVER_MS,
     FULL,
+    MOST,
     BreakerRule,
     Charge,
     Gate,
@@ -36,6 +37,8 @@ from limpet.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_
 from limpet.testing.budget_vectors import BUDGETS
 from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from limpet.testing.pace_vectors import PACES
+from limpet.testing.seeds import chance_of
+from tests.engines import gate_corners
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.installations import POSTGRES
 
@@ -243,7 +246,9 @@ def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 ALL_PERIODS: tuple[Period, ...] = get_args(Period)
-COSTS = st.lists(st.integers(0, 9), max_size=6).map(tuple) | st.integers(0, 6).map(lambda count: (1,) * count)
+COSTS = st.lists(st.integers(0, 9) | st.integers(0, 100_000), max_size=6).map(tuple) | st.integers(0, 6).map(
+    lambda count: (1,) * count
+)
 WAITS = st.integers(0, 5) | st.integers(0, 3_000) | st.sampled_from([600_000, HOUR_MS, DAY_MS, 31 * DAY_MS])
 RATES = st.sampled_from([0.0, 1.0, 0.5, 0.1, 0.07, 1 / 3, 2 / 3, 0.1 + 0.2]) | st.floats(0, 1)
 BREAKERS = st.builds(
@@ -259,14 +264,14 @@ RULES = st.builds(
     GateRule,
     st.just("limit:k"),
     concurrency=some(st.integers(1, 12) | st.just(1 << 40)),
-    interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000) | st.just(366 * 86_400 * 1_000_000)),
-    burst=st.integers(1, 20) | st.just(100_000),
+    interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000) | st.integers(1, gate_corners.YEAR_US)),
+    burst=st.integers(1, 20) | st.integers(1, 1 << 40) | st.just(100_000),
     breaker=some(BREAKERS),
     learns=st.booleans(),
     unit=st.sampled_from(["", "usd"]),
     floor=some(st.integers(1, 1_000)),
     climb_ms=st.sampled_from([1, 1_000, 60_000, DAY_MS]) | st.integers(1, 100_000),
-    cap=some(st.integers(0, 20) | st.just(1 << 53)),
+    cap=some(st.integers(0, 20) | st.integers(0, MOST)),
     period=some(st.sampled_from(PERIODS)),
 )
 INSTANTS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(FOREVER_MS)
@@ -277,7 +282,9 @@ GATES = st.builds(
     paused=st.sampled_from([None, None, None, PAUSE]),
     draining=st.booleans(),
     used=st.integers(0, 6),
-    full_at_us=st.sampled_from([0, T0 * 1000]) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000),
+    full_at_us=st.sampled_from([0, T0 * 1000])
+    | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000)
+    | st.integers(T0 * 1000, MOST),
     held_until_ms=INSTANTS,
     failed_at_ms=st.lists(st.integers(T0 - 3_000, T0), max_size=4).map(lambda at: tuple(sorted(at))),
     calls=st.just((0, 0, 0, 0))
@@ -295,7 +302,7 @@ GATES = st.builds(
     ceiling=st.just(FULL) | st.integers(1, FULL),
     cut_token=st.sampled_from([0, 0, (T0 + 1) * 2048 - 1]),
     period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in ALL_PERIODS]),
-    spent=st.integers(0, 25) | st.just(1 << 53),
+    spent=st.integers(0, 25) | st.integers(0, MOST),
     wants=st.integers(0, 12),
 )
 VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
@@ -309,7 +316,7 @@ CHANGES = st.builds(
     pause=st.sampled_from([None, None, PAUSE]),
     resume=st.booleans(),
     drain=some(st.booleans()),
-    hold_ms=some(st.sampled_from([0, 10, 5_000])),
+    hold_ms=some(MILLISECONDS),
     ceiling=some(st.sampled_from([0, 500, FULL, 2_000])),
     trip_ms=some(MILLISECONDS),
     reset=st.booleans(),
@@ -330,9 +337,26 @@ def test_any_history_of_a_gate_is_that_of_core(schema: Schema, data: st.DataObje
             job, verdict = data.draw(st.integers(0, len(story.jobs) - 1)), data.draw(VERDICTS)
             if what in (PushBack, CutOff):
                 story.refuse(what(now_ms, job, now_ms + data.draw(WAITS)))
-            real = data.draw(some(st.integers(0, 30)))
+            real = data.draw(some(st.integers(0, 30) | st.integers(0, 1 << 40)))
             story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
     story.check(schema)
+
+
+@pytest.mark.parametrize("interval_us", gate_corners.INTERVALS)
+def test_rates_at_the_ends_of_what_can_be_stored_are_those_of_core(schema: Schema, interval_us: int) -> None:
+    chance = chance_of(interval_us)
+    for before, after in gate_corners.pairs():
+        if before[0] == interval_us:
+            story = Story(gate_corners.gate_at(*before, chance))
+            gate_corners.live(story, *after, chance)
+            story.check(schema)
+
+
+def test_more_calls_than_a_breaker_remembers_are_counted_as_in_core(schema: Schema) -> None:
+    for gate in gate_corners.counted_much():
+        story = Story(gate)
+        gate_corners.fail(story)
+        story.check(schema)
 
 
 @pytest.mark.parametrize("beside_us", [-1, 0, 1])

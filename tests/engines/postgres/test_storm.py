@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from itertools import count
-from random import Random
 from typing import Any
 
 import psycopg
@@ -20,6 +19,7 @@ from limpet.core.transition import Hold, Lose, Release, RetryAfter, Snooze, Succ
 from limpet.core.view import Query, Retention
 from limpet.testing.bench import Bench
 from limpet.testing.hand import ENDINGS, Hand, failure, next_seq
+from limpet.testing.seeds import chance_of
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
@@ -44,7 +44,7 @@ class Storm:
 
     def __init__(self, namespace: Namespace, seed: int) -> None:
         self.namespace = namespace
-        self.random = Random(seed)
+        self.random = chance_of(seed)
         self.producing = 2
         self.known: list[bytes] = []
         self.answers: Counter[str] = Counter()

@@ -25,6 +25,7 @@ from limpet.core.view import Control, Query, Retention, Term
 from limpet.testing.bench import Bench
 from limpet.testing.hand import ENDINGS, Hand
 from limpet.testing.making import JobOptions
+from limpet.testing.seeds import chance_of
 from limpet.testing.walk import AFTER
 from tests.engines.postgres.namespace import Namespace
 
@@ -415,7 +416,7 @@ async def walk_together(place: Namespace, seed: int, mix: Mix, *, people: int, s
         for n in range(people):
             line = await psycopg.AsyncConnection.connect(place.server.url)
             stack.push_async_callback(line.close)
-            walkers.append(Walker(world, await place.bench(), line, f"walker {n}", Random(f"{seed} {n}"), mix))
+            walkers.append(Walker(world, await place.bench(), line, f"walker {n}", chance_of(seed, f"{n}"), mix))
         async with asyncio.TaskGroup() as group:
             watching = group.create_task(watch())
             walks = [group.create_task(walker.walk(steps)) for walker in walkers]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator
-from random import Random
 
 import pytest
 
@@ -15,6 +14,7 @@ from limpet.stores.redis.route import Route
 from limpet.stores.redis.together import of_flow
 from limpet.stores.redis.url import parse_redis
 from limpet.stores.redis.walk import Walk
+from limpet.testing.seeds import chance_of
 from tests.engines.redis.place import Place
 from tests.size import in_matrix
 
@@ -48,7 +48,7 @@ def with_flow(flow: bytes) -> Term:
 
 @pytest.mark.parametrize("seed", [0, *in_matrix("further seeds of the same history", *range(1, 5))])
 async def test_the_jobs_of_flows_are_known_after_any_history(place: Flows, seed: int) -> None:
-    rng = Random(seed)
+    rng = chance_of(seed)
     flows = [place.id() for _ in range(4)]
     hand = place.hand()
     for _ in range(40):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from limpet.core.fair import Turn, places, share
 from limpet.core.gate import (
     FOREVER_MS,
+    MOST,
     BreakerRule,
     Charge,
     Gate,
@@ -41,6 +42,8 @@ from limpet.core.period import DAY_MS, Period, began_ms, ends_ms
 from limpet.testing.budget_vectors import BUDGETS
 from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from limpet.testing.pace_vectors import PACES
+from limpet.testing.seeds import chance_of
+from tests.engines import gate_corners
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
@@ -160,6 +163,12 @@ class Story:
         after = cut_off(self.gate, step.until_ms, token, step.at_ms)
         self._note(["cut_off", step.at_ms, step.until_ms, token], [], after)
 
+    def refuse(self, step: PushBack | CutOff) -> None:
+        if isinstance(step, PushBack):
+            self.push_back(step)
+        else:
+            self.cut_off(step)
+
     def change(self, step: Change) -> None:
         self._note(["change", step.at_ms, step.change], [], apply_change(self.gate, step.change, step.at_ms))
 
@@ -213,7 +222,7 @@ def some(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     return st.none() | strategy
 
 
-COSTS = st.lists(st.integers(0, 9), max_size=6).map(tuple)
+COSTS = st.lists(st.integers(0, 9) | st.integers(0, 1 << 40), max_size=6).map(tuple)
 WAITS = (
     st.integers(0, 5) | st.integers(0, 3_000) | st.sampled_from([600_000, -600_000]) | st.integers(-DAY_MS, 40 * DAY_MS)
 )
@@ -229,19 +238,18 @@ BREAKERS = st.builds(
 RULES = st.builds(
     GateRule,
     st.just("limit:k"),
-    concurrency=some(st.integers(1, 12)),
-    interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000)),
-    burst=st.integers(1, 20),
+    concurrency=some(st.integers(1, 12) | st.just(1 << 40)),
+    interval_us=some(st.integers(1, 100) | st.integers(1, 3_000_000) | st.integers(1, gate_corners.YEAR_US)),
+    burst=st.integers(1, 20) | st.integers(1, 1 << 40) | st.just(100_000),
     breaker=some(BREAKERS),
     learns=st.booleans(),
     unit=st.sampled_from(["", "usd"]),
     floor=some(st.integers(1, 1_000)),
     climb_ms=st.sampled_from([60_000, 60_000, 1, 1_000, 86_400_000]) | st.integers(1, 100_000),
-    cap=some(st.integers(0, 30) | st.integers(0, (1 << 53) - 1)),
+    cap=some(st.integers(0, 30) | st.integers(0, MOST)),
     period=some(st.sampled_from(get_args(Period))),
 )
 INSTANTS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(FOREVER_MS)
-HOLDS = st.just(0) | st.integers(T0 - 3_000, T0 + 3_000) | st.just(1 << 42)  # far, and still exact in microseconds
 GATES = st.builds(
     Gate,
     RULES,
@@ -249,8 +257,8 @@ GATES = st.builds(
     paused=st.sampled_from([None, None, None, PAUSE]),
     draining=st.booleans(),
     used=st.integers(0, 13),
-    full_at_us=st.just(0) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000),
-    held_until_ms=HOLDS,
+    full_at_us=st.just(0) | st.integers((T0 - 1_000) * 1000, (T0 + 20_000) * 1000) | st.integers(T0 * 1000, MOST),
+    held_until_ms=INSTANTS,
     failed_at_ms=st.lists(st.integers(T0 - 3_000, T0), max_size=4).map(lambda at: tuple(sorted(at))),
     calls=st.just((0, 0, 0, 0))
     | st.tuples(
@@ -263,11 +271,11 @@ GATES = st.builds(
     probe_token=st.sampled_from([0, 0, T0 * 2048]),
     opened=st.integers(0, 1 << 33),
     pace=st.integers(0, 1_000),
-    paced_at_ms=st.just(0) | st.integers(T0 - 20_000, T0 + 3_000),
+    paced_at_ms=INSTANTS | st.integers(T0 - 20_000, T0 + 3_000),
     ceiling=st.just(1_000) | st.integers(1, 1_000),
     cut_token=st.sampled_from([0, 0, T0 * 2048 - 1, (T0 + 1_000) * 2048]),
     period_ms=st.just(0) | st.sampled_from([began_ms(period, T0) for period in get_args(Period)]),
-    spent=st.integers(0, 30) | st.integers(0, 1 << 52),
+    spent=st.integers(0, 30) | st.integers(0, MOST),
     wants=st.integers(0, 20),
 )
 VERDICTS: st.SearchStrategy[Verdict] = st.sampled_from(["ok", "failed", "failed", "neutral"])
@@ -281,7 +289,7 @@ CHANGES = st.builds(
     pause=st.sampled_from([None, None, PAUSE]),
     resume=st.booleans(),
     drain=some(st.booleans()),
-    hold_ms=some(st.sampled_from([0, 10, 5_000])),
+    hold_ms=some(MILLISECONDS),
     ceiling=some(st.integers(0, 1_001)),
     trip_ms=some(MILLISECONDS),
     reset=st.booleans(),
@@ -307,9 +315,26 @@ def test_any_history_of_a_gate_is_that_of_core(server: RedisServer, data: st.Dat
                 else:
                     story.cut_off(CutOff(now_ms, job, until_ms))
             verdict = data.draw(VERDICTS)
-            real = data.draw(some(st.integers(0, 20)))
+            real = data.draw(some(st.integers(0, 20) | st.integers(0, 1 << 40)))
             story.end(End(now_ms, job, verdict, unstarted=data.draw(st.booleans()), real=real))
     story.check(server)
+
+
+@pytest.mark.parametrize("interval_us", gate_corners.INTERVALS)
+def test_rates_at_the_ends_of_what_can_be_stored_are_those_of_core(server: RedisServer, interval_us: int) -> None:
+    chance = chance_of(interval_us)
+    for before, after in gate_corners.pairs():
+        if before[0] == interval_us:
+            story = Story(gate_corners.gate_at(*before, chance))
+            gate_corners.live(story, *after, chance)
+            story.check(server)
+
+
+def test_more_calls_than_a_breaker_remembers_are_counted_as_in_core(server: RedisServer) -> None:
+    for gate in gate_corners.counted_much():
+        story = Story(gate)
+        gate_corners.fail(story)
+        story.check(server)
 
 
 def test_a_budget_gets_back_no_more_than_was_spent_of_it(server: RedisServer) -> None:

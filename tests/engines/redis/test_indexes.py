@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
+from limpet.testing.seeds import chance_of
 from limpet.testing.stroll import STEPS, Stroll
 from limpet.testing.walk import StoreWalk
 from tests.engines.redis.audit import faults
@@ -48,7 +47,7 @@ class Namespace:
 @pytest.mark.parametrize("seed", [100, *in_matrix("further seeds of the same walk", *range(101, 106))])
 def test_the_indexes_follow_the_records_on_a_long_way(ground: RedisServer, seed: int) -> None:
     namespace = f"audit{seed}"
-    walk, rng = StoreWalk(Namespace(ground, namespace)), Random(seed)
+    walk, rng = StoreWalk(Namespace(ground, namespace)), chance_of(seed)
     went = Stroll(walk, rng)
     kinds, weights = list(STEPS), list(STEPS.values())
     went.begin()

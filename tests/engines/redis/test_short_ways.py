@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from random import Random
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from limpet.testing.bench import Bench
 from limpet.testing.hand import ENDINGS, Hand
 from limpet.testing.harness import Clock
 from limpet.testing.making import JobOptions
+from limpet.testing.seeds import chance_of
 from tests.engines.redis.audit import everything
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
@@ -47,7 +47,7 @@ class Walk:
     """The same steps for the same seed, whatever the scripts."""
 
     def __init__(self, server: RedisServer, namespace: str, seed: int) -> None:
-        self.rng = Random(seed)
+        self.rng = chance_of(seed)
         self.bench = Bench(open_store(f"{server.url}?keep=20", namespace), Clock(T0))
         self.bench.ids = Numbers()  # type: ignore[assignment]  # ids that are the same in both walks
         self.hands = [self.bench.hand("one"), self.bench.hand("two", tasks=("work",)), self.bench.hand("three")]

@@ -25,12 +25,24 @@ from limpet.core.gate.admission import (
 from limpet.core.gate.breaker import counted, cut_off, learn, reset, trip
 from limpet.core.gate.change import apply_change, hold, is_blank, push_back
 from limpet.core.gate.charging import NOTHING, charge, falls_short, give_back, give_up, real_cost, returned_us
-from limpet.core.gate.record import FOREVER_MS, FULL, BreakerRule, Charge, Gate, GateChange, GateRule, Pause, Verdict
+from limpet.core.gate.record import (
+    FOREVER_MS,
+    FULL,
+    MOST,
+    BreakerRule,
+    Charge,
+    Gate,
+    GateChange,
+    GateRule,
+    Pause,
+    Verdict,
+)
 
 __all__ = [
     "FOREVER_MS",
     "FULL",
     "LOTS",
+    "MOST",
     "NOTHING",
     "RAMP_JOBS",
     "RAMP_MS",

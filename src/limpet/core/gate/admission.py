@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from limpet.core.gate.record import FOREVER_MS, FULL, Gate
+from limpet.core.gate.record import FOREVER_MS, FULL, MOST, Gate
 from limpet.core.period import began_ms, ends_ms
 
 LOTS: Final = 1 << 30  # the room of a gate that stops nobody
@@ -82,7 +82,12 @@ def thousandths(gate: Gate, now_ms: int) -> int:
 
 def token_us(gate: Gate, interval_us: int, now_ms: int) -> int:
     """How long what a job of cost 1 takes of the rate needs to come back."""
-    return -(-interval_us * FULL // thousandths(gate, now_ms))
+    return min(MOST, -(-interval_us * FULL // thousandths(gate, now_ms)))
+
+
+def later_us(from_us: int, count: int, interval_us: int) -> int:
+    """When so many tokens have come back from then on; what cannot be counted is as late as can be."""
+    return min(MOST, from_us + count * interval_us)
 
 
 def left(gate: Gate, now_ms: int) -> int:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec.structs import replace
 
 from limpet.core.gate.record import BreakerRule, Gate, Verdict
+
+# Of the half-window before the current one, both in one number below 2^53: its calls, and 20 bits of its failures.
+_MOST_CALLS: Final = (1 << 32) - 1
+_MOST_FAILURES: Final = (1 << 20) - 1
 
 
 def learn(gate: Gate, verdict: Verdict, now_ms: int) -> Gate:
@@ -35,10 +41,10 @@ def _learn_rate(gate: Gate, rule: BreakerRule, rate: float, *, failed: bool, now
     if number > window + 1:
         calls = failures = before = 0
     elif number == window + 1:
-        before = (calls << 20) | failures
+        before = (min(calls, _MOST_CALLS) << 20) | min(failures, _MOST_FAILURES)
         calls = failures = 0
     calls, failures = calls + 1, failures + failed
-    all_calls, all_failures = calls + (before >> 20), failures + (before & 0xFFFFF)
+    all_calls, all_failures = calls + (before >> 20), failures + (before & _MOST_FAILURES)
     if failed and all_calls >= rule.min_calls and all_failures >= rate * all_calls:
         return trip(gate, now_ms + rule.probe_after_ms)
     return replace(gate, calls=(number, calls, failures, before))
@@ -57,7 +63,7 @@ def counted(gate: Gate, now_ms: int) -> tuple[int, int | None]:
         return 0, 0
     if later == 1:
         return failures, calls
-    return failures + (before & 0xFFFFF), calls + (before >> 20)
+    return failures + (before & _MOST_FAILURES), calls + (before >> 20)
 
 
 def remembers(gate: Gate, now_ms: int) -> bool:

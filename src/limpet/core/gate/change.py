@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from limpet.core.gate.admission import is_current, pace
+from limpet.core.gate.admission import is_current, later_us, pace
 from limpet.core.gate.breaker import remembers, reset, trip
 from limpet.core.gate.record import FOREVER_MS, FULL, Gate, GateChange, GateRule
 
@@ -23,7 +23,7 @@ def push_back(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
     rule = gate.rule
     gate = hold(gate, until_ms)
     if rule.interval_us is not None:
-        one_token_us = gate.held_until_ms * 1000 + (rule.burst - 1) * rule.interval_us
+        one_token_us = later_us(gate.held_until_ms * 1000, rule.burst - 1, rule.interval_us)
         gate = replace(gate, full_at_us=max(gate.full_at_us, one_token_us))
     if token <= gate.cut_token:
         return replace(gate, paced_at_ms=max(gate.paced_at_ms, gate.held_until_ms)) if gate.pace < FULL else gate
@@ -55,7 +55,7 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
         gate = trip(gate, min(FOREVER_MS, now_ms + change.trip_ms))
     if change.reset:
         if gate.rule.interval_us is not None:  # one may go at once, however far somebody had pushed it back
-            one_token_us = now_ms * 1000 + (gate.rule.burst - 1) * gate.rule.interval_us
+            one_token_us = later_us(now_ms * 1000, gate.rule.burst - 1, gate.rule.interval_us)
             gate = replace(gate, full_at_us=min(gate.full_at_us, one_token_us), ruled_at_ms=now_ms)
         gate = replace(reset(gate), held_until_ms=0, wants=0, pace=FULL, ceiling=FULL, paced_at_ms=0, cut_token=0)
     return gate
@@ -78,7 +78,7 @@ def _full_at_us(gate: Gate, rule: GateRule, now_ms: int) -> int:
     elif old.burst > rule.burst:
         thousandths = -(-missing * FULL // old.burst)
         missing = min(missing, -(-thousandths * rule.burst // FULL))
-    return begins_us + missing * rule.interval_us
+    return later_us(begins_us, missing, rule.interval_us)
 
 
 def is_blank(gate: Gate, now_ms: int) -> bool:

@@ -8,9 +8,9 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from limpet.core.gate.admission import is_current, left, most_at_once, token_us
+from limpet.core.gate.admission import is_current, later_us, left, most_at_once, token_us
 from limpet.core.gate.breaker import learn, trip
-from limpet.core.gate.record import FULL, BreakerRule, Charge, Gate, GateRule, Verdict
+from limpet.core.gate.record import FULL, MOST, BreakerRule, Charge, Gate, GateRule, Verdict
 from limpet.core.period import began_ms
 
 NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
@@ -25,7 +25,7 @@ def charge(gate: Gate, costs: list[int], token: int, now_ms: int) -> tuple[Gate,
         return gate, []
     full_at_us, used = gate.full_at_us, gate.used
     if rule.interval_us is not None:
-        full_at_us = max(full_at_us, now_ms * 1000) + sum(costs) * token_us(gate, rule.interval_us, now_ms)
+        full_at_us = later_us(max(full_at_us, now_ms * 1000), sum(costs), token_us(gate, rule.interval_us, now_ms))
     if slot:
         used += len(costs)
     charged = [Charge(rule.key, slot, cost if counted else 0, probe) for cost in costs]
@@ -49,7 +49,7 @@ def _reserve(gate: Gate, cost: int, wants: int, now_ms: int) -> Gate:
         return gate
     spent = gate.spent if is_current(gate, now_ms) else 0
     period_ms = max(gate.period_ms, began_ms(rule.period, now_ms))
-    return replace(gate, period_ms=period_ms, spent=spent + cost, wants=wants)
+    return replace(gate, period_ms=period_ms, spent=min(MOST, spent + cost), wants=wants)
 
 
 def give_back(
@@ -90,7 +90,7 @@ def returned_us(gate: Gate, taken: Charge, real: int | None, charged_at_ms: int)
     """For how long the rate would have stood for what the job was charged and did not cost."""
     if gate.rule.interval_us is None or real is None or real >= taken.cost:
         return 0
-    return (taken.cost - real) * _charged_token_us(gate, gate.rule.interval_us, charged_at_ms)
+    return later_us(0, taken.cost - real, _charged_token_us(gate, gate.rule.interval_us, charged_at_ms))
 
 
 def _set_off_us(returned: Mapping[int, int], now_ms: int) -> int:
@@ -101,7 +101,7 @@ def _set_off_us(returned: Mapping[int, int], now_ms: int) -> int:
     """
     most = total = 0
     for charged_at_ms in sorted(returned, reverse=True):
-        total += returned[charged_at_ms]
+        total = min(MOST, total + returned[charged_at_ms])
         most = max(most, total - max(0, now_ms - charged_at_ms) * 1000)
     return most
 
@@ -114,14 +114,14 @@ def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int, 
     """
     rule, more = gate.rule, real - cost
     if rule.interval_us is not None and more > 0:
-        gate = replace(gate, full_at_us=max(gate.full_at_us, now_ms * 1000) + more * rule.interval_us)
+        gate = replace(gate, full_at_us=later_us(max(gate.full_at_us, now_ms * 1000), more, rule.interval_us))
     elif rule.interval_us is not None:
-        own_us = -more * _charged_token_us(gate, rule.interval_us, charged_at_ms)
+        own_us = later_us(0, -more, _charged_token_us(gate, rule.interval_us, charged_at_ms))
         with_it = {**beside, charged_at_ms: beside.get(charged_at_ms, 0) + own_us}
         back_us = _set_off_us(with_it, now_ms) - _set_off_us(beside, now_ms)
-        gate = replace(gate, full_at_us=gate.full_at_us - back_us)
+        gate = replace(gate, full_at_us=max(0, gate.full_at_us - back_us))
     if rule.period is not None and gate.period_ms == began_ms(rule.period, charged_at_ms):
-        gate = replace(gate, spent=max(0, gate.spent + more))
+        gate = replace(gate, spent=min(MOST, max(0, gate.spent + more)))
     return gate
 
 

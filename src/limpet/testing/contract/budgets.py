@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from limpet.core.gate import GateChange, GateRule, left
@@ -17,6 +15,7 @@ from limpet.testing.bench import Bench
 from limpet.testing.contract.marks import asynchronous
 from limpet.testing.hand import Hand
 from limpet.testing.making import JobOptions, make_job
+from limpet.testing.seeds import chance_of
 
 USD = GateRule("limit:usd", unit="usd", cap=10, period="day")
 
@@ -366,7 +365,7 @@ class TestBudget:
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_estimates_admitted_in_a_period_never_exceed_the_cap(self, bench: Bench, seed: int) -> None:
-        rng = random.Random(seed)
+        rng = chance_of(seed)
         cap = rng.choice([20, 50])
         rules = [
             GateRule("limit:usd", unit="usd", cap=cap, period="minute"),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from limpet.core.state import State
 from limpet.testing.bench import Bench
 from limpet.testing.contract.marks import asynchronous
 from limpet.testing.hand import ENDINGS
+from limpet.testing.seeds import chance_of
 
 
 @asynchronous
@@ -65,7 +64,7 @@ class TestCounters:
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_the_books_balance_at_every_step_of_a_busy_day(self, bench: Bench, seed: int) -> None:
-        rng = random.Random(seed)
+        rng = chance_of(seed)
         hands = [bench.hand(f"w{n}", ttl_ms=4_000) for n in range(3)]
         ids: list[bytes] = []
         for _ in range(60):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from limpet.core.gate import GateChange, GateRule
 from limpet.testing.bench import Bench
 from limpet.testing.contract.marks import asynchronous
+from limpet.testing.seeds import chance_of
 
 # (interval in µs, burst, cost of each job, [(wait in ms, how many of 20 jobs are admitted then)])
 VECTORS = {
@@ -174,7 +173,7 @@ class TestRate:
 
     @pytest.mark.parametrize("seed", range(3))
     async def test_starts_in_any_span_never_exceed_burst_plus_rate_times_span(self, bench: Bench, seed: int) -> None:
-        rng = random.Random(seed)
+        rng = chance_of(seed)
         interval_ms, burst = rng.choice([(7, 3), (40, 1), (100, 10)])
         await bench.declare(GateRule("limit:r", interval_us=interval_ms * 1_000, burst=burst))
         await bench.put(*(bench.job(limits=("r",), group=rng.choice(["a", "b", None])) for _ in range(200)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import pytest
@@ -15,6 +14,7 @@ from limpet.core.view import Retention
 from limpet.testing.bench import Bench
 from limpet.testing.contract.housekeeping import prune
 from limpet.testing.contract.marks import asynchronous
+from limpet.testing.seeds import chance_of
 
 DAY_MS = 86_400_000
 
@@ -149,7 +149,7 @@ class TestWakingWaiters:
 
     @pytest.mark.parametrize("seed", range(6))
     async def test_every_job_runs_in_the_end_under_many_crossing_limits(self, bench: Bench, seed: int) -> None:
-        rng = random.Random(seed)
+        rng = chance_of(seed)
         caps = {f"k{n}": rng.randint(1, 2) for n in range(4)} | {"all-a": 2, "all-b": 1}
         await bench.declare(*(GateRule(f"limit:{key}", concurrency=cap) for key, cap in caps.items()))
         jobs = []

@@ -63,7 +63,7 @@ BEGIN
   IF p_gate.cap IS NULL OR v_began IS NULL THEN
     RETURN p_gate;
   END IF;
-  p_gate.spent := CASE WHEN p_gate.period_ms >= v_began THEN p_gate.spent ELSE 0 END + p_cost;
+  p_gate.spent := least(CASE WHEN p_gate.period_ms >= v_began THEN p_gate.spent ELSE 0 END + p_cost, 9007199254740991);
   p_gate.period_ms := greatest(p_gate.period_ms, v_began);
   p_gate.wants := p_wants;
   RETURN p_gate;

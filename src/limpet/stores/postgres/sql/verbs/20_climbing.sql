@@ -70,10 +70,10 @@ BEGIN
   RETURN CASE WHEN v_tokens < 1 THEN v_tokens ELSE lp.at_pace_1(v_tokens - 1, greatest(1, lp.gate_pace_1(p_gate, p_now))) + 1 END;
 END $$;
 
--- And how long (us) what one takes needs to come back; as far as gate_times_1 goes.
+-- And how long (us) what one takes needs to come back; MOST at most.
 CREATE OR REPLACE FUNCTION lp.gate_slow_interval_1(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-  RETURN least(ceil(p_gate.interval_us * 1000::numeric / greatest(1, lp.gate_pace_1(p_gate, p_now))), 4600000000000000000);
+  RETURN least(ceil(p_gate.interval_us * 1000::numeric / greatest(1, lp.gate_pace_1(p_gate, p_now))), 9007199254740991);
 END $$;
 
 -- How long (us) what a job of cost 1 was charged then needs to come back, or less: the pace before a cut, or under a ceiling,
@@ -100,7 +100,8 @@ BEGIN
   p_gate := lp.gate_hold_1(p_gate, p_until);
   IF p_gate.interval_us IS NOT NULL THEN
     p_gate.full_at_us := greatest(
-      p_gate.full_at_us, p_gate.held_until_ms * 1000 + lp.gate_times_1(p_gate.burst - 1, p_gate.interval_us)
+      p_gate.full_at_us,
+      least(p_gate.held_until_ms * 1000 + lp.gate_times_1(p_gate.burst - 1, p_gate.interval_us), 9007199254740991)
     );
   END IF;
   IF p_token > p_gate.cut_token THEN

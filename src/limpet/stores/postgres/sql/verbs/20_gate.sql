@@ -3,13 +3,14 @@
 -- Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they are
 -- written into the expression that calls them; beside a name of a column there is always its row.
 
--- Room of a gate that stops nobody: 2^30 (LOTS). An instant that never comes: 2^52 (FOREVER_MS).
+-- Room of a gate that stops nobody: 2^30 (LOTS). An instant that never comes: 2^52 (FOREVER_MS). The largest number that
+-- a gate counts to: 2^53 - 1 (MOST).
 
--- A product that stays below 2^62, where the sum of two is still a bigint: a wild rule must not stop those who claim.
+-- A product, or MOST: a wild rule must not stop those who claim.
 CREATE OR REPLACE FUNCTION lp.gate_times_1(p_count bigint, p_interval bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN p_count::double precision * p_interval::double precision < 4.6e18 THEN p_count * p_interval
-    ELSE 4600000000000000000
+    WHEN p_count::double precision * p_interval::double precision < 9007199254740992 THEN p_count * p_interval
+    ELSE 9007199254740991
   END
 $$;
 
@@ -120,7 +121,7 @@ $$;
 -- When the bucket is full again after so many tokens more were taken, each of which takes so long (us).
 CREATE OR REPLACE FUNCTION lp.gate_full_at_1(p_gate lp.gate, p_tokens bigint, p_interval bigint, p_now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT least(greatest((p_gate).full_at_us, p_now * 1000), 4600000000000000000) + lp.gate_times_1(p_tokens, p_interval)
+  SELECT least(greatest((p_gate).full_at_us, p_now * 1000) + lp.gate_times_1(p_tokens, p_interval), 9007199254740991)
 $$;
 
 -- The same after jobs that cost so much have passed, at the pace that the gate goes now.
@@ -178,7 +179,7 @@ BEGIN
     v_failures := 0;
     v_before := 0;
   ELSIF v_number = v_window + 1 THEN
-    v_before := (v_calls << 20) | v_failures;
+    v_before := (least(v_calls, 4294967295) << 20) | least(v_failures, 1048575);
     v_calls := 0;
     v_failures := 0;
   END IF;
@@ -240,10 +241,10 @@ CREATE OR REPLACE FUNCTION lp.set_off_1(p_ats bigint[], p_returned bigint[], p_n
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF cardinality(p_ats) = 1 THEN -- most often they were claimed together
-    RETURN greatest(0, p_returned[1] - greatest(0, p_now - p_ats[1]) * 1000);
+    RETURN greatest(0, least(p_returned[1], 9007199254740991) - greatest(0, p_now - p_ats[1]) * 1000);
   END IF;
   RETURN (
-    SELECT least(greatest(0, max(r.total - greatest(0, p_now - r.at) * 1000)), 4600000000000000000) FROM (
+    SELECT greatest(0, max(least(r.total, 9007199254740991) - greatest(0, p_now - r.at) * 1000)) FROM (
       SELECT u.at, sum(u.returned) OVER (ORDER BY u.at DESC) AS total FROM unnest(p_ats, p_returned) AS u (at, returned)
     ) AS r
   );
@@ -258,10 +259,10 @@ BEGIN
   IF p_gate.interval_us IS NOT NULL AND p_real > p_cost THEN
     p_gate.full_at_us := lp.gate_full_at_1(p_gate, p_real - p_cost, p_gate.interval_us, p_now);
   ELSIF p_gate.interval_us IS NOT NULL THEN
-    p_gate.full_at_us := p_gate.full_at_us - p_back;
+    p_gate.full_at_us := greatest(0, p_gate.full_at_us - p_back);
   END IF;
   IF p_gate.period_ms = lp.period_began_1(p_gate.period, coalesce(p_charged_at, p_now)) THEN
-    p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), 4600000000000000000);
+    p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), 9007199254740991);
   END IF;
   RETURN p_gate;
 END $$;

@@ -105,7 +105,7 @@ BEGIN
   ELSIF p_gate.burst > p_burst THEN
     v_missing := least(v_missing, div(div(v_missing * 1000 + p_gate.burst - 1, p_gate.burst) * p_burst + 999, 1000));
   END IF;
-  RETURN least(v_begins + v_missing * p_interval, 4600000000000000000)::bigint;
+  RETURN least(v_begins + v_missing * p_interval, 9007199254740991)::bigint;
 END $$;
 
 -- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.

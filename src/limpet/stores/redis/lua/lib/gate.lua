@@ -2,9 +2,10 @@
 -- Inputs: a gate is the map of core.gate.Gate with its field names (rule nested); a field left out has its default.
 --         A charge is the array {gate, slot, cost, probe}. Verdicts are "ok", "failed", "neutral".
 -- Answer: numbers below 2^53, where doubles are integers and floor(a / b) is exact; whether a gate changed.
-gate = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52}
+gate = {LOTS = 2 ^ 30, FOREVER_MS = 2 ^ 52, MOST = 2 ^ 53 - 1}
 do
   local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
+  local MOST = gate.MOST -- where counting ends: a sum or a product that is larger is inexact, but never smaller than this
   local TWENTY_BITS = 2 ^ 20
   local FULL = 1000 -- the pace of a gate that nobody has slowed down; paces are thousandths of it
   local RAMP_MS = 10000 -- how long a ceiling takes to come back after somebody pushed back
@@ -23,6 +24,11 @@ do
     return min(FULL, climbed)
   end
 
+  -- So many at this pace; a product would be too large.
+  local function at_pace(count, thousandths)
+    return floor(count / FULL) * thousandths + floor(count % FULL * thousandths / FULL)
+  end
+
   -- How many jobs may run at once when the gate goes at its full pace; nil when it counts nobody. A gate without numbers
   -- that somebody pushed back counts those who start while it climbs.
   function gate.most_at_once(g, now)
@@ -39,7 +45,7 @@ do
   -- How many jobs may run at once, at the pace that the gate goes now: one, unless none ever may.
   function gate.slots(g, now)
     local most = gate.most_at_once(g, now) or 0
-    return max(min(1, most), floor(most * gate.pace(g, now) / FULL))
+    return max(min(1, most), at_pace(most, gate.pace(g, now)))
   end
 
   -- What a token is worth at a rate, in thousandths: less while an adaptive gate goes slower.
@@ -49,7 +55,13 @@ do
 
   -- How long what a job of cost 1 takes of the rate needs to come back.
   local function token_us(g, now)
-    return ceil(g.rule.interval_us * FULL / thousandths(g, now))
+    local interval, worth = g.rule.interval_us, thousandths(g, now)
+    return min(MOST, floor(interval / worth) * FULL + ceil(interval % worth * FULL / worth)) -- the product is too large
+  end
+
+  -- When so many tokens have come back from then on; what cannot be counted is as late as can be.
+  local function later(from, count, interval)
+    return min(MOST, from + count * interval)
   end
 
   -- What such a job was charged then, or less: the pace before a cut, or under a ceiling, is not known. Nothing when the
@@ -63,7 +75,7 @@ do
   -- How many jobs of cost 1 the rate admits now: each of an adaptive gate that goes slower takes more of a token.
   local function starts(g, now)
     local whole = gate.tokens(g, now)
-    return whole < 1 and whole or floor((whole - 1) * thousandths(g, now) / FULL) + 1
+    return whole < 1 and whole or at_pace(whole - 1, thousandths(g, now)) + 1
   end
 
   -- When the gate goes that fast, if nobody pushes back again.
@@ -158,7 +170,7 @@ do
   local function reserve(g, cost, wants, now)
     local rule = g.rule
     if not (rule.cap and rule.period) then return false end
-    g.spent = (is_current(g, now) and g.spent or 0) + cost
+    g.spent = min(MOST, (is_current(g, now) and g.spent or 0) + cost)
     g.period_ms, g.wants = max(g.period_ms or 0, period.began(rule.period, now)), wants
     return true
   end
@@ -175,7 +187,7 @@ do
       charges[n] = {rule.key, slot, counted and costs[n] or 0, probe}
     end
     if rule.interval_us then
-      g.full_at_us = max(g.full_at_us or 0, now * 1000) + sum * token_us(g, now)
+      g.full_at_us = later(max(g.full_at_us or 0, now * 1000), sum, token_us(g, now))
     end
     if slot then g.used = (g.used or 0) + count end
     if probe then g.probe_token = token end
@@ -220,7 +232,7 @@ do
     for at in pairs(returned) do instants[#instants + 1] = at end
     table.sort(instants)
     for n = #instants, 1, -1 do
-      total = total + returned[instants[n]]
+      total = min(MOST, total + returned[instants[n]])
       most = max(most, total - max(0, now - instants[n]) * 1000)
     end
     return most
@@ -231,15 +243,15 @@ do
   local function correct(g, cost, real, now, charged_at, returned)
     local rule, more, changed = g.rule, real - cost, false
     if rule.interval_us and more > 0 then
-      g.full_at_us, changed = max(g.full_at_us or 0, now * 1000) + more * rule.interval_us, true
+      g.full_at_us, changed = later(max(g.full_at_us or 0, now * 1000), more, rule.interval_us), true
     elseif rule.interval_us and more < 0 then
       local before = set_off(returned, now)
-      returned[charged_at] = (returned[charged_at] or 0) - more * charged_token_us(g, charged_at)
+      returned[charged_at] = later(returned[charged_at] or 0, -more, charged_token_us(g, charged_at))
       local back = set_off(returned, now) - before
-      g.full_at_us, changed = (g.full_at_us or 0) - back, back > 0
+      g.full_at_us, changed = max(0, (g.full_at_us or 0) - back), back > 0
     end
     if more ~= 0 and rule.period and (g.period_ms or 0) == period.began(rule.period, charged_at) then
-      g.spent, changed = max(0, (g.spent or 0) + more), true
+      g.spent, changed = min(MOST, max(0, (g.spent or 0) + more)), true
     end
     return changed
   end
@@ -276,7 +288,7 @@ do
     if number > window + 1 then
       calls, failures, before = 0, 0, 0
     elseif number == window + 1 then
-      before = bit.bor(calls, floor(failures / TWENTY_BITS)) * TWENTY_BITS + failures % TWENTY_BITS
+      before = min(calls, 2 ^ 32 - 1) * TWENTY_BITS + min(failures, TWENTY_BITS - 1)
       calls, failures = 0, 0
     end
     calls = calls + 1
@@ -347,7 +359,7 @@ do
     gate.hold(g, until_ms)
     local held = g.held_until_ms
     if rule.interval_us then
-      g.full_at_us = max(g.full_at_us or 0, held * 1000 + ((rule.burst or 1) - 1) * rule.interval_us)
+      g.full_at_us = max(g.full_at_us or 0, later(held * 1000, (rule.burst or 1) - 1, rule.interval_us))
     end
     if token > (g.cut_token or 0) then
       g.pace = rule.floor and max(rule.floor, floor(gate.pace(g, now) / 2)) or 0
@@ -394,7 +406,7 @@ do
     elseif before > burst then
       missing = min(missing, ceil(ceil(missing * FULL / before) * burst / FULL))
     end
-    return begins + missing * rule.interval_us
+    return later(begins, missing, rule.interval_us)
   end
 
   -- The gate after an operator's word: `change` is the map of core.gate.GateChange, `g` nil for a gate not there yet.
@@ -415,7 +427,7 @@ do
     if change.reset then
       local rule = g.rule
       if rule.interval_us then  -- one may go at once, however far somebody had pushed it back
-        g.full_at_us = min(g.full_at_us or 0, now * 1000 + ((rule.burst or 1) - 1) * rule.interval_us)
+        g.full_at_us = min(g.full_at_us or 0, later(now * 1000, (rule.burst or 1) - 1, rule.interval_us))
         g.ruled_at_ms = now
       end
       gate.reset(g)

@@ -1,0 +1,16 @@
+"""Lets Ctrl-C reach the tests and the programs that they start, also where a script has started the tests with `&`.
+
+A shell without job control starts such programs with SIGINT ignored; Python and every program that is started from
+there then leave it so, and no test of Ctrl-C could pass.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+
+def heed_interrupts() -> None:
+    """From now on SIGINT interrupts this process, and those that it starts have the usual handling again."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
