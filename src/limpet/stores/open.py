@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.stores.base import Store
+from limpet.stores.extras import extra_of, install_line
 from limpet.stores.shown import redacted
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ Sync = Literal["full", "normal"]
 _REDIS: Final = re.compile(r"(redis|valkey)s?(\+(unix|sentinel|cluster))?")
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "valkey", "redis+unix", "redis+sentinel", "redis+cluster", "postgresql")
 _POSTGRES: Final = ("postgresql", "postgres")
-# The package that each engine's driver is, and the extra that installs it.
-_EXTRAS: Final = {"hiredis": "redis", "psycopg": "postgres"}
 _SYNCS: Final = ("full", "normal")
 _EXAMPLE: Final = "write sqlite:///jobs.db for a file beside you, sqlite:////abs/jobs.db, or sqlite:// for memory"
 
@@ -47,13 +46,11 @@ def open_store(url: str, namespace: str = "default") -> Store:
         return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync)
     try:
         return _with_driver(parsed, namespace)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
+    except ImportError as error:
+        extra = extra_of(error, "postgres" if url.partition(":")[0].lower() in _POSTGRES else None)
         if extra is None:
             raise
-        raise UsageError(
-            f"{redacted(url)} needs a package that is not installed", fix=f"pip install 'limpet[{extra}]'"
-        ) from error
+        raise UsageError(f"{redacted(url)} needs a package that is not installed", fix=install_line(extra)) from error
 
 
 def _with_driver(parsed: RedisUrl | PostgresUrl, namespace: str) -> Store:
