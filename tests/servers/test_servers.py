@@ -191,7 +191,7 @@ def test_a_postgres_that_does_not_start_says_why() -> None:
 
 def test_a_missing_postgres_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.servers.installations._candidates", lambda flavour: iter(()))
-    with pytest.raises(MissingServer, match="apt-get install postgresql-15"):
+    with pytest.raises(MissingServer, match="make .venv/postgres-15/.ready"):
         programs.__wrapped__("postgres-15")
 
 
