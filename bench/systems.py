@@ -31,7 +31,7 @@ def _ours(engine: Engine) -> Iterator[System]:
         yield System("sync=normal", _OURS, _EVERY, ground.sqlite("?sync=normal"))
         yield System("sync=full", _OURS, _WRITES, ground.sqlite("?sync=full"))
     elif engine == "postgres":
-        yield System("postgres-15", _OURS, _EVERY, ground.postgres("postgres-15"))
+        yield System("postgres-16", _OURS, _EVERY, ground.postgres("postgres-16"))
         yield System("postgres-18", _OURS, _WRITES, ground.postgres("postgres-18"))
     else:
         yield System("fsync=everysec", _OURS, _EVERY, ground.redis("everysec"))
@@ -59,12 +59,12 @@ def _redis_peers() -> Iterator[System]:
 
 
 def _postgres_peers() -> Iterator[System]:
-    fifteen = ground.postgres("postgres-15")
+    sixteen = ground.postgres("postgres-16")
     measures = frozenset({"drain", "bulk", "single", "callers", "latency", "waiting"})
     if pgqueuer := _python("pgqueuer"):
-        yield System("pgqueuer", pgqueuer, measures, fifteen, peer=True)
+        yield System("pgqueuer", pgqueuer, measures, sixteen, peer=True)
     if procrastinate := _python("procrastinate"):
-        yield System("procrastinate", procrastinate, measures, fifteen, peer=True, scale=_SLOW / 4)
+        yield System("procrastinate", procrastinate, measures, sixteen, peer=True, scale=_SLOW / 4)
 
 
 def _python(peer: str) -> tuple[str, ...] | None:

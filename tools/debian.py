@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,14 @@ KEYS = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 
 
 def unpack(packages: Sequence[str], target: Path, release: str | None = None) -> bool:
-    """Download packages and unpack them into `target`; those of another release if one is named."""
+    """Download packages and unpack them into `target`; those of another release if one is named.
+
+    False where that cannot be done; why is said on stderr.
+    """
+    for program in ("apt-get", "dpkg-deb"):
+        if shutil.which(program) is None:
+            sys.stderr.write(f"this machine has no {program}, so Debian's packages cannot be unpacked\n")
+            return False
     with TemporaryDirectory() as name:
         folder = Path(name)
         if not (_fetch(packages, folder) if release is None else _fetch_of(release, packages, folder)):
@@ -36,6 +44,9 @@ def _fetch_of(release: str, packages: Sequence[str], folder: Path) -> bool:
     """From wherever this machine gets its own release; nothing counts as installed."""
     sources = folder / "sources.list"
     lines = [f"deb [signed-by={KEYS}] {address} {release} main" for address in _addresses()]
+    if not lines:
+        sys.stderr.write(f"/etc/apt names no archive of Debian's, so its release {release} cannot be asked\n")
+        return False
     sources.write_text("".join(line + "\n" for line in lines))
     private = [*_private_lists(folder), "-o", "Dir::State::status=/dev/null"]
     private += ["-o", f"Dir::Etc::sourcelist={sources}", "-o", "Dir::Etc::sourceparts=-"]

@@ -34,5 +34,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (MissingServer, FileNotFoundError) as error:
+    except MissingServer as error:
         sys.exit(f"pgbouncer: {error}")

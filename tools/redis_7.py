@@ -1,4 +1,4 @@
-"""Puts a Redis 7 beside the other test servers: `make tests` calls it, and it does nothing where there is one.
+"""Puts a Redis 7 beside the other test servers: `make matrix` needs it, and it does nothing where there is one.
 
 The wheels in the dev group bring Redis 6.2 and Valkey. Redis 7 is Debian's, unpacked into `.venv/redis-7`.
 """
@@ -31,5 +31,5 @@ def main() -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main())
-    except (MissingServer, FileNotFoundError) as error:
+    except MissingServer as error:
         sys.exit(f"redis-7: {error}")

@@ -17,7 +17,7 @@ from tests.arch.tree import ROOT
 SETTINGS = {
     "sqlite": ("sync=normal", "sync=full"),
     "redis": ("fsync=everysec", "fsync=always"),
-    "postgres": ("postgres-15", "postgres-18"),
+    "postgres": ("postgres-16", "postgres-18"),
 }
 
 

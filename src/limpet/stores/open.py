@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.stores.base import Store
+from limpet.stores.extras import extra_of, install_line
 from limpet.stores.shown import redacted
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ Sync = Literal["full", "normal"]
 _REDIS: Final = re.compile(r"(redis|valkey)s?(\+(unix|sentinel|cluster))?")
 _SCHEMES: Final = ("sqlite", "redis", "rediss", "valkey", "redis+unix", "redis+sentinel", "redis+cluster", "postgresql")
 _POSTGRES: Final = ("postgresql", "postgres")
-# The package that each engine's driver is, and the extra that installs it.
-_EXTRAS: Final = {"hiredis": "redis", "psycopg": "postgres"}
-_SYNCS: Final = ("full", "normal")
+# The options of sqlite:// and what their words mean; the first two are the ones that are recommended.
+_SQLITE: Final[dict[str, dict[str, Any]]] = {
+    "sync": {"full": "full", "normal": "normal"},
+    "strict": {"1": True, "0": False, "true": True, "false": False, "yes": True, "no": False},
+}
 _EXAMPLE: Final = "write sqlite:///jobs.db for a file beside you, sqlite:////abs/jobs.db, or sqlite:// for memory"
 
 
@@ -35,6 +38,7 @@ class SqliteUrl(Struct, frozen=True):
 
     path: str | None
     sync: Sync = "full"
+    strict: bool = False  # refuse to start when acknowledged jobs could be lost
 
 
 def open_store(url: str, namespace: str = "default") -> Store:
@@ -44,16 +48,14 @@ def open_store(url: str, namespace: str = "default") -> Store:
     if isinstance(parsed, SqliteUrl):
         from limpet.stores.sqlite import SqliteStore
 
-        return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync)
+        return SqliteStore(parsed.path, namespace=namespace, sync=parsed.sync, strict=parsed.strict)
     try:
         return _with_driver(parsed, namespace)
-    except ModuleNotFoundError as error:
-        extra = _EXTRAS.get(error.name or "")
+    except ImportError as error:
+        extra = extra_of(error, "postgres" if url.partition(":")[0].lower() in _POSTGRES else None)
         if extra is None:
             raise
-        raise UsageError(
-            f"{redacted(url)} needs a package that is not installed", fix=f"pip install 'limpet[{extra}]'"
-        ) from error
+        raise UsageError(f"{redacted(url)} needs a package that is not installed", fix=install_line(extra)) from error
 
 
 def _with_driver(parsed: RedisUrl | PostgresUrl, namespace: str) -> Store:
@@ -109,19 +111,22 @@ def _parse_sqlite(url: str, parts: SplitResult) -> SqliteUrl:
     path = unquote(parts.path[1:]) if parts.path else None
     if path == ":memory:":
         path = None
-    return SqliteUrl(path, _sync_of(url, parts.query))
+    return SqliteUrl(path, **_options(url, parts.query))
 
 
-def _sync_of(url: str, query: str) -> Sync:
-    sync = "full"
+def _options(url: str, query: str) -> dict[str, Any]:
+    """The options of a sqlite:// URL by name."""
+    found: dict[str, Any] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
-        if name != "sync":
-            close = get_close_matches(name, ["sync"], n=1)
+        if name not in _SQLITE:
+            close = get_close_matches(name, _SQLITE, n=1)
+            known = ", ".join(f"{one}={'|'.join([*words][:2])}" for one, words in _SQLITE.items())
             raise InvalidOption(
                 f"{url!r} has an unknown option {name!r}",
-                fix="did you mean sync?" if close else "the options of sqlite:// are: sync=full|normal",
+                fix=f"did you mean {close[0]}?" if close else f"the options of sqlite:// are: {known}",
             )
-        if value not in _SYNCS:
-            raise InvalidOption(f"{url!r} asks for sync={value!r}", fix="write sync=full or sync=normal")
-        sync = value
-    return cast(Sync, sync)
+        if value.lower() not in _SQLITE[name]:
+            one, other, *_ = _SQLITE[name]
+            raise InvalidOption(f"{url!r} asks for {name}={value!r}", fix=f"write {name}={one} or {name}={other}")
+        found[name] = _SQLITE[name][value.lower()]
+    return found

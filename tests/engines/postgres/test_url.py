@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from limpet.core.errors import InvalidOption, UsageError
+from limpet.stores.extras import install_line
 from limpet.stores.open import is_memory, open_store, parse_url, redacted
 from limpet.stores.postgres.url import PostgresUrl, Where, parse_postgres, schema_of
 
@@ -149,5 +150,5 @@ def test_without_the_driver_the_package_is_named() -> None:
         "except Exception as error: print(error)"
     )
     answer = subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True)
-    assert "pip install 'limpet[postgres]'" in answer.stdout
+    assert install_line("postgres") in answer.stdout
     assert "hunter2" not in answer.stdout

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from limpet.core.errors import InvalidOption, UsageError
+from limpet.stores.extras import install_line
 from limpet.stores.open import is_memory, open_store, parse_url, redacted
 from limpet.stores.redis.url import RedisUrl, Where, parse_redis
 
@@ -164,5 +165,5 @@ except UsageError as error:
     print(error)
 """
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert "pip install 'limpet[redis]'" in answer.stdout
+    assert install_line("redis") in answer.stdout
     assert "hunter2" not in answer.stdout

@@ -65,8 +65,13 @@ def smoke(namespace: str, folder: Path | None = None) -> str:
 
 def test_the_oldest_driver_works() -> None:
     assert (OLDEST / "hiredis").exists(), "run: make .venv/hiredis-oldest/.ready"
-    found = smoke("oldest", OLDEST)
-    assert [int(part) for part in found.split(".")][:2] == [int(part) for part in declared().split(".")][:2]
+    found = numbers(smoke("oldest", OLDEST))
+    assert found == numbers(declared()) or sys.version_info >= (3, 13), "the first with a wheel for this Python"
+    assert found < numbers(version("hiredis"))
+
+
+def numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(".")][:2]
 
 
 def test_the_newest_driver_works() -> None:

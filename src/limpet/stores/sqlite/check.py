@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
+import logging
+
+from limpet.core.errors import StoreError
 from limpet.core.view import Finding
 from limpet.stores.sqlite.connection import Sync
-from limpet.stores.sqlite.library import FIXED_VERSION, library, version
+from limpet.stores.sqlite.library import FIXED_VERSION, INSTALL, is_safe, library
 from limpet.stores.sqlite.tx import Statements
 
 NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "9p", "afs"}
 
+logger = logging.getLogger("limpet.stores.sqlite")
+
 
 def findings(conn: Statements, path: str | None, sync: Sync) -> list[Finding]:
     """Library, journal, synchronous and file system, as found."""
-    found = [_library()]
+    return [*promises(path, sync), *([] if path is None else [_journal(conn)])]
+
+
+def startup(path: str | None, sync: Sync, *, strict: bool) -> None:
+    """Warn of what may damage the file, before it is touched; with `strict`, refuse whatever may lose a job."""
+    bad = sorted((one for one in promises(path, sync) if one.level != "ok"), key=lambda one: one.level)
+    if bad and strict:
+        first = bad[0]  # "error" sorts before "warning"
+        raise StoreError(f"refused, because strict=1 and {first.text}", verb="open", fix=first.fix)
+    for finding in bad:
+        if finding.level == "error":  # the others were asked for in the URL
+            logger.error("%s (%s)", finding.text, finding.fix)
+
+
+def promises(path: str | None, sync: Sync) -> list[Finding]:
+    """All that decides whether an acknowledged job can be lost, as far as it can be known without the file."""
+    found = [_library(path)]
     if path is None:
-        found.append(
-            Finding("warning", "memory", "jobs are kept in memory and end with this process", "use a file URL")
-        )
-        return found
-    mode = conn.execute("PRAGMA journal_mode").fetchone()[0]
-    if mode == "wal":
-        found.append(Finding("ok", "journal", "the journal is a write-ahead log"))
-    else:
-        found.append(
-            Finding("error", "journal", f"the journal mode is {mode}, not wal", "put the file on a local disk")
-        )
+        return [
+            *found,
+            Finding("warning", "memory", "jobs are kept in memory and end with this process", "use a file URL"),
+        ]
     if sync == "full":
         found.append(Finding("ok", "sync", "every commit reaches the disk (sync=full)"))
     else:
@@ -37,15 +51,23 @@ def findings(conn: Statements, path: str | None, sync: Sync) -> list[Finding]:
     return found
 
 
-def _library() -> Finding:
+def _journal(conn: Statements) -> Finding:
+    mode = conn.execute("PRAGMA journal_mode").fetchone()[0]
+    if mode == "wal":
+        return Finding("ok", "journal", "the journal is a write-ahead log")
+    return Finding("error", "journal", f"the journal mode is {mode}, not wal", "put the file on a local disk")
+
+
+def _library(path: str | None) -> Finding:
     text = f"SQLite {library.sqlite_version} ({library.__name__})"
-    if version() >= FIXED_VERSION:
+    if is_safe() or path is None:  # memory has no write-ahead log
         return Finding("ok", "library", text)
+    fixed = ".".join(map(str, FIXED_VERSION))
     return Finding(
-        "warning",
+        "error",
         "library",
-        f"{text} has the WAL-reset bug, which can corrupt a file under concurrent writers",
-        "pip install pysqlite3",
+        f"{text} can corrupt the file when several processes write it (the WAL-reset bug, fixed in {fixed})",
+        f"use a Python that is linked with SQLite {fixed} or newer, or {INSTALL}",
     )
 
 

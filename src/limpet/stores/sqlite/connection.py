@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from limpet.core.errors import SchemaOutdated, StoreUnreachable
 from limpet.stores.packed import extra_matches
-from limpet.stores.sqlite.library import FIXED_VERSION, library, version
+from limpet.stores.sqlite.library import is_safe, library
 from limpet.stores.sqlite.statements import sources, with_prefix
 
 Sync = Literal["full", "normal"]
@@ -45,7 +45,7 @@ def connect(path: str | None, sync: Sync, prefix: str, busy_ms: int = BUSY_MS) -
             _use_log(conn, path)
             conn.execute(f"PRAGMA synchronous = {'FULL' if sync == 'full' else 'NORMAL'}")
             # With a checkpointer the writer's own copy of the log is a backstop that finds little to do.
-            pages = 12_000 if version() >= FIXED_VERSION else 4_000
+            pages = 12_000 if is_safe() else 4_000
             conn.execute(f"PRAGMA wal_autocheckpoint = {pages}")
             conn.execute("PRAGMA journal_size_limit = 67108864")
         conn.execute("PRAGMA temp_store = MEMORY")

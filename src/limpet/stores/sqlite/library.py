@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sqlite3 as stdlib
 from types import ModuleType
+from typing import Final
 
-from limpet.core.errors import WrongContext
+from limpet.core.errors import InvalidOption, UsageError, WrongContext
 
-FIXED_VERSION = (3, 51, 3)  # older ones can corrupt a WAL when writers and checkpointers meet
+FIXED_VERSION: Final = (3, 51, 3)  # older ones can corrupt a WAL when writers and checkpointers meet
+SWITCH: Final = "LIMPET_SQLITE"
+# A wheel where there is one; Linux ARM64 and macOS on Intel have none, and their C compiler is needed.
+INSTALL: Final = "pip install 'pysqlite3>=0.6.1', with a C compiler where it has no wheel"
 
 
 def load() -> ModuleType:
-    """The DB-API module to use: pysqlite3, which bundles a fixed SQLite, else the standard library's."""
+    """The DB-API module to use: pysqlite3, which bundles a fixed SQLite, else the standard library's.
+
+    The environment can force either of them.
+    """
+    wanted = os.environ.get(SWITCH, "")
+    if wanted not in ("", "stdlib", "pysqlite3"):
+        raise InvalidOption(f"{SWITCH} is {wanted!r}", fix="write stdlib or pysqlite3, or unset it")
+    if wanted == "stdlib":
+        return stdlib
     try:
         return importlib.import_module("pysqlite3.dbapi2")
-    except ImportError:
+    except ImportError as error:
+        if wanted:
+            raise UsageError(f"{SWITCH} is 'pysqlite3', which is not installed", fix=INSTALL) from error
         return stdlib
 
 
@@ -25,6 +40,11 @@ library = load()
 # that is bound: half the cost of an insert. Each stays what it is.
 library.register_adapter(bytes, bytes)
 library.register_adapter(type(None), {}.get)
+
+
+def is_safe() -> bool:
+    """False for a SQLite that can corrupt a file that several processes write."""
+    return version() >= FIXED_VERSION
 
 
 def version() -> tuple[int, ...]:

@@ -35,12 +35,12 @@ from limpet.core.view import (
 )
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
-from limpet.stores.sqlite.check import findings
+from limpet.stores.sqlite.check import findings, startup
 from limpet.stores.sqlite.checkpoint import Checkpointer
 from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
 from limpet.stores.sqlite.ear import Ear, wake_of
 from limpet.stores.sqlite.guest import Guests, Plain
-from limpet.stores.sqlite.library import FIXED_VERSION, version
+from limpet.stores.sqlite.library import is_safe
 from limpet.stores.sqlite.link import Link, forks
 from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.statements import prefix_of
@@ -75,7 +75,7 @@ class Process:
         self.writer = Writer(link(f"{path}-lock" if path else None))
         self.writer.after_commit = self._committed
         self.writer.after_rollback = self._rolled_back
-        self.checkpointer = Checkpointer(link()) if path and version() >= FIXED_VERSION else None
+        self.checkpointer = Checkpointer(link()) if path and is_safe() else None
         self.sentry = Sentry(link(), prefix) if path else None
         # Memory has one connection; a file is read beside the writer, so a long page delays no commit.
         self.reader = Writer(link(), write=False) if path else self.writer
@@ -108,11 +108,19 @@ class SqliteStore:
     """Jobs in one file (or in memory). Serves every loop and thread of its process, and survives a fork."""
 
     def __init__(
-        self, path: str | None, *, namespace: str = "default", sync: Sync = "full", busy_ms: int = BUSY_MS
+        self,
+        path: str | None,
+        *,
+        namespace: str = "default",
+        sync: Sync = "full",
+        strict: bool = False,
+        busy_ms: int = BUSY_MS,
     ) -> None:
         self.path = None if path is None else os.path.abspath(path)
         self.namespace = namespace_of(namespace)
         self.sync = sync
+        self.strict = strict  # refuse to start when acknowledged jobs could be lost
+        self._looked = False
         self._busy_ms = busy_ms  # how long a commit waits for a foreign transaction on the file
         self._prefix = prefix_of(namespace)
         self._process: Process | None = None
@@ -145,6 +153,9 @@ class SqliteStore:
         return process
 
     def _connect(self) -> sqlite3.Connection:
+        if not self._looked:
+            startup(self.path, self.sync, strict=self.strict)
+            self._looked = True
         return connect(self.path, self.sync, self._prefix, self._busy_ms)
 
     def clock(self, floor_ms: int = 0) -> int:
