@@ -7,7 +7,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 SOURCES := $(wildcard src tests examples bench tools)
 PARALLEL ?= 2
-CHAOS ?= 3 # its tests wait for leases and servers more than they compute
+# Tests of chaos wait for leases and servers more than they compute.
+CHAOS ?= 3
 PYTEST := -q -n $(PARALLEL) --dist worksteal --durations 10
 QUICK := tests/arch tests/core tests/client tests/ops tests/runtime tests/stores tests/contract tests/engines/sqlite tests/types
 # One engine for the matrix: core, sqlite, redis or postgres; all of them when it is empty.
