@@ -74,7 +74,7 @@ check: $(READY) ## format, lint, types and who may import whom; changes nothing
 	@$(BIN)/mypy --strict --no-error-summary $(SOURCES)
 	@$(BIN)/lint-imports --no-logo --no-cache > .venv/lint-imports.log 2>&1 || { cat .venv/lint-imports.log; exit 1; }
 
-tests: $(READY) .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone, then chaos: real processes, real kills
+tests: $(READY) .venv/postgres-15/.ready .venv/pgbouncer/.ready .venv/hiredis-oldest/.ready ## the tests alone, then chaos: real processes, real kills
 	@echo "tests: everything but chaos, $(PARALLEL) at a time"
 	@$(BIN)/python -m pytest $(PYTEST) --ignore tests/chaos
 	@echo "tests: chaos, $(CHAOS) at a time"

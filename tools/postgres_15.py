@@ -1,4 +1,4 @@
-"""Puts a PostgreSQL 15 beside the other test servers: `make matrix` needs it, and it does nothing where there is one.
+"""Puts a PostgreSQL 15 beside the other test servers: `make tests` calls it, and it does nothing where there is one.
 
 The wheel in the dev group brings 16 and 18. 15 is Debian 12's, unpacked into `.venv/postgres-15` with what it needs of
 that release, down to the C library, so it runs on a newer or an older machine too.

@@ -22,6 +22,8 @@ PostgresFlavour = Literal["postgres-15", "postgres-16", "postgres-18"]
 POSTGRES_FLAVOURS: Final[tuple[PostgresFlavour, ...]] = ("postgres-15", "postgres-16", "postgres-18")
 POSTGRES: Final = chosen("LIMPET_TEST_POSTGRES", POSTGRES_FLAVOURS, "postgres-16")  # the oldest that comes as a wheel
 
+# For tests that need TLS or auto_explain: the servers in the wheel were built without either.
+COMPLETE: Final[PostgresFlavour] = "postgres-15"
 DEBIAN: Final = Path("/usr/lib/postgresql")  # where Debian's packages put each version
 POSTGRES_15: Final = ROOT / ".venv" / "postgres-15"  # where tools/postgres_15.py unpacks Debian's packages
 

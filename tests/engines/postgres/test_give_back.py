@@ -36,7 +36,7 @@ from tests.engines.postgres.races import Ground
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.engines.postgres.test_gate_changes import Place
 from tests.engines.postgres.test_gate_vectors import GATES, VERDICTS, columns, json_of
-from tests.servers.installations import POSTGRES
+from tests.servers.installations import COMPLETE, POSTGRES
 
 FARTHEST_US = 4_600_000_000_000_000_000  # as far as the server counts (gate_times_1)
 STORE = """
@@ -58,6 +58,13 @@ PROBE = T0 * 2048
 @pytest.fixture(scope="module")
 def schema() -> Iterator[Schema]:
     with fresh_schema(POSTGRES, rooms="99") as schema:
+        yield schema
+
+
+@pytest.fixture(scope="module")
+def telling_schema() -> Iterator[Schema]:
+    """A schema whose server can tell what it did."""
+    with fresh_schema(COMPLETE, rooms="99") as schema:
         yield schema
 
 
@@ -181,7 +188,8 @@ def test_a_slow_ceiling_that_has_a_place_again_is_told(schema: Schema) -> None:
     assert place.posted() == ["limit:a"]
 
 
-def test_the_cost_of_an_end_does_not_grow_with_the_gates_of_others(schema: Schema) -> None:
+def test_the_cost_of_an_end_does_not_grow_with_the_gates_of_others(telling_schema: Schema) -> None:
+    schema = telling_schema
     place, ground, costs = Place(schema).empty(), Ground(schema), dict[int, float]()
     with schema.connect(autocommit=True) as line:
         heard = overheard(line)

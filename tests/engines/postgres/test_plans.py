@@ -18,7 +18,7 @@ from limpet.testing.bench import Bench
 from limpet.testing.hand import ENDINGS, Hand
 from limpet.testing.harness import Clock
 from tests.engines.postgres.plans import TELLING, touched
-from tests.servers.installations import POSTGRES
+from tests.servers.installations import COMPLETE
 from tests.servers.postgres import PostgresServer, own
 from tests.size import in_matrix
 
@@ -75,7 +75,7 @@ def crowd(server: PostgresServer) -> None:
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    with own(POSTGRES, **TELLING) as server:
+    with own(COMPLETE, **TELLING) as server:
         yield server
 
 

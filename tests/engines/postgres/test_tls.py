@@ -15,7 +15,7 @@ from limpet.stores.postgres.ear import Ear
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
 from limpet.stores.waiters import WORK, Waiters
-from tests.servers.installations import POSTGRES
+from tests.servers.installations import COMPLETE
 from tests.servers.postgres import PostgresServer, own
 
 FILES = ("server.crt", "server.key")
@@ -40,7 +40,7 @@ def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PostgresS
     """A server that speaks TLS as localhost, and the certificate to know it by."""
     made = tmp_path_factory.mktemp("tls")
     certificate(made, "localhost")
-    with own(POSTGRES) as server:
+    with own(COMPLETE) as server:
         owner = server.data.stat()
         for name in FILES:
             shutil.copy(made / name, server.data / name)

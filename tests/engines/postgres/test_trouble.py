@@ -210,7 +210,7 @@ async def test_another_isolation_than_read_committed_is_refused_with_the_way_to_
 async def test_a_server_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(line_module, "OLDEST", 990_000)
     error = await refusal(route_as(shared(POSTGRES), "postgres"), StoreError)
-    assert "it is PostgreSQL 15" in error.message
+    assert f"it is PostgreSQL {POSTGRES.removeprefix('postgres-')}" in error.message
     assert "upgrade" in error.fix
 
 
