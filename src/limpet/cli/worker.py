@@ -67,16 +67,18 @@ async def worker_body(
         say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
         return refusal.exit
     _check(terminal, reference, answer, settings.worker)
+    from limpet.runtime.log import setup_logging
+    from limpet.runtime.supervisor import Supervisor
+
+    setup_logging(style, settings.log_level)
+    supervisor = Supervisor(settings)
+    supervisor.handle_signals()  # before anybody reads that it is here, and signals it
     _banner(terminal, reference, answer, settings)
     if strict and worst(answer.findings):
         fix = "" if not terminal.json else "the notes before this one say what to change"
         say_error("refused", "--strict refuses to start with these warnings", fix, as_json=terminal.json)
         return REFUSED.exit
-    from limpet.runtime.log import setup_logging
-    from limpet.runtime.supervisor import supervise
-
-    setup_logging(style, settings.log_level)
-    return await supervise(settings)
+    return await supervisor.run()
 
 
 def _settings(

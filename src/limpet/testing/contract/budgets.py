@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from limpet.core.gate import GateChange, GateRule, left
+from limpet.core.gate import MOST, GateChange, GateRule, left
 from limpet.core.job import Unique
 from limpet.core.lease import Claimed
 from limpet.core.period import DAY_MS, began_ms
@@ -444,6 +445,22 @@ class TestSpentOfARate:
         for job in old:
             await hand.settle(Succeed(job.id, job.token), spent={job.id: {"words": 5_000}})
             assert await hand.claim(5) == []
+
+    async def test_a_debt_of_more_years_than_can_be_counted_is_kept_and_paid_back(self, bench: Bench) -> None:
+        one_a_year = GateRule("limit:r", interval_us=366 * 86_400 * 1_000_000)
+        await bench.declare(one_a_year)
+        await bench.add_many(2, limits=("r",), cost=100_000)
+        hand = bench.hand()
+        job = await hand.take()
+        assert (await hand.ask(1)).jobs == ()
+        gate = await bench.gate("limit:r")
+        assert gate is not None
+        assert gate.full_at_us == MOST
+        await hand.settle(Succeed(job.id, job.token), spent={job.id: {"": 100_000}})
+        assert await bench.gate("limit:r") == gate
+        await bench.change(GateChange("limit:r", rule=replace(one_a_year, interval_us=1)))
+        bench.clock.advance(1)
+        assert len(await hand.claim(5)) == 1
 
 
 @asynchronous
