@@ -64,13 +64,16 @@ def next_release(folder: Path, changes: Changes) -> Path:
     starter.parent.mkdir(parents=True)
     shutil.copy(ROOT / STARTER, starter)
     for name, lines in changes.items():
-        path = folder / "src" / "limpet" / name
-        text = path.read_text() if path.exists() else ""
         for now, then in lines.items():
-            assert not now or text.count(now) == 1, f"{name} has changed: {now!r} is not in it once"
-            text = text.replace(now, then) if now else then
-        path.write_text(text)
+            edit(folder / "src" / "limpet" / name, now, then)
     return folder
+
+
+def edit(file: Path, now: str, then: str) -> None:
+    """Change one place of a file; where nothing was, `then` is the whole of a new one."""
+    text = file.read_text() if now else ""
+    assert text.count(now) == 1, f"{file.name} has {text.count(now)} times {now!r}: make up another change"
+    file.write_text(text.replace(now, then))
 
 
 def run(source: Path, code: str, *words: str) -> str:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Final
 
 from limpet.stores.postgres.layout import FOLDER, newest
-
-ROOT: Final = Path(__file__).parents[3]
+from tests.next_release import ROOT, edit, next_release
 
 THIS: Final = newest()
 NEXT: Final = THIS + 1
@@ -41,18 +39,15 @@ _CLAIM: Final = re.compile(
 
 def make_next(folder: Path, *, min_client: int = 1) -> Path:
     """The next release in `folder`: PYTHONPATH takes its `src`. `min_client`: the oldest that its layout lets in."""
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    start = Path("tests/chaos/start_worker.py")
-    (folder / start).parent.mkdir(parents=True)
-    shutil.copy(ROOT / start, folder / start)
+    next_release(folder, {})
     engine = folder / "src" / FOLDER.parent.relative_to(ROOT / "src")
     (engine / f"sql/tables/{NEXT:04}.sql").write_text(_TABLES.format(min_client=min_client))
-    _edit(engine / "sql/verbs/21_gate_change.sql", "v_gate.told := 0;", "v_gate.told := 0;\n  v_gate.remark := '';")
+    edit(engine / "sql/verbs/21_gate_change.sql", "v_gate.told := 0;", "v_gate.told := 0;\n  v_gate.remark := '';")
     _number_claim(engine / "sql/verbs/63_claim.sql")
     client = engine / "claim.py"
-    _edit(client, "FROM lp.claim_1(", "FROM lp.claim_2(")
-    _edit(client, "%b::bigint, %b::integer, %b::smallint\n)", "%b::bigint, %b::integer, %b::smallint, %b::integer\n)")
-    _edit(client, "request.most_urgent,\n", f"request.most_urgent,\n        {NEXT},\n")
+    edit(client, "FROM lp.claim_1(", "FROM lp.claim_2(")
+    edit(client, "%b::bigint, %b::integer, %b::smallint\n)", "%b::bigint, %b::integer, %b::smallint, %b::integer\n)")
+    edit(client, "request.most_urgent,\n", f"request.most_urgent,\n        {NEXT},\n")
     return folder
 
 
@@ -78,20 +73,14 @@ def _number_claim(file: Path) -> None:
     takes, gives = found["takes"], found["gives"]
     names = ", ".join(re.findall(r"\bp_\w+", takes))
     # A body that is replaced in place: claims that are under way call it, too.
-    _edit(
+    edit(
         file,
         "  PERFORM setval('lp.tokens', p_tokens[cardinality(p_tokens)]);\n",
         "  PERFORM setval('lp.tokens', p_tokens[cardinality(p_tokens)]);\n"
         "  INSERT INTO lp.handout (token) SELECT t FROM unnest(p_tokens) AS t;\n",
     )
-    _edit(file, f"lp.claim_1({takes}{gives})", f"lp.claim_2({takes}, p_release integer{gives})")
-    _edit(file, _LEASED, f"{_LEASED}\n    UPDATE lp.handout SET release = p_release WHERE token = ANY (v_tokens);")
+    edit(file, f"lp.claim_1({takes}{gives})", f"lp.claim_2({takes}, p_release integer{gives})")
+    edit(file, _LEASED, f"{_LEASED}\n    UPDATE lp.handout SET release = p_release WHERE token = ANY (v_tokens);")
     kept = f"SELECT c.* FROM lp.claim_2({names}, {THIS}) AS c"
     old = f"\n-- As the release before asks.\n{found[0]} sql AS $$\n  {kept}\n$$;\n"
     file.write_text(file.read_text() + old)
-
-
-def _edit(file: Path, old: str, new: str) -> None:
-    text = file.read_text()
-    assert text.count(old) == 1, f"{file.name} has {text.count(old)} times {old!r}: make up another change"
-    file.write_text(text.replace(old, new))

@@ -26,8 +26,9 @@ from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
-from tests.engines.postgres.next_release import NEXT, ROOT, THIS, ask_limpet, limpet, make_next
+from tests.engines.postgres.next_release import NEXT, THIS, ask_limpet, limpet, make_next
 from tests.engines.postgres.places import a_place, start
+from tests.next_release import ROOT
 from tests.servers.installations import POSTGRES, programs
 from tests.servers.postgres import PostgresServer, fresh_database, shared
 
