@@ -1,4 +1,4 @@
--- Promise: the tables and types of the first layout. Inputs: none; `lp.` is replaced by the namespace's own schema. Answer: none.
+-- Promise: the tables and types. Inputs: none; `lp.` is replaced by the namespace's own schema. Answer: none.
 --
 -- A job is one body (job, written once, erased once) and one place, which is its state: a row of `wait` (blocked,
 -- scheduled, ready), of `running`, or of `done` (succeeded, dead, cancelled). Moving is DELETE … RETURNING and INSERT
@@ -150,7 +150,7 @@ CREATE TABLE lp.post (
   member bigint,
   ring bigint,
   gate text COLLATE "C",
-  body bytea, -- kind 0: the lane's definition, where it may be new; kind 3: the rule; kind 4: the policy (lane = its id); kind 5: data
+  body bytea, -- kind 0: the lane's definition, where it may be new; kind 3: the rule; kind 4: the policy (lane = its id)
   PRIMARY KEY (xid, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX post_lane ON lp.post (lane) WHERE body IS NOT NULL;
@@ -400,7 +400,7 @@ CREATE TYPE lp.batch AS (
   policies bigint[], policy_bodies bytea[],
   ids bytea[], lane_of integer[], policy_of integer[], args bytea[], extras bytea[], costs integer[],
   delays bigint[], dues bigint[], expires bigint[],
-  flows bytea[], unit_costs jsonb, -- the flow of each; what it costs of other units ({unit: how much}); NULL: no job has one
+  flows bytea[], unit_costs jsonb, -- by job: its flow; what it costs of other units, {unit: how much}; NULL: no job has any
   unique_keys bytea[], unique_states smallint[], unique_for bigint[], on_duplicate smallint[], -- NULL: no job has a key
   children bytea[], parents bytea[], modes smallint[], -- who waits for whom, and what a failure of it means; NULL: nobody
   positions integer[], -- where each job stands in the caller's list, for words about it

@@ -198,7 +198,9 @@ BEGIN
     SELECT lp.bare_key_1(j.key), j.id FROM unnest(p_batch.ids, p_batch.unique_keys) WITH ORDINALITY AS j (id, key, at)
     WHERE p_new[j.at] AND j.key IS NOT NULL;
   END IF;
-  PERFORM lp.store_beside_1(p_batch, p_new);
+  IF p_batch.flows IS NOT NULL OR p_batch.unit_costs IS NOT NULL THEN
+    PERFORM lp.store_beside_1(p_batch, p_new);
+  END IF;
   SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(coalesce(j.cost, 1))
   INTO v_ids, v_lanes, v_dues, v_expires, v_costs FROM (
     SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + coalesce(u.delay, 0) ELSE greatest(u.due_at, 0) END AS due
