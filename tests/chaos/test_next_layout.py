@@ -32,9 +32,14 @@ class Street:
         errors.touch()
         field.errors = errors
 
-    def hire(self, source: Path) -> WorkerProcess:
-        self.workers.append(self.field.start(app="tests.chaos.stall:app", source=source))
-        return self.workers[-1]
+    async def hire(self, source: Path) -> None:
+        """Start a worker of a release, and wait until the store knows it."""
+        worker = self.field.start(app="tests.chaos.stall:app", source=source)
+        self.workers.append(worker)
+        await self.field.until(f"a worker of {source} is there", partial(self._is_there, worker))
+
+    async def _is_there(self, worker: WorkerProcess) -> bool:
+        return any(f":{worker.pid}:" in view.session for view in await self.field.store.sessions())
 
     def order(self, source: Path) -> None:
         self.producers.append(self.field.run("-m", "tests.chaos.stall", source=source))
@@ -62,7 +67,7 @@ class Street:
         return at_work
 
     async def close(self) -> None:
-        """Nobody orders any more, everything ends, and everybody goes home."""
+        """Orders stop, every job ends, then the workers stop."""
         await ended(self.producers)
         await self.field.finished(len(self.ordered()))
         await ended(self.workers)
@@ -75,6 +80,7 @@ class Street:
         ordered, times = self.ordered(), Counter(line[1] for line in self.field.trace("effect"))
         views = {view.id: view for view in await self.field.views([id_bytes(job) for job in ordered])}
         assert len(views) == len(ordered), "lost"
+        assert {line[2] for line in self.field.trace("ordered")} == {line[2] for line in self.field.trace("effect")}
         assert {view.state for view in views.values()} == {State.succeeded}
         assert set(times) == ordered, "done without being ordered, or the other way round"
         assert not {job for job, number in times.items() if number > 1 + views[id_bytes(job)].lost}, "done again"
@@ -86,7 +92,7 @@ class Street:
 
 
 async def ended(programs: list[WorkerProcess]) -> None:
-    """Stopped as one stops them."""
+    """Stop programs; each ends without an error."""
     for program in programs:
         program.signal(signal.SIGTERM)
     assert [await program.ended() for program in programs] == [0] * len(programs)
@@ -97,8 +103,8 @@ async def street(field: Field, tmp_path: Path) -> Street:
     """Two workers and a producer of this release, at work."""
     await field.look_after()
     street = Street(field, tmp_path / "errors")
-    street.hire(ROOT)
-    street.hire(ROOT)
+    await street.hire(ROOT)
+    await street.hire(ROOT)
     street.order(ROOT)
     await street.works(ROOT)
     return street
@@ -106,14 +112,14 @@ async def street(field: Field, tmp_path: Path) -> Street:
 
 async def upgrade(street: Street, then: Path) -> None:
     """The next release comes, one worker of each release is killed, and everything that was ordered ends."""
-    street.hire(then)
+    await street.hire(then)
     street.order(then)
     await street.works(ROOT, then)
     await street.kill_at_work(street.workers[0])
-    street.hire(ROOT)  # its machine comes back, not upgraded yet
+    await street.hire(ROOT)  # its machine comes back, not upgraded yet
     await street.works(ROOT, then)
     await street.kill_at_work(street.workers[1])  # of the next release
-    street.hire(then)
+    await street.hire(then)
     await street.works(ROOT, then)
     await street.close()
     await street.everything_happened_once()
