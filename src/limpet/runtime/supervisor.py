@@ -210,13 +210,15 @@ class Supervisor:
         worker = self._settings.worker
         while True:
             await asyncio.sleep(worker.beat_ms / 2000)
+            store = self._store
+            if store is None:
+                continue  # no child has been greeted
             for child in list(self._children.values()):
                 ready = child.ready
                 if ready is None or child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
                     continue
                 try:
-                    assert self._store is not None
-                    pulse = await self._store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
+                    pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
                 except StoreError as error:
                     if not error.retryable:
                         raise
