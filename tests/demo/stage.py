@@ -52,7 +52,8 @@ class Running:
 
     def ended(self) -> Ended:
         """Wait for its end."""
-        out, err = self.process.communicate(timeout=300)
+        with self:
+            out, err = self.process.communicate(timeout=300)
         return Ended(self.process.returncode, out, "".join(self.lines) + err)
 
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import signal
 import tempfile
+from pathlib import Path
 
 import pytest
 
 from limpet.core.lease import Held
 from limpet.core.transition import Lose, Release
 from limpet.runtime.log import JsonLines
+from limpet.runtime.offspring import Offspring
+from limpet.runtime.orders import STOPPED, Ready
 from limpet.runtime.roster import Roster, Started
-from limpet.runtime.supervisor import verdict
+from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.supervisor import Supervisor, SupervisorSettings, verdict
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -79,3 +86,29 @@ def test_a_json_line_carries_the_fields_of_the_event() -> None:
     assert '"event":"job succeeded","task":"x","duration_ms":3' in line
     plain = logging.LogRecord("limpet.worker", logging.INFO, "", 0, "just text", (), None)
     assert '"event":"just text"' in JsonLines().format(plain)
+
+
+async def test_a_late_beat_before_the_supervisor_has_a_store_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard_ready, beat_ms = Offspring.heard_ready, 20
+
+    async def heard_late(child: Offspring) -> Ready | None:
+        ready = await heard_ready(child)
+        os.kill(child.pid, signal.SIGSTOP)
+        async with asyncio.timeout(60):
+            while child.roster.beaten_ms() < 10 * beat_ms:  # noqa: ASYNC110  # several looks later
+                await asyncio.sleep(0.001)
+        os.kill(child.pid, signal.SIGCONT)
+        return ready
+
+    monkeypatch.setattr(Offspring, "heard_ready", heard_late)
+    settings = SupervisorSettings(
+        app_ref="tests.cli.shop:app",
+        path=(str(Path.cwd()),),
+        url=f"sqlite:///{tmp_path / 'jobs.db'}",
+        worker=WorkerSettings(beat_ms=beat_ms),
+    )
+    supervisor = Supervisor(settings)
+    supervisor.on_ready = lambda child: supervisor.stop()
+    assert await supervisor.run() == STOPPED

@@ -210,6 +210,9 @@ class Supervisor:
         worker = self._settings.worker
         while True:
             await asyncio.sleep(worker.beat_ms / 2000)
+            store = self._store
+            if store is None:
+                continue  # no child has been greeted
             for child in list(self._children.values()):
                 ready, store = child.ready, self._store
                 if ready is None or store is None:  # it has not been greeted yet
