@@ -214,10 +214,8 @@ class Supervisor:
             if store is None:
                 continue  # no child has been greeted
             for child in list(self._children.values()):
-                ready, store = child.ready, self._store
-                if ready is None or store is None:  # it has not been greeted yet
-                    continue
-                if child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
+                ready = child.ready
+                if ready is None or child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
                     continue
                 try:
                     pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
