@@ -87,7 +87,7 @@ def _within_reach(folder: Path) -> Path:
 @cache
 def template(flavour: PostgresFlavour) -> Path:
     """A data folder as initdb leaves it, made once per checkout: copying it takes a tenth of the time."""
-    made = ROOT / ".venv" / flavour / "template"
+    made = ROOT / ".venv" / flavour / f"template-{servant().uid}"  # it is of use to its owner alone
     made.parent.mkdir(parents=True, exist_ok=True)
     with (made.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may come first at once
