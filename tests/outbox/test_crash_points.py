@@ -11,6 +11,8 @@ import shutil
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from limpet.core.ids import id_text
 from limpet.core.job import Unique
 from limpet.core.view import Retention
@@ -94,6 +96,7 @@ async def cut_at(ground: Ground, at: int, *, move: bool = False) -> list[str]:
 CALLS = ("turn", "under_way", "fresh", "stamp", "remove", "set_aside", "holds", "relay", "controls", "commit")
 
 
+@pytest.mark.timeout(600)  # a connection for each of many relays: ten seconds on a machine that has nothing else to do
 async def test_each_job_arrives_once_wherever_the_relay_is_broken_off(ground: Ground) -> None:
     places = await cut_at(ground, 0)
     for call in CALLS:
