@@ -98,6 +98,7 @@ async def cut_at(ground: Ground, at: int, *, move: bool = False) -> list[str]:
 CALLS = ("turn", "under_way", "fresh", "stamp", "remove", "set_aside", "holds", "relay", "controls", "commit")
 
 
+@pytest.mark.timeout(600)  # a connection for each of many relays: ten seconds on a machine that has nothing else to do
 async def test_each_job_arrives_once_wherever_the_relay_is_broken_off(ground: Ground) -> None:
     places = await cut_at(ground, 0)
     for call in CALLS:

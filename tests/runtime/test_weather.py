@@ -184,7 +184,7 @@ async def test_what_no_waiting_can_heal_takes_the_worker_down_and_hands_back() -
 
     id = await bench.put(bench.task(endless))
     work = asyncio.create_task(bench.worker({"grace_ms": 10, "beat_ms": 20}).run())
-    with pytest.raises(WorkerFailed, match="fetcher died"):
+    with pytest.raises(WorkerFailed, match=r"the worker's \w+ died: StoreCorrupt\('bad page'\)"):
         await work
     view = await bench.view(id)
     assert (view.state, view.attempt) == (State.ready, 0)
