@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.interrupts import heed_interrupts
 from tests.size import FULL, MATRIX, SEED
 
 # No deadline: on a busy two-core machine a slow example says nothing about the code, nor about how it is drawn.
@@ -16,6 +17,8 @@ settings.register_profile("slice", PATIENT, derandomize=True, database=None)
 settings.register_profile("full", PATIENT, max_examples=1_000, derandomize=True, database=None)
 settings.register_profile("explore", PATIENT, max_examples=300)
 settings.load_profile("full" if FULL else "slice" if SEED is None else "explore")
+
+heed_interrupts()  # a run in the background of a script ignores Ctrl-C, and its programs would, too
 
 ENGINES: Final = ("sqlite", "redis", "postgres")
 
@@ -34,8 +37,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def is_random(item: pytest.Item) -> bool:
-    """Whether LIMPET_SEED makes it another test: it has a seed among its parameters."""
-    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and "seed" in item.callspec.params
+    """Whether LIMPET_SEED makes it another test: it has a seed among its parameters, or kills at random."""
+    if not isinstance(item, pytest.Function):
+        return False
+    return "field" in item.fixturenames or (hasattr(item, "callspec") and "seed" in item.callspec.params)
 
 
 def engines_of(item: pytest.Item) -> set[str]:
