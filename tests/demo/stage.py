@@ -10,8 +10,6 @@ from typing import Any, Self
 
 import msgspec
 
-from tests.interrupts import heed_interrupts
-
 SMALL = "0.05"
 
 
@@ -21,7 +19,6 @@ class Running:
     def __init__(self, folder: Path, *args: str) -> None:
         env = {name: value for name, value in os.environ.items() if not name.startswith("LIMPET_")}
         command = [sys.executable, "-m", "limpet.cli", "demo", "--json", *args]
-        heed_interrupts()
         self.process = subprocess.Popen(
             command, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

@@ -61,10 +61,7 @@ def test_a_demo_keeps_every_promise_and_sees_a_lost_effect(whole: tuple[Path, Ru
     assert ended.summary["wrong"] == ["effects lost: 1, should be 0"]
 
 
-@pytest.mark.parametrize("ignored", [False, True], ids=["in front", "in the background"])
-def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(tmp_path: Path, ignored: bool) -> None:
-    if ignored:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does for what it starts with &
+def test_ctrl_c_stops_the_workers_and_says_how_to_go_on(tmp_path: Path) -> None:
     with Running(tmp_path, "--scale", SMALL) as running:
         running.until("worker 2 starts")
         running.process.send_signal(signal.SIGINT)
