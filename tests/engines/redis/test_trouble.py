@@ -167,13 +167,14 @@ def peek(server: RedisServer) -> object:
 
 
 async def test_loading_is_waited_for(tmp_path: Path) -> None:
-    server = RedisServer(REDIS, tmp_path, aof="always")
+    flavour = "valkey" if REDIS == "redis-6.2" else REDIS  # Redis 6.2 takes no setting while it loads
+    server = RedisServer(flavour, tmp_path, aof="always")
     with running(server):
         # Each command takes a moment to load (key-load-delay, in µs); every thousand it answers who has asked. It takes
         # half a minute, or as long as we like.
         server.ask("EVAL", "for i = 1, 80000 do redis.call('SET', 'k' .. i, i) end", 0)
         server.kill()
-        slow = RedisServer(REDIS, tmp_path, aof="everysec", args=["--key-load-delay", "300"], port=server.port)
+        slow = RedisServer(flavour, tmp_path, aof="everysec", args=["--key-load-delay", "300"], port=server.port)
         slow.launch()
         try:
             await until(lambda: "LOADING" in str(peek(slow)))
