@@ -6,9 +6,9 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 SOURCES := $(wildcard src tests examples bench tools)
-PARALLEL ?= 2
-# Tests of chaos wait for leases and servers more than they compute.
-CHAOS ?= 3
+# Tests wait for servers, and those of chaos for leases, more than they compute: more of them at a time than two cores.
+PARALLEL ?= 3
+CHAOS ?= 4
 PYTEST := -q -n $(PARALLEL) --dist worksteal --durations 10
 QUICK := tests/arch tests/core tests/client tests/ops tests/runtime tests/stores tests/contract tests/engines/sqlite tests/types
 # One engine for the matrix: core, sqlite, redis or postgres; all of them when it is empty.
