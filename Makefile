@@ -60,8 +60,8 @@ demo: $(READY) ## the whole story in a minute: emails, exports, a greedy tenant,
 	@echo "demo: running the story on SQLite in .demo/"
 	@$(BIN)/limpet demo
 
-quick: check $(READY) ## the inner loop: check, then all rooms on SQLite in memory, without a server (two minutes)
-	@echo "quick: core, client, ops, runtime, and the contract in memory; $(PARALLEL) at a time"
+quick: check $(READY) ## the inner loop: check, then all rooms on SQLite, without a server (two minutes)
+	@echo "quick: core, client, ops, runtime, and the contract on SQLite; $(PARALLEL) at a time"
 	@$(BIN)/python -m pytest $(PYTEST) -m "not redis and not postgres" $(QUICK)
 
 test: check tests ## everything that guards a promise: check, then the tests on one version of each server (what CI runs)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import psutil
 
 from limpet.core.ids import IdMaker
 from limpet.core.lease import Beat, Serves
@@ -41,8 +42,10 @@ class WorkerProcess:
 
     def children(self) -> list[int]:
         """The pids of its child processes, as the kernel knows them."""
-        found = subprocess.run(["pgrep", "-P", str(self.pid)], capture_output=True, text=True, check=False)
-        return [int(line) for line in found.stdout.split()]
+        try:
+            return [child.pid for child in psutil.Process(self.pid).children()]
+        except psutil.NoSuchProcess:
+            return []
 
     def tree(self) -> list[int]:
         return [self.pid, *self.children()]

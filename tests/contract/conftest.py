@@ -14,8 +14,8 @@ from tests.contract.harnesses import HARNESSES
 from tests.size import in_matrix
 
 MEMORY = Path("/dev/shm")
-# A file adds processes and durability, which test_sharing.py and test_crash.py look at; its meaning is that of memory.
-DAILY = ["sqlite-memory", "redis", "postgres", *in_matrix("memory has the same meaning", "sqlite-file")]
+# A file is what people use, with a connection for readers and one for the writer; memory has one for both.
+DAILY = ["sqlite-file", "redis", "postgres", *in_matrix("memory is the file's code on one connection", "sqlite-memory")]
 
 
 @pytest.fixture

@@ -16,6 +16,10 @@ def main(args: Sequence[str] | None = None) -> int:
 
         print(f"limpet {__version__}")
         return 0
+    import logging
+
     from limpet.cli.root import run
 
+    # What an engine logs is said by `doctor` and by workers, which set up their logs; other commands stay readable.
+    logging.getLogger("limpet").addHandler(logging.NullHandler())
     return run(words)

@@ -8,6 +8,7 @@ prints is sent to stderr.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -91,6 +92,7 @@ def main() -> int:
     """Answer one question."""
     from limpet.ops.codes import meaning_of
 
+    logging.getLogger("limpet").addHandler(logging.NullHandler())  # the worker says what its engine warns of
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     sys.path.insert(0, os.getcwd())

@@ -66,13 +66,13 @@ async def worker_body(
         refusal = answer.refusal
         say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
         return refusal.exit
-    _check(terminal, reference, answer, settings.worker)
     from limpet.runtime.log import setup_logging
     from limpet.runtime.supervisor import Supervisor
 
     setup_logging(style, settings.log_level)
     supervisor = Supervisor(settings)
-    supervisor.handle_signals()  # before anybody reads that it is here, and signals it
+    supervisor.handle_signals()  # before the first line that a script may wait for, to send a signal then
+    _check(terminal, reference, answer, settings.worker)
     _banner(terminal, reference, answer, settings)
     if strict and worst(answer.findings):
         fix = "" if not terminal.json else "the notes before this one say what to change"

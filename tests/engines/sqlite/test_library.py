@@ -25,7 +25,7 @@ from limpet.stores.sqlite import library
 from limpet.stores.sqlite.check import promises, startup
 
 FUTURE = (99, 0, 0)
-SAFE = sqlite3.sqlite_version_info >= library.FIXED_VERSION  # the one that this Python is linked with
+SAFE = library.is_fixed(sqlite3.sqlite_version_info)  # the one that this Python is linked with
 APP = """
 from limpet import Limpet
 
@@ -174,3 +174,10 @@ def test_a_wrong_switch_is_told_with_its_value(where: dict[str, str]) -> None:
     assert ran.returncode == 2
     assert "LIMPET_SQLITE is 'stdlb'" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_the_versions_that_are_mended_are_known() -> None:
+    mended = [(3, 44, 6), (3, 44, 9), (3, 50, 7), (3, 51, 3), (3, 53, 0), (4, 0, 0)]
+    assert [version for version in mended if not library.is_fixed(version)] == []
+    affected = [(3, 7, 0), (3, 40, 1), (3, 44, 5), (3, 45, 0), (3, 50, 6), (3, 51, 0), (3, 51, 2)]
+    assert [version for version in affected if library.is_fixed(version)] == []

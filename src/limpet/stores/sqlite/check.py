@@ -66,7 +66,7 @@ def _library(path: str | None) -> Finding:
     return Finding(
         "error",
         "library",
-        f"{text} can corrupt the file when several processes write it (the WAL-reset bug, fixed in {fixed})",
+        f"{text} can corrupt the file when several processes write it: the WAL-reset bug, fixed in {fixed}",
         f"use a Python that is linked with SQLite {fixed} or newer, or {INSTALL}",
     )
 

@@ -11,6 +11,10 @@ from typing import Final
 from limpet.core.errors import InvalidOption, UsageError, WrongContext
 
 FIXED_VERSION: Final = (3, 51, 3)  # older ones can corrupt a WAL when writers and checkpointers meet
+BACKPORTS: Final = (
+    ((3, 50, 7), (3, 51, 0)),
+    ((3, 44, 6), (3, 45, 0)),
+)  # but for these, from the first to before the last
 SWITCH: Final = "LIMPET_SQLITE"
 # A wheel where there is one; Linux ARM64 and macOS on Intel have none, and their C compiler is needed.
 INSTALL: Final = "pip install 'pysqlite3>=0.6.1', with a C compiler where it has no wheel"
@@ -44,7 +48,12 @@ library.register_adapter(type(None), {}.get)
 
 def is_safe() -> bool:
     """False for a SQLite that can corrupt a file that several processes write."""
-    return version() >= FIXED_VERSION
+    return is_fixed(version())
+
+
+def is_fixed(found: tuple[int, ...]) -> bool:
+    """Whether a version of SQLite is without the WAL-reset bug."""
+    return found >= FIXED_VERSION or any(first <= found < end for first, end in BACKPORTS)
 
 
 def version() -> tuple[int, ...]:
