@@ -13,6 +13,7 @@ import pytest
 from bench.plan import MEASURES
 from bench.targets import ROWS, Engine, rows
 from tests.arch.tree import ROOT
+from tests.size import in_matrix
 
 SETTINGS = {
     "sqlite": ("sync=normal", "sync=full"),
@@ -22,7 +23,7 @@ SETTINGS = {
 
 
 @pytest.mark.timeout(600)  # 10 s on a machine that has nothing else to do
-@pytest.mark.parametrize("engine", SETTINGS)
+@pytest.mark.parametrize("engine", ["sqlite", *in_matrix("the same program on a server", "redis", "postgres")])
 def test_the_bench_prints_a_table_and_writes_its_figures(engine: Engine, tmp_path: Path) -> None:
     written = tmp_path / "figures.json"
     only = {"drain", "steady", "latency", "scheduled", "memory"}

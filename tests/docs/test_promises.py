@@ -55,7 +55,9 @@ def test_our_line_of_the_comparison_says_what_our_test_runs() -> None:
     readme = (ROOT / "README.md").read_text()
     (line,) = re.findall(r"^\| \*\*Limpet.*$", readme, re.MULTILINE)
     assert "[nothing lost or stuck](tests/chaos/test_kills.py)" in line
-    assert f"{JOBS:,} jobs and {KILLS} kills in 20 s: on PostgreSQL with every change, on every engine" in " ".join(readme.split())
+    assert f"{JOBS:,} jobs and {KILLS} kills in 20 s: on PostgreSQL with every change, on every engine" in " ".join(
+        readme.split()
+    )
 
 
 def test_the_command_line_page_is_up_to_date() -> None:

@@ -20,6 +20,7 @@ from tests.engines.postgres.audit import FAULTS, faults_on
 from tests.engines.postgres.namespace import Namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, shared
+from tests.size import in_matrix
 
 LOOK_EVERY = 5
 
@@ -29,7 +30,7 @@ def server() -> PostgresServer:
     return shared(POSTGRES)
 
 
-@pytest.mark.parametrize("seed", range(100, 103))
+@pytest.mark.parametrize("seed", [100, *in_matrix("further seeds of the same way", 101, 102)])
 def test_everything_agrees_on_a_long_way(server: PostgresServer, seed: int) -> None:
     namespace = Namespace(server)
     walk, rng = StoreWalk(namespace), chance_of(seed)

@@ -25,8 +25,19 @@ from tests.servers.pgbouncer import PgBouncer, pooled
 from tests.servers.postgres import own, shared
 
 # Those that lean most on connections: repeats, wake-ups, and what is told to others.
-_BEHAVIOURS = ("TestClaim", "TestRepeatedClaim", "TestSettle", "TestLosses", "TestWakeUps", "TestWatch")
+_BEHAVIOURS = ("TestClaim", "TestRepeatedClaim", "TestSettle", "TestWakeUps")
 globals().update({name: getattr(contract, name) for name in ("bench", *_BEHAVIOURS)})
+
+
+@pytest.mark.matrix("a sweep is a statement like any other")
+class TestLosses(contract.TestLosses):
+    """Behind the pool, too."""
+
+
+@pytest.mark.matrix("a watcher is told as a sleeper is")
+class TestWatch(contract.TestWatch):
+    """Behind the pool, too."""
+
 
 LONG_MS = 60_000  # far longer than a busy machine takes for anything here
 

@@ -12,7 +12,7 @@ from limpet.testing.walk import StoreWalk
 from tests.engines.redis.audit import faults
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
-from tests.size import in_matrix
+from tests.size import FULL, in_matrix
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_the_indexes_follow_the_records_on_a_long_way(ground: RedisServer, seed:
     kinds, weights = list(STEPS), list(STEPS.values())
     went.begin()
     try:
-        for number in range(250):
+        for number in range(250 if FULL else 120):
             step = rng.choices(kinds, weights)[0]
             step(went)
             found = faults(ground, namespace)
