@@ -16,9 +16,8 @@ _BUCKET: Final = re.compile(rf"\s*({_NUMBER}){_TIME}")
 _MOST: Final = 1_000_000
 _SLOWEST_US: Final = 366 * 86_400 * 1_000_000
 _MOST_BUCKET: Final = 1 << 40  # in thousandths, as a change of the rule has it, every engine still counts that exactly
-_LONGEST_FILL_US: Final = (
-    1 << 52
-)  # 142 years: until 2112 it empties before its level meets the end of counting, gate.MOST
+# 142 years: until 2112 it empties before its level meets the end of counting, gate.MOST.
+_LONGEST_FILL_US: Final = 1 << 52
 # Of buckets: times the dearest job this stays far within 64 bits.
 _SLOWEST_TOKENS_US: Final = 60_000_000
 _SLOWEST_MONEY_US: Final = 200_000

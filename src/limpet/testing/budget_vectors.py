@@ -183,8 +183,8 @@ BUDGETS: Final[tuple[Vector, ...]] = (
             Change(T0, GateChange(KEY, rule=GateRule(KEY, cap=MOST, period="day"))),
             Ask(T0, (1,), 0, MIDNIGHT),
             End(T0, 2, real=0),
-            Ask(T0, (6, 1), 0, MIDNIGHT),
-            Ask(T0, (5, 1), 0, MIDNIGHT),
+            Ask(T0, (1,), 0, MIDNIGHT),
+            Ask(MIDNIGHT, (1,), 1),
         ),
     ),
 )

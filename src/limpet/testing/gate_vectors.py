@@ -69,7 +69,8 @@ KEY: Final = "limit:k"
 BREAKER: Final = "breaker:b"
 T0: Final = 1_700_000_000_000
 PAUSE: Final = Pause("ann", "maintenance", T0)
-_YEAR_US: Final = 366 * 86_400 * 1_000_000
+_DAY_US: Final = 86_400 * 1_000_000
+_YEAR_US: Final = 366 * _DAY_US
 _LATEST_MS: Final = -(-MOST // 1000)
 
 
@@ -568,7 +569,37 @@ VECTORS: Final[tuple[Vector, ...]] = (
             Ask(T0, (100_000,), 1),
             Ask(T0, _one(1), 0, (MOST - _YEAR_US) // 1000 + 1),
             End(T0 + 1, 0, real=0),
-            Ask(T0 + 1, _one(3), 2, T0 + 1 + _YEAR_US // 1000),
+            Ask(T0 + 1, _one(1), 0, (MOST - _YEAR_US) // 1000 + 1),
+            Change(T0 + 1, GateChange(KEY, reset=True)),
+            Ask(T0 + 1, _one(2), 1, T0 + 1 + _YEAR_US // 1000),
+        ),
+    ),
+    Vector(
+        "what is handed back where counting ends forgives nothing that others took",
+        GateRule(KEY, interval_us=_DAY_US, burst=10),
+        (
+            Ask(T0, (*_one(9), 100_000), 10),
+            End(T0, 9, unstarted=True),
+            Ask(T0, _one(20), 0, (MOST - 9 * _DAY_US) // 1000 + 1),
+        ),
+    ),
+    Vector(
+        "what is handed back where counting ends forgives nothing that others cost more",
+        GateRule(KEY, interval_us=_DAY_US, burst=2),
+        (
+            Ask(T0, (1, 100_000), 2),
+            End(T0, 0, real=100_000),
+            End(T0, 1, unstarted=True),
+            Ask(T0, _one(1), 0, (MOST - _DAY_US) // 1000 + 1),
+        ),
+    ),
+    Vector(
+        "a debt just short of where counting ends is paid back in full",
+        GateRule(KEY, interval_us=_DAY_US, burst=10),
+        (
+            Ask(T0, (*_one(9), (MOST - T0 * 1000) // _DAY_US - 9), 10),
+            End(T0, 9, unstarted=True),
+            Ask(T0, _one(20), 1, T0 + _DAY_US // 1000),
         ),
     ),
     Vector(

@@ -110,17 +110,18 @@ def _correct(gate: Gate, cost: int, real: int, now_ms: int, charged_at_ms: int, 
     """The gate after a job that reserved `cost` turned out to cost `real`.
 
     A rate gets back only what time has not given back already: the bucket would overflow into others' starts.
-    A budget is corrected in the period that was charged, as long as it lasts.
+    A budget is corrected in the period that was charged, as long as it lasts. What has reached MOST stays there: how
+    much was cut off is not known, and what comes back would forgive what others took.
     """
     rule, more = gate.rule, real - cost
     if rule.interval_us is not None and more > 0:
         gate = replace(gate, full_at_us=later_us(max(gate.full_at_us, now_ms * 1000), more, rule.interval_us))
-    elif rule.interval_us is not None:
+    elif rule.interval_us is not None and gate.full_at_us < MOST:
         own_us = later_us(0, -more, _charged_token_us(gate, rule.interval_us, charged_at_ms))
         with_it = {**beside, charged_at_ms: beside.get(charged_at_ms, 0) + own_us}
         back_us = _set_off_us(with_it, now_ms) - _set_off_us(beside, now_ms)
         gate = replace(gate, full_at_us=max(0, gate.full_at_us - back_us))
-    if rule.period is not None and gate.period_ms == began_ms(rule.period, charged_at_ms):
+    if rule.period is not None and gate.period_ms == began_ms(rule.period, charged_at_ms) and gate.spent < MOST:
         gate = replace(gate, spent=min(MOST, max(0, gate.spent + more)))
     return gate
 

@@ -462,6 +462,22 @@ class TestSpentOfARate:
         bench.clock.advance(1)
         assert len(await hand.claim(5)) == 1
 
+    async def test_a_debt_too_large_to_count_that_is_handed_back_forgives_nothing_that_others_took(
+        self, bench: Bench
+    ) -> None:
+        await bench.declare(GateRule("limit:r", interval_us=86_400 * 1_000_000, burst=10))
+        await bench.add_many(9, limits=("r",))
+        dear = await bench.add(limits=("r",), cost=100_000)
+        hand = bench.hand()
+        jobs = await hand.claim(10)
+        assert jobs[-1].id == dear
+        bench.clock.advance(1)
+        await hand.settle(*(Release(job.id, job.token) for job in (jobs[0], jobs[-1])))
+        await bench.add_many(20, limits=("r",))
+        assert await hand.claim(20) == []
+        await bench.change(GateChange("limit:r", reset=True))
+        assert len(await hand.claim(20)) == 1
+
 
 @asynchronous
 class TestSpentForGood:

@@ -251,17 +251,18 @@ BEGIN
 END $$;
 
 -- The gate after a job that had reserved p_cost turned out to cost p_real. A rate gets back only what time has not given
--- back already (p_back, see set_off_1). A budget is corrected in the period that was charged, as long as it lasts.
+-- back already (p_back, see set_off_1). A budget is corrected in the period that was charged, as long as it lasts. What has
+-- reached MOST stays there: how much was cut off is not known, and what comes back would forgive what others took.
 CREATE OR REPLACE FUNCTION lp.gate_correct_1(
   p_gate lp.gate, p_cost bigint, p_real bigint, p_now bigint, p_charged_at bigint, p_back bigint
 ) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF p_gate.interval_us IS NOT NULL AND p_real > p_cost THEN
     p_gate.full_at_us := lp.gate_full_at_1(p_gate, p_real - p_cost, p_gate.interval_us, p_now);
-  ELSIF p_gate.interval_us IS NOT NULL THEN
+  ELSIF p_gate.interval_us IS NOT NULL AND p_gate.full_at_us < 9007199254740991 THEN
     p_gate.full_at_us := greatest(0, p_gate.full_at_us - p_back);
   END IF;
-  IF p_gate.period_ms = lp.period_began_1(p_gate.period, coalesce(p_charged_at, p_now)) THEN
+  IF p_gate.period_ms = lp.period_began_1(p_gate.period, coalesce(p_charged_at, p_now)) AND p_gate.spent < 9007199254740991 THEN
     p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), 9007199254740991);
   END IF;
   RETURN p_gate;

@@ -153,7 +153,7 @@ BEGIN
   FOR i IN 1 .. cardinality(p_gates) LOOP
     v_gate := p_gates[i];
     v_costs := lp.costs_in_1(p_units[v_gate], p_costs, p_priced);
-    sums[i] := (SELECT least(coalesce(sum(c.cost), 0), 4600000000000000000) FROM unnest(v_costs[: n]) AS c (cost)); -- see gate_times_1
+    sums[i] := (SELECT least(coalesce(sum(c.cost), 0), 9007199254740991) FROM unnest(v_costs[: n]) AS c (cost)); -- MOST of 20_gate
     wants[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short_1(p_moneys[v_gate] - sums[i], v_costs[n + 1]) END;
     v_short := v_short AND (v_counts[i] > n OR wants[i] IS NOT NULL);
   END LOOP;
@@ -363,7 +363,7 @@ BEGIN
       IF v_musts[v_gate] IS NOT NULL THEN -- what is not locked may count by now, and nothing was charged there
         v_ns[v_gate] := v_ns[v_gate] + v_n;
       END IF;
-      v_spent[v_gate] := least(v_spent[v_gate] + v_sum, 4600000000000000000);
+      v_spent[v_gate] := least(v_spent[v_gate] + v_sum, 9007199254740991);
       IF v_n > 0 THEN
         v_firsts[v_gate] := coalesce(v_firsts[v_gate], cardinality(v_taken) - v_n + 1);
       END IF;

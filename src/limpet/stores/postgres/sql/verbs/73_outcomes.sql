@@ -189,7 +189,7 @@ BEGIN
     IF v_back > 0 THEN
       v_place := coalesce(array_position(v_ats, v_end.claimed_ms), cardinality(v_ats) + 1);
       v_ats[v_place] := v_end.claimed_ms;
-      v_returned[v_place] := least(coalesce(v_returned[v_place], 0) + v_back, 4600000000000000000);
+      v_returned[v_place] := least(coalesce(v_returned[v_place], 0) + v_back, 9007199254740991);
       v_back := lp.set_off_1(v_ats, v_returned, p_now) - v_set_off;
       v_set_off := v_set_off + v_back;
     END IF;

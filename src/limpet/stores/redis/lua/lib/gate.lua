@@ -239,19 +239,21 @@ do
   end
 
   -- A job that reserved `cost` turned out to cost `real`. A rate gets back only what time has not given back already; a
-  -- budget is corrected in the period that was charged, as long as it lasts. True when the gate changed.
+  -- budget is corrected in the period that was charged, as long as it lasts. What has reached MOST stays there: how much
+  -- was cut off is not known, and what comes back would forgive what others took. True when the gate changed.
   local function correct(g, cost, real, now, charged_at, returned)
     local rule, more, changed = g.rule, real - cost, false
     if rule.interval_us and more > 0 then
       g.full_at_us, changed = later(max(g.full_at_us or 0, now * 1000), more, rule.interval_us), true
-    elseif rule.interval_us and more < 0 then
+    elseif rule.interval_us and more < 0 and (g.full_at_us or 0) < MOST then
       local before = set_off(returned, now)
       returned[charged_at] = later(returned[charged_at] or 0, -more, charged_token_us(g, charged_at))
       local back = set_off(returned, now) - before
       g.full_at_us, changed = max(0, (g.full_at_us or 0) - back), back > 0
     end
-    if more ~= 0 and rule.period and (g.period_ms or 0) == period.began(rule.period, charged_at) then
-      g.spent, changed = min(MOST, max(0, (g.spent or 0) + more)), true
+    local spent = g.spent or 0
+    if more ~= 0 and rule.period and (g.period_ms or 0) == period.began(rule.period, charged_at) and spent < MOST then
+      g.spent, changed = min(MOST, max(0, spent + more)), true
     end
     return changed
   end
