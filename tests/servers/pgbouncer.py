@@ -100,7 +100,7 @@ def program() -> tuple[str, ...]:
         says = re.search(r"PgBouncer (\d+)\.(\d+)", answer.stdout)
         if says and (int(says[1]), int(says[2])) >= OLDEST:
             return words
-    fix = "make .venv/pgbouncer/.ready where there is apt-get, or put one on PATH, or name it in LIMPET_TEST_PGBOUNCER"
+    fix = "make .venv/pgbouncer/.ready on Debian, or put one on PATH, or name it in LIMPET_TEST_PGBOUNCER"
     raise MissingServer(f"the tests need a PgBouncer of version {OLDEST[0]}.{OLDEST[1]} or newer and find none: {fix}")
 
 

@@ -228,7 +228,7 @@ def test_a_server_that_cannot_be_brought_is_named_with_what_to_do(tool: str, tmp
     )
     assert answer.returncode == 1
     assert "this machine has no apt-get" in answer.stderr
-    assert f"make .venv/{name}/.ready where there is apt-get, or " in answer.stderr
+    assert f"make .venv/{name}/.ready on Debian, or " in answer.stderr
     assert "Traceback" not in answer.stderr
 
 

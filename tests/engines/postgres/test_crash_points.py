@@ -23,7 +23,7 @@ from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, shared
 from tests.size import FULL
 
-EVERY = 4  # on an ordinary day; each point needs a schema of its own
+EVERY = 8  # on an ordinary day; each point needs a schema of its own
 
 
 @pytest.fixture(scope="module")
