@@ -9,14 +9,8 @@ import sys
 import msgspec
 
 from limpet.runtime.log import setup_logging
-from limpet.runtime.supervisor import Supervisor, SupervisorSettings
+from limpet.runtime.supervisor import SupervisorSettings, supervise
 
-
-async def supervised(settings: SupervisorSettings) -> int:
-    supervisor = Supervisor(settings)
-    supervisor.handle_signals()
-    return await supervisor.run()
-
-
+settings = msgspec.json.decode(sys.argv[1], type=SupervisorSettings)
 setup_logging(level=os.environ.get("CHAOS_LOG", "ERROR"))
-sys.exit(asyncio.run(supervised(msgspec.json.decode(sys.argv[1], type=SupervisorSettings))))
+sys.exit(asyncio.run(supervise(settings)))

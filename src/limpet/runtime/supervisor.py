@@ -290,3 +290,10 @@ def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> 
         return Release(held.id, held.token, started=True)
     alone = held.lost >= 2 and len(started) == 1
     return Lose(held.id, held.token, proven=alone, reason=f"the worker process died ({how})")
+
+
+async def supervise(settings: SupervisorSettings) -> int:
+    """Run a supervisor with signal handlers, as `limpet worker` does; the exit code."""
+    supervisor = Supervisor(settings)
+    supervisor.handle_signals()
+    return await supervisor.run()
