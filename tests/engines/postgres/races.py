@@ -65,7 +65,7 @@ class Call(Generic[T]):
         """True once it is seen to wait for a lock; False once it has ended without."""
         deadline_s = time.monotonic() + PATIENCE_S
         while self._thread.is_alive():
-            ((waits,),) = self._schema.ask("SELECT cardinality(pg_blocking_pids(%s)) > 0", self._line.info.backend_pid)
+            ((waits,),) = self._schema.ask("SELECT cardinality(pg_blocking_pids(%s)) > 0", self._pid)
             if waits:
                 return True
             assert time.monotonic() < deadline_s, "it neither waits nor ends"
