@@ -80,6 +80,13 @@ def crashes_once(marker: str) -> str:
     return "fine the second time"
 
 
+def waits_for_all(mine: str, others: list[str]) -> None:
+    """End when all have begun."""
+    open(mine, "w").close()
+    while not all(os.path.exists(other) for other in others):
+        time.sleep(0.001)
+
+
 def pays(folder: str, dies: bool = False) -> list[str]:
     """Three steps, each of which leaves a file; the process may die between two of them."""
     job = current_job()
@@ -129,7 +136,7 @@ def learns() -> None:
     current_job().learn({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20m"})
 
 
-_functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once, pays, pays_async)
+_functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once, waits_for_all, pays, pays_async)
 
 
 class SmallApp:

@@ -55,6 +55,20 @@ async def test_a_process_job_runs_elsewhere_with_resources_of_its_own_and_the_pr
     await processes.store.close()
 
 
+async def test_as_many_process_jobs_run_at_once_as_were_asked_for(processes: Bench, tmp_path: Path) -> None:
+    """None of the places is kept for urgent jobs, though a task is urgent."""
+    markers = [tmp_path / name for name in ("one", "two")]
+
+    def email() -> None: ...
+
+    processes.task(email, priority="critical", executor="process")
+    for mine, other in (markers, markers[::-1]):
+        await processes.put(processes.tasks["waits_for_all"], {"mine": str(mine), "others": [str(other)]})
+    report = await drain(processes)
+    assert report.succeeded == 2  # each waited until the other had started
+    await processes.store.close()
+
+
 async def test_an_async_function_may_run_in_a_process(processes: Bench) -> None:
     id = await processes.put(processes.tasks["async_pid"])
     await drain(processes)

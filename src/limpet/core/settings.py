@@ -25,6 +25,9 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int | None = None
     threads: int | None = None
     processes: int | None = None
+    job_processes: int | None = None
+    reserve: int | None = None
+    claim_ahead: Seconds | None = None
     ageing: int | None = None
     grace: Seconds | None = None
     capabilities: list[str] | None = None

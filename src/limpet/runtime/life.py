@@ -33,7 +33,17 @@ from limpet.runtime.pipe import Pipe
 from limpet.runtime.rack import Places, Rack
 from limpet.runtime.resources import Resources
 from limpet.runtime.roster import Roster
-from limpet.runtime.settings import AppRef, Ending, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
+from limpet.runtime.settings import (
+    AppRef,
+    Ending,
+    Parts,
+    Reserve,
+    WorkerCutOff,
+    WorkerFailed,
+    WorkerSettings,
+    WorkReport,
+    urgent_executors,
+)
 from limpet.runtime.settler import Settler
 from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
@@ -79,11 +89,12 @@ class Life:
         self._next_in_ms: int | None = None
         self._asked_after = -1  # jobs claimed when the store was last asked whether it is really empty
         tasks = plan.parts.tasks
+        reserve = Reserve.of(settings, urgent_executors(tasks.values()))
         self.rack = Rack(
             tasks,
-            Places(settings.concurrency, settings.reserved),
-            Places(settings.threads, settings.reserved),
-            Places(settings.job_processes, settings.reserved),
+            Places(settings.concurrency, reserve.slots),
+            Places(settings.threads, reserve.threads),
+            Places(settings.job_processes),
             isolates=plan.app_ref is not None,
         )
         notebook = Notebook()

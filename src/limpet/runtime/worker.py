@@ -144,6 +144,7 @@ class Worker:
             "concurrency": self.settings.concurrency,
             "running": 0 if life is None else life.rack.slots.busy,
             "held": 0 if life is None else life.rack.held,
+            "places": {} if life is None else life.rack.facts(),
             "memory_bytes": resident_bytes(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
         }
