@@ -46,16 +46,14 @@ class RetentionTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One configuration file. `server` and `types` are checked by the parts that serve them."""
+    """One configuration file."""
 
     url: str | None = None
     namespace: str | None = None
     outbox: str | None = None
     app: str | None = None
     worker: WorkerTable = WorkerTable()
-    server: dict[str, object] = {}
     retention: RetentionTable = RetentionTable()
-    types: dict[str, dict[str, object]] = {}
 
 
 class Setting(Struct, frozen=True):

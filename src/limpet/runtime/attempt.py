@@ -16,6 +16,7 @@ from limpet.core.spending import Bill
 from limpet.core.task import TaskSpec
 from limpet.core.verdict import Classifier
 from limpet.runtime.context import Desk, JobContext
+from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
@@ -43,6 +44,7 @@ class Attempt:
     __slots__ = (
         "_context",
         "_desk",
+        "_overdue",
         "_timer",
         "calls",
         "cause",
@@ -98,6 +100,7 @@ class Attempt:
         self._desk = desk
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._overdue = False  # out of time, and its handler has not been told
 
     @property
     def context(self) -> JobContext:
@@ -123,7 +126,13 @@ class Attempt:
         if self.stopper is not None:
             self.stopper(cause)
         elif self.task is not None:
+            self._overdue = cause == "timeout"
             self.task.cancel()
+
+    def times_out(self, error: BaseException) -> bool:
+        """True for the cancellation by which a handler in this loop is told, once, that it is out of time."""
+        told, self._overdue = self._overdue, False
+        return told and isinstance(error, asyncio.CancelledError)
 
     def speaks_here(self) -> bool:
         """True in the task that runs the handler or that a handler in a thread waits for, False in any other."""
@@ -179,7 +188,7 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
     Stepping it by hand makes the common short job cheap: no task, no timer, until it first waits. Later
     steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
     """
-    run = context.run
+    run: Run = context.run
     task = asyncio.current_task()
     assert task is not None
     closed = False
@@ -191,6 +200,8 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
                 value = yield waits_for
             except BaseException as error:
                 closed = isinstance(error, GeneratorExit)  # the loop has let go of us, not the handler
+                if attempt.times_out(error):
+                    run = Interruption(attempt, body, task, run)
                 waits_for = run(body.throw, error)
             else:
                 waits_for = run(body.send, value)

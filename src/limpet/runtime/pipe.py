@@ -245,8 +245,10 @@ def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifi
             return Suspended(found.delay_ms, found.events)
         case asyncio.CancelledError() | Abandoned():
             return _stopped(attempt, error)
-        case TimeoutError() if attempt.cause == "timeout":
-            return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(error, "timeout"))
+        case TimeoutError() | BaseExceptionGroup() if (
+            attempt.cause == "timeout" and (late := _timeout(error)) is not None
+        ):
+            return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(late, "timeout"))
     return outcome_of(error, classifiers, now_ms=time.time_ns() // 1_000_000)
 
 
@@ -255,10 +257,22 @@ def _suspension(group: BaseExceptionGroup[BaseException]) -> Suspension | None:
     suspended, others = group.split(Suspension)
     if suspended is None or others is not None:
         return None
-    found: BaseException = suspended
+    found = _first(suspended)
+    return found if isinstance(found, Suspension) else None
+
+
+def _timeout(error: BaseException) -> BaseException | None:
+    """The timeout itself, also out of a task group; None when something else has failed, too."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    timeouts, others = error.split(TimeoutError)
+    return None if timeouts is None or others is not None else _first(timeouts)
+
+
+def _first(found: BaseException) -> BaseException:
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
-    return found if isinstance(found, Suspension) else None
+    return found
 
 
 def _stopped(attempt: Attempt, error: BaseException) -> Outcome:
