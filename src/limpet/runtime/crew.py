@@ -168,6 +168,8 @@ class Crew:
                 raise
             # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
             job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
+            if self._roster is not None:
+                self._roster.runs_in(attempt.job.id, attempt.job.token, 0)
             return await self._pipe.run(attempt)
 
     def yielded(self, attempt: Attempt) -> None:

@@ -98,7 +98,7 @@ class Life:
             tasks, self.rack, self._settler, self._pace, self._desk, plan.roster, settings.cleanup_ms / 1000
         )
         self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000, self._known, self._settler)
-        self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes)
+        self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes, plan.roster)
         shared = Claiming(
             store=store,
             session=session,

@@ -9,7 +9,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-_LINE: Final = 32  # one flag byte, 16 bytes of id, 8 of token, padding: a line never crosses a cache line
+# One flag byte, 16 bytes of id, 8 of token, padding, 4 of the group: a line never crosses a cache line.
+_LINE: Final = 32
+_GROUP: Final = 28
 _TURN: Final = 0  # where it says when the child's loop last turned, in monotonic ms
 _BEAT: Final = 8  # where it says when the child last reached the store
 _FULL: Final = 16  # where it says that a job was started for which there was no line
@@ -24,6 +26,7 @@ class Started(Struct, frozen=True):
     id: bytes
     token: int
     where: Where
+    group: int = 0  # of the processes that run it; 0: none of its own, or none yet
 
 
 class Roster:
@@ -49,8 +52,16 @@ class Roster:
             self._map[_FULL] = 1
             return
         at = self._taken[id, token] = self._free.pop()
-        self._map[at + 1 : at + 25] = id + token.to_bytes(8, "big")
+        self._map[at + 1 : at + _LINE] = id + token.to_bytes(8, "big") + bytes(_LINE - 25)
         self._map[at] = _FLAGS[where]
+
+    def runs_in(self, id: bytes, token: int, group: int) -> None:
+        """Say which group of processes a job is given to; 0 when it runs inside after all."""
+        at = self._taken.get((id, token))
+        if at is None:
+            return
+        self._map[at + _GROUP : at + _LINE] = group.to_bytes(_LINE - _GROUP, "big")
+        self._map[at] = _FLAGS["isolated" if group else "inside"]
 
     def end(self, id: bytes, token: int) -> None:
         """Say that a job is settled, or is not ours any more. Jobs that never started have no line."""
@@ -93,7 +104,8 @@ class Roster:
             if flag:
                 body = self._map[at + 1 : at + 25]
                 where: Where = "inside" if flag == _FLAGS["inside"] else "isolated"
-                yield Started(body[:16], int.from_bytes(body[16:], "big"), where)
+                group = int.from_bytes(self._map[at + _GROUP : at + _LINE], "big")
+                yield Started(body[:16], int.from_bytes(body[16:], "big"), where, group)
 
     def close(self) -> None:
         self._map.close()

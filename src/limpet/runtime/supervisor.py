@@ -21,6 +21,7 @@ from limpet.core.errors import StoreError
 from limpet.core.lease import Beat, Held
 from limpet.core.transition import Lose, Release, Transition
 from limpet.runtime.crier import Crier
+from limpet.runtime.group import gone, kill_group
 from limpet.runtime.life import FLUSH_S
 from limpet.runtime.log import worker_log
 from limpet.runtime.offspring import Offspring
@@ -249,8 +250,18 @@ class Supervisor:
             recovering.cancel()  # the leases run out by themselves
             worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
 
+    async def _end_groups(self, child: Offspring) -> None:
+        """End the processes in which its jobs ran: those jobs go to others, and nobody may be inside with them."""
+        groups = {each.group for each in child.roster.started() if each.group}
+        for group in groups:
+            kill_group(group)
+        for group in groups:
+            if not await gone(group):
+                worker_log(logging.ERROR, "a process that was killed does not end", pid=group)
+
     async def _recover(self, child: Offspring, code: int) -> None:
         """Settle at once for a child that died: nobody waits for its lease to run out."""
+        await self._end_groups(child)
         if self._store is None or child.ready is None or child.left:
             return
         store, session = self._store, child.session
