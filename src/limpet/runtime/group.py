@@ -42,6 +42,15 @@ class Group:
         )
         return cls(process)
 
+    @property
+    def alive(self) -> bool:
+        """False as soon as the process has ended, also before that was noticed here."""
+        if self.ended.done():
+            return False
+        with contextlib.suppress(AttributeError, ChildProcessError):  # not everywhere; reaped by somebody else
+            return os.waitid(os.P_PID, self.id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        return True
+
     def kill(self) -> None:
         """End the process and whatever it has started."""
         if not self.ended.done():  # later the number may belong to others

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from typing import Final
 
 from limpet.core.errors import InvalidTask
-from limpet.core.outcome import Crashed, HandedBack, Outcome, TimedOut
-from limpet.core.transition import Transition
+from limpet.core.outcome import CancelledByRequest, Crashed, HandedBack, Outcome, TimedOut
+from limpet.core.transition import Succeed, Transition
 from limpet.runtime.attempt import Attempt, Cause
 from limpet.runtime.context import Desk
 from limpet.runtime.group import Group
@@ -103,7 +103,7 @@ class Cell:
 
     @property
     def alive(self) -> bool:
-        return not self._group.ended.done()
+        return self._group.alive
 
     def send(self, message: ToCell) -> None:
         """Pass a message; one to a dead process is lost, and its death is seen by who reads."""
@@ -194,9 +194,11 @@ class Isolation:
         """The transition for this attempt; None when its outcome cannot matter any more."""
         suspect = attempt.job.lost >= 2
         cell = await self._cell(attempt, fresh=suspect)
-        attempt.stopper = lambda cause: self._stop(cell, cause, attempt.reason)
         if attempt.cause is not None:
-            attempt.stopper(attempt.cause)
+            self._idle.append(cell)
+            return self._never_started(attempt)
+        attempt.stopper = lambda cause: self._stop(cell, cause, attempt.reason)
+        attempt.striker = cell.strike
         attempt.started_at_s = attempt.loop.time()  # starting the process is not the job's time
         attempt.watch_hard()
         try:
@@ -205,12 +207,19 @@ class Isolation:
             await asyncio.shield(cell.kill())
             raise
         finally:
-            attempt.stopper = None
+            attempt.stopper = attempt.striker = None
             attempt.end()
         if done is None:
             return self._died(attempt, await self._kill(cell), proven=suspect)
         self._keep_or_end(cell, fresh_only=suspect)
-        return None if attempt.over or attempt.cause == "lost" else done.transition
+        return self._ended(attempt, done.transition)
+
+    def _never_started(self, attempt: Attempt) -> Transition | None:
+        """It was stopped while its process was started."""
+        if attempt.over or attempt.cause == "lost":
+            return None
+        outcome = CancelledByRequest(attempt.reason) if attempt.cause == "cancel" else HandedBack()
+        return decided(attempt, outcome, self._rng)
 
     async def close(self) -> None:
         """End every idle cell."""
@@ -252,6 +261,13 @@ class Isolation:
     def _unstuck(self) -> None:
         self.stuck -= 1
 
+    def _ended(self, attempt: Attempt, transition: Transition | None) -> Transition | None:
+        if attempt.over or attempt.cause == "lost":
+            return None
+        if attempt.cause == "lease" and not isinstance(transition, Succeed):
+            return decided(attempt, HandedBack(started=True), self._rng)  # it may have ended before it was told
+        return transition
+
     def _died(self, attempt: Attempt, code: int, *, proven: bool) -> Transition | None:
         if attempt.over:
             return None
@@ -262,7 +278,7 @@ class Isolation:
                 return None
             case "hard":
                 outcome = TimedOut(hard=True, after_ms=attempt.elapsed_ms())
-            case "shutdown":
+            case "shutdown" | "lease":
                 outcome = HandedBack(started=True)
             case _:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"

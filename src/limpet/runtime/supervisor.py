@@ -27,7 +27,7 @@ from limpet.runtime.log import worker_log
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
 from limpet.runtime.patience import Patience
-from limpet.runtime.roster import Started
+from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.settler import MOST_PER_CALL
@@ -218,13 +218,16 @@ class Supervisor:
                 ready = child.ready
                 if ready is None or child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
                     continue
+                sent_ms = kept_ms()
                 try:
                     pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
                 except StoreError as error:
                     if not error.retryable:
                         raise
                     continue  # the child itself gives up when the store stays away too long
-                if pulse.fresh and not child.leaving:
+                if not pulse.fresh:
+                    child.roster.beat_for(sent_ms)
+                elif not child.leaving:
                     child.send(SessionLost())
 
     def _fell(self, task: asyncio.Task[None]) -> None:
@@ -272,7 +275,7 @@ class Supervisor:
                 (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
             }
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        transitions = [verdict(each, started, how) for each in held]
+        transitions = [child.given_up.get((each.id, each.token)) or verdict(each, started, how) for each in held]
         worker_log(
             logging.ERROR if code not in (STOPPED, RECYCLED) else logging.INFO,
             "settling for a child that ended",
