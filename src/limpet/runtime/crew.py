@@ -23,6 +23,7 @@ from limpet.runtime.rack import Rack
 from limpet.runtime.roster import Roster
 from limpet.runtime.settler import Settler
 
+LATE_S: Final = 1.0  # between two jobs that come too late to begin
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
 
 
@@ -154,7 +155,9 @@ class Crew:
             attempt = Attempt(job, spec, desk, loop, self)
             if spec.must_stop(job.together) and not fence.guard(attempt):
                 rack.done(job, executor)
-                self._settler.put(Release(job.id, job.token))  # it waited here until its lease may be lost
+                # It waited here until its lease may be lost. A store that can be asked for jobs and not kept is asked
+                # seldom.
+                loop.call_later(LATE_S, self._settler.put, Release(job.id, job.token))
                 continue
             if roster is not None:
                 roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
