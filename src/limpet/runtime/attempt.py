@@ -9,7 +9,7 @@ import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from limpet.core.lease import Claimed
 from limpet.core.spending import Bill
@@ -20,8 +20,11 @@ from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
-# Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown.
-Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown"]
+# Why an attempt must end early: out of time (told; given up), on request, no longer ours (surely; soon), shutdown.
+Cause = Literal["timeout", "hard", "cancel", "lost", "lease", "shutdown"]
+
+
+_FENCED: Final = ("lost", "lease")
 
 
 class Escaped(Exception):
@@ -37,6 +40,9 @@ class Host(Protocol):
     def give_up(self, attempt: Attempt) -> None:
         """The hard timeout has come, and the handler has not ended."""
 
+    def came_back(self, attempt: Attempt) -> None:
+        """A handler that was given up has ended after all."""
+
 
 class Attempt:
     """One run of one job, from start to transition. Everything but `stop` belongs to the worker's loop."""
@@ -51,8 +57,11 @@ class Attempt:
         "classifiers",
         "completed",
         "cut_short",
+        "fenced",
+        "guarded",
         "host",
         "job",
+        "left",
         "loop",
         "noted",
         "over",
@@ -64,6 +73,7 @@ class Attempt:
         "started_at_s",
         "steps",
         "stopper",
+        "striker",
         "task",
         "thread",
     )
@@ -88,11 +98,15 @@ class Attempt:
         self.noted: bytes | None = None
         self.over = False  # settled, dropped or abandoned: nothing its handler does can matter any more
         self.cut_short = False  # its handler has not ended by itself: it may have spent, or spend, more than it says
+        self.left = False  # it was given up, and its handler runs on
+        self.guarded = False  # it is stopped before its lease may be lost
+        self.fenced = False  # that has come
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
         self.started_at_s = loop.time()
         self.task: asyncio.Task[Any] | None = None  # set while it waits in the loop
         self.stopper: Callable[[Cause], None] | None = None  # how to stop a handler that is not in this loop
+        self.striker: Callable[[], None] | None = None  # how to end its processes, from any thread
         self.thread: int | None = None  # of a handler that is not in this loop
         self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
         self.steps: Steps | None = None  # its durable calls, if it makes any
@@ -119,10 +133,15 @@ class Attempt:
         return round((self.loop.time() - self.started_at_s) * 1000)
 
     def stop(self, cause: Cause, reason: str = "") -> None:
-        """Ask the handler to end. The first cause stands, except that a lost lease overrules all others."""
-        if self.over or (self.cause is not None and cause not in ("lost", "hard")):
+        """Ask the handler to end. The first cause stands, except that a lost lease overrules all others.
+
+        A handler that must stop since its lease may be lost has done so, also when it had to be given up.
+        """
+        told = self.cause is not None
+        if self.over or (told and cause not in ("lost", "hard") and (cause != "lease" or self.cause in _FENCED)):
             return
-        self.cause, self.reason = cause, reason
+        if cause != "hard" or self.cause not in _FENCED:
+            self.cause, self.reason = cause, reason
         if self.stopper is not None:
             self.stopper(cause)
         elif self.task is not None:

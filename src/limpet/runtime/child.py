@@ -19,6 +19,7 @@ from limpet.runtime.orders import (
     RECYCLED,
     STOPPED,
     Begin,
+    GivenUp,
     Halt,
     Leaving,
     Ready,
@@ -72,6 +73,7 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
             writer.write(frame(message))
 
     worker.on_leaving = lambda: send(Leaving())
+    worker.on_given_up = lambda transition: send(GivenUp(transition))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     orders = asyncio.create_task(_obey(reader, worker))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import threading
@@ -115,6 +116,8 @@ class Pipe:
 
     def hard_timeout(self, attempt: Attempt) -> Transition:
         """The transition for an attempt that did not end when it was told to."""
+        if attempt.cause == "lease":
+            return decided(attempt, HandedBack(started=True), self._rng)
         outcome = TimedOut(hard=True, after_ms=attempt.elapsed_ms())
         try:
             return decided(attempt, outcome, self._rng, TimeoutError("hard timeout"))
@@ -158,7 +161,12 @@ class Pipe:
         # The handler runs in a copy, since one context cannot be entered by two threads at once.
         def known() -> Any:
             attempt.thread = threading.get_ident()
-            return call()
+            try:
+                return call()
+            finally:
+                if attempt.left and attempt.host is not None:
+                    with contextlib.suppress(RuntimeError):  # the loop is closed: its worker has ended
+                        attempt.loop.call_soon_threadsafe(attempt.host.came_back, attempt)
 
         future = self._sync_calls.submit(known, context.copy())
 
@@ -185,6 +193,8 @@ class Pipe:
     def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
         if attempt.over or attempt.cause == "lost":
             return None
+        if attempt.cause == "lease":
+            return decided(attempt, HandedBack(started=True), self._rng)  # whatever it makes of being stopped
         try:
             return decided(attempt, judge(attempt, error, recipe.classifiers), self._rng, error)
         except _TROUBLE as trouble:

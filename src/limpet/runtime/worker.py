@@ -15,6 +15,7 @@ from limpet.core.lease import Pulse, Serves
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.task import TaskSpec
+from limpet.core.transition import Transition
 from limpet.core.verdict import Classifier
 from limpet.core.version import VERSION
 from limpet.runtime.life import Life, Plan
@@ -71,6 +72,7 @@ class Worker:
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
+        self.on_given_up: Callable[[Transition], None] = lambda transition: None  # its handler runs on
 
     async def run(self, stop: asyncio.Event | None = None, until_empty: bool = False) -> WorkReport:
         """Work until stopped, cancelled or (if asked) empty; then finish within the grace and hand back the rest.
@@ -83,6 +85,7 @@ class Worker:
         if self._stopped:
             life.end("stopped")  # a supervisor may change its mind while the app is loading
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
+        life.on_given_up = self.on_given_up
         task = asyncio.create_task(life.live(stop), name="limpet-worker")
         cancelled = False
         while not task.done():
@@ -145,6 +148,7 @@ class Worker:
             "running": 0 if life is None else life.rack.slots.busy,
             "held": 0 if life is None else life.rack.held,
             "places": {} if life is None else life.rack.facts(),
+            "stuck": 0 if life is None else life.stuck,
             "memory_bytes": resident_bytes(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
         }
