@@ -45,6 +45,7 @@ from limpet.ops.limits import (
     limits_beginning,
     waiters,
 )
+from limpet.ops.position import more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from limpet.ops.weights import Weight, set_weight, weights
@@ -108,7 +109,13 @@ class Operator:
         """Why the job is not running, or what became of it."""
         detail = await self.job(id)
         standing = detail.standing or Standing(detail.view, "idle", (), 0, False, (), 1, 1, 1)
-        return explain(standing, now_ms=self.now_ms(), attempts=detail.attempts, sessions=await self.store.sessions())
+        return explain(
+            standing,
+            now_ms=self.now_ms(),
+            attempts=detail.attempts,
+            sessions=await self.store.sessions(),
+            urgent=await more_urgent(self.store, detail.view),
+        )
 
     async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
         """Dead jobs grouped by what killed them."""

@@ -7,7 +7,9 @@ import os
 import random
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -24,6 +26,8 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerFailed, WorkerSettings, WorkReport
 from limpet.stores.base import Store
+
+LATELY_S: Final = 60.0  # what workers say of their speed is about so long
 
 
 class Worker:
@@ -68,6 +72,7 @@ class Worker:
         queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
         self._life: Life | None = None
+        self._ran: deque[tuple[float, int]] = deque()  # when a beat was made, and how many jobs had ended by then
         self._stopped = False
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
@@ -137,6 +142,15 @@ class Worker:
             until_empty=until_empty,
         )
 
+    def _lately(self) -> float:
+        """Jobs ended a second, over the last minute of beats."""
+        now_s, ran = self._clock_s(), self.report.run
+        self._ran.append((now_s, ran))
+        while self._ran[0][0] < now_s - LATELY_S:
+            self._ran.popleft()
+        since_s, before = self._ran[0]
+        return 0.0 if now_s <= since_s else round((ran - before) / (now_s - since_s), 3)
+
     def info(self) -> bytes:
         """What operators see of this worker."""
         life = self._life
@@ -148,6 +162,7 @@ class Worker:
             "running": 0 if life is None else life.rack.slots.busy,
             "held": 0 if life is None else life.rack.held,
             "places": {} if life is None else life.rack.facts(),
+            "per_second": self._lately(),
             "stuck": 0 if life is None else life.stuck,
             "memory_bytes": resident_bytes(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
