@@ -29,6 +29,7 @@ class BulkReport:
     done: int = 0
     answers: dict[str, int] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)  # job → who holds its unique key, for the first refused
+    made: dict[str, str] = field(default_factory=dict)  # job → the new one that was made of it
     edits: tuple[Mapping[str, object], ...] = ()  # of the samples: arguments that change, before and after
     notes: tuple[str, ...] = ()  # what people should know besides
 

@@ -12,6 +12,7 @@ import msgspec
 from limpet.core.budget import base_of
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
+from limpet.core.ids import id_text
 from limpet.core.lease import SessionView, Signal
 from limpet.core.state import LIVE, State
 from limpet.core.steps import SLEEP, waits_of
@@ -46,6 +47,7 @@ from limpet.ops.limits import (
     waiters,
 )
 from limpet.ops.query import parse_query, query_text
+from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from limpet.ops.weights import Weight, set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
@@ -255,6 +257,36 @@ class Operator:
         )
         return replace(report, holders=await key_holders(self.store, refused)) if refused else report
 
+    async def rerun(
+        self,
+        which: Which,
+        *,
+        reason: str = "",
+        unique: bool = True,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Make new jobs of succeeded and cancelled ones: the same arguments, everything else as declared today.
+
+        A new job has neither parents nor dependents, and names the old one. It takes the unique key of that one if
+        the key is free, else it is not made (`unique=False`: it takes none). The oldest come first.
+        """
+        again = Rerun(self.store, unique, self.now_ms(), self._asked_ms)
+        decision = self._decision("job.rerun", reason, which, no_unique=not unique)
+        report = await self._bulk(
+            decision,
+            which,
+            FINAL,
+            again.act,
+            frozenset({"rerun"}),
+            dry_run=dry_run,
+            progress=progress,
+            facts=lambda id: {"new": id_text(again.made[id])},
+            oldest_first=True,  # the new jobs queue in the order of the old ones
+        )
+        made = {id_text(old): id_text(new) for old, new in again.made.items()}
+        return replace(report, holders=again.holders, made=made, notes=tuple(again.notes))
+
     async def discard(
         self, which: Which, *, reason: str = "", dry_run: bool = False, progress: Progress | None = None
     ) -> BulkReport:
@@ -296,9 +328,12 @@ class Operator:
         progress: Progress | None,
         edit: Edit | None = None,
         facts: Facts | None = None,
+        oldest_first: bool = False,
     ) -> BulkReport:
         verb = decision.kind.partition(".")[2]
         ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
+        if oldest_first:
+            ids.sort()
         report = BulkReport(verb, len(ids), tuple(samples), dry_run=dry_run)
         if edit:
             notes = await edit.check(self.store, ids)
