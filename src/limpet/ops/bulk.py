@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from limpet.core.text import checked_text
 from limpet.core.view import Entry, JobView
 from limpet.ops.select import PAGE
 from limpet.stores.base import Store
@@ -42,6 +43,10 @@ class Decision:
     actor: str
     reason: str = ""
     data: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checked_text(self.actor, what="actor")
+        checked_text(self.reason, what="reason")
 
     def entry(self, at_ms: int | None, job: bytes | None = None, **more: object) -> Entry:
         """One line for the audit log."""

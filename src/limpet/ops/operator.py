@@ -17,6 +17,7 @@ from limpet.core.lease import SessionView, Signal
 from limpet.core.state import LIVE, State
 from limpet.core.steps import SLEEP, waits_of
 from limpet.core.template import checked_key
+from limpet.core.text import checked_text
 from limpet.core.view import (
     AttemptView,
     CauseView,
@@ -75,7 +76,7 @@ class Operator:
 
     def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
         self.store = store
-        self.actor = actor
+        self.actor = checked_text(actor, what="actor")
         self._clock = clock
 
     @property
@@ -114,7 +115,7 @@ class Operator:
 
     async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
         """Dead jobs grouped by what killed them."""
-        return await self.store.causes(queue, limit)
+        return await self.store.causes(None if queue is None else checked_text(queue, what="queue"), limit)
 
     async def queues(self) -> list[QueueView]:
         """Every queue in one look."""
@@ -133,6 +134,7 @@ class Operator:
 
         With `begins`, those whose keys begin so, and their buckets and budgets.
         """
+        checked_text(begins, what="begins")
         now_ms = self.now_ms()
         return [
             gate
@@ -360,8 +362,8 @@ class Operator:
 
     async def set_weight(self, name: str, weight: int, *, reason: str = "") -> Weight:
         """Let one turn of `queue:NAME` or `group:NAME` serve so many jobs; 1 is what all others have."""
-        found = await set_weight(self.store, name, weight)
         decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
+        found = await set_weight(self.store, name, weight)
         await self.store.append([decision.entry(self._asked_ms)])
         return found
 
@@ -436,11 +438,11 @@ class Operator:
     async def _change_all(
         self, changes: Sequence[tuple[GateChange, Mapping[str, object]]], verb: str, reason: str
     ) -> tuple[Gate, ...]:
-        gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
-        entries = []
+        entries = []  # before the change: what cannot be logged is not done
         for change, data in changes:
             facts = {"gate": change.key, **{name: value for name, value in data.items() if value is not None}}
             entries.append(Decision(f"gate.{verb}", self.actor, reason, facts).entry(self._asked_ms))
+        gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
         await self.store.append(entries)
         return tuple(gates)
 
