@@ -19,7 +19,7 @@ from limpet.core.job import Job, Unique
 from limpet.core.lease import Input
 from limpet.core.options import Options
 from limpet.core.refs import Given, filled, look_alikes, stand_ins_of
-from limpet.core.schema import fault_in
+from limpet.core.schema import fault_in, names_of
 from limpet.core.state import LIVE, State
 from limpet.core.task import build_job
 from limpet.core.view import JobView
@@ -92,7 +92,7 @@ class Rerun:
             self._tasks = {task.name: task for task in await declared_tasks(self.store)}
         task = self._tasks.get(view.lane.task)
         id, args = self._ids.make(self.now_ms), await self._args(view)
-        if task is not None and (fault := fault_in(decode_json(args), task.schema)) is not None:
+        if task is not None and (fault := fault_in(decode_json(args), names_of(task.schema))) is not None:
             raise UsageError(f"{view.lane.task} takes other arguments today: {fault}")
         meta = {name: value for name, value in _meta(view.meta).items() if name != "flow"}
         job = Job(
