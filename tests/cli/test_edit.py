@@ -44,6 +44,11 @@ def test_edit_refuses_what_the_task_cannot_take(cli: Cli, dead: str) -> None:
     assert cli("job", dead, "--json").json["state"] == "dead"
 
 
+def test_only_dead_jobs_are_edited(cli: Cli, dead: str) -> None:
+    cli("retry", dead)
+    assert "is ready, and only dead jobs are edited" in cli("dead", "edit", dead, "--patch", "{}", code=2).err
+
+
 def test_off_a_terminal_edit_says_how_else(cli: Cli, dead: str) -> None:
     said = cli("dead", "edit", dead, code=2).err
     assert "nobody is at the terminal" in said

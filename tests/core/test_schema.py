@@ -13,7 +13,7 @@ import msgspec
 import pydantic
 import pytest
 
-from limpet.core.schema import fault_in
+from limpet.core.schema import fault_in, names_of
 from limpet.core.task import TaskSpec
 
 
@@ -40,6 +40,10 @@ class Pair:
     both: tuple[int, str]
 
 
+Many = Annotated[int, msgspec.Meta(gt=3)]
+
+
+async def choice(size: Many | None = None) -> None: ...
 async def plain(to: str, count: int = 1, copy: list[str] | None = None) -> None: ...
 async def rich(colour: Colour, model: Model, pet: Cat | Dog, pair: Pair, mode: Literal["fast", "slow"]) -> None: ...
 async def formats(at: datetime.date, key: uuid.UUID, price: decimal.Decimal, ratio: float = 0.5) -> None: ...
@@ -69,6 +73,9 @@ RICH: dict[str, Any] = {
         (plain, {"to": "a", "copy": "b"}, 'copy is "b", not a list or null'),
         (plain, {"to": "a", "cuont": 2}, "cuont is not known; did you mean 'count'?"),
         (plain, [], "the value is [], not an object"),
+        (choice, {"size": 4}, None),
+        (choice, {"size": 3}, "size is 3, not more than 3"),
+        (choice, {"size": "x"}, 'size is "x", not a whole number or null'),
         (rich, RICH, None),
         (rich, RICH | {"colour": "green"}, 'colour is "green", not one of "blue", "red"'),
         (rich, RICH | {"model": {"size": 3}}, "model.size is 3, not more than 3"),
@@ -92,6 +99,14 @@ def test_what_does_not_fit_is_named(fn: Any, value: Any, fault: str | None) -> N
 def test_what_stands_for_a_value_fits_everywhere() -> None:
     schema = TaskSpec.declare(plain).signature.schema()
     assert fault_in({"to": {"$job": 0}}, schema, open_at=lambda value: value == {"$job": 0}) is None
+
+
+def test_of_names_alone_values_do_not_count_but_for_some() -> None:
+    schema = TaskSpec.declare(plain).signature.schema()
+    assert fault_in({"to": 5, "count": "x"}, names_of(schema)) is None
+    assert fault_in({"to": 5, "count": "x"}, names_of(schema, but=["count"])) == 'count is "x", not a whole number'
+    assert fault_in({"cuont": 5, "to": 5}, names_of(schema)) == "cuont is not known; did you mean 'count'?"
+    assert fault_in({}, names_of(schema)) == "to is missing"
 
 
 def test_keywords_of_others_are_ignored() -> None:

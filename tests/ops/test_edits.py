@@ -60,6 +60,12 @@ async def test_of_many_jobs_none_is_touched_when_one_cannot_take_them(operator: 
 
 
 @pytest.mark.usefixtures("published")
+async def test_an_argument_that_stays_is_the_tasks_own_business(operator: Operator, store: Store) -> None:
+    (dead,) = await kill(store, job(args={"to": "a", "count": "5"}))
+    assert (await operator.retry([id_text(dead)], patch={"to": "b"})).done == 1
+
+
+@pytest.mark.usefixtures("published")
 async def test_arguments_over_the_tasks_size_are_refused(operator: Operator, store: Store) -> None:
     (dead,) = await kill(store, job(args={"to": "a"}))
     with pytest.raises(PayloadTooLarge):

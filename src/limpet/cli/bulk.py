@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Act = Callable[..., Awaitable["BulkReport"]]
 
 _SHOWN: Final = 200  # characters of a value in a preview
+_LISTED: Final = 20  # jobs that are named one by one after an action
 
 
 def is_query(words: Sequence[str]) -> bool:
@@ -96,7 +97,11 @@ def _tell(terminal: Terminal, report: BulkReport) -> None:
         return
     words = ", ".join(f"{count:,} {answer.replace('_', ' ')}" for answer, count in sorted(report.answers.items()))
     terminal.text(f"{report.action}: {words or 'no job matched'}")
-    for id, holder in report.holders.items():
+    for id, new in list(report.made.items())[:_LISTED]:
+        terminal.say(f"  {id}: runs again as job {new}")
+    if len(report.made) > _LISTED:
+        terminal.say(f"  … and {len(report.made) - _LISTED:,} more")
+    for id, holder in list(report.holders.items())[:_LISTED]:
         terminal.say(f"  {id}: job {holder} holds its unique key")
 
 

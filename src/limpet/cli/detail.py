@@ -29,6 +29,7 @@ FACTS: Final = (
     ("unique", "unique"),
     ("after", "after"),
     ("flow", "flow"),
+    ("rerun of", "rerun_of"),
     ("costs", "costs"),
     ("spent", "spent"),
     ("lost leases", "lost"),

@@ -12,6 +12,7 @@ from limpet.cli.terminal import Terminal
 from limpet.cli.words import bulk_options, command, duration, json_object
 from limpet.core.errors import UsageError
 from limpet.core.ids import id_text
+from limpet.core.state import State
 
 if TYPE_CHECKING:
     from limpet.core.view import JobView
@@ -39,6 +40,11 @@ async def edit_body(
     """
     async with terminal.operator() as operator:
         view = (await operator.job(id)).view
+        if view.state is not State.dead:
+            raise UsageError(
+                f"job {id_text(view.id)} is {view.state.value}, and only dead jobs are edited",
+                fix="limpet rerun makes a new job of a finished one; limpet enqueue takes other arguments",
+            )
         if args is None and patch is None:
             args = _edited(view)
 

@@ -1,4 +1,4 @@
-"""Commands about jobs: jobs, job, explain, cancel, retry."""
+"""Commands about jobs: jobs, job, explain, cancel, retry, rerun."""
 
 from __future__ import annotations
 
@@ -160,8 +160,28 @@ async def run_retry(
         return await run_action(terminal, act, which, dry_run=dry_run, yes=yes)
 
 
+@click.argument("which", nargs=-1, required=True, metavar="(ID... | QUERY)")
+@click.option("--no-unique", is_flag=True, help="Take no unique key: run also beside the job that holds it.")
+@bulk_options
+async def rerun_body(
+    terminal: Terminal, which: tuple[str, ...], no_unique: bool, dry_run: bool, yes: bool, reason: str
+) -> int:
+    """Run succeeded and cancelled jobs again, as new jobs with the same arguments.
+
+    Queue, tenant, limits and retries are those that the task declares today; parents and dependents have no part in it.
+    Dead jobs keep their id: use `retry`.
+    """
+    async with terminal.operator() as operator:
+
+        async def act(**how: Any) -> Any:
+            return await operator.rerun(words_to_which(which), reason=reason, unique=not no_unique, **how)
+
+        return await run_action(terminal, act, which, dry_run=dry_run, yes=yes)
+
+
 jobs = command("jobs", lists=True, cls=Asking)(jobs_body)
 job = command("job")(job_body)
 explain = command("explain")(explain_body)
 cancel = command("cancel", cls=Asking)(cancel_body)
 retry = command("retry", cls=Asking)(retry_body)
+rerun = command("rerun", cls=Asking)(rerun_body)

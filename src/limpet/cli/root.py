@@ -39,6 +39,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     "Correct": {
         "cancel": ("jobs", "Cancel jobs by id or query."),
         "retry": ("jobs", "Run dead jobs again, by id or query."),
+        "rerun": ("jobs", "Run finished jobs again, as new ones."),
         "approve": ("waits", "Say yes to what a job asks."),
         "reject": ("waits", "Say no to what a job asks."),
         "signal": ("waits", "Give a job the event that it waits for."),

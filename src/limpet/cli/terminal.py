@@ -43,7 +43,7 @@ class Terminal:
             user = getpass.getuser()
         except (KeyError, OSError):
             user = str(os.getuid())
-        return f"{user}@{socket.gethostname()}"
+        return storable(f"{user}@{socket.gethostname()}")  # a name in the environment may be no text
 
     @asynccontextmanager
     async def store(self, *, create: bool = False) -> AsyncIterator[Store]:

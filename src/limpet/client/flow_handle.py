@@ -16,6 +16,7 @@ from limpet.core.flow import FlowGraph, FlowNode
 from limpet.core.ids import id_text
 from limpet.core.refs import Refers, Spread
 from limpet.core.state import FINISHED, STATES, State
+from limpet.core.text import checked_text
 from limpet.core.view import JobView
 
 R_co = TypeVar("R_co", covariant=True)
@@ -122,6 +123,7 @@ class GroupHandle(Refers):
 
     async def cancel(self, reason: str = "") -> int:
         """Cancel what has not finished, with dependents; running jobs are asked to stop. How many it were."""
+        checked_text(reason, what="reason")
         ids, count = [handle.spread() for handle in reversed(self.handles)], 0
         for start in range(0, len(ids), _TOGETHER):
             answers = await self._desk.store.cancel(ids[start : start + _TOGETHER], reason)

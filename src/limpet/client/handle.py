@@ -18,6 +18,7 @@ from limpet.core.refs import Refers
 from limpet.core.spending import public_spent, spent_of
 from limpet.core.state import State
 from limpet.core.steps import check_event, encode_value, too_many_events, waits_of
+from limpet.core.text import checked_text
 from limpet.core.view import JobView
 from limpet.stores.base import Store
 
@@ -155,7 +156,7 @@ class JobHandle(Refers, Generic[R_co]):
 
         `force` takes a running job away from its worker, whose late result is then refused.
         """
-        (answer,) = await self._desk.store.cancel([self._raw], reason, force=force)
+        (answer,) = await self._desk.store.cancel([self._raw], checked_text(reason, what="reason"), force=force)
         if answer == "gone":
             raise self._not_found()
         return answer

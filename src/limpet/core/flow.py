@@ -306,12 +306,17 @@ def _has_begun(view: JobView) -> bool:
     return bool(view.attempt or view.lost or view.held) or any(note.kind != STANDS_FOR for note in view.notes)
 
 
+def is_key_of_copy(key: str) -> bool:
+    """True for a unique key that was made for the copy of a node, and is nobody's own."""
+    return key.startswith(_AGAIN)
+
+
 def _key_of_copy(view: JobView) -> Unique:
     """The job's own key, or one that only another copy of it has: of two people who ask at once, one has it run again.
 
     A job that succeeded may hold its own for some time yet, and would stand for its copy.
     """
-    own = view.unique if view.unique is not None and not view.unique.startswith(_AGAIN) else None
+    own = view.unique if view.unique is not None and not is_key_of_copy(view.unique) else None
     return Unique(f"{_AGAIN}{id_text(view.id)}" if own is None or view.state is State.succeeded else own)
 
 

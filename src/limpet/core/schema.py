@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -58,6 +58,12 @@ def fault_in(value: Any, schema: Schema, *, open_at: Callable[[Any], bool] = lam
     return next(_Reader(open_at).faults(value, schema, "", ChainMap()), None)
 
 
+def names_of(schema: Schema, *, but: Collection[str] = ()) -> Schema:
+    """The same object as far as its names go: which there are, and which must be. Only `but` these have values, too."""
+    known = {name: part if name in but else True for name, part in schema.get("properties", {}).items()}
+    return {**schema, "properties": known}
+
+
 class _Reader:
     def __init__(self, open_at: Callable[[Any], bool]) -> None:
         self._open_at = open_at
@@ -86,9 +92,14 @@ class _Reader:
             yield from self.faults(value, part, where, defs)
         several = [*schema.get("anyOf", ()), *schema.get("oneOf", ())]
         found = [next(self.faults(value, part, where, defs), None) for part in several]
-        if found and None not in found:
-            kinds = [_kinds(part) for part in several]
-            yield f"{_named(where)} is {_shown(value)}, not {' or '.join(kinds)}" if all(kinds) else str(found[0])
+        if not found or None in found:
+            return
+        kinds = [_kinds(part) for part in several]
+        near = [fault for part, fault in zip(several, found, strict=True) if _is_of_type(value, part)]
+        if all(kinds) and not near:
+            yield f"{_named(where)} is {_shown(value)}, not {' or '.join(kinds)}"
+        else:
+            yield str((near or found)[0])
 
     def _in_object(self, value: dict[str, Any], schema: Schema, where: str, defs: _Defs) -> Iterator[str]:
         known: Mapping[str, Any] = schema.get("properties", {})
@@ -115,7 +126,7 @@ class _Reader:
 def _wrong(value: Any, schema: Schema, where: str) -> Iterator[str]:
     """What one value by itself does not keep."""
     is_ = f"{_named(where)} is {_shown(value)}"
-    if (kinds := _kinds(schema)) and not any(_TYPES[kind][1](value) for kind in _types(schema)):
+    if (kinds := _kinds(schema)) and not _is_of_type(value, schema):
         yield f"{is_}, not {kinds}"
     if "enum" in schema and value not in schema["enum"]:
         yield f"{is_}, not one of {', '.join(map(_shown, schema['enum']))}"
@@ -156,6 +167,10 @@ def _reads(text: str, kind: type) -> bool:
 def _types(schema: Any) -> list[str]:
     said = schema.get("type", ()) if isinstance(schema, Mapping) else ()
     return [kind for kind in ([said] if isinstance(said, str) else said) if kind in _TYPES]
+
+
+def _is_of_type(value: Any, schema: Any) -> bool:
+    return any(_TYPES[kind][1](value) for kind in _types(schema))
 
 
 def _kinds(schema: Any) -> str:

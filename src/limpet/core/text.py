@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from limpet.core.errors import InvalidOption
+
 REASON_CHARS: Final = 2_000  # why a job was put off, cancelled or failed: for people, not for data
 
 
@@ -18,6 +20,16 @@ def is_storable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def checked_text(text: str, *, what: str) -> str:
+    """A caller's own text, if every engine can keep it; else it is refused by name."""
+    if isinstance(text, str) and is_storable(text):
+        return text
+    raise InvalidOption(
+        f"{what}={text!r:.80} cannot be stored",
+        fix="pass whole characters without NUL; text.encode('utf-8', 'replace').decode() mends half ones",
+    )
 
 
 def storable(text: object, most: int = REASON_CHARS) -> str:

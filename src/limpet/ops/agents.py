@@ -22,7 +22,7 @@ from limpet.core.outcome import HandedBack, Limited, Outcome, Raised, Returned
 from limpet.core.refs import MAX_INPUT_BYTES, stand_ins_of
 from limpet.core.spending import Bill, spending_from
 from limpet.core.state import State
-from limpet.core.text import storable
+from limpet.core.text import checked_text, storable
 from limpet.core.transition import Failure
 from limpet.core.view import JobView
 from limpet.ops.bulk import Decision
@@ -75,8 +75,10 @@ class Agents:
 
         The same `key` again answers the job that the first call got, as long as its lease lives.
         """
-        if not agent or ":" in agent:
+        if not agent or ":" in checked_text(agent, what="agent"):
             raise InvalidOption(f"{agent!r} is not an agent's name", fix="any text without a colon")
+        if key is not None:
+            checked_text(key, what="key")
         session = f"agent:{agent}:{key or secrets.token_hex(4)}"
         for held in await self.store.held(session) if key is not None else ():
             return await self._again(await view_of(self.store, held.id), session, serves, lease_ms)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from limpet.core.text import checked_text
 from limpet.core.view import Entry, JobView
 from limpet.ops.select import PAGE
 from limpet.stores.base import Store
@@ -29,6 +30,7 @@ class BulkReport:
     done: int = 0
     answers: dict[str, int] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)  # job → who holds its unique key, for the first refused
+    made: dict[str, str] = field(default_factory=dict)  # job → the new one that was made of it
     edits: tuple[Mapping[str, object], ...] = ()  # of the samples: arguments that change, before and after
     notes: tuple[str, ...] = ()  # what people should know besides
 
@@ -41,6 +43,10 @@ class Decision:
     actor: str
     reason: str = ""
     data: dict[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checked_text(self.actor, what="actor")
+        checked_text(self.reason, what="reason")
 
     def entry(self, at_ms: int | None, job: bytes | None = None, **more: object) -> Entry:
         """One line for the audit log."""

@@ -13,7 +13,7 @@ from limpet.core.declaration import Declaration
 from limpet.core.errors import InvalidArguments, InvalidOption
 from limpet.core.ids import id_text
 from limpet.core.refs import REF, REFS
-from limpet.core.schema import fault_in
+from limpet.core.schema import Schema, fault_in, names_of
 from limpet.core.view import JobView
 from limpet.ops.declared import declared_tasks
 from limpet.ops.select import PAGE
@@ -50,8 +50,8 @@ class Edit:
     async def check(self, store: Store, ids: Sequence[bytes]) -> tuple[str, ...]:
         """Refuse the edit if one of these jobs could not take it; answers what could not be checked, in words.
 
-        All are looked at before the first is touched. Where a job has arguments from before its task changed, the
-        edit must mend those too: what cannot be read at run would only die once more.
+        All are looked at before the first is touched. Of arguments that stay as they are only the names are looked at:
+        a task may take more than its schema says, such as "5" for 5.
         """
         declared = {task.name: task for task in await declared_tasks(store)}
         unknown: set[str] = set()
@@ -70,7 +70,9 @@ class Edit:
         most = MAX_BYTES if task is None else task.max_payload_bytes
         if len(edited.args) > most:
             raise too_large(len(edited.args), most, "the arguments", "store it elsewhere and pass where it is")
-        fault = None if task is None else fault_in(_args(edited), task.schema, open_at=_is_ref)
+        said = self.patch if self.args is None else self.args
+        schema: Schema = {} if task is None else names_of(task.schema, but=said or ())
+        fault = fault_in(_args(edited), schema, open_at=_is_ref)
         if fault is not None:
             raise InvalidArguments(
                 f"{view.lane.task} cannot take these arguments (job {id_text(view.id)}): {fault}",

@@ -12,6 +12,7 @@ from limpet.core.errors import FlowNotFound, InvalidOption, UnknownParent
 from limpet.core.flow import FlowGraph, FlowNode, flow_state, mark_of, only_waits, refuse_in_vain, rerun
 from limpet.core.ids import IdMaker, id_bytes, id_text
 from limpet.core.state import LIVE, WAITING, State
+from limpet.core.text import checked_text
 from limpet.core.view import FlowView, JobView, Query, Term
 from limpet.ops.bulk import BulkReport, Decision, Progress
 from limpet.ops.select import PAGE, SHORTEST_SUFFIX, AmbiguousId, key_holders, resolve, walk
@@ -50,7 +51,7 @@ class Flows:
 
     def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
         self.store = store
-        self.actor = actor
+        self.actor = checked_text(actor, what="actor")
         self._clock = clock
 
     @property
@@ -155,6 +156,7 @@ class Flows:
         progress: Progress | None = None,
     ) -> BulkReport:
         """Cancel every job of the flow that has not finished; running ones are asked to stop (`force`: taken away)."""
+        checked_text(reason, what="reason")
         graph = await self.graph(id)
         live = await self._views(id, LIVE)
         if dry_run:
@@ -190,6 +192,7 @@ class Flows:
         progress: Progress | None = None,
     ) -> BulkReport:
         """Run the dead nodes again, with what their death cancelled; with `from_`, these and all that wait for them."""
+        checked_text(reason, what="reason")
         graph = await self.graph(id)
         if from_:
             return await self._rerun(graph, from_, reason, force=force, dry_run=dry_run)

@@ -12,10 +12,12 @@ import msgspec
 from limpet.core.budget import base_of
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
+from limpet.core.ids import id_text
 from limpet.core.lease import SessionView, Signal
 from limpet.core.state import LIVE, State
 from limpet.core.steps import SLEEP, waits_of
 from limpet.core.template import checked_key
+from limpet.core.text import checked_text
 from limpet.core.view import (
     AttemptView,
     CauseView,
@@ -47,6 +49,7 @@ from limpet.ops.limits import (
 )
 from limpet.ops.position import more_urgent
 from limpet.ops.query import parse_query, query_text
+from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from limpet.ops.weights import Weight, set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
@@ -74,7 +77,7 @@ class Operator:
 
     def __init__(self, store: Store, actor: str, *, clock: Callable[[], int] | None = None) -> None:
         self.store = store
-        self.actor = actor
+        self.actor = checked_text(actor, what="actor")
         self._clock = clock
 
     @property
@@ -119,7 +122,7 @@ class Operator:
 
     async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
         """Dead jobs grouped by what killed them."""
-        return await self.store.causes(queue, limit)
+        return await self.store.causes(None if queue is None else checked_text(queue, what="queue"), limit)
 
     async def queues(self) -> list[QueueView]:
         """Every queue in one look."""
@@ -138,6 +141,7 @@ class Operator:
 
         With `begins`, those whose keys begin so, and their buckets and budgets.
         """
+        checked_text(begins, what="begins")
         now_ms = self.now_ms()
         return [
             gate
@@ -262,6 +266,36 @@ class Operator:
         )
         return replace(report, holders=await key_holders(self.store, refused)) if refused else report
 
+    async def rerun(
+        self,
+        which: Which,
+        *,
+        reason: str = "",
+        unique: bool = True,
+        dry_run: bool = False,
+        progress: Progress | None = None,
+    ) -> BulkReport:
+        """Make new jobs of succeeded and cancelled ones: the same arguments, everything else as declared today.
+
+        A new job has neither parents nor dependents, and names the old one. It takes the unique key of that one if
+        the key is free, else it is not made (`unique=False`: it takes none). The oldest come first.
+        """
+        again = Rerun(self.store, unique, self.now_ms(), self._asked_ms)
+        decision = self._decision("job.rerun", reason, which, no_unique=not unique)
+        report = await self._bulk(
+            decision,
+            which,
+            FINAL,
+            again.act,
+            frozenset({"rerun"}),
+            dry_run=dry_run,
+            progress=progress,
+            facts=lambda id: {"new": id_text(again.made[id])},
+            oldest_first=True,  # the new jobs queue in the order of the old ones
+        )
+        made = {id_text(old): id_text(new) for old, new in again.made.items()}
+        return replace(report, holders=again.holders, made=made, notes=tuple(again.notes))
+
     async def discard(
         self, which: Which, *, reason: str = "", dry_run: bool = False, progress: Progress | None = None
     ) -> BulkReport:
@@ -303,9 +337,12 @@ class Operator:
         progress: Progress | None,
         edit: Edit | None = None,
         facts: Facts | None = None,
+        oldest_first: bool = False,
     ) -> BulkReport:
         verb = decision.kind.partition(".")[2]
         ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
+        if oldest_first:
+            ids.sort()
         report = BulkReport(verb, len(ids), tuple(samples), dry_run=dry_run)
         if edit:
             notes = await edit.check(self.store, ids)
@@ -332,8 +369,8 @@ class Operator:
 
     async def set_weight(self, name: str, weight: int, *, reason: str = "") -> Weight:
         """Let one turn of `queue:NAME` or `group:NAME` serve so many jobs; 1 is what all others have."""
-        found = await set_weight(self.store, name, weight)
         decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
+        found = await set_weight(self.store, name, weight)
         await self.store.append([decision.entry(self._asked_ms)])
         return found
 
@@ -408,11 +445,11 @@ class Operator:
     async def _change_all(
         self, changes: Sequence[tuple[GateChange, Mapping[str, object]]], verb: str, reason: str
     ) -> tuple[Gate, ...]:
-        gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
-        entries = []
+        entries = []  # before the change: what cannot be logged is not done
         for change, data in changes:
             facts = {"gate": change.key, **{name: value for name, value in data.items() if value is not None}}
             entries.append(Decision(f"gate.{verb}", self.actor, reason, facts).entry(self._asked_ms))
+        gates = await self.store.change_gates([change for change, _ in changes], now_ms=self._asked_ms)
         await self.store.append(entries)
         return tuple(gates)
 

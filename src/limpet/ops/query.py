@@ -10,6 +10,7 @@ from limpet.core.errors import LimpetError, UsageError
 from limpet.core.job import LEAST_URGENT, PRIORITIES
 from limpet.core.naming import did_you_mean
 from limpet.core.state import GROUPS, STATES, State
+from limpet.core.text import checked_text
 from limpet.core.view import Compare, Query, Term
 
 TEXT_FIELDS: Final = frozenset({"id", "queue", "task", "group", "tag", "error", "cause", "unique", "flow"})
@@ -39,6 +40,7 @@ def parse_query(text: str, *, limit: int = 50, cursor: str | None = None, newest
     >>> parse_query("state:dead,cancelled attempt>=3 -task:noop").terms[1]
     Term(field='task', value='noop', op='=', negated=True)
     """
+    checked_text(text, what="query")
     states: frozenset[State] | None = None
     terms: list[Term] = []
     for negated, field, op, value in _conditions(text):

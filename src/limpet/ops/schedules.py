@@ -26,6 +26,7 @@ from limpet.core.schedules.run import check_fits
 from limpet.core.schedules.schedule import REVISION, Schedule, Unreadable, checked_options, removal, source_of
 from limpet.core.schedules.when import When
 from limpet.core.task import TaskSpec
+from limpet.core.text import checked_text
 from limpet.ops.bulk import Decision, Progress
 from limpet.ops.calendar import Calendar, NextRun, ScheduleView, recent_ticks
 from limpet.ops.known import UnknownName
@@ -81,7 +82,7 @@ class Schedules(Generic[H]):
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.store = store
-        self.actor = actor
+        self.actor = checked_text(actor, what="actor")
         self._handle = handle
         self._tasks = {} if tasks is None else tasks
         self._clock = clock
@@ -126,6 +127,7 @@ class Schedules(Generic[H]):
         **options: Any,
     ) -> ScheduleView:
         """Store a new schedule, which ticks from now on. A name that is taken is ScheduleExists."""
+        checked_text(reason, what="reason")
         task = task if isinstance(task, str) else task.name
         spec = await self._spec(task)
         new = Schedule.declare(
@@ -162,6 +164,7 @@ class Schedules(Generic[H]):
         `when` says both when it ticks and what becomes of ticks, `rule` the former alone. What code declares stays
         changed until the code says something new, or `reset` gives it back.
         """
+        checked_text(reason, what="reason")
         said = (when, args, rule, overlap, catch_up, jitter, None if expires_in is ... else True, options or None)
 
         async def changed(known: Schedule, now_ms: int) -> Schedule:
@@ -195,6 +198,7 @@ class Schedules(Generic[H]):
 
     async def remove(self, name: str, *, reason: str = "") -> None:
         """Remove a schedule; runs that are stored stay. One that live code declares is ScheduleDeclared."""
+        checked_text(reason, what="reason")
         calendar = await self.calendar()
         known = _known(calendar, name)
         if isinstance(known, Schedule) and known.source == "code" and name in calendar.declared:
@@ -211,6 +215,7 @@ class Schedules(Generic[H]):
 
     async def pause(self, name: str, *, reason: str = "") -> ScheduleView:
         """Let no tick fire. Runs go on, and `run_now` works. Without a reason a pause that is there stays as it is."""
+        checked_text(reason, what="reason")
 
         async def paused(known: Schedule, now_ms: int) -> Schedule:
             return known if known.paused and not reason else known.pause(self.actor, reason)
@@ -221,6 +226,7 @@ class Schedules(Generic[H]):
 
     async def resume(self, name: str, *, reason: str = "") -> ScheduleView:
         """Let ticks fire from now on; those of the pause were not missed and are not caught up."""
+        checked_text(reason, what="reason")
 
         async def resumed(known: Schedule, now_ms: int) -> Schedule:
             return known.resume(now_ms) if known.paused else known
@@ -230,6 +236,7 @@ class Schedules(Generic[H]):
 
     async def reset(self, name: str, *, reason: str = "") -> ScheduleView:
         """Give a schedule that was changed by hand back to the code: live workers store what they declare."""
+        checked_text(reason, what="reason")
 
         async def given_back(known: Schedule, now_ms: int) -> Schedule:
             if known.source != "code":
@@ -247,6 +254,7 @@ class Schedules(Generic[H]):
         With "skip" a run that is not finished is answered in its place; with "queue_one" and two of them it is
         ScheduleBusy.
         """
+        checked_text(reason, what="reason")
         schedule = _readable(await self.calendar(), name)
         answer = await run_now(self.store, schedule, await self._spec(schedule.task), self.actor, await self._at())
         await self._log("run", name, reason, job=id_text(answer.id), existing=answer.existing)
@@ -269,6 +277,7 @@ class Schedules(Generic[H]):
         those too. Runs come one after the other, or side by side with overlap "allow"; ticks of the present do not
         wait for them.
         """
+        checked_text(reason, what="reason")
         schedule, at = _readable(await self.calendar(), name), await self._at()
         first_ms, end_ms = instant_ms(start, what="start"), at.now_ms if end is None else instant_ms(end, what="end")
         if end is not None and end_ms < first_ms:

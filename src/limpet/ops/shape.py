@@ -35,6 +35,7 @@ from limpet.core.unit import MICRO, MONEY, public_amount, public_unit
 from limpet.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from limpet.ops.bulk import BulkReport
 from limpet.ops.explain import Explanation
+from limpet.ops.rerun import rerun_of
 from limpet.ops.waits import Asked
 
 Shape = dict[str, Any]
@@ -107,6 +108,7 @@ def job_whole(view: JobView, attempts: Iterable[AttemptView] = ()) -> Shape:
         "spent": public_spent(spent_of(view.notes)),
         "timeout_s": _seconds(view.policy.timeout_ms),
         "meta": content(view.meta),
+        "rerun_of": rerun_of(view.meta),
         "steps": steps_shape(view.notes),
         "notes": [note_shape(note) for note in view.notes],
         "history": [attempt_shape(attempt) for attempt in attempts],
@@ -385,6 +387,7 @@ def report_shape(report: BulkReport) -> Shape:
         "answers": report.answers,
         "holders": report.holders,
         "samples": [job_line(view) for view in report.samples],
+        "made": report.made,
         "edits": list(report.edits),
         "notes": list(report.notes),
     }

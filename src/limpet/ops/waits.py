@@ -25,7 +25,7 @@ from limpet.core.steps import (
     too_many_events,
     waits_of,
 )
-from limpet.core.text import is_storable, storable
+from limpet.core.text import checked_text, is_storable, storable
 from limpet.core.view import JobView, Query, Term
 from limpet.ops.bulk import Decision
 from limpet.ops.select import PAGE, resolve, view_of, walk
@@ -84,6 +84,7 @@ class Waits:
         self, which: str | bytes, event: str, value: Any = None, *, task: str | None = None, log: bool = True
     ) -> Said:
         """Give an event to a job; the first of a name stands. With `log`, the audit log says who did."""
+        checked_text(self.actor, what="actor")
         id = await self.job(which, task=task)
         said = await self._send(id, check_event(event), encode_value(value))
         if log:
@@ -192,6 +193,7 @@ class Waits:
 
 async def holder(store: Store, key: str, task: str | None = None) -> bytes:
     """The job that was enqueued with this unique key: the live one, else the newest that has ended."""
+    checked_text(key, what="job")
     terms = (Term("unique", key), *(() if task is None else (Term("task", task),)))
     for states in (LIVE, FINISHED):
         found: dict[str, bytes] = {}  # the newest of each task

@@ -43,17 +43,17 @@ class Interruption:
 
     def __call__(self, step: Callable[[Any], Any], value: Any) -> Any:
         """One step, as `Context.run` makes it."""
-        if self._frame is None:
+        frame = self._frame
+        if frame is None:
             return self._run(step, value)
-        before = sys.gettrace()
-        self._frame.f_trace = self._seen
+        before, before_here = sys.gettrace(), frame.f_trace
+        frame.f_trace = self._seen
         sys.settrace(self._entered)
         try:
             return self._run(step, value)
         finally:
             sys.settrace(before)
-            if self._frame is not None:
-                self._frame.f_trace = None
+            frame.f_trace = before_here
 
     def _entered(self, frame: FrameType, event: str, arg: Any) -> Any:
         return self._seen if frame is self._frame else None

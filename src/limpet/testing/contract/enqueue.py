@@ -55,6 +55,32 @@ class TestEnqueue:
         assert (claimed.lane, claimed.policy, claimed.args, claimed.cost) == (job.lane, job.policy, job.args, 7)
         assert (claimed.tags, claimed.meta, claimed.flow) == (("a", "b"), b'{"trace":"1"}', flow)
 
+    @pytest.mark.parametrize("state", [State.succeeded, State.cancelled])
+    async def test_a_finished_job_still_says_what_it_was_asked_with(self, bench: Bench, state: State) -> None:
+        parent = await bench.add()
+        hand = bench.hand()
+        await hand.succeed(await hand.take(), result=b'{"n":1}')
+        job = bench.job(
+            queue="mail",
+            group="acme",
+            keys=("customer:acme",),
+            args=b'{"first":{"$job":0}}',
+            cost=7,
+            tags=("a",),
+            meta=b'{"rerun_of":"x"}',
+            unique=Unique("welcome"),
+            after=(parent,),
+        )
+        await bench.put(job)
+        if state is State.cancelled:
+            await bench.cancel(job.id)
+        else:
+            await hand.succeed(await hand.take())
+        view = await bench.view(job.id)
+        assert (view.state, view.lane, view.policy, view.args) == (state, job.lane, job.policy, job.args)
+        assert (view.cost, view.tags, view.meta, view.unique, view.after) == (7, ("a",), job.meta, "welcome", (parent,))
+        assert (await bench.view(parent)).result == b'{"n":1}'
+
     async def test_answers_come_in_the_order_of_the_jobs(self, bench: Bench) -> None:
         jobs = [bench.job(queue=f"q{n % 3}", priority=n % 10) for n in range(30)]
         shuffled = jobs[::-1]
