@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 
+import psutil
+
 from limpet import Limit, Limpet, RateLimited, current_job
 
 app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
@@ -36,6 +38,43 @@ async def alone(lingers: bool) -> None:
             await asyncio.sleep(0.005)
     await asyncio.sleep(0.005)
     leave("leaves")
+
+
+def look_around() -> None:
+    """Say so when a process that has entered for this job before is still there."""
+    job = current_job()
+    with open(os.environ["CHAOS_TRACE"]) as file:
+        lines = [line.split() for line in file]
+    for word, id, _, pid in lines:
+        if (word, id) == ("enters", job.id) and int(pid) != os.getpid() and psutil.pid_exists(int(pid)):
+            leave("beside")
+
+
+@app.task(name="inside", limits=[Limit("room", concurrency=1)])
+async def inside() -> None:
+    """Stay inside until told to go, or to stop."""
+    leave("enters")
+    try:
+        for _ in range(9_000):
+            if is_told():
+                break
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        leave(f"stops:{current_job().stop_reason}")
+        leave("leaves")
+        raise
+    leave("leaves")
+
+
+@app.task(name="inside_a_process", limits=[Limit("cabin", concurrency=1)], executor="process")
+def inside_a_process() -> None:
+    """The same, and deaf to everything else."""
+    look_around()
+    leave("enters")
+    for _ in range(9_000):
+        if is_told():
+            break
+        time.sleep(0.01)
 
 
 @app.task(name="call", limits=[Limit("provider:{provider}", concurrency=64)])

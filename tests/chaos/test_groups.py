@@ -1,0 +1,53 @@
+"""Processes of jobs, and what these start, end before anybody else gets the job."""
+
+from __future__ import annotations
+
+import signal
+
+import psutil
+import pytest
+
+from limpet.core.state import State
+from tests.chaos.conftest import on
+from tests.chaos.field import Field, kill
+
+
+def runs(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def forked(field: Field) -> list[int]:
+    """The pids of a job and of the helper that it has started."""
+    await field.until("the job has started its helper", lambda: len(field.trace()) == 2)
+    return [int(line[4]) for line in field.trace()]
+
+
+@on("sqlite", why="it happens between processes of one machine, whatever the engine")
+@pytest.mark.parametrize("frozen", [False, True])
+async def test_nothing_of_a_process_job_survives_the_kill_of_its_worker(field: Field, frozen: bool) -> None:
+    """Frozen, they cannot notice by themselves that their worker is dead."""
+    (id,) = await field.put("forks", {})
+    worker = field.start(ttl_ms=120_000, beat_ms=5_000, job_processes=1)
+    inside = await forked(field)
+    if frozen:
+        for pid in inside:
+            kill(pid, signal.SIGSTOP)
+    for child in worker.children():
+        kill(child)
+    await field.finished(1)
+    assert (await field.views([id]))[0].state is State.succeeded
+    assert not field.trace("beside")
+    assert not any(map(runs, inside))
+
+
+@on("sqlite", why="it happens between processes of one machine, whatever the engine")
+async def test_nothing_of_a_process_job_survives_the_kill_of_everybody(field: Field) -> None:
+    await field.put("forks", {})
+    worker = field.start(job_processes=1)
+    inside = await forked(field)
+    for pid in worker.tree():
+        kill(pid)
+    await field.until("the job has ended with its helper", lambda: not any(map(runs, inside)))
