@@ -87,6 +87,15 @@ def _running(view: JobView, now_ms: int) -> Iterator[Reason]:
         None,
         {"session": view.session, "since": iso(since_ms), "attempt": view.attempt},
     )
+    hard_ms = view.policy.hard_timeout_ms
+    if hard_ms is not None and now_ms > since_ms + hard_ms:
+        yield Reason(
+            "given_up",
+            f"its hard timeout of {text_of_ms(hard_ms)} is over and it has not ended: it keeps its slots until its "
+            "handler ends or its process is gone, for 30 s at most",
+            None,
+            {"hard_timeout_ms": hard_ms},
+        )
     if view.cancel_requested:
         yield Reason("cancelling", "it was asked to stop and has not ended yet", None, {"reason": view.reason})
 
