@@ -77,6 +77,15 @@ def inside_a_process() -> None:
         time.sleep(0.01)
 
 
+@app.task(name="stubborn", limits=[Limit("desk", concurrency=1)], timeout=0.2, hard_timeout=0.5, retry=[0])
+def stubborn() -> None:
+    """The first time, hear nothing."""
+    look_around()
+    leave("enters")
+    if current_job().attempt == 1:
+        time.sleep(600)
+
+
 @app.task(name="call", limits=[Limit("provider:{provider}", concurrency=64)])
 async def call(provider: int, pushes_back: bool) -> None:
     """Some calls are told to come back later, the first time."""

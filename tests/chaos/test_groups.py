@@ -10,6 +10,7 @@ import pytest
 from limpet.core.state import State
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, kill
+from tests.chaos.test_limits import put
 
 
 def runs(pid: int) -> bool:
@@ -41,6 +42,18 @@ async def test_nothing_of_a_process_job_survives_the_kill_of_its_worker(field: F
     assert (await field.views([id]))[0].state is State.succeeded
     assert not field.trace("beside")
     assert not any(map(runs, inside))
+
+
+@on("sqlite", "redis", why="what a supervisor settles for its child is a settlement like any other")
+async def test_a_thread_that_was_given_up_keeps_its_slot_until_its_process_is_gone(field: Field) -> None:
+    (id,) = await put(field, "stubborn", [{}])
+    field.start(app="tests.chaos.limit_jobs:app", ttl_ms=15_000, beat_ms=1_000)
+    await field.finished(1)
+    (view,) = await field.views([id])
+    assert (view.state, view.attempt, view.lost) == (State.succeeded, 2, 0)
+    assert [one.kind for one in await field.store.attempts(id)][:1] == ["timeout"]
+    assert len(field.trace("enters")) == 2
+    assert not field.trace("beside")
 
 
 @on("sqlite", why="it happens between processes of one machine, whatever the engine")

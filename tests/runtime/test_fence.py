@@ -267,11 +267,13 @@ async def test_a_handler_that_was_given_up_keeps_its_slot_until_it_ends(kind: st
     first = await cut.bench.put(spec, {"first": True})
     second = await cut.bench.put(spec, {"first": False})
     worker = cut.start()
-    await until(lambda: stuck(worker) == 1)
-    assert (await cut.bench.view(first)).state is State.running
-    assert (await cut.bench.view(second)).state is State.ready
-    assert entered == [True]
-    let_go.set()
+    try:
+        await until(lambda: stuck(worker) == 1)
+        assert (await cut.bench.view(first)).state is State.running
+        assert (await cut.bench.view(second)).state is State.ready
+        assert entered == [True]
+    finally:
+        let_go.set()
     await cut.bench.until([first], State.dead)
     await cut.bench.until([second], State.succeeded)
     assert (await cut.store.attempts(first))[0].kind == "timeout"
