@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from functools import partial
 
 import psutil
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from limpet.core.state import State
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, kill
+from tests.chaos.test_chaos import sessions
 from tests.chaos.test_limits import put
 
 
@@ -46,8 +48,10 @@ async def test_nothing_of_a_process_job_survives_the_kill_of_its_worker(field: F
 
 @on("sqlite", "redis", why="what a supervisor settles for its child is a settlement like any other")
 async def test_a_thread_that_was_given_up_keeps_its_slot_until_its_process_is_gone(field: Field) -> None:
+    for _ in range(2):  # the other one would have it at once
+        field.start(app="tests.chaos.limit_jobs:app", ttl_ms=15_000, beat_ms=1_000)
+    await field.until("both workers live", partial(sessions, field, 2))
     (id,) = await put(field, "stubborn", [{}])
-    field.start(app="tests.chaos.limit_jobs:app", ttl_ms=15_000, beat_ms=1_000)
     await field.finished(1)
     (view,) = await field.views([id])
     assert (view.state, view.attempt, view.lost) == (State.succeeded, 2, 0)
