@@ -86,6 +86,17 @@ def stubborn() -> None:
         time.sleep(600)
 
 
+@app.task(name="deaf", limits=[Limit("bench", concurrency=1)])
+def deaf() -> None:
+    """The first time, stay."""
+    with open(os.environ["CHAOS_TRACE"]) as file:
+        first = current_job().id not in file.read()
+    look_around()
+    leave("enters")
+    if first:
+        time.sleep(600)
+
+
 @app.task(name="call", limits=[Limit("provider:{provider}", concurrency=64)])
 async def call(provider: int, pushes_back: bool) -> None:
     """Some calls are told to come back later, the first time."""

@@ -61,6 +61,24 @@ async def test_a_thread_that_was_given_up_keeps_its_slot_until_its_process_is_go
 
 
 @on("sqlite", why="it happens between processes of one machine, whatever the engine")
+async def test_a_thread_that_outlives_the_grace_keeps_its_slot_until_its_process_is_gone(field: Field) -> None:
+    workers = [
+        field.start(app="tests.chaos.limit_jobs:app", ttl_ms=15_000, beat_ms=1_000, grace_ms=100, cleanup_ms=1_000)
+        for _ in range(2)
+    ]
+    await field.until("both workers live", partial(sessions, field, 2))
+    (id,) = await put(field, "deaf", [{}])
+    await field.until("somebody is inside", lambda: bool(field.trace("enters")))
+    holder = next(worker for worker in workers if int(field.trace("enters")[0][3]) in worker.children())
+    holder.signal(signal.SIGTERM)
+    assert await holder.ended() == 0
+    await field.finished(1)
+    (view,) = await field.views([id])
+    assert (view.state, view.attempt, view.lost) == (State.succeeded, 1, 0)
+    assert not field.trace("beside")
+
+
+@on("sqlite", why="it happens between processes of one machine, whatever the engine")
 async def test_nothing_of_a_process_job_survives_the_kill_of_everybody(field: Field) -> None:
     await field.put("forks", {})
     worker = field.start(job_processes=1)
