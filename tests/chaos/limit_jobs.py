@@ -29,15 +29,17 @@ def is_told() -> bool:
 async def alone(lingers: bool) -> None:
     """Some stay inside until they are told to go, or killed; the next time they do not."""
     leave("enters")
-    if lingers and not current_job().checkpoint:
-        await current_job().save("was here")
-        leave("lingers")
-        for _ in range(12_000):  # a minute
-            if is_told():
-                break
-            await asyncio.sleep(0.005)
-    await asyncio.sleep(0.005)
-    leave("leaves")
+    try:
+        if lingers and not current_job().checkpoint:
+            await current_job().save("was here")
+            leave("lingers")
+            for _ in range(12_000):  # a minute
+                if is_told():
+                    break
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.005)
+    finally:
+        leave("leaves")  # also when a beat is late on a busy machine, and it is stopped
 
 
 def look_around() -> None:
