@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 
+import psutil
+
 from limpet import Limpet, current_job
 
 app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
@@ -36,6 +38,24 @@ def in_thread(ms: int) -> int:
     time.sleep(ms / 1000)
     leave_trace("end")
     return ms
+
+
+@app.task(name="forks", executor="process")
+def forks() -> None:
+    """The first time, start a helper and stay; then say whether anybody of that time is still there."""
+    with open(os.environ["CHAOS_TRACE"]) as file:
+        before = [int(line.split()[4]) for line in file if line.split()[1] == current_job().id]
+    for pid in before:
+        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            leave_trace("beside")
+    if not before:
+        if os.fork() == 0:
+            leave_trace("helper")
+            time.sleep(600)
+            os._exit(0)
+        leave_trace("start")
+        time.sleep(600)
+    leave_trace("end")
 
 
 @app.task(name="poison")

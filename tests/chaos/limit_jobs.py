@@ -6,6 +6,8 @@ import asyncio
 import os
 import time
 
+import psutil
+
 from limpet import Limit, Limpet, RateLimited, current_job
 
 app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
@@ -27,15 +29,74 @@ def is_told() -> bool:
 async def alone(lingers: bool) -> None:
     """Some stay inside until they are told to go, or killed; the next time they do not."""
     leave("enters")
-    if lingers and not current_job().checkpoint:
-        await current_job().save("was here")
-        leave("lingers")
-        for _ in range(12_000):  # a minute
+    try:
+        if lingers and not current_job().checkpoint:
+            await current_job().save("was here")
+            leave("lingers")
+            for _ in range(12_000):  # a minute
+                if is_told():
+                    break
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.005)
+    finally:
+        leave("leaves")  # also when a beat is late on a busy machine, and it is stopped
+
+
+def look_around() -> None:
+    """Say so when a process that has entered for this job before is still there."""
+    job = current_job()
+    with open(os.environ["CHAOS_TRACE"]) as file:
+        lines = [line.split() for line in file]
+    for word, id, _, pid in lines:
+        if (word, id) == ("enters", job.id) and int(pid) != os.getpid() and psutil.pid_exists(int(pid)):
+            leave("beside")
+
+
+@app.task(name="inside", limits=[Limit("room", concurrency=1)])
+async def inside() -> None:
+    """Stay inside until told to go, or to stop."""
+    leave("enters")
+    try:
+        for _ in range(9_000):
             if is_told():
                 break
-            await asyncio.sleep(0.005)
-    await asyncio.sleep(0.005)
+            await asyncio.sleep(0.01)
+    except asyncio.CancelledError:
+        leave(f"stops:{current_job().stop_reason}")
+        leave("leaves")
+        raise
     leave("leaves")
+
+
+@app.task(name="inside_a_process", limits=[Limit("cabin", concurrency=1)], executor="process")
+def inside_a_process() -> None:
+    """The same, and deaf to everything else."""
+    look_around()
+    leave("enters")
+    for _ in range(9_000):
+        if is_told():
+            break
+        time.sleep(0.01)
+
+
+@app.task(name="stubborn", limits=[Limit("desk", concurrency=1)], timeout=0.2, hard_timeout=0.5, retry=[0])
+def stubborn() -> None:
+    """The first time, hear nothing."""
+    look_around()
+    leave("enters")
+    if current_job().attempt == 1:
+        time.sleep(600)
+
+
+@app.task(name="deaf", limits=[Limit("bench", concurrency=1)])
+def deaf() -> None:
+    """The first time, stay."""
+    with open(os.environ["CHAOS_TRACE"]) as file:
+        first = current_job().id not in file.read()
+    look_around()
+    leave("enters")
+    if first:
+        time.sleep(600)
 
 
 @app.task(name="call", limits=[Limit("provider:{provider}", concurrency=64)])

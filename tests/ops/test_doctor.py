@@ -54,6 +54,36 @@ async def test_running_jobs_of_dead_workers_are_told(store: Store) -> None:
     assert "orphaned_leases" in await found(later)
 
 
+async def test_lost_places_are_told(operator: Operator, store: Store) -> None:
+    await store.beat(Beat("w1", 15_000, Serves(), b'{"stuck":2}'))
+    await store.beat(Beat("w2", 15_000, Serves(), b'{"stuck":0}'))
+    await store.beat(Beat("agent", 15_000, Serves(), b"[]"))
+    finding = (await found(operator))["lost_places"]
+    assert finding.level == "warning"
+    assert "2 places of worker w1 " in finding.text
+
+
+async def test_thread_tasks_under_a_limit_of_one_are_named(operator: Operator, store: Store) -> None:
+    one = (DeclaredLimit("door", concurrency=1),)
+    many = (DeclaredLimit("smtp", concurrency=5),)
+    tasks = [
+        Declaration("alone", executor="thread", limits=one),
+        Declaration("stops", executor="thread", on_lost_lease="stop"),
+        Declaration("queued", executor="thread", queue="narrow"),
+        Declaration("set_by_hand", executor="thread", limits=many),
+        Declaration("goes_on", executor="thread", limits=one, on_lost_lease="go_on"),
+        Declaration("in_loop", limits=one),
+        Declaration("in_process", executor="process", limits=one),
+        Declaration("plain", executor="thread"),
+    ]
+    for task in tasks:
+        await store.put_control(task.control())
+    for key in ("queue:narrow", "limit:smtp"):
+        await store.change_gates([GateChange(key, rule=GateRule(key, concurrency=1))])
+    finding = (await found(operator))["review_threads"]
+    assert finding.text.endswith(": alone, queued, set_by_hand, stops")
+
+
 async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, store: Store) -> None:
     await kill(store, job(), job())
     await put(store, job(queue="pdf", breaker="api"), rules=(GateRule("breaker:api", breaker=BreakerRule()),))

@@ -262,6 +262,14 @@ def test_nobody_to_run_it() -> None:
     assert "no live worker has capability gpu" in str(found)
 
 
+def test_a_job_that_was_given_up_says_what_it_keeps() -> None:
+    policy = replace(VIEW.policy, hard_timeout_ms=10_000)
+    view = replace(VIEW, state=State.running, session="web-1:77", claimed_at_ms=NOW - 11_000, policy=policy)
+    found = ask(replace(STANDING, view=view))
+    assert codes(found) == ["running", "given_up"]
+    assert "keeps its slots" in str(found)
+
+
 def test_a_running_job_says_where_and_since_when() -> None:
     view = replace(
         VIEW, state=State.running, session="web-1:77", claimed_at_ms=NOW - 3_000, attempt=1, cancel_requested=True

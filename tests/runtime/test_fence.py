@@ -86,6 +86,13 @@ class Cut:
         self.work = asyncio.create_task(worker.run(self.stop))
         return worker
 
+    async def until_heard(self, *stopped: asyncio.Event) -> None:
+        """Cut it off until all of these have heard that they must stop."""
+        self.store.cut = True
+        for event in stopped:
+            await asyncio.wait_for(event.wait(), 60)
+        self.store.cut = False
+
     async def end(self) -> Any:
         self.stop.set()
         assert self.work is not None
@@ -132,9 +139,7 @@ async def test_a_handler_under_a_limit_of_one_is_stopped_and_handed_back_unspent
     id = await cut.bench.put(cut.bench.task(alone, limits=ONE))
     cut.start()
     await started.wait()
-    cut.store.cut = True
-    await asyncio.wait_for(stopped.wait(), 60)
-    cut.store.cut = False
+    await cut.until_heard(stopped)
     await cut.bench.until([id], State.succeeded)
     view = await cut.bench.view(id)
     assert (view.result, view.attempt, view.lost, reasons) == (b'"the second time"', 1, 0, ["lease"])
@@ -155,9 +160,7 @@ async def test_a_success_counts_also_after_the_handler_was_told_to_stop() -> Non
     id = await cut.bench.put(cut.bench.task(alone, limits=ONE))
     cut.start()
     await started.wait()
-    cut.store.cut = True
-    await asyncio.wait_for(stopped.wait(), 60)
-    cut.store.cut = False
+    await cut.until_heard(stopped)
     await cut.bench.until([id], State.succeeded)
     assert (await cut.bench.view(id)).result == b'"done"'
     await cut.end()
@@ -194,11 +197,8 @@ async def test_all_others_go_on_and_a_task_may_choose() -> None:
     ids = [await cut.bench.put(spec) for spec in specs]
     cut.start()
     await until(lambda: len(running) == len(options))
-    cut.store.cut = True
-    for name in ("stops", "alone"):
-        await asyncio.wait_for(stopped[name].wait(), 60)
+    await cut.until_heard(stopped["stops"], stopped["alone"])
     go_on.set()
-    cut.store.cut = False
     await cut.bench.until(ids, State.succeeded)
     assert {name for name, event in stopped.items() if event.is_set()} == {"stops", "alone"}
     await cut.end()
@@ -239,9 +239,7 @@ async def test_a_limit_that_an_operator_set_counts_too() -> None:
     id = await cut.bench.put(spec)
     cut.start()
     await started.wait()
-    cut.store.cut = True
-    await asyncio.wait_for(stopped.wait(), 60)
-    cut.store.cut = False
+    await cut.until_heard(stopped)
     await cut.bench.until([id], State.succeeded)
     await cut.end()
 
@@ -267,11 +265,13 @@ async def test_a_handler_that_was_given_up_keeps_its_slot_until_it_ends(kind: st
     first = await cut.bench.put(spec, {"first": True})
     second = await cut.bench.put(spec, {"first": False})
     worker = cut.start()
-    await until(lambda: stuck(worker) == 1)
-    assert (await cut.bench.view(first)).state is State.running
-    assert (await cut.bench.view(second)).state is State.ready
-    assert entered == [True]
-    let_go.set()
+    try:
+        await until(lambda: stuck(worker) == 1)
+        assert (await cut.bench.view(first)).state is State.running
+        assert (await cut.bench.view(second)).state is State.ready
+        assert entered == [True]
+    finally:
+        let_go.set()
     await cut.bench.until([first], State.dead)
     await cut.bench.until([second], State.succeeded)
     assert (await cut.store.attempts(first))[0].kind == "timeout"

@@ -16,7 +16,7 @@ COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
 
 async def workers_body(terminal: Terminal) -> None:
     """List live workers and agents: what they serve and what they hold."""
-    from limpet.ops.shape import session_shape
+    from limpet.ops.shape import session_shape, stuck_places
 
     async with terminal.operator() as operator:
         found, now_ms = await operator.workers(), operator.now_ms()
@@ -26,7 +26,7 @@ async def workers_body(terminal: Terminal) -> None:
             "any" if view.serves.queues is None else ",".join(view.serves.queues),
             "any" if view.serves.tasks is None else str(len(view.serves.tasks)),
             ",".join(view.serves.capabilities),
-            view.running,
+            f"{view.running} ({stuck} stuck)" if (stuck := stuck_places(view)) else view.running,
             f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
         )
         for view in found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any, Final
@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from limpet.core.budget import Budget, Over
 from limpet.core.codec import MAX_BYTES
+from limpet.core.declare import OnLostLease
 from limpet.core.duration import to_ms
 from limpet.core.gate import GateRule
 from limpet.core.job import PRIORITIES, OnDuplicate, Policy
@@ -106,6 +107,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
     costs: dict[str, int] = {}  # of other units, as they are stored
     cost_in_code: bool = False  # a function says it, and something counts it
     max_payload_bytes: int = MAX_BYTES
+    on_lost_lease: OnLostLease | None = None
     schema: dict[str, Any] = {}
 
     @classmethod
@@ -135,6 +137,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             costs=cost.units,
             cost_in_code=bool(spec.ceilings) and not isinstance(spec.cost, Cost),
             max_payload_bytes=spec.max_payload_bytes,
+            on_lost_lease=spec.on_lost_lease,
             schema=spec.signature.schema(),
         )
 
@@ -162,6 +165,13 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             cost=None if self.cost_in_code else Cost(self.cost, self.costs),
             max_payload_bytes=self.max_payload_bytes,
         )
+
+    def stops_alone(self, ones: Collection[str]) -> bool:
+        """Whether its handlers must not run beside another, where these gates let one job through at a time."""
+        if self.on_lost_lease is not None:
+            return self.on_lost_lease == "stop"
+        keys = [f"queue:{self.queue}", f"task:{self.name}", "all", *(rule.key for rule in self.constant_rules())]
+        return any(limit.concurrency == 1 for limit in self.limits) or not {*ones}.isdisjoint(keys)
 
     def constant_rules(self) -> Iterator[GateRule]:
         """The gates whose keys are the same for every job of the task."""

@@ -19,6 +19,7 @@ from limpet.core.unit import amount_text, amount_typed, public_unit
 from limpet.core.view import Counts, Finding, JobView, Query, QueueView
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
+from limpet.ops.shape import stuck_places
 from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
 from limpet.stores.asking import all_gates
 from limpet.stores.base import Features, Store
@@ -35,7 +36,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     counts = await store.count()
     took_ms = (time.perf_counter() - started) * 1000
     sessions = await store.sessions()
-    accounts = await store.accounts()
+    accounts, gates = await store.accounts(), list(await all_gates(store))
     tasks = await declared_tasks(store)
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
@@ -43,12 +44,14 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_engine(store.features, took_ms),
         *_service(counts, sessions),
         *_leases(running.jobs, sessions, now_ms),
+        *_places(sessions),
         *_waits(await store.queues(), now_ms),
-        *_gates(await all_gates(store), tasks, now_ms),
+        *_gates(gates, tasks, now_ms),
         *_dead(counts),
         *_conservation(counts),
         *_accounts(accounts),
         *_review(tasks),
+        *_threads(tasks, gates),
         *(await Calendar.read(store, now_ms)).findings(),
     ]
     order = {"error": 0, "warning": 1, "ok": 2}
@@ -119,6 +122,16 @@ def _leases(running: Iterable[JobView], sessions: Sequence[SessionView], now_ms:
         yield Finding("error", "stuck_leases", text, "cancel them with --force, and look at their workers")
     if not orphans and not overdue:
         yield Finding("ok", "leases", "every running job belongs to a live worker")
+
+
+def _places(sessions: Sequence[SessionView]) -> Iterator[Finding]:
+    for session in sessions:
+        if stuck := stuck_places(session):
+            text = f"{stuck} places of worker {session.session} are lost to handlers or processes that do not end"
+            fix = (
+                "a supervised worker starts anew by itself; restart any other, and give what hangs a timeout of its own"
+            )
+            yield Finding("warning", "lost_places", text, fix)
 
 
 def _waits(queues: Iterable[QueueView], now_ms: int) -> Iterator[Finding]:
@@ -266,6 +279,16 @@ def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:
         yield Finding("ok", "review_sdk_retries", text, fix)
     if tasks and not any(found for *_, found in checks):
         yield Finding("ok", "review", f"{len(tasks)} published tasks keep the checklist")
+
+
+def _threads(tasks: Sequence[Declaration], gates: Iterable[Gate]) -> Iterator[Finding]:
+    """A thread cannot be stopped from outside, so it goes on inside while its worker is cut off."""
+    ones = {gate.key for gate in gates if gate.rule.concurrency == 1}
+    found = [task for task in tasks if task.executor == "thread" and task.stops_alone(ones)]
+    if found:
+        text = f"thread tasks that must not run beside another, and that cannot be stopped: {_names(found)}"
+        fix = 'make them async or executor="process"; or let them compare the token, and say on_lost_lease="go_on"'
+        yield Finding("warning", "review_threads", text, fix)
 
 
 def _lockstep(task: Declaration) -> bool:

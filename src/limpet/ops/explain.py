@@ -87,12 +87,25 @@ def _running(view: JobView, sessions: Sequence[SessionView], now_ms: int) -> Ite
     if any(session.session == view.session for session in sessions):
         text = f"it runs on {worker} since {iso(since_ms)} ({text_of_ms(now_ms - since_ms)}), {attempt}"
         yield Reason("running", text, None, data)
+        yield from _given_up(view, since_ms, now_ms)
     else:
         text = f"its worker {worker}, which started it {ago(since_ms, now_ms)} ({attempt}), has gone silent"
         again = "a live worker takes it back within seconds" if sessions else "it runs again once a worker is alive"
         yield Reason("worker_lost", f"{text}; {again}", None, {**data, "workers": len(sessions)})
     if view.cancel_requested:
         yield Reason("cancelling", "it was asked to stop and has not ended yet", None, {"reason": view.reason})
+
+
+def _given_up(view: JobView, since_ms: int, now_ms: int) -> Iterator[Reason]:
+    hard_ms = view.policy.hard_timeout_ms
+    if hard_ms is not None and now_ms > since_ms + hard_ms:
+        yield Reason(
+            "given_up",
+            f"its hard timeout of {text_of_ms(hard_ms)} is over and it has not ended: it keeps its slots until its "
+            "handler ends or its process is gone, for 30 s at most",
+            None,
+            {"hard_timeout_ms": hard_ms},
+        )
 
 
 def _waiting(

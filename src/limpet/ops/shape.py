@@ -330,6 +330,13 @@ def queue_shape(view: QueueView) -> Shape:
     }
 
 
+def stuck_places(view: SessionView) -> int:
+    """Places of a worker that do not come back: handlers past their hard timeout, processes that cannot be ended."""
+    info = content(view.info)
+    found = info.get("stuck") if isinstance(info, dict) else None
+    return found if isinstance(found, int) else 0
+
+
 def session_shape(view: SessionView) -> Shape:
     """A live worker or agent."""
     serves = view.serves

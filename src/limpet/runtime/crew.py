@@ -110,8 +110,10 @@ class Crew:
         await self._ended_within(self._cleanup_s, None)
         for attempt in list(self.running.values()):
             if not attempt.over:
-                attempt.over = attempt.cut_short = True
-                self._settler.put(Release(attempt.job.id, attempt.job.token, started=True), attempt.bill)
+                attempt.cut_short = attempt.left = True
+                self.left += 1
+                self._settle(attempt, Release(attempt.job.id, attempt.job.token, started=True))
+                attempt.over = True
                 job_log(logging.WARNING, "job did not end in time", attempt.job, elapsed_ms=attempt.elapsed_ms())
 
     async def stop(self) -> None:
@@ -222,6 +224,8 @@ class Crew:
 
     def came_back(self, attempt: Attempt) -> None:
         """Its slot is free now."""
+        if not attempt.left:
+            return  # a suspect that could not be isolated: nobody waits for it
         self.left -= 1
         kept = self.given_up.pop((attempt.job.id, attempt.job.token), None)
         if kept is not None:
@@ -237,11 +241,7 @@ class Crew:
         if self.running:
             self._forget(attempt)
         if transition is not None and not attempt.over:
-            if attempt.left and (attempt.job.together or attempt.guarded):
-                self.given_up[attempt.job.id, attempt.job.token] = transition, attempt.bill
-                self.on_given_up(transition)
-            else:
-                self._settler.put(transition, attempt.bill)
+            self._settle(attempt, transition)
             if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
                 log_end(attempt, transition)
         elif transition is None and self._roster is not None:
@@ -253,6 +253,14 @@ class Crew:
         self.ended += 1
         if self._rack.held <= self.refill_at:
             self.on_low()
+
+    def _settle(self, attempt: Attempt, transition: Transition) -> None:
+        """Now; but a handler that runs on in a slot keeps it, or must not run beside itself: when it has ended."""
+        if attempt.left and (attempt.job.together or attempt.guarded):
+            self.given_up[attempt.job.id, attempt.job.token] = transition, attempt.bill
+            self.on_given_up(transition)
+        else:
+            self._settler.put(transition, attempt.bill)
 
     def _forget(self, attempt: Attempt) -> None:
         self.running.pop((attempt.job.id, attempt.job.token), None)
