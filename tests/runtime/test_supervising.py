@@ -62,7 +62,8 @@ def test_a_roster_that_overflows_says_so() -> None:
     [
         (0, [], Release(A, 7)),
         (0, [Started(A, 6, "inside")], Release(A, 7)),  # an older lease of the same job
-        (0, [Started(A, 7, "isolated")], Release(A, 7, started=True)),
+        (0, [Started(A, 7, "isolated")], Lose(A, 7, False, "the worker process died (signal 9)")),
+        (2, [Started(A, 7, "isolated")], Lose(A, 7, False, "the worker process died (signal 9)")),
         (0, [Started(A, 7, "inside")], Lose(A, 7, False, "the worker process died (signal 9)")),
         (2, [Started(A, 7, "inside")], Lose(A, 7, True, "the worker process died (signal 9)")),
         (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
+from os import getpid
 from typing import Any, Literal, Protocol
 
 from limpet.core.lease import Claimed
@@ -19,8 +21,9 @@ from limpet.runtime.context import Desk, JobContext
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
-# Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown.
-Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown"]
+# Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown, and the end of
+# the process that nobody ordered.
+Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown", "fall"]
 
 
 class Escaped(Exception):
@@ -49,6 +52,7 @@ class Attempt:
         "classifiers",
         "completed",
         "cut_short",
+        "exhausted",
         "host",
         "job",
         "loop",
@@ -86,6 +90,7 @@ class Attempt:
         self.noted: bytes | None = None
         self.over = False  # settled, dropped or abandoned: nothing its handler does can matter any more
         self.cut_short = False  # its handler has not ended by itself: it may have spent, or spend, more than it says
+        self.exhausted = False  # it failed because its process has no memory, files or threads left, whoever took them
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
         self.started_at_s = loop.time()
@@ -183,10 +188,13 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
     task = asyncio.current_task()
     assert task is not None
     closed = False
+    pid = getpid()
     try:
         waits_for = run(body.send, None)
         attempt.yields(task)
         while True:
+            if getpid() != pid:
+                end_of_copy()
             try:
                 value = yield waits_for
             except BaseException as error:
@@ -201,6 +209,8 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
             raise
         raise _escaped(error) from error
     finally:
+        if getpid() != pid:
+            end_of_copy()
         if attempt.steps is not None and not closed:
             yield from attempt.steps.finish().__await__()
         if task.cancelling() and not closed:
@@ -209,6 +219,11 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
         attempt.end()
         while task.cancelling():
             task.uncancel()  # the task goes on to run other jobs
+
+
+def end_of_copy() -> None:
+    """End a process that a handler forked and let return: this loop and its connections belong to the other one."""
+    os._exit(0)
 
 
 def _escaped(error: BaseException) -> BaseException:

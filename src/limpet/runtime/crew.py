@@ -11,6 +11,7 @@ from limpet.core.decide import awaits_commit
 from limpet.core.task import TaskSpec
 from limpet.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
 from limpet.runtime.attempt import Attempt
+from limpet.runtime.background import background
 from limpet.runtime.context import Desk
 from limpet.runtime.isolation import CellBroken, Isolation
 from limpet.runtime.log import job_log, logger
@@ -21,6 +22,7 @@ from limpet.runtime.rack import Rack
 from limpet.runtime.roster import Roster
 from limpet.runtime.settler import Settler
 
+UNORDERED: Final = "its worker process ended without being told to"
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
 
 
@@ -61,6 +63,7 @@ class Crew:
         self.refill_at = 0
         self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
         self.on_abandoned: Callable[[], None] = lambda: None  # a handler was given up and may still run
+        self.on_exhausted: Callable[[], None] = lambda: None  # this process has no memory, files or threads left
 
     async def start(self, fell: Fell, pipe: Pipe, isolation: Isolation) -> None:
         """Begin to take jobs; runners are made as they are needed."""
@@ -91,17 +94,25 @@ class Crew:
             if attempt.job.token <= newest_token:
                 attempt.stop("lost", "the session was lost")
 
-    async def drain(self, grace_s: float, forced: asyncio.Event) -> None:
-        """Let running jobs end within the grace, then stop and hand back those that did not."""
+    async def drain(self, grace_s: float, forced: asyncio.Event, ordered: Callable[[], bool]) -> None:
+        """Let running jobs end within the grace, then stop those that did not.
+
+        They are handed back; but an end that nobody ordered may be the doing of any of them, so it is a loss to all.
+        """
         await self._ended_within(grace_s, forced)
         for attempt in list(self.running.values()):
-            attempt.stop("shutdown", "the worker is stopping")
+            if ordered():
+                attempt.stop("shutdown", "the worker is stopping")
+            else:
+                attempt.stop("fall", UNORDERED)
         await self._ended_within(self._cleanup_s, None)
         for attempt in list(self.running.values()):
             if not attempt.over:
                 attempt.over = attempt.cut_short = True
-                self._settler.put(Release(attempt.job.id, attempt.job.token, started=True), attempt.bill)
-                job_log(logging.WARNING, "job did not end in time", attempt.job, elapsed_ms=attempt.elapsed_ms())
+                job = attempt.job
+                handed_back = Release(job.id, job.token, started=True)
+                self._settler.put(handed_back if ordered() else Lose(job.id, job.token, reason=UNORDERED), attempt.bill)
+                job_log(logging.WARNING, "job did not end in time", job, elapsed_ms=attempt.elapsed_ms())
 
     async def stop(self) -> None:
         """End the runners. A handler that ignores this is left behind, fenced by its token."""
@@ -115,7 +126,7 @@ class Crew:
     # -- one runner
 
     def _hire(self) -> None:
-        task = self._loop.create_task(self._run(), name="limpet-runner")
+        task = background(self._run(), "limpet-runner", self._loop)
         self._runners.add(task)
         task.add_done_callback(self._left)
 
@@ -144,9 +155,12 @@ class Crew:
                 roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
             try:
                 transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
-            except BaseException:
-                self._forget(attempt)  # this runner dies: nobody may wait for what it ran
-                raise
+            except BaseException as error:
+                if self._fell is None or not isinstance(error, asyncio.CancelledError):
+                    self._forget(attempt)  # this runner dies: nobody may wait for what it ran
+                    raise
+                # Neither the crew nor the handler was cancelled, but what stands between: some handler found it.
+                transition = Lose(job.id, job.token, reason=UNORDERED)
             if attempt.replaced:
                 return  # it came back after its hard timeout: another runner has its place
             rack.done(job, executor)
@@ -203,6 +217,8 @@ class Crew:
         elif transition is None and self._roster is not None:
             self._roster.end(attempt.job.id, attempt.job.token)  # not ours any more: nothing will be settled
         attempt.over = True
+        if attempt.exhausted:
+            self.on_exhausted()
         pace = self._pace
         pace.ended += 1
         pace.busy_s += self._loop.time() - attempt.started_at_s
@@ -218,17 +234,21 @@ class Crew:
     async def _ended_within(self, timeout_s: float, forced: asyncio.Event | None) -> None:
         """Return when nothing runs, or the time is over, or it is cut short."""
         deadline_s = self._loop.time() + timeout_s
-        cut = None if forced is None else asyncio.create_task(forced.wait())
+        cut = None if forced is None else background(_waited(forced), "limpet-forced")
         try:
             while self.running and self._loop.time() < deadline_s and not (cut and cut.done()):
                 self._quiet.clear()
-                quiet = asyncio.create_task(self._quiet.wait())
+                quiet = background(_waited(self._quiet), "limpet-quiet")
                 waits = {quiet} if cut is None else {quiet, cut}
                 await asyncio.wait(waits, timeout=deadline_s - self._loop.time(), return_when=asyncio.FIRST_COMPLETED)
                 quiet.cancel()
         finally:
             if cut is not None:
                 cut.cancel()
+
+
+async def _waited(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def log_end(attempt: Attempt, transition: Transition) -> None:

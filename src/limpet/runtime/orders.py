@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from limpet.core.lease import Serves
+from limpet.core.transition import Transition
 from limpet.runtime.settings import WorkerSettings
 
 # How a child ends, and what its supervisor makes of it.
@@ -32,9 +33,13 @@ class Begin(Struct, frozen=True, tag=True):
 
 
 class Halt(Struct, frozen=True, tag=True):
-    """supervisor → child: stop claiming and end; `force` does not wait for running jobs."""
+    """supervisor → child: stop claiming and end; `force` does not wait for running jobs.
+
+    A child that has to go because something is wrong with it gets no order: what it cuts off is lost.
+    """
 
     force: bool = False
+    ordered: bool = True
 
 
 class SessionLost(Struct, frozen=True, tag=True):
@@ -55,8 +60,15 @@ class Leaving(Struct, frozen=True, tag=True):
     """child → supervisor: I am closing my session; do not beat for me any more."""
 
 
+class Unwritten(Struct, frozen=True, tag=True):
+    """child → supervisor: these jobs have ended and I could not say so to the store: do it for me."""
+
+    transitions: list[Transition]
+    spent: dict[bytes, dict[str, int]]
+
+
 ToChild = Begin | Halt | SessionLost
-ToSupervisor = Ready | Leaving
+ToSupervisor = Ready | Leaving | Unwritten
 
 to_child: Final = msgspec.msgpack.Decoder(ToChild)
 to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import mmap
-import time
 from collections.abc import Iterator
+from time import monotonic_ns  # by name: a handler may replace what the module holds
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -13,6 +13,11 @@ _LINE: Final = 32  # one flag byte, 16 bytes of id, 8 of token, padding: a line 
 _TURN: Final = 0  # where it says when the child's loop last turned, in monotonic ms
 _BEAT: Final = 8  # where it says when the child last reached the store
 _FULL: Final = 16  # where it says that a job was started for which there was no line
+_WORKED: Final = 17  # where it says that it has ever started a job
+_SAID: Final = 18  # where it says how it ends: one more than its exit code
+_THREAD: Final = 24  # where it says when another thread of its had its turn
+_END: Final = 32  # where it says when it began to end
+_HEAD: Final = 64  # two lines: all of the above
 
 Where = Literal["inside", "isolated"]
 _FLAGS: Final[dict[Where, int]] = {"inside": 1, "isolated": 2}
@@ -35,16 +40,17 @@ class Roster:
 
     def __init__(self, descriptor: int, lines: int) -> None:
         self._map = mmap.mmap(descriptor, self.size(lines))
-        self._free = list(range(_LINE * lines, 0, -_LINE))
+        self._free = list(range(_HEAD + _LINE * (lines - 1), _HEAD - 1, -_LINE))
         self._taken: dict[tuple[bytes, int], int] = {}
 
     @staticmethod
     def size(lines: int) -> int:
         """Bytes needed for so many lines."""
-        return _LINE * (lines + 1)
+        return _HEAD + _LINE * lines
 
     def start(self, id: bytes, token: int, where: Where) -> None:
         """Say that a job starts; the flag goes last, so that a torn line reads as free."""
+        self._map[_WORKED] = 1
         if not self._free:
             self._map[_FULL] = 1
             return
@@ -64,6 +70,20 @@ class Roster:
         """False when more was started than there are lines: then a job without a line may have been started too."""
         return not self._map[_FULL]
 
+    @property
+    def worked(self) -> bool:
+        """True when the child has started a job, whatever became of it."""
+        return bool(self._map[_WORKED])
+
+    def say(self, code: int) -> None:
+        """Say with which code the child is about to end: any handler could end its process with the same."""
+        self._map[_SAID] = code + 1
+
+    @property
+    def said(self) -> int | None:
+        """The code with which the child meant to end; None when it did not mean to."""
+        return self._map[_SAID] - 1 if self._map[_SAID] else None
+
     def turn(self) -> None:
         """Say that the child's loop still turns."""
         self._stamp(_TURN)
@@ -71,6 +91,22 @@ class Roster:
     def beat(self) -> None:
         """Say that the child's own heartbeat has just reached the store."""
         self._stamp(_BEAT)
+
+    def thread(self) -> None:
+        """Say that threads of the child have their turns, whatever its loop does."""
+        self._stamp(_THREAD)
+
+    def end_begins(self) -> None:
+        """Say that the child has begun to end."""
+        self._stamp(_END)
+
+    def ending_ms(self) -> int:
+        """How long ago the child began to end; 0 when it has not."""
+        return self._since_ms(_END) if any(self._map[_END : _END + 8]) else 0
+
+    def still_ms(self) -> int:
+        """How long ago a thread of the child last had its turn."""
+        return self._since_ms(_THREAD)
 
     def silent_ms(self) -> int:
         """How long ago the child's loop last turned."""
@@ -81,14 +117,14 @@ class Roster:
         return self._since_ms(_BEAT)
 
     def _stamp(self, at: int) -> None:
-        self._map[at : at + 8] = (time.monotonic_ns() // 1_000_000).to_bytes(8, "big")
+        self._map[at : at + 8] = _now_ms().to_bytes(8, "big")
 
     def _since_ms(self, at: int) -> int:
-        return time.monotonic_ns() // 1_000_000 - int.from_bytes(self._map[at : at + 8], "big")
+        return _now_ms() - int.from_bytes(self._map[at : at + 8], "big")
 
     def started(self) -> Iterator[Started]:
         """What was started and is not settled, now or when the child died."""
-        for at in range(_LINE, len(self._map), _LINE):
+        for at in range(_HEAD, len(self._map), _LINE):
             flag = self._map[at]
             if flag:
                 body = self._map[at + 1 : at + 25]
@@ -97,3 +133,7 @@ class Roster:
 
     def close(self) -> None:
         self._map.close()
+
+
+def _now_ms() -> int:
+    return monotonic_ns() // 1_000_000
