@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 
 from limpet.core.state import FINISHED, State
@@ -104,6 +105,19 @@ async def commit(field: Field, misdeed: str) -> None:
         assert counts.lost == 0, "a misdeed out of reach has cost somebody a run"
         assert len({line[4] for line in field.trace("neighbour")}) == 1, "a process has ended of it"
     await ended(worker)
+    await field.until("no process is left behind", lambda: not left_behind(field), within_s=30)
+
+
+def left_behind(field: Field) -> list[int]:
+    """The processes of this field that live, whoever started them; each leaves its traces in the same file."""
+    return [process.pid for process in psutil.process_iter() if str(field.trace_file) in _environment(process)]
+
+
+def _environment(process: psutil.Process) -> list[str]:
+    try:
+        return [] if process.status() == psutil.STATUS_ZOMBIE else list(process.environ().values())
+    except psutil.Error:
+        return []
 
 
 async def put_all(field: Field, misdeed: str) -> list[bytes]:
