@@ -19,6 +19,10 @@ from tests.chaos.conftest import ALL
 from tests.chaos.field import Field, WorkerProcess, starts_per_job
 from tests.size import in_matrix
 
+pytestmark = pytest.mark.timeout(
+    300
+)  # a child and a cell per loss, each of which imports the app: long when it is busy
+WITHIN_S: Final = 120
 NEIGHBOURS: Final = 2  # of each kind, at its side and after it
 MOST_RUNS: Final = 6  # two losses and one proof, or two attempts after two losses
 LEASE_MS: Final = 1_200
@@ -84,14 +88,14 @@ async def test_a_misdeed_on_the_loop_of_the_standard_library(field: Field, misde
 async def commit(field: Field, misdeed: str) -> None:
     """Let a worker meet a misdeed among innocent jobs, and look at what is left."""
     worker = field.start(
-        app="tests.chaos.misdeed_jobs:app", concurrency=8, ttl_ms=LEASE_MS, silent_ms=6_000, cleanup_ms=500
+        app="tests.chaos.misdeed_jobs:app", concurrency=8, ttl_ms=LEASE_MS, silent_ms=8_000, cleanup_ms=500
     )
     culprit, *innocent = await put_all(field, misdeed)
     await field.until("the culprit has started", lambda: bool(field.trace("culprit")))
     innocent += await neighbours(field)
-    await field.finished(len(innocent) + 1, within_s=75)
+    await field.finished(len(innocent) + 1, within_s=WITHIN_S)
     innocent += await neighbours(field)
-    counts = await field.finished(len(innocent) + 1, within_s=75)
+    counts = await field.finished(len(innocent) + 1, within_s=WITHIN_S)
 
     assert worker.process.poll() is None, "a job has ended the command"
     assert {view.state for view in await field.views(innocent)} == {State.succeeded}

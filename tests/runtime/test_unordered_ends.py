@@ -137,10 +137,11 @@ async def test_what_an_end_that_nobody_ordered_cuts_off_is_lost(bench: Bench, or
     assert (view.state, view.attempt, view.lost) == (State.ready, 0, 0 if ordered else 1)
 
 
-async def test_an_order_that_comes_later_is_an_order(bench: Bench) -> None:
+@pytest.mark.parametrize("orders", [(False, True), (True, False)])
+async def test_an_order_counts_whoever_else_asks_for_the_end(bench: Bench, orders: tuple[bool, bool]) -> None:
     async def waits() -> None:
-        worker.stop(ordered=False)
-        worker.stop()
+        for ordered in orders:
+            worker.stop(ordered=ordered)
         await asyncio.Event().wait()
 
     id = await bench.put(bench.task(waits))

@@ -16,6 +16,7 @@ from limpet.core.errors import InvalidTask
 from limpet.core.outcome import Crashed, HandedBack, Outcome, TimedOut
 from limpet.core.transition import Transition
 from limpet.runtime.attempt import Attempt, Cause
+from limpet.runtime.background import background
 from limpet.runtime.context import Desk
 from limpet.runtime.log import job_log
 from limpet.runtime.pipe import decided
@@ -40,6 +41,7 @@ from limpet.runtime.wire import (
 )
 
 START_S: Final = 60.0  # a process that has not loaded the app by then never will
+END_S: Final = 5.0  # a process that has no job has ended by then, or is killed
 JOBS_PER_CELL: Final = 1_000  # a fresh process now and then: leaks of C extensions stay small
 
 
@@ -131,7 +133,11 @@ class Cell:
         self._writer.close()
         with contextlib.suppress(ConnectionError):
             await self._writer.wait_closed()
-        return await asyncio.to_thread(self._process.wait)
+        ended = background(asyncio.to_thread(self._process.wait), "limpet-reap")
+        done, _ = await asyncio.wait({ended}, timeout=END_S)
+        if not done:
+            self.signal(signal.SIGKILL)  # its last job may have left it stopped, or with a thread that never ends
+        return await ended
 
     async def _next(self) -> ToWorker | None:
         body = await read_frame(self._reader)
