@@ -11,13 +11,14 @@ import psutil
 from limpet import Limpet, current_job
 
 app = Limpet(os.environ.get("CHAOS_URL", "sqlite://"))
+TRACE = os.environ.get("CHAOS_TRACE", "")
 
 
 def leave_trace(word: str) -> None:
     """One line, appended in one write: whole even when the process is killed right after."""
     job = current_job()
     line = f"{word} {job.id} {job.attempt} {job.token} {os.getpid()}\n"
-    descriptor = os.open(os.environ["CHAOS_TRACE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    descriptor = os.open(TRACE, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         os.write(descriptor, line.encode())
     finally:

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 import psutil
 
+from limpet import Limpet
 from limpet.core.ids import IdMaker
 from limpet.core.lease import Beat, Serves
 from limpet.core.state import FINISHED
@@ -81,6 +82,7 @@ class Field:
         self.store = open_store(url)
         self.rng = random.Random(seed)
         self.errors: Path | None = None  # where processes write their errors, when a test asks what they were
+        self.first_on_path: tuple[str, ...] = ()  # folders whose modules a process of this field finds first
         self._ids = IdMaker()
         self._workers: list[WorkerProcess] = []
 
@@ -90,15 +92,21 @@ class Field:
         for at_ms in range(now_ms - 24_000, now_ms + 1, 4_000):
             await self.store.expire(now_ms=at_ms)
 
-    async def put(self, task: str, values: dict[str, Any], count: int = 1) -> list[bytes]:
+    async def put(self, task: str, values: dict[str, Any], count: int = 1, app: Limpet = chaos_jobs.app) -> list[bytes]:
         """Enqueue `count` equal jobs."""
-        spec = chaos_jobs.app.parts().tasks[task]
+        spec = app.parts().tasks[task]
         ids = self._ids.make_many(count, time.time_ns() // 1_000_000)
         await self.store.enqueue([build_job(spec, values, id=id)[0] for id in ids])
         return ids
 
     def start(
-        self, *, processes: int = 1, app: str = "tests.chaos.chaos_jobs:app", source: Path = ROOT, **worker: Any
+        self,
+        *,
+        processes: int = 1,
+        app: str = "tests.chaos.chaos_jobs:app",
+        source: Path = ROOT,
+        silent_ms: int = 300_000,
+        **worker: Any,
     ) -> WorkerProcess:
         """Start a worker with a short lease, so that takeovers are seen within the test; `source` is its release."""
         chosen = {"ttl_ms": 1_200, "beat_ms": 300, "sweep_ms": 200, "concurrency": 4, "grace_ms": 5_000, **worker}
@@ -106,6 +114,7 @@ class Field:
             app_ref=app,
             path=(str(ROOT),),
             processes=processes,
+            silent_ms=silent_ms,
             log_level="ERROR" if self.errors else os.environ.get("CHAOS_LOG", "CRITICAL"),
             worker=WorkerSettings(**chosen),
         )
@@ -122,8 +131,8 @@ class Field:
 
     def env(self, source: Path = ROOT) -> dict[str, str]:
         """What a process of this field is told: the store, and whose code it runs."""
-        told = {"CHAOS_URL": self.url, "CHAOS_TRACE": str(self.trace_file), "PYTHONPATH": str(source / "src")}
-        return {**os.environ, **told}
+        path = os.pathsep.join([*self.first_on_path, str(source / "src")])
+        return {**os.environ, "CHAOS_URL": self.url, "CHAOS_TRACE": str(self.trace_file), "PYTHONPATH": path}
 
     def trace(self, word: str | None = None) -> list[list[str]]:
         """The lines that jobs left: word, id, attempt, token, pid."""

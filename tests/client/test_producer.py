@@ -224,3 +224,18 @@ def test_loops_that_have_ended_are_let_go() -> None:
     ended = [asyncio.run(loop_of()) for _ in range(5)]
     gc.collect()
     assert sum(loop() is not None for loop in ended) <= 1
+
+
+async def test_what_is_under_way_when_other_code_cancels_all_tasks_is_sent_again(counting: CountingStore) -> None:
+    """As a handler does that shuts down what it takes for its own: callers waited for ever."""
+    producer = Producer(lambda: counting, 60)
+    counting.open_gate.clear()
+    caller = asyncio.create_task(producer.enqueue(_job(producer), ()))
+    await counting.called.wait()
+    for task in asyncio.all_tasks() - {caller, asyncio.current_task()}:
+        task.cancel()
+    counting.open_gate.set()
+    async with asyncio.timeout(30):
+        assert (await caller).id
+    assert counting.calls == [1, 1]
+    assert (await counting.count()).enqueued == 1

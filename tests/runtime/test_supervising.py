@@ -15,7 +15,7 @@ from limpet.core.lease import Held
 from limpet.core.transition import Lose, Release
 from limpet.runtime.log import JsonLines
 from limpet.runtime.offspring import Offspring
-from limpet.runtime.orders import STOPPED, Ready
+from limpet.runtime.orders import FAILED, STOPPED, Ready
 from limpet.runtime.roster import Roster, Started, kept_ms
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings, verdict
@@ -69,7 +69,8 @@ def test_a_roster_that_overflows_says_so() -> None:
     [
         (0, [], Release(A, 7)),
         (0, [Started(A, 6, "inside")], Release(A, 7)),  # an older lease of the same job
-        (0, [Started(A, 7, "isolated")], Release(A, 7, started=True)),
+        (0, [Started(A, 7, "isolated")], Lose(A, 7, False, "the worker process died (signal 9)")),
+        (2, [Started(A, 7, "isolated")], Lose(A, 7, False, "the worker process died (signal 9)")),
         (0, [Started(A, 7, "inside")], Lose(A, 7, False, "the worker process died (signal 9)")),
         (2, [Started(A, 7, "inside")], Lose(A, 7, True, "the worker process died (signal 9)")),
         (
@@ -119,3 +120,18 @@ async def test_a_late_beat_before_the_supervisor_has_a_store_does_not_end_it(
     supervisor = Supervisor(settings)
     supervisor.on_ready = lambda child: supervisor.stop()
     assert await supervisor.run() == STOPPED
+
+
+@pytest.mark.parametrize("app", ["tests.cli.shop:app", "tests.cli.nowhere:app"])
+async def test_five_children_in_a_row_that_end_without_a_job_end_the_command(tmp_path: Path, app: str) -> None:
+    settings = SupervisorSettings(app_ref=app, path=(str(Path.cwd()),), url=f"sqlite:///{tmp_path / 'jobs.db'}")
+    supervisor = Supervisor(settings)
+    seen: set[int] = set()
+
+    def kill(child: Offspring) -> None:
+        seen.add(child.pid)
+        child.kill()
+
+    supervisor.on_ready = kill
+    assert await supervisor.run() == FAILED
+    assert len(seen) == (5 if app == "tests.cli.shop:app" else 0)

@@ -143,7 +143,8 @@ async def test_an_engine_that_cannot_write_at_all_ends_the_worker_loudly() -> No
     id = await bench.put(bench.task(works))
     with pytest.raises(WorkerFailed, match="settler died"):
         await bench.drain()
-    assert (await bench.view(id)).state is State.ready
+    # It ran, and nobody has written how it ended: not handed back as if it had not, but lost when its lease runs out.
+    assert (await bench.view(id)).state is State.running
     await store.close()
 
 

@@ -28,10 +28,11 @@ async def workers_body(terminal: Terminal) -> None:
             ",".join(view.serves.capabilities),
             f"{view.running} ({stuck} stuck)" if (stuck := stuck_places(view)) else view.running,
             f"{text_of_ms(max(0, now_ms - view.beat_at_ms))} ago",
+            "" if view.silent_ms is None else f"silent for {text_of_ms(view.silent_ms)}",
         )
         for view in found
     ]
-    columns = ("worker", "queues", "tasks", "capabilities", "running", "beat")
+    columns = ("worker", "queues", "tasks", "capabilities", "running", "beat", "loop")
     terminal.table("workers", columns, rows, [session_shape(view) for view in found])
 
 

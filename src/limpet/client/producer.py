@@ -180,7 +180,15 @@ class Bag:
                 await self._deliver(letters)
         finally:
             if self._carrier is me:
-                self._carrier, self._under_way = None, []
+                self._carrier = None
+                self._send_again()
+
+    def _send_again(self) -> None:
+        """Send anew what a carrier had under way that other code cancelled: a job of the same id is the same job."""
+        under_way, self._under_way = self._under_way, []
+        self._waiting.extendleft(letter for letter in reversed(under_way) if not letter.answer.done())
+        if self._waiting:
+            self._carrier = self._loop.create_task(self._carry(), context=apart())
 
     def _take(self) -> list[_Letter]:
         letters: list[_Letter] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from limpet.core.job import LEAST_URGENT, Lane, Policy, stable_hash
@@ -174,3 +175,17 @@ class SessionView(Struct, frozen=True):
     deadline_at_ms: int
     idle: bool
     running: int
+
+    @property
+    def silent_ms(self) -> int | None:
+        """For how long its loop had not turned when it last beat, or its supervisor for it; None: it turns."""
+        try:
+            return msgspec.json.decode(self.info, type=_Silence).silent_ms
+        except msgspec.MsgspecError:
+            return None  # an agent may say what it likes
+
+
+class _Silence(Struct, frozen=True):
+    """The one thing that is read of what a worker says about itself."""
+
+    silent_ms: int | None = None

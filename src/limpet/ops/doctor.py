@@ -83,6 +83,11 @@ def _service(counts: Counts, sessions: Sequence[SessionView]) -> Iterator[Findin
             yield Finding("ok", "no_workers", "no worker is alive, and no job waits")
         return
     yield Finding("ok", "workers", f"{len(sessions)} live workers and agents")
+    for session in sessions:
+        if session.silent_ms is not None:
+            text = f"the loop of worker {session.session} has not turned for {text_of_ms(session.silent_ms)}"
+            fix = "its log says where it stands; a handler that blocks belongs into a thread: def instead of async def"
+            yield Finding("warning", "silent_worker", text, fix)
     for (queue, task), count in sorted(waiting.items()):
         if any(_may_run(session, queue, task) for session in sessions):
             continue

@@ -350,6 +350,7 @@ def session_shape(view: SessionView) -> Shape:
         "started_at": when(view.started_at_ms),
         "beat_at": when(view.beat_at_ms),
         "deadline_at": when(view.deadline_at_ms),
+        "silent_ms": view.silent_ms,
         "info": content(view.info),
     }
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
+from os import getpid
 from typing import Any, Final, Literal, Protocol
 
 from limpet.core.lease import Claimed
@@ -20,8 +22,9 @@ from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
-# Why an attempt must end early: out of time (told; given up), on request, no longer ours (surely; soon), shutdown.
-Cause = Literal["timeout", "hard", "cancel", "lost", "lease", "shutdown"]
+# Why an attempt must end early: out of time (told; given up), on request, no longer ours (surely; soon), shutdown, and
+# the end of the process that nobody ordered.
+Cause = Literal["timeout", "hard", "cancel", "lost", "lease", "shutdown", "fall"]
 
 
 _FENCED: Final = ("lost", "lease")
@@ -57,6 +60,7 @@ class Attempt:
         "classifiers",
         "completed",
         "cut_short",
+        "exhausted",
         "fenced",
         "guarded",
         "host",
@@ -101,6 +105,7 @@ class Attempt:
         self.left = False  # it was given up, and its handler runs on
         self.guarded = False  # it is stopped before its lease may be lost
         self.fenced = False  # that has come
+        self.exhausted = False  # it failed because its process has no memory, files or threads left, whoever took them
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
         self.started_at_s = loop.time()
@@ -211,10 +216,13 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
     task = asyncio.current_task()
     assert task is not None
     closed = False
+    pid = getpid()
     try:
         waits_for = run(body.send, None)
         attempt.yields(task)
         while True:
+            if getpid() != pid:
+                end_of_copy()
             try:
                 value = yield waits_for
             except BaseException as error:
@@ -231,6 +239,8 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
             raise
         raise _escaped(error) from error
     finally:
+        if getpid() != pid:
+            end_of_copy()
         if attempt.steps is not None and not closed:
             yield from attempt.steps.finish().__await__()
         if task.cancelling() and not closed:
@@ -239,6 +249,11 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
         attempt.end()
         while task.cancelling():
             task.uncancel()  # the task goes on to run other jobs
+
+
+def end_of_copy() -> None:
+    """End a process that a handler forked and let return: this loop and its connections belong to the other one."""
+    os._exit(0)
 
 
 def _escaped(error: BaseException) -> BaseException:

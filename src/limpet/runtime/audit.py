@@ -9,6 +9,7 @@ from collections.abc import Callable
 from limpet.core.errors import StoreError
 from limpet.core.ids import id_text
 from limpet.core.transition import Release
+from limpet.runtime.background import background
 from limpet.runtime.crew import Crew
 from limpet.runtime.log import job_log, worker_log
 from limpet.runtime.settler import Settler
@@ -57,7 +58,7 @@ class Audit:
             self._again = self._again or now
         else:
             self._asked_at_s = self._loop.time()
-            self._task = asyncio.create_task(self._compare(), name="limpet-audit")
+            self._task = background(self._compare(), "limpet-audit")
             self._task.add_done_callback(self._looked)
 
     async def stop(self) -> None:

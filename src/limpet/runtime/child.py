@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import random
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
+from limpet.runtime.attempt import end_of_copy
+from limpet.runtime.background import background
 from limpet.runtime.loading import load_app
 from limpet.runtime.log import setup_logging, worker_log
+from limpet.runtime.lookout import Lookout
 from limpet.runtime.orders import (
     CUT_OFF,
     FAILED,
@@ -25,6 +32,7 @@ from limpet.runtime.orders import (
     Ready,
     SessionLost,
     ToSupervisor,
+    Unwritten,
     to_child,
 )
 from limpet.runtime.patience import Patience
@@ -36,14 +44,52 @@ from limpet.stores.asking import last_seq
 
 T = TypeVar("T")
 
+LET_GO_S: Final = 2.0  # for each thing that may hold up the end
+EXIT_S: Final = 5.0  # then the process ends, whatever its threads do
+
 
 def run_loop(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run on uvloop where it is installed."""
+    """Run on uvloop where it is installed, until the coroutine has ended: a handler that stops the loop does not."""
+    loop = _new_loop()
+    asyncio.set_event_loop(loop)
+    # A copy of this process that some callback forked ends before it touches what belongs to this one.
+    os.register_at_fork(after_in_child=lambda: loop.call_soon(end_of_copy))
+    main = background(coroutine, "limpet-child", loop)
+    main.add_done_callback(lambda _: loop.stop())
+    while not main.done():
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as error:
+            worker_log(logging.ERROR, "code of a handler tried to end the process, going on", error=repr(error))
+        else:
+            if not main.done():
+                worker_log(logging.ERROR, "code of a handler stopped the loop, going on")
+    _let_go(loop)
+    return main.result()
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(coroutine)
-    return uvloop.run(coroutine)
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+def _let_go(loop: asyncio.AbstractEventLoop) -> None:
+    """End what handlers have left in the loop, for as long as that helps."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+
+    async def ended() -> None:
+        if left:
+            await asyncio.wait(left, timeout=LET_GO_S)
+        async with asyncio.timeout(LET_GO_S):
+            await loop.shutdown_asyncgens()
+
+    with contextlib.suppress(Exception):
+        loop.run_until_complete(ended())
 
 
 async def serve(control: socket.socket, roster_descriptor: int) -> int:
@@ -57,6 +103,16 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
     sys.path[:] = [*begin.path, *(entry for entry in sys.path if entry not in begin.path)]
     roster = Roster(roster_descriptor, begin.lines)
     roster.turn()
+    Lookout(roster, begin.settings).start()
+    code = FAILED
+    try:
+        code = await _serve(begin, roster, reader, writer)
+        return code
+    finally:
+        roster.say(code)
+
+
+async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
     try:
         app = load_app(begin.app_ref)
         if begin.url is not None or begin.namespace is not None:
@@ -74,8 +130,10 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
 
     worker.on_leaving = lambda: send(Leaving())
     worker.on_given_up = lambda transition: send(GivenUp(transition))
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-    orders = asyncio.create_task(_obey(reader, worker))
+    worker.on_unwritten = lambda settler: send(Unwritten(*settler.left()))
+    # The supervisor says when to stop. Whoever else asks for the end gets it, at the cost of what does not finish.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(worker.stop, ordered=False))
+    orders = background(_obey(reader, worker), "limpet-orders")
     try:
         patience = Patience(random.Random(), begin.settings.cut_off_ms)
         await patience.ask("publish", app.publish)
@@ -84,8 +142,12 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
         return await _work(worker)
     finally:
         orders.cancel()
-        await app.store.close()
-        writer.close()
+        with contextlib.suppress(Exception):
+            await app.store.close()
+        with contextlib.suppress(Exception):
+            writer.close()
+            async with asyncio.timeout(LET_GO_S):
+                await writer.wait_closed()  # all that the supervisor was told must reach it
 
 
 def _worker(app: App, begin: Begin, roster: Roster) -> Worker:
@@ -111,7 +173,7 @@ async def _work(worker: Worker) -> int:
     except WorkerCutOff as error:
         worker_log(logging.CRITICAL, "cut off from the store", error=error)
         return CUT_OFF
-    except Exception as error:
+    except (Exception, asyncio.CancelledError) as error:
         worker_log(logging.CRITICAL, "worker failed", error=f"{type(error).__name__}: {error}")
         return FAILED
     return RECYCLED if report.ending == "recycled" else STOPPED
@@ -122,19 +184,27 @@ async def _obey(reader: asyncio.StreamReader, worker: Worker) -> None:
         match to_child.decode(body):
             case Halt(force=True):
                 worker.force()
-            case Halt():
-                worker.stop()
+            case Halt(ordered=ordered):
+                worker.stop(ordered=ordered)
             case SessionLost():
                 worker.lost_session()
     worker_log(logging.WARNING, "supervisor is gone, stopping")
-    worker.stop()
+    worker.stop(ordered=False)
 
 
 def main(control_descriptor: int, roster_descriptor: int) -> int:
     """Serve until told to stop, or until the supervisor dies."""
     # The supervisor relays signals; one sent to the whole group must not count twice.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return run_loop(serve(socket.socket(fileno=control_descriptor), roster_descriptor))
+    code = FAILED
+    try:
+        code = run_loop(serve(socket.socket(fileno=control_descriptor), roster_descriptor))
+    finally:
+        # Threads and exit functions of handlers may hold up the end of the interpreter for ever.
+        last = threading.Timer(EXIT_S, os._exit, [code])
+        last.daemon = True
+        last.start()
+    return code
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from limpet.core.spending import Bill
 from limpet.core.task import TaskSpec
 from limpet.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
 from limpet.runtime.attempt import Attempt
+from limpet.runtime.background import background
 from limpet.runtime.context import Desk
 from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import CellBroken, Isolation
@@ -24,6 +25,7 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.settler import Settler
 
 LATE_S: Final = 1.0  # between two jobs that come too late to begin
+UNORDERED: Final = "its worker process ended without being told to"
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
 
 
@@ -70,6 +72,7 @@ class Crew:
         self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
         self.on_abandoned: Callable[[], None] = lambda: None  # a handler was given up and may still run
         self.on_given_up: Callable[[Transition], None] = lambda transition: None  # and what becomes of its job
+        self.on_exhausted: Callable[[], None] = lambda: None  # this process has no memory, files or threads left
 
     async def start(self, fell: Fell, pipe: Pipe, isolation: Isolation) -> None:
         """Begin to take jobs; runners are made as they are needed."""
@@ -102,19 +105,27 @@ class Crew:
             if attempt.job.token <= newest_token:
                 attempt.stop("lost", "the session was lost")
 
-    async def drain(self, grace_s: float, forced: asyncio.Event) -> None:
-        """Let running jobs end within the grace, then stop and hand back those that did not."""
+    async def drain(self, grace_s: float, forced: asyncio.Event, ordered: Callable[[], bool]) -> None:
+        """Let running jobs end within the grace, then stop those that did not.
+
+        They are handed back; but an end that nobody ordered may be the doing of any of them, so it is a loss to all.
+        """
         await self._ended_within(grace_s, forced)
         for attempt in list(self.running.values()):
-            attempt.stop("shutdown", "the worker is stopping")
+            if ordered():
+                attempt.stop("shutdown", "the worker is stopping")
+            else:
+                attempt.stop("fall", UNORDERED)
         await self._ended_within(self._cleanup_s, None)
         for attempt in list(self.running.values()):
             if not attempt.over:
+                job = attempt.job
                 attempt.cut_short = attempt.left = True
                 self.left += 1
-                self._settle(attempt, Release(attempt.job.id, attempt.job.token, started=True))
+                handed_back = Release(job.id, job.token, started=True)
+                self._settle(attempt, handed_back if ordered() else Lose(job.id, job.token, reason=UNORDERED))
                 attempt.over = True
-                job_log(logging.WARNING, "job did not end in time", attempt.job, elapsed_ms=attempt.elapsed_ms())
+                job_log(logging.WARNING, "job did not end in time", job, elapsed_ms=attempt.elapsed_ms())
 
     async def stop(self) -> None:
         """End the runners. A handler that ignores this is left behind, fenced by its token."""
@@ -128,7 +139,7 @@ class Crew:
     # -- one runner
 
     def _hire(self) -> None:
-        task = self._loop.create_task(self._run(), name="limpet-runner")
+        task = background(self._run(), "limpet-runner", self._loop)
         self._runners.add(task)
         task.add_done_callback(self._left)
 
@@ -165,10 +176,13 @@ class Crew:
                 roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
             try:
                 transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
-            except BaseException:
-                fence.release(attempt)
-                self._forget(attempt)  # this runner dies: nobody may wait for what it ran
-                raise
+            except BaseException as error:
+                if self._fell is None or not isinstance(error, asyncio.CancelledError):
+                    fence.release(attempt)
+                    self._forget(attempt)  # this runner dies: nobody may wait for what it ran
+                    raise
+                # Neither the crew nor the handler was cancelled, but what stands between: some handler found it.
+                transition = Lose(job.id, job.token, reason=UNORDERED)
             if attempt.guarded:
                 fence.release(attempt)
             if attempt.replaced:
@@ -247,6 +261,8 @@ class Crew:
         elif transition is None and self._roster is not None:
             self._roster.end(attempt.job.id, attempt.job.token)  # not ours any more: nothing will be settled
         attempt.over = True
+        if attempt.exhausted:
+            self.on_exhausted()
         pace = self._pace
         pace.ended += 1
         pace.busy_s += self._loop.time() - attempt.started_at_s
@@ -270,17 +286,21 @@ class Crew:
     async def _ended_within(self, timeout_s: float, forced: asyncio.Event | None) -> None:
         """Return when nothing runs, or the time is over, or it is cut short."""
         deadline_s = self._loop.time() + timeout_s
-        cut = None if forced is None else asyncio.create_task(forced.wait())
+        cut = None if forced is None else background(_waited(forced), "limpet-forced")
         try:
             while self.running and self._loop.time() < deadline_s and not (cut and cut.done()):
                 self._quiet.clear()
-                quiet = asyncio.create_task(self._quiet.wait())
+                quiet = background(_waited(self._quiet), "limpet-quiet")
                 waits = {quiet} if cut is None else {quiet, cut}
                 await asyncio.wait(waits, timeout=deadline_s - self._loop.time(), return_when=asyncio.FIRST_COMPLETED)
                 quiet.cancel()
         finally:
             if cut is not None:
                 cut.cancel()
+
+
+async def _waited(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 def log_end(attempt: Attempt, transition: Transition) -> None:

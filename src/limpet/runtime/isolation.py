@@ -245,7 +245,7 @@ class Isolation:
         return cell
 
     def _stop(self, cell: Cell, cause: Cause, reason: str) -> None:
-        if cause in ("hard", "lost", "shutdown"):
+        if cause in ("hard", "lost", "shutdown", "fall"):
             cell.strike()  # processes can be ended for good, so nothing is left running unfenced
         else:
             cell.send(Stop(cause, reason))
@@ -280,6 +280,8 @@ class Isolation:
                 outcome = TimedOut(hard=True, after_ms=attempt.elapsed_ms())
             case "shutdown" | "lease":
                 outcome = HandedBack(started=True)
+            case "fall":
+                outcome = Crashed(False, attempt.reason)
             case _:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
                 outcome = Crashed(proven, f"its process died ({how})")

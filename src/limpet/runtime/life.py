@@ -16,6 +16,7 @@ from limpet.core.lease import Claim, Pulse, Serves, Wake
 from limpet.core.transition import Release, Transition
 from limpet.runtime.ageing import Ageing
 from limpet.runtime.audit import Audit
+from limpet.runtime.background import background
 from limpet.runtime.claiming import Claiming
 from limpet.runtime.crew import Crew
 from limpet.runtime.crier import Crier
@@ -85,6 +86,8 @@ class Life:
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
         self.on_given_up: Callable[[Transition], None] = lambda transition: None
+        self.on_unwritten: Callable[[Settler], None] = lambda settler: None  # who else could write it is told here
+        self.ordered = False  # somebody who may has asked for the end
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = loop.create_future()
         self._forced = asyncio.Event()
@@ -147,6 +150,7 @@ class Life:
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
         self._crew.on_given_up = self._given_up
+        self._crew.on_exhausted = self._exhausted
         self._fetcher.on_empty = self._empty
         self.rack.on_started = self._places
         self._bypass.on_answer = self._fetcher.poke
@@ -157,7 +161,7 @@ class Life:
     async def live(self, stop: asyncio.Event | None) -> WorkReport:
         """Start the parts, wait for the end, stop them in order."""
         plan = self._plan
-        stopping = None if stop is None else asyncio.create_task(self._stop_when(stop))
+        stopping = None if stop is None else background(self._stop_when(stop), "limpet-stop")
         try:
             async with contextlib.AsyncExitStack() as stack:
                 # Left in the opposite order: jobs end before what they use is closed, the session last of all.
@@ -194,7 +198,7 @@ class Life:
 
     async def _first_beat(self) -> bool:
         """Reach the store, however long that takes; False when the worker was stopped before."""
-        starting = asyncio.create_task(self._keeper.start(self._fell))
+        starting = background(self._keeper.start(self._fell), "limpet-start")
         waits: set[asyncio.Future[Any]] = {starting, self._over}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -204,8 +208,9 @@ class Life:
         await asyncio.wait({starting})
         return False
 
-    def end(self, how: Ending) -> None:
-        """Stop claiming and begin the graceful end."""
+    def end(self, how: Ending, *, ordered: bool = True) -> None:
+        """Stop claiming and begin the graceful end. One that nobody ordered counts as a loss for what it cuts off."""
+        self.ordered = self.ordered or ordered
         if not self._over.done():
             self._over.set_result(how)
 
@@ -270,6 +275,11 @@ class Life:
     def _given_up(self, transition: Transition) -> None:
         self.on_given_up(transition)
 
+    def _exhausted(self) -> None:
+        if self._settings.recycles and not self._over.done():
+            worker_log(logging.ERROR, "this process has no memory, files or threads left, replacing it")
+            self.end("recycled")
+
     def _empty(self, claim: Claim) -> None:
         self._next_in_ms = None if claim.next_at_ms is None else claim.next_at_ms - claim.now_ms
         self._settled()
@@ -313,14 +323,13 @@ class Life:
     # -- the end
 
     async def _wind_down(self) -> None:
+        if self._plan.roster is not None:
+            self._plan.roster.end_begins()
         for part in (self._ticker, self._fetcher, self._bypass, self._listener):
             await part.stop()
         for job in self.rack.shed(0):
             self._settler.put(Release(job.id, job.token))
-        grace_s = self._settings.grace_ms / 1000
-        if self._crew.given_up:
-            grace_s = min(grace_s, GIVEN_UP_S)
-        await self._crew.drain(grace_s, self._forced)
+        await self._crew.drain(self._grace_s(), self._forced, lambda: self.ordered)
         if self._plan.roster is None:
             self._crew.settle_given_up()
         await self._audit.stop()
@@ -332,10 +341,20 @@ class Life:
             await self._crier.stop()
         if left:
             worker_log(logging.ERROR, "settlements left unwritten", count=left)
+            self.on_unwritten(self._settler)
+
+    def _grace_s(self) -> float:
+        """Where a part has died, jobs get what is left before the lease of others could have noticed."""
+        settings = self._settings
+        broken = self._over.cancelled() or (self._over.done() and self._over.exception() is not None)
+        grace_s = min(settings.grace_ms, settings.ttl_ms // 2 if broken else settings.grace_ms) / 1000
+        return min(grace_s, GIVEN_UP_S) if self._crew.given_up else grace_s
 
     async def _leave(self) -> None:
         if self._crew.given_up:
             return  # the supervisor settles for them and leaves, once this process is gone
+        if self._settler.unsettled:
+            return  # leaving hands back whatever is held, also what has ended; a lease that runs out is a loss
         self.on_leaving()
         try:
             async with asyncio.timeout(LEAVE_S):

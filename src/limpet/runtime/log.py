@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,7 +19,7 @@ logger: Final = logging.getLogger("limpet.worker")
 def worker_log(level: int, event: str, **fields: object) -> None:
     """One line about the worker itself."""
     if logger.isEnabledFor(level):
-        logger.log(level, "%s%s", event, _words(fields), extra={"limpet": {"event": event, **fields}})
+        _write(level, event, fields)
 
 
 def job_log(level: int, event: str, job: Claimed, **fields: object) -> None:
@@ -32,7 +33,13 @@ def job_log(level: int, event: str, job: Claimed, **fields: object) -> None:
         "attempt": job.attempt,
         **fields,
     }
-    logger.log(level, "%s%s", event, _words(about), extra={"limpet": {"event": event, **about}})
+    _write(level, event, about)
+
+
+def _write(level: int, event: str, fields: dict[str, object]) -> None:
+    # A log handler of the app's own may raise, or its stream may be closed: no reason to end what is logged about.
+    with suppress(Exception):
+        logger.log(level, "%s%s", event, _words(fields), extra={"limpet": {"event": event, **fields}})
 
 
 def _words(fields: dict[str, object]) -> str:

@@ -12,8 +12,20 @@ import tempfile
 import time
 from contextvars import copy_context
 
+import msgspec
+
 from limpet.core.transition import Transition
-from limpet.runtime.orders import RECYCLED, STOPPED, Begin, GivenUp, Leaving, Ready, ToChild, to_supervisor
+from limpet.runtime.orders import (
+    RECYCLED,
+    STOPPED,
+    Begin,
+    GivenUp,
+    Leaving,
+    Ready,
+    ToChild,
+    Unwritten,
+    to_supervisor,
+)
 from limpet.runtime.roster import Roster
 from limpet.runtime.threads import Threads
 from limpet.runtime.wire import frame, read_frame
@@ -40,6 +52,8 @@ class Offspring:
         self.ready: Ready | None = None
         self.leaving = False
         self.given_up: dict[tuple[bytes, int], Transition] = {}  # what becomes of jobs whose handlers ran on
+        self.unwritten: list[Unwritten] = []  # ends of jobs that it could not write itself
+        self.kept_at_s: float | None = None  # when a beat that was sent for it last reached the store
         # A thread of its own: the loop's default pool is small, and waiting for a child lasts for days.
         self._waiting = Threads("limpet-wait")
 
@@ -53,7 +67,10 @@ class Offspring:
             roster.turn()
             descriptors = (theirs.fileno(), file.fileno())
             command = [sys.executable, "-m", "limpet.runtime.child", *map(str, descriptors)]
-            process = await asyncio.to_thread(subprocess.Popen, command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
+            # In a group of its own: what a handler does to its group does not reach the supervisor.
+            process = await asyncio.to_thread(
+                subprocess.Popen, command, stdin=subprocess.DEVNULL, pass_fds=descriptors, process_group=0
+            )
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(process, reader, writer, roster, begin.session)
         child.send(begin)
@@ -66,7 +83,7 @@ class Offspring:
     @property
     def left(self) -> bool:
         """True when it closed its session itself and ended well: nothing is left to settle."""
-        return self.leaving and self._process.returncode in (STOPPED, RECYCLED)
+        return self.leaving and self.roster.said in (STOPPED, RECYCLED)
 
     def send(self, message: ToChild) -> None:
         """Tell the child something; what a dead one is told is lost."""
@@ -91,6 +108,8 @@ class Offspring:
                     self.leaving = True
                 case GivenUp(transition):
                     self.given_up[transition.id, transition.token] = transition
+                case Unwritten() as unwritten:
+                    self.unwritten.append(unwritten)
 
     async def ended(self) -> int:
         """Wait for the process; its exit code, below zero for a signal."""
@@ -103,6 +122,13 @@ class Offspring:
         if self._ready_at_s is None:
             return 0.0
         return (self._ended_at_s or time.monotonic()) - self._ready_at_s
+
+    def info(self, lease_ms: int) -> bytes:
+        """What operators see of it when it cannot speak for itself."""
+        assert self.ready is not None
+        about = msgspec.json.decode(self.ready.info)
+        silent_ms = self.roster.silent_ms()
+        return msgspec.json.encode(about | {"silent_ms": silent_ms} if silent_ms > lease_ms else about)
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -33,9 +33,13 @@ class Begin(Struct, frozen=True, tag=True):
 
 
 class Halt(Struct, frozen=True, tag=True):
-    """supervisor → child: stop claiming and end; `force` does not wait for running jobs."""
+    """supervisor → child: stop claiming and end; `force` does not wait for running jobs.
+
+    A child that has to go because something is wrong with it gets no order: what it cuts off is lost.
+    """
 
     force: bool = False
+    ordered: bool = True
 
 
 class SessionLost(Struct, frozen=True, tag=True):
@@ -62,8 +66,15 @@ class GivenUp(Struct, frozen=True, tag=True):
     transition: Transition
 
 
+class Unwritten(Struct, frozen=True, tag=True):
+    """child → supervisor: these jobs have ended and I could not say so to the store: do it for me."""
+
+    transitions: list[Transition]
+    spent: dict[bytes, dict[str, int]]
+
+
 ToChild = Begin | Halt | SessionLost
-ToSupervisor = Ready | Leaving | GivenUp
+ToSupervisor = Ready | Leaving | GivenUp | Unwritten
 
 to_child: Final = msgspec.msgpack.Decoder(ToChild)
 to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+
+from limpet.runtime.background import background
+from limpet.runtime.log import worker_log
 
 Fell = Callable[[str, BaseException], None]  # told the name and the error of a part that died
 
@@ -17,7 +21,10 @@ class Part:
         self._task: asyncio.Task[None] | None = None
 
     async def live(self, ready: Callable[[], None]) -> None:
-        """Run until cancelled; call `ready` once others may rely on this part."""
+        """Run until cancelled; call `ready` once others may rely on this part.
+
+        It may be cancelled at any await and run again: what it has not finished it begins anew.
+        """
         raise NotImplementedError
 
     async def start(self, fell: Fell) -> None:
@@ -28,8 +35,7 @@ class Part:
             if not is_ready.done():
                 is_ready.set_result(None)
 
-        task = asyncio.create_task(self.live(ready), name=f"limpet-{self.name}")
-        self._task = task
+        self._task = task = background(self.live(ready), f"limpet-{self.name}")
         await asyncio.wait({is_ready, task}, return_when=asyncio.FIRST_COMPLETED)
         if task.done() and not is_ready.done():
             task.result()
@@ -45,7 +51,15 @@ class Part:
 
     def _ended(self, task: asyncio.Task[None], fell: Fell) -> None:
         if task.cancelled():
+            if self._task is task:
+                self._again(fell)
             return
         error = task.exception()
         if error is not None:
             fell(self.name, error)
+
+    def _again(self, fell: Fell) -> None:
+        """Only `stop` may end a part: whoever else cancelled it, a handler most likely, gets another one."""
+        worker_log(logging.WARNING, "a part was cancelled by other code, starting it again", part=self.name)
+        self._task = background(self.live(lambda: None), f"limpet-{self.name}")
+        self._task.add_done_callback(lambda done: self._ended(done, fell))

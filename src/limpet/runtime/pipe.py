@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import random
 import threading
@@ -23,6 +24,7 @@ from limpet.core.failure import failure_of
 from limpet.core.outcome import (
     CancelledByRequest,
     Completed,
+    Crashed,
     HandedBack,
     Limited,
     Outcome,
@@ -42,6 +44,9 @@ from limpet.runtime.settings import Parts
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 from limpet.runtime.suspension import Suspension
+from limpet.runtime.threads import NoThread
+
+LONGEST_CHAIN: Final = 16  # of causes that are looked through
 
 
 class SyncCalls(Calls, Protocol):
@@ -193,12 +198,25 @@ class Pipe:
     def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
         if attempt.over or attempt.cause == "lost":
             return None
+        attempt.exhausted = _is_exhausted(error)
         if attempt.cause == "lease":
             return decided(attempt, HandedBack(started=True), self._rng)  # whatever it makes of being stopped
         try:
             return decided(attempt, judge(attempt, error, recipe.classifiers), self._rng, error)
         except _TROUBLE as trouble:
             return _given_up(attempt, trouble)
+
+
+def _is_exhausted(error: BaseException) -> bool:
+    """True when the process had no memory, no file or no thread left for the handler."""
+    link: BaseException | None = error
+    for _ in range(LONGEST_CHAIN):
+        if link is None:
+            return False
+        if isinstance(link, MemoryError | NoThread) or (isinstance(link, OSError) and link.errno == errno.EMFILE):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
 
 
 def _is_noted(attempt: Attempt, recipe: Recipe, value: object) -> bool:
@@ -255,6 +273,8 @@ def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifi
             return Suspended(found.delay_ms, found.events)
         case asyncio.CancelledError() | Abandoned():
             return _stopped(attempt, error)
+        case NoThread():
+            return Crashed(False, str(error))  # some other job has used them all up
         case TimeoutError() | BaseExceptionGroup() if (
             attempt.cause == "timeout" and (late := _timeout(error)) is not None
         ):
@@ -295,6 +315,8 @@ def _stopped(attempt: Attempt, error: BaseException) -> Outcome:
             return CancelledByRequest(attempt.reason)
         case "shutdown":
             return HandedBack(started=True)
+        case "fall":
+            return Crashed(False, attempt.reason)
     # Nobody asked: something inside the handler was cancelled, which is a failure like any other.
     return Raised(failure_of(error, "transient"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Iterator
+from time import clock_gettime_ns, monotonic_ns  # by name: a handler may replace what the module holds
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -15,7 +16,12 @@ _GROUP: Final = 28
 _TURN: Final = 0  # where it says when the child's loop last turned, in monotonic ms
 _BEAT: Final = 8  # where it says when the last beat was sent with which the child reached the store
 _FULL: Final = 16  # where it says that a job was started for which there was no line
-_BEAT_FOR: Final = 24  # where the supervisor says the same of the beats that it sends for the child
+_WORKED: Final = 17  # where it says that it has ever started a job
+_SAID: Final = 18  # where it says how it ends: one more than its exit code
+_THREAD: Final = 24  # where it says when another thread of its had its turn
+_END: Final = 32  # where it says when it began to end
+_BEAT_FOR: Final = 40  # where the supervisor says when it sent the last beat for the child that was answered
+_HEAD: Final = 64  # two lines: all of the above
 _KEPT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine is suspended
 
 Where = Literal["inside", "isolated"]
@@ -24,7 +30,7 @@ _FLAGS: Final[dict[Where, int]] = {"inside": 1, "isolated": 2}
 
 def kept_ms() -> int:
     """The time by which leases are counted here: alike in all processes of a machine, and never set."""
-    return time.clock_gettime_ns(_KEPT) // 1_000_000
+    return clock_gettime_ns(_KEPT) // 1_000_000
 
 
 class Started(Struct, frozen=True):
@@ -39,7 +45,7 @@ class Started(Struct, frozen=True):
 class Roster:
     """A file of fixed size, mapped by child and supervisor: a line per job. The child writes, the supervisor reads.
 
-    The first line is for both: each says when it last kept the session.
+    The head is for both: each says when it last kept the session.
 
     A line stays until the job is settled, not only until its handler returns: between the two its effects are
     out in the world, and a job that was "never started" would be handed back as if they were not.
@@ -47,16 +53,17 @@ class Roster:
 
     def __init__(self, descriptor: int, lines: int) -> None:
         self._map = mmap.mmap(descriptor, self.size(lines))
-        self._free = list(range(_LINE * lines, 0, -_LINE))
+        self._free = list(range(_HEAD + _LINE * (lines - 1), _HEAD - 1, -_LINE))
         self._taken: dict[tuple[bytes, int], int] = {}
 
     @staticmethod
     def size(lines: int) -> int:
         """Bytes needed for so many lines."""
-        return _LINE * (lines + 1)
+        return _HEAD + _LINE * lines
 
     def start(self, id: bytes, token: int, where: Where) -> None:
         """Say that a job starts; the flag goes last, so that a torn line reads as free."""
+        self._map[_WORKED] = 1
         if not self._free:
             self._map[_FULL] = 1
             return
@@ -84,9 +91,23 @@ class Roster:
         """False when more was started than there are lines: then a job without a line may have been started too."""
         return not self._map[_FULL]
 
+    @property
+    def worked(self) -> bool:
+        """True when the child has started a job, whatever became of it."""
+        return bool(self._map[_WORKED])
+
+    def say(self, code: int) -> None:
+        """Say with which code the child is about to end: any handler could end its process with the same."""
+        self._map[_SAID] = code + 1
+
+    @property
+    def said(self) -> int | None:
+        """The code with which the child meant to end; None when it did not mean to."""
+        return self._map[_SAID] - 1 if self._map[_SAID] else None
+
     def turn(self) -> None:
         """Say that the child's loop still turns."""
-        self._write(_TURN, time.monotonic_ns() // 1_000_000)
+        self._stamp(_TURN)
 
     def beat(self, sent_ms: int) -> None:
         """Say that the heartbeat which the child sent at that moment has reached the store."""
@@ -100,13 +121,35 @@ class Roster:
         """When the supervisor sent the last one that was answered; 0: never."""
         return self._read(_BEAT_FOR)
 
+    def thread(self) -> None:
+        """Say that threads of the child have their turns, whatever its loop does."""
+        self._stamp(_THREAD)
+
+    def end_begins(self) -> None:
+        """Say that the child has begun to end."""
+        self._stamp(_END)
+
+    def ending_ms(self) -> int:
+        """How long ago the child began to end; 0 when it has not."""
+        return self._since_ms(_END) if any(self._map[_END : _END + 8]) else 0
+
+    def still_ms(self) -> int:
+        """How long ago a thread of the child last had its turn."""
+        return self._since_ms(_THREAD)
+
     def silent_ms(self) -> int:
         """How long ago the child's loop last turned."""
-        return time.monotonic_ns() // 1_000_000 - self._read(_TURN)
+        return self._since_ms(_TURN)
 
     def beaten_ms(self) -> int:
         """How long ago the child sent the heartbeat that last reached the store."""
         return kept_ms() - self._read(_BEAT)
+
+    def _stamp(self, at: int) -> None:
+        self._write(at, _now_ms())
+
+    def _since_ms(self, at: int) -> int:
+        return _now_ms() - self._read(at)
 
     def _write(self, at: int, ms: int) -> None:
         self._map[at : at + 8] = ms.to_bytes(8, "big")
@@ -116,7 +159,7 @@ class Roster:
 
     def started(self) -> Iterator[Started]:
         """What was started and is not settled, now or when the child died."""
-        for at in range(_LINE, len(self._map), _LINE):
+        for at in range(_HEAD, len(self._map), _LINE):
             flag = self._map[at]
             if flag:
                 body = self._map[at + 1 : at + 25]
@@ -126,3 +169,7 @@ class Roster:
 
     def close(self) -> None:
         self._map.close()
+
+
+def _now_ms() -> int:
+    return monotonic_ns() // 1_000_000

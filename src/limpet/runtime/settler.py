@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence, Set
+from contextlib import suppress
 from typing import Final
 
 from limpet.core.decide import awaits_commit, unwritable
@@ -72,8 +73,8 @@ class Settler(Part):
         self._notebook = notebook or Notebook()
         self._waiting: list[Transition] = []
         self._bills: dict[tuple[bytes, int], Bill] = {}  # of those among them that said what they cost
-        self._writing = 0
-        self._under_way: list[Transition] = []
+        self._under_way: list[Transition] = []  # of the batch that is being written, those without an answer
+        self._asked: list[Transition] | None = None  # with the last number; None once it was answered
         self._seq = 0
         self._closing = False
         self._news = asyncio.Event()
@@ -83,11 +84,16 @@ class Settler(Part):
     @property
     def unsettled(self) -> int:
         """Transitions that the store has not confirmed."""
-        return len(self._waiting) + self._writing
+        return len(self._waiting) + len(self._under_way)
 
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every job whose end is not written yet."""
         return {(each.id, each.token) for each in (*self._waiting, *self._under_way)}
+
+    def left(self) -> tuple[list[Transition], dict[bytes, dict[str, int]]]:
+        """What is not written, and what gates should be told of its costs: for whoever can still write it."""
+        spent = {id: dict(bill.costs) for (id, _), bill in self._bills.items()}
+        return [*self._under_way, *self._waiting], spent
 
     def put(self, transition: Transition, bill: Bill | None = None) -> None:
         """Settle this with the next write."""
@@ -101,9 +107,13 @@ class Settler(Part):
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
+        if self._under_way:
+            await self._write(self._under_way)  # cancelled in the middle: the same number gets the same answer
         while True:
             while self._waiting:
-                await self._write(self._waiting[:MOST_PER_CALL])
+                batch = self._under_way = self._waiting[:MOST_PER_CALL]
+                del self._waiting[: len(batch)]
+                await self._write(batch)
             if self.on_settled is not None:
                 self.on_settled()
             if self._closing:
@@ -115,14 +125,15 @@ class Settler(Part):
         """Write what is left, for as long as the store may take; how many remain unwritten."""
         self._closing = True
         self._news.set()
-        if self._task is not None:
-            await asyncio.wait({self._task}, timeout=timeout_s)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._task is not None and (not self._task.done() or self._task.cancelled()):
+                    await asyncio.wait({self._task})
+                    await asyncio.sleep(0)  # one that was cancelled by other code is started again in between
         await self.stop()
         return self.unsettled
 
     async def _write(self, batch: list[Transition]) -> None:
-        del self._waiting[: len(batch)]
-        self._writing, self._under_way = len(batch), batch
         if self.before is not None:
             await self.before({(each.id, each.token) for each in batch})
         try:
@@ -135,14 +146,18 @@ class Settler(Part):
             await self._write_apart(batch)
         else:
             self._count(batch, answers)
-        self._under_way = []
 
     async def _settle(self, batch: list[Transition]) -> Sequence[Settled]:
-        self._seq += 1
+        if batch is not self._asked:
+            self._seq += 1
+            self._asked = batch
         seq = self._seq
         if self._bills:
-            return await self._settle_with_bills(seq, batch)
-        return await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
+            answers = await self._settle_with_bills(seq, batch)
+        else:
+            answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
+        self._asked = None
+        return answers
 
     async def _settle_with_bills(self, seq: int, batch: list[Transition]) -> Sequence[Settled]:
         """What gates are told of real costs goes with the transitions."""
@@ -178,7 +193,11 @@ class Settler(Part):
             self._count([transition], await self._settle([transition]))  # an engine that cannot do this can do nothing
 
     def _count(self, batch: list[Transition], answers: Sequence[Settled]) -> None:
-        self._writing -= len(batch)
+        if batch is self._under_way:
+            self._under_way = []
+        else:
+            answered = {(each.id, each.token) for each in batch}
+            self._under_way = [each for each in self._under_way if (each.id, each.token) not in answered]
         if self._roster is not None:
             for transition in batch:
                 self._roster.end(transition.id, transition.token)

@@ -27,6 +27,7 @@ from limpet.core.steps import (
     forgetting,
 )
 from limpet.core.text import storable
+from limpet.runtime.background import background
 from limpet.runtime.step import Calls, Step, inside
 from limpet.runtime.suspension import Suspension, Wait
 
@@ -193,7 +194,7 @@ class Steps:
 
     async def _keep(self, call: Call, record: Record) -> Record:
         """Remember a call. Once its function has run, being cancelled is no reason not to."""
-        saving = asyncio.ensure_future(self._save(self._history.keep(call, record)))
+        saving = background(self._save(self._history.keep(call, record)), "limpet-step")
         try:
             await asyncio.shield(saving)
         except asyncio.CancelledError:

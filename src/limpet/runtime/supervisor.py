@@ -10,7 +10,8 @@ import asyncio
 import logging
 import random
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -31,13 +32,16 @@ from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.settler import MOST_PER_CALL
+from limpet.runtime.watch import Watch
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 
 NOT_SHARED: Final = 2
 MARGIN_S: Final = 2.0  # beyond grace and flush, before a stopping child is killed
 HEALTHY_S: Final = 1.0  # a child that worked for so long is started again without delay
-MOST_FAILED_STARTS: Final = 5
+EARLY_S: Final = 10.0  # a child that wants to be started again so soon, and has done nothing, will want it for ever
+MOST_IDLE_FALLS: Final = 5  # of children that had started no job, in a row
+HEARD_S: Final = 1.0  # how long the last words of a dead child may take: a process it left behind may hold its socket
 LINES_FOR_UNSETTLED: Final = 8_192  # far more than a worker claims ahead: ended jobs keep their line until settled
 FIRST_BACKOFF_S: Final = 0.1
 LONGEST_BACKOFF_S: Final = 5.0
@@ -73,6 +77,7 @@ class Supervisor:
         self._forced = False
         self._code = STOPPED
         self._seq = FIRST_SEQ
+        self._look_s = min(1.0, settings.worker.ttl_ms / 8000)
         self.on_ready: Callable[[Offspring], None] = lambda child: None
 
     async def run(self) -> int:
@@ -112,30 +117,34 @@ class Supervisor:
     # -- one place for a child
 
     async def _tend(self, place: int) -> None:
-        failed_starts = quick_deaths = 0
+        idle_falls = quick_falls = 0
         while not self._stopping.is_set():
             child = await Offspring.spawn(self._begin())
             self._children[place] = child
             code = await self._until_ended(child)
             del self._children[place]
             await self._recover_or_leave(child, code)
+            meant, worked, ready_for_s = child.roster.said, child.roster.worked, child.ready_for_s()
             child.close()
-            if self._stopping.is_set() or code == RECYCLED:
+            if self._stopping.is_set():
                 continue
-            if code == CUT_OFF or self._code == NOT_SHARED:
+            if (meant == CUT_OFF == code) or self._code == NOT_SHARED:
                 self._code = self._code or CUT_OFF
                 self.stop()
                 return
-            # A child that dies of its jobs is started again for ever; one that cannot even start is not.
-            failed_starts = failed_starts + 1 if child.ready is None else 0
-            quick_deaths = quick_deaths + 1 if child.ready_for_s() < HEALTHY_S else 0
-            worker_log(logging.ERROR, "child ended", pid=child.pid, code=code, failed_starts=failed_starts)
-            if failed_starts >= MOST_FAILED_STARTS:
-                worker_log(logging.CRITICAL, "children cannot be started", failed_starts=failed_starts)
+            if meant == RECYCLED == code and (worked or ready_for_s > EARLY_S):
+                idle_falls = 0
+                continue
+            # A child that falls with its jobs is started again for ever; one that falls without any is not.
+            idle_falls = 0 if worked else idle_falls + 1
+            quick_falls = quick_falls + 1 if ready_for_s < HEALTHY_S else 0
+            worker_log(logging.ERROR, "child ended", pid=child.pid, code=code, falls_without_a_job=idle_falls)
+            if idle_falls >= MOST_IDLE_FALLS:
+                worker_log(logging.CRITICAL, "children cannot be kept running", falls_without_a_job=idle_falls)
                 self._code = FAILED
                 self.stop()
                 return
-            await self._pause(quick_deaths)
+            await self._pause(quick_falls)
 
     def _begin(self) -> Begin:
         settings = self._settings
@@ -153,28 +162,33 @@ class Supervisor:
         )
 
     async def _until_ended(self, child: Offspring) -> int:
-        """The child's exit code. One that is silent, or does not stop in time, is killed."""
+        """The child's exit code. One that is beyond help, or does not stop in time, is killed."""
+        worker = self._settings.worker
+        end_s = (worker.grace_ms + worker.cleanup_ms) / 1000 + FLUSH_S + MARGIN_S
+        watch = Watch(child, worker, self._settings.silent_ms, round(end_s * 1000))
         ended = asyncio.create_task(child.ended())
-        ready = asyncio.create_task(self._greet(child), name="greet")
-        ready.add_done_callback(self._fell)
+        greeting = asyncio.create_task(self._greet(child), name="greet")
+        greeting.add_done_callback(self._fell)
         stopping = asyncio.create_task(self._stopping.wait())
         try:
             while not ended.done() and not stopping.done():
-                await asyncio.wait({ended, stopping}, timeout=1, return_when=asyncio.FIRST_COMPLETED)
-                if child.roster.silent_ms() > self._settings.silent_ms:
-                    worker_log(logging.ERROR, "child is silent, killing it", pid=child.pid)
-                    child.kill()
+                await asyncio.wait({ended, stopping}, timeout=self._look_s, return_when=asyncio.FIRST_COMPLETED)
+                match None if ended.done() else await watch.look():
+                    case "kill":
+                        child.kill()
+                    case "dismiss":
+                        child.send(Halt(ordered=False))
             if not ended.done():
                 child.send(Halt(force=self._forced))
-                worker = self._settings.worker
-                patience_s = (worker.grace_ms + worker.cleanup_ms) / 1000 + FLUSH_S + MARGIN_S
-                done, _ = await asyncio.wait({ended}, timeout=patience_s)
+                done, _ = await asyncio.wait({ended}, timeout=end_s)
                 if not done:
                     worker_log(logging.ERROR, "child did not stop in time, killing it", pid=child.pid)
                     child.kill()
-            return await ended
+            code = await ended
+            await asyncio.wait({greeting}, timeout=HEARD_S)
+            return code
         finally:
-            ready.cancel()
+            greeting.cancel()
             stopping.cancel()
 
     async def _greet(self, child: Offspring) -> None:
@@ -220,7 +234,9 @@ class Supervisor:
                     continue
                 sent_ms = kept_ms()
                 try:
-                    pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
+                    info = child.info(worker.ttl_ms)
+                    pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, info))
+                    child.kept_at_s = time.monotonic()
                 except StoreError as error:
                     if not error.retryable:
                         raise
@@ -275,7 +291,9 @@ class Supervisor:
                 (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
             }
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        transitions = [child.given_up.get((each.id, each.token)) or verdict(each, started, how) for each in held]
+        known = {(each.id, each.token): each for said in child.unwritten for each in said.transitions}
+        known = child.given_up | known
+        spent = {id: costs for said in child.unwritten for id, costs in said.spent.items()}
         worker_log(
             logging.ERROR if code not in (STOPPED, RECYCLED) else logging.INFO,
             "settling for a child that ended",
@@ -283,26 +301,39 @@ class Supervisor:
             how=how,
             held=len(held),
             started=len(started),
+            told=len(known),
         )
-        for start in range(0, len(transitions), MOST_PER_CALL):
-            batch = transitions[start : start + MOST_PER_CALL]
-            self._seq += 1
-            await self._patience.ask("settle", partial(store.settle, session, self._seq, batch))
+        for start in range(0, len(held), MOST_PER_CALL):
+            batch = held[start : start + MOST_PER_CALL]
+            judged = [verdict(each, started, how) for each in batch]
+            told = [known.get((each.id, each.token), sentence) for each, sentence in zip(batch, judged, strict=True)]
+            try:
+                await self._settle(store, session, told, spent)
+            except StoreError:
+                raise
+            except Exception as error:  # what the child could not write may be what cannot be written
+                worker_log(logging.ERROR, "ends of jobs cannot be written, they count as lost", error=repr(error))
+                await self._settle(store, session, judged, {})
         await self._patience.ask("leave", lambda: store.leave(session))
+
+    async def _settle(
+        self, store: Store, session: str, batch: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]]
+    ) -> None:
+        self._seq += 1
+        costs = {each.id: spent[each.id] for each in batch if each.id in spent}
+        await self._patience.ask("settle", partial(store.settle, session, self._seq, batch, spent=costs))
 
 
 def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> Transition:
     """What becomes of a job that a dead child held.
 
-    Never started: handed back unspent. Running in a process of its own: innocent, and ended with its parent.
-    Running inside: a suspect; proven only when it was lost twice before and was alone in there (D10).
+    Never started: handed back unspent. Started: a suspect, for any of them may have ended the process, also from a
+    process of its own; proven only when it ran inside, was lost twice before and was alone in there (D10).
     """
     found = started.get((held.id, held.token))
     if found is None:
         return Release(held.id, held.token)
-    if found.where == "isolated":
-        return Release(held.id, held.token, started=True)
-    alone = held.lost >= 2 and len(started) == 1
+    alone = held.lost >= 2 and len(started) == 1 and found.where == "inside"
     return Lose(held.id, held.token, proven=alone, reason=f"the worker process died ({how})")
 
 

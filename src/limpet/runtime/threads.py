@@ -6,12 +6,17 @@ import asyncio
 import threading
 from collections.abc import Callable
 from contextvars import Context
+from os import getpid
 from queue import SimpleQueue
 from typing import Any
 
-from limpet.runtime.attempt import Escaped
+from limpet.runtime.attempt import Escaped, end_of_copy
 
 Call = tuple[Callable[[], Any], Context, asyncio.AbstractEventLoop, "asyncio.Future[Any]"]
+
+
+class NoThread(RuntimeError):
+    """The call has not begun: the process has no thread for it, and can start none."""
 
 
 class Threads:
@@ -34,10 +39,23 @@ class Threads:
             if spawn:
                 self._free += 1
                 self._count += 1
-        self._calls.put((call, context, loop, future))
         if spawn:
-            threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True).start()
+            self._spawn()
+        self._calls.put((call, context, loop, future))
         return future
+
+    def _spawn(self) -> None:
+        """One thread more; where that cannot be, the call waits for one of those there are."""
+        try:
+            threading.Thread(target=self._work, name=f"{self._name}-{self._count}", daemon=True).start()
+        except RuntimeError as error:
+            with self._lock:
+                self._count -= 1
+                self._free -= 1
+                if self._count:
+                    return
+                self._free += 1
+            raise NoThread("this process cannot start another thread") from error
 
     def soft_timeout(self) -> None:
         """A thread cannot be interrupted safely: its handler sees `.cancelled`, and is fenced at the hard timeout."""
@@ -61,10 +79,13 @@ def perform(
     call: Callable[[], Any], context: Context, loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any]
 ) -> None:
     """Run one call here and hand its result to the future's loop."""
+    pid = getpid()
     try:
         value, error = context.run(call), None
     except BaseException as raised:
         value, error = None, raised
+    if getpid() != pid:
+        end_of_copy()
     try:
         loop.call_soon_threadsafe(_resolve, future, value, error)
     except RuntimeError:

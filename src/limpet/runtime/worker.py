@@ -20,11 +20,13 @@ from limpet.core.task import TaskSpec
 from limpet.core.transition import Transition
 from limpet.core.verdict import Classifier
 from limpet.core.version import VERSION
+from limpet.runtime.background import background
 from limpet.runtime.life import Life, Plan
 from limpet.runtime.memory import resident_bytes
 from limpet.runtime.roster import Roster
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerFailed, WorkerSettings, WorkReport
+from limpet.runtime.settler import Settler
 from limpet.stores.base import Store
 
 LATELY_S: Final = 60.0  # what workers say of their speed is about so long
@@ -78,6 +80,7 @@ class Worker:
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
         self.on_given_up: Callable[[Transition], None] = lambda transition: None  # its handler runs on
+        self.on_unwritten: Callable[[Settler], None] = lambda settler: None
 
     async def run(self, stop: asyncio.Event | None = None, until_empty: bool = False) -> WorkReport:
         """Work until stopped, cancelled or (if asked) empty; then finish within the grace and hand back the rest.
@@ -90,8 +93,8 @@ class Worker:
         if self._stopped:
             life.end("stopped")  # a supervisor may change its mind while the app is loading
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
-        life.on_given_up = self.on_given_up
-        task = asyncio.create_task(life.live(stop), name="limpet-worker")
+        life.on_given_up, life.on_unwritten = self.on_given_up, self.on_unwritten
+        task = background(life.live(stop), "limpet-worker")
         cancelled = False
         while not task.done():
             try:
@@ -101,16 +104,19 @@ class Worker:
                 if cancelled:
                     life.force()
                 cancelled = True
-                life.end("stopped")
+                life.end("stopped", ordered=self._roster is None)  # a supervisor sends word instead
         if cancelled and not task.exception():
             raise asyncio.CancelledError
         return task.result()
 
-    def stop(self) -> None:
-        """Stop claiming, finish within the grace, hand back the rest. From the worker's own loop, even before `run`."""
+    def stop(self, *, ordered: bool = True) -> None:
+        """Stop claiming, finish within the grace, hand back the rest. From the worker's own loop, even before `run`.
+
+        With `ordered=False` it is an end that nobody asked for: what does not finish is lost, not handed back.
+        """
         self._stopped = True
         if self._life is not None:
-            self._life.end("stopped")
+            self._life.end("stopped", ordered=ordered)
 
     def force(self) -> None:
         """Do not wait for running jobs any longer: hand them back."""
@@ -165,6 +171,12 @@ class Worker:
             "per_second": self._lately(),
             "stuck": 0 if life is None else life.stuck,
             "memory_bytes": resident_bytes(),
+            **self._silence(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
         }
         return msgspec.json.encode(about)
+
+    def _silence(self) -> dict[str, int]:
+        """Said by the heartbeat's thread when the loop has not turned for a lease."""
+        silent_ms = 0 if self._roster is None else self._roster.silent_ms()
+        return {"silent_ms": silent_ms} if silent_ms > self.settings.ttl_ms else {}

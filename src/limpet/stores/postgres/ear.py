@@ -123,10 +123,11 @@ class Ear:
         return self._tested.done()
 
     def _opened(self, opening: asyncio.Task[Line | None]) -> None:
-        if opening.cancelled():
+        if opening.cancelled() and self._opening is not opening:
             return
         self._opening = None
-        error = opening.exception()
+        # Whoever cancels all tasks of a loop, in a handler for example, means others than this one.
+        error = Lost("it was cancelled", sent=False) if opening.cancelled() else opening.exception()
         if error is not None:
             self._again(error)
             return

@@ -90,6 +90,7 @@ class Pool:
     def _opened(self, opening: asyncio.Task[Line]) -> None:
         self._opening.discard(opening)
         if opening.cancelled():
+            self._open_more()  # by whoever cancels all tasks of a loop: there is still somebody who waits
             return
         error = opening.exception()
         if error is not None:

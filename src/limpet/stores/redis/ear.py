@@ -66,10 +66,11 @@ class Ear:
         self._opening.add_done_callback(self._opened)
 
     def _opened(self, opening: asyncio.Task[Line]) -> None:
-        if opening.cancelled():
+        if opening.cancelled() and self._opening is not opening:
             return
         self._opening = None
-        error = opening.exception()
+        # Whoever cancels all tasks of a loop, in a handler for example, means others than this one.
+        error = Lost("it was cancelled", sent=False) if opening.cancelled() else opening.exception()
         if error is not None:
             self._again(error)
             return
