@@ -18,6 +18,7 @@ from limpet.stores.sqlite.statements import statements
 from limpet.stores.sqlite.writer import translate
 
 T = TypeVar("T")
+Stamp = tuple[Any, ...]
 
 # What a connection that only this module still holds is counted as: the guest's, a local, getrefcount itself.
 ABANDONED: Final = 3
@@ -79,8 +80,11 @@ class Guests:
         self._guests: set[Guest] = set()
         self._watcher: threading.Thread | None = None
 
-    async def run(self, verb: str, conn: object, work: Callable[[Plain], T]) -> T:
-        """Do `work` in the caller's transaction: all of it or none, and never a commit. Nothing here ever waits."""
+    async def run(self, verb: str, conn: object, work: Callable[[Plain], T], stamp: Callable[[], Stamp]) -> T:
+        """Do `work` in the caller's transaction: all of it or none, and never a commit. Nothing here ever waits.
+
+        `stamp` is that of the file which has the store's path now.
+        """
         caller = caller_of(conn)
         caller.expect("sqlite")
         refuse_other(caller.library)  # before an engine of SQLAlchemy would open the file with it
@@ -97,6 +101,7 @@ class Guests:
             plain.execute("SAVEPOINT limpet")
             try:
                 answer = work(plain)
+                self._refuse_replaced(plain, stamp)
             except BaseException:
                 plain.execute("ROLLBACK TO limpet")
                 plain.execute("RELEASE limpet")
@@ -139,6 +144,14 @@ class Guests:
                     f"{verb}: your own transaction on {self._path} is still open, and this would wait for it",
                     fix="commit or roll back first",
                 )
+
+    def _refuse_replaced(self, plain: Plain, stamp: Callable[[], Stamp]) -> None:
+        """After the first write: the caller has the write lock of its file, so nothing changes there meanwhile."""
+        if plain.execute(statements(self._prefix)["stamp"]).fetchone() != stamp():
+            raise WrongContext(
+                f"the connection is to a file that was {self._path} and has been replaced: a commit there is lost",
+                fix="open a new connection",
+            )
 
     def _check(self, conn: sqlite3.Connection) -> None:
         row = Plain(conn).execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
