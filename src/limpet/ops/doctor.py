@@ -20,6 +20,7 @@ from limpet.core.view import Counts, Finding, JobView, Query, QueueView
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
 from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
+from limpet.ops.witness import changed_stores
 from limpet.stores.asking import all_gates
 from limpet.stores.base import Features, Store
 
@@ -40,6 +41,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     findings = [
         *await store.check(),
         *_engine(store.features, took_ms),
+        *changed_stores(sessions),
         *_service(counts, sessions),
         *_leases(running.jobs, sessions, now_ms),
         *_waits(await store.queues(), now_ms),

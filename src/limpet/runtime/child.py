@@ -72,6 +72,7 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
             writer.write(frame(message))
 
     worker.on_leaving = lambda: send(Leaving())
+    worker.on_other_store = app.publish
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     orders = asyncio.create_task(_obey(reader, worker))
     try:

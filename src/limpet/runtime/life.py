@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -37,6 +37,7 @@ from limpet.runtime.settings import AppRef, Ending, Parts, WorkerCutOff, WorkerF
 from limpet.runtime.settler import Settler
 from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
+from limpet.runtime.witness import Witness
 from limpet.stores.base import Store
 
 FLUSH_S: Final = 5.0  # how long a stopping worker tries to settle what has ended: within most supervisors' patience
@@ -56,6 +57,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     rng: random.Random
     clock_s: Callable[[], float]
     info: Callable[[], bytes]
+    witness: Witness
     app_ref: AppRef | None = None
     roster: Roster | None = None
     until_empty: bool = False
@@ -72,6 +74,8 @@ class Life:
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
+        self.on_other_store: Callable[[], Awaitable[object]] | None = None
+        self._publishing: asyncio.Task[object] | None = None
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = loop.create_future()
         self._forced = asyncio.Event()
@@ -87,7 +91,7 @@ class Life:
             isolates=plan.app_ref is not None,
         )
         notebook = Notebook()
-        patience = Patience(rng, settings.cut_off_ms)
+        self._patience = patience = Patience(rng, settings.cut_off_ms)
         self._learner = Learner(store)
         self._desk = StoreDesk(store, notebook, self._learner, Patience(rng))
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
@@ -166,6 +170,8 @@ class Life:
                 stopping.cancel()
             if self._turning is not None:
                 self._turning.cancel()
+            if self._publishing is not None:
+                self._publishing.cancel()
         worker_log(logging.INFO, "worker ended", session=plan.session, ending=plan.report.ending)
         return plan.report
 
@@ -193,6 +199,11 @@ class Life:
     def pulse(self, pulse: Pulse, first: bool) -> None:
         """What a heartbeat answered."""
         self.on_beat()
+        change = self._plan.witness.heard(pulse)
+        if change is not None:
+            worker_log(logging.ERROR, change.text, session=self._plan.session, fix=change.fix)
+            if change.kind == "other":
+                self._publish_again()
         if pulse.fresh and not first:
             worker_log(logging.WARNING, "session was lost", session=self._plan.session, running=len(self._crew.running))
             self._crew.drop(self._keeper.beaten_token)
@@ -200,6 +211,12 @@ class Life:
         for id, token in pulse.cancels:
             self._crew.stop_job(id, token, "cancelled on request")
         self._audit.look()
+
+    def _publish_again(self) -> None:
+        """Another store answers: it does not know what the code of this worker declares."""
+        if self.on_other_store is not None:
+            asking = self._patience.ask("publish", self.on_other_store)
+            self._publishing = asyncio.create_task(asking, name="limpet-publish")
 
     # -- what the parts tell each other
 

@@ -7,10 +7,11 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
+from limpet.core import witness
 from limpet.core.lease import Pulse, Serves
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.schedule import Schedule
@@ -22,6 +23,7 @@ from limpet.runtime.memory import resident_bytes
 from limpet.runtime.roster import Roster
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerFailed, WorkerSettings, WorkReport
+from limpet.runtime.witness import Witness
 from limpet.stores.base import Store
 
 
@@ -66,11 +68,13 @@ class Worker:
         self._clock_s = clock_s
         queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
+        self._witness = Witness(clock_s)
         self._life: Life | None = None
         self._stopped = False
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
+        self.on_other_store: Callable[[], Awaitable[object]] | None = None  # e.g. publishes what code declares
 
     async def run(self, stop: asyncio.Event | None = None, until_empty: bool = False) -> WorkReport:
         """Work until stopped, cancelled or (if asked) empty; then finish within the grace and hand back the rest.
@@ -83,6 +87,7 @@ class Worker:
         if self._stopped:
             life.end("stopped")  # a supervisor may change its mind while the app is loading
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
+        life.on_other_store = self.on_other_store
         task = asyncio.create_task(life.live(stop), name="limpet-worker")
         cancelled = False
         while not task.done():
@@ -129,6 +134,7 @@ class Worker:
             rng=self._rng,
             clock_s=self._clock_s,
             info=self.info,
+            witness=self._witness,
             app_ref=self._app_ref,
             roster=self._roster,
             until_empty=until_empty,
@@ -146,5 +152,6 @@ class Worker:
             "held": 0 if life is None else life.rack.held,
             "memory_bytes": resident_bytes(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
+            witness.FIELD: self._witness.report(),
         }
         return msgspec.json.encode(about)

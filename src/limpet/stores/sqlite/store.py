@@ -129,6 +129,7 @@ class SqliteStore:
         self._process: Process | None = None
         self._guests = Guests(self.path, self._prefix)
         self._now_ms = self._steady_ms = 0
+        self.identity = ""
         self.features = Features(
             name="sqlite",
             shared=path is not None,
@@ -177,7 +178,8 @@ class SqliteStore:
         tx = Tx(conn, self._prefix, self.process.known, now_ms or 0)
         if now_ms is None:
             # Processes may disagree about the time: nobody is behind the last claim or sweep of all.
-            tx.now_ms = self.clock(int(tx.row("clock_floor")[0]))
+            floor_ms, self.identity = tx.row("clock_floor")
+            tx.now_ms = self.clock(floor_ms)
         return tx
 
     async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
