@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -96,15 +97,19 @@ def in_a_container(words: list[str]) -> subprocess.CompletedProcess[str]:
     shutil.which("unshare") is None or in_a_container(["true"]).returncode != 0,
     reason="this machine lets nobody make a PID namespace",
 )
-async def test_a_neighbour_in_another_container_leaves_the_sockets_and_wakes_who_sleeps(tmp_path: Path) -> None:
-    volume, mounted = tmp_path / "volume", tmp_path / "mounted"
-    volume.mkdir()
-    mounted.mkdir()
-    store = SqliteStore(str(volume / "jobs.db"), sync="normal")
+async def test_a_neighbour_in_another_container_leaves_the_sockets_and_wakes_who_sleeps() -> None:
+    with tempfile.TemporaryDirectory(prefix="lp-") as folder:  # short, as the paths of volumes are
+        await _share(os.path.join(folder, "volume"), os.path.join(folder, "mounted"))
+
+
+async def _share(volume: str, mounted: str) -> None:
+    os.mkdir(volume)
+    os.mkdir(mounted)
+    store = SqliteStore(f"{volume}/jobs.db", sync="normal")
     await store.beat(Beat("s", 15_000, Serves()))
     assert not (await store.claim(ClaimRequest("s", Serves(), 1, 1, 1))).jobs
     sleeping = asyncio.create_task(store.wait("s", 2 * SOON_S * 1_000))
-    words = ["sh", "-c", CONTAINER, "sh", str(volume), str(mounted), sys.executable, NEIGHBOUR]
+    words = ["sh", "-c", CONTAINER, "sh", volume, mounted, sys.executable, NEIGHBOUR]
     told = await asyncio.to_thread(in_a_container, words)
     assert told.returncode == 0, told.stderr
     assert (await asyncio.wait_for(sleeping, SOON_S)).work
