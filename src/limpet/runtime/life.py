@@ -75,7 +75,7 @@ class Life:
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
         self.on_other_store: Callable[[], Awaitable[object]] | None = None
-        self._publishing: asyncio.Task[object] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = loop.create_future()
         self._forced = asyncio.Event()
@@ -215,8 +215,13 @@ class Life:
     def _publish_again(self) -> None:
         """Another store answers: it does not know what the code of this worker declares."""
         if self.on_other_store is not None:
-            asking = self._patience.ask("publish", self.on_other_store)
-            self._publishing = asyncio.create_task(asking, name="limpet-publish")
+            self._publishing = asyncio.create_task(self._publish(self.on_other_store), name="limpet-publish")
+
+    async def _publish(self, publish: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await self._patience.ask("publish", publish)
+        except Exception as error:
+            worker_log(logging.ERROR, "could not publish tasks again", error=error)  # the next start does it
 
     # -- what the parts tell each other
 

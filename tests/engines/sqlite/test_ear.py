@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from limpet.core.errors import StoreUnreachable
 from limpet.core.lease import Beat, ClaimRequest, Serves
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.ear import Ear
@@ -73,6 +74,19 @@ def test_an_ear_whose_name_was_removed_gets_a_new_one(tmp_path: Path) -> None:
     assert other.tell(ear.address, b"w", b"s")
     ear.close()
     other.close()
+
+
+async def test_a_beat_while_the_whole_folder_is_away_is_an_outage(tmp_path: Path) -> None:
+    folder, aside = tmp_path / "here", tmp_path / "aside"
+    os.mkdir(folder)
+    store = SqliteStore(str(folder / "jobs.db"), sync="normal")
+    await store.beat(Beat("s", 15_000, Serves()))
+    os.rename(folder, aside)
+    with pytest.raises(StoreUnreachable):
+        await store.beat(Beat("s", 15_000, Serves()))
+    os.rename(aside, folder)
+    assert not (await store.beat(Beat("s", 15_000, Serves()))).fresh
+    await store.close()
 
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="long paths go to the folder for temporary files here")

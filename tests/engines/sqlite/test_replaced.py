@@ -18,6 +18,7 @@ from limpet.core.job import Job, Lane, Policy
 from limpet.core.lease import Beat, ClaimRequest, Serves
 from limpet.core.state import State
 from limpet.core.transition import Succeed
+from limpet.core.witness import Sight, change
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.library import library
 
@@ -208,6 +209,36 @@ async def test_what_ran_for_the_old_file_counts_no_more_and_work_goes_on_with_th
     assert again.token > held.token
     (settled,) = await store.settle("s", 2, [Succeed(again.id, again.token)])
     assert settled.answer == "done"
+
+
+async def test_an_older_backup_is_the_same_store_set_back(store: SqliteStore, path: Path, tmp_path: Path) -> None:
+    await store.enqueue([job(1), job(2)])
+    first = await store.beat(Beat("s", 15_000, Serves()))
+    await asyncio.to_thread(_copy, path, tmp_path / "backup.db")
+    (held,) = (await store.claim(ClaimRequest("s", Serves(), 1, 1, 1))).jobs
+    before = await store.beat(Beat("s", 15_000, Serves()))
+    os.replace(tmp_path / "backup.db", path)
+    after = await store.beat(Beat("s", 15_000, Serves()))
+    assert (first.store, before.store, after.store) == (first.store,) * 3
+    found = change(Sight(before.store, before.token), Sight(after.store, after.token))
+    assert found is not None
+    assert found.kind == "older"
+    (settled,) = await store.settle("s", 1, [Succeed(held.id, held.token)])
+    assert settled.answer in ("stale", "gone")
+    claimed = (await store.claim(ClaimRequest("s", Serves(), 2, 2, 2))).jobs
+    assert [each.id for each in claimed] == [job(1).id, job(2).id]
+    assert min(each.token for each in claimed) > held.token
+
+
+async def test_a_callers_connection_to_a_removed_file_is_an_outage(store: SqliteStore, path: Path) -> None:
+    await store.enqueue([job(1)])
+    guest = library.connect(str(path), isolation_level=None)
+    guest.execute("BEGIN")
+    guest.execute("SELECT 1 FROM limpet_clock").fetchone()
+    remove(path)
+    with pytest.raises(StoreUnreachable, match="was removed"):
+        await store.enqueue_on(guest, [job(2)])
+    guest.close()
 
 
 async def test_policies_of_the_old_file_are_stored_in_the_new_one(store: SqliteStore, path: Path) -> None:

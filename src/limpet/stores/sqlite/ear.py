@@ -42,10 +42,18 @@ class Ear(Waiters):
         if folder is not None and not (self._address and folder.has(self._address)):
             with self._lock:
                 if not (self._address and folder.has(self._address)):
-                    self._bind(folder)
+                    self._bind_if_possible(folder)
             if before is not None:
                 self.rouse()  # some may have been told under the name that is gone
         return self._address
+
+    def _bind_if_possible(self, folder: Folder) -> None:
+        try:
+            self._bind(folder)
+        except OSError:
+            if not self._address:
+                raise
+            # The folder of the file itself may be gone: an outage, which the verb says.
 
     def _bind(self, folder: Folder) -> None:
         folder.make()

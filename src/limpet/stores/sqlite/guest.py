@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from limpet.core.errors import WrongContext
+from limpet.core.errors import StoreUnreachable, WrongContext
 from limpet.stores.callers import caller_of, join, joined
 from limpet.stores.sqlite.connection import LAYOUT, layout_of
 from limpet.stores.sqlite.library import library, refuse_other
@@ -24,6 +24,13 @@ Stamp = tuple[Any, ...]
 ABANDONED: Final = 3
 
 LET_GO_S: Final = 0.1
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except FileNotFoundError as error:
+        raise StoreUnreachable(f"the file {other} was removed", verb="enqueue", fix="put it back") from error
 
 
 class Plain:
@@ -90,10 +97,10 @@ class Guests:
         refuse_other(caller.library)  # before an engine of SQLAlchemy would open the file with it
         await caller.refuse_outside_transaction()
         raw: sqlite3.Connection = caller.raw
-        self._check(raw)
-        self._welcome(raw)
         plain = Plain(raw)
         try:
+            self._check(raw)
+            self._welcome(raw)
             if not raw.in_transaction:
                 # A savepoint would be the whole transaction, and its release a commit. The caller's driver begins
                 # before a statement that writes, so it gets one.
@@ -155,7 +162,7 @@ class Guests:
 
     def _check(self, conn: sqlite3.Connection) -> None:
         row = Plain(conn).execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
-        if self._path is None or not row[0] or not os.path.samefile(row[0], self._path):
+        if self._path is None or not row[0] or not _is_same(row[0], self._path):
             raise WrongContext(
                 f"the connection is to {row[0] or 'memory'!r}, the store is in {self._path or 'memory'!r}",
                 fix="pass a connection to the store's own file",
