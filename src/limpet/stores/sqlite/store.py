@@ -178,7 +178,7 @@ class SqliteStore:
         tx = Tx(conn, self._prefix, self.process.known, now_ms or 0)
         if now_ms is None:
             # Processes may disagree about the time: nobody is behind the last claim or sweep of all.
-            floor_ms, self.identity = tx.row("clock_floor")
+            floor_ms, tx.store = tx.row("clock_floor")
             tx.now_ms = self.clock(floor_ms)
         return tx
 
@@ -190,6 +190,7 @@ class SqliteStore:
             tx = self._tx(conn, now_ms)
             answer = work(tx)
             tx.finish()
+            self.identity = tx.store or self.identity
             process.tells += tx.tells
             process.stored |= tx.stored
             return answer

@@ -78,6 +78,7 @@ class Tx:
         self.sql = statements(prefix)
         self.known = known
         self.now_ms = now_ms
+        self.store = ""  # the store's own name, where it was read on the way
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self.lane_jobs: Counter[int] = Counter()
         self.ready: Counter[int] = Counter()  # lanes that gained ready jobs
