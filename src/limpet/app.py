@@ -527,6 +527,7 @@ class Limpet:
             schedules=parts.schedules,
             app_ref=None if (ref := find_ref(self)) is None else AppRef(ref, self.url, self.namespace),
         )
+        worker.on_other_store = self.publish
         return await worker.run(stop, until_empty)
 
     async def publish(self) -> int:

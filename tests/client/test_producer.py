@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from msgspec.structs import replace
 
+from limpet import Limpet
 from limpet.client.producer import EnqueueTimeout, Producer
 from limpet.core.errors import StoreError, StoreFull, UnknownParent
 from limpet.core.gate import GateRule
@@ -239,3 +242,28 @@ async def test_what_is_under_way_when_other_code_cancels_all_tasks_is_sent_again
         assert (await caller).id
     assert counting.calls == [1, 1]
     assert (await counting.count()).enqueued == 1
+
+
+async def test_a_producer_says_once_that_its_store_was_emptied(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Limpet(f"sqlite:///{tmp_path / 'jobs.db'}?sync=normal")
+
+    @app.task
+    async def work() -> None: ...
+
+    def told() -> int:
+        return sum("another store answers here" in line.getMessage() for line in caplog.records)
+
+    async with app:
+        await work.enqueue()
+        await work.enqueue()
+        assert told() == 0
+        async with Limpet(f"sqlite:///{tmp_path / 'new.db'}?sync=normal") as other:
+            await other.publish()
+        os.replace(tmp_path / "new.db", tmp_path / "jobs.db")
+        await work.enqueue()
+        assert told() == 1
+        await work.enqueue()
+        await app.enqueue_many([work.job(), work.job()])
+        assert told() == 1

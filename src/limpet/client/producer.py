@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import os
 import threading
 import time
@@ -15,6 +16,7 @@ from limpet.core.errors import LimpetError, StoreError, StoreTimeout
 from limpet.core.gate import GateRule
 from limpet.core.ids import IdMaker, id_text
 from limpet.core.job import Enqueued, Job
+from limpet.core.witness import Sight, change
 from limpet.stores.base import Store
 from limpet.stores.callers import apart
 
@@ -23,6 +25,8 @@ _SHARED_JOBS: Final = 1_000
 _SHARED_BYTES: Final = 4 * 1024 * 1024
 
 Rules = Sequence[GateRule]
+
+logger = logging.getLogger("limpet.client")
 
 
 class EnqueueTimeout(StoreTimeout):
@@ -56,6 +60,7 @@ class Producer:
         self._pid = 0
         self._posts: dict[asyncio.AbstractEventLoop, Post] = {}  # replaced, never changed: threads read it freely
         self._threads = threading.local()
+        self._met: tuple[Store, str] | None = None
 
     async def enqueue(self, job: Job, rules: Rules) -> Enqueued:
         """Store one job, in one round trip with whatever other callers of this loop ask for meanwhile."""
@@ -67,9 +72,20 @@ class Producer:
         """Store all jobs or none; `stored` are the ids of the chunks before, `again` is how to ask once more."""
         try:
             async with asyncio.timeout(self._timeout_s):
-                return await self._store().enqueue(jobs, rules)
+                answers = await self._store().enqueue(jobs, rules)
         except TimeoutError as error:
             raise EnqueueTimeout([job.id for job in jobs], self._timeout_s, stored=stored, again=again) from error
+        self.recognise()
+        return answers
+
+    def recognise(self) -> None:
+        """Say so when another store answered than before: what this process had stored there is gone."""
+        store, met = self._store(), self._met
+        if met is None or met[0] is not store or met[1] != store.identity:
+            self._met = store, store.identity
+            found = None if met is None or met[0] is not store else change(Sight(met[1]), Sight(store.identity))
+            if found is not None:
+                logger.error("%s (%s)", found.text, found.fix)
 
     def new_id(self) -> bytes:
         """A new job id, larger than the last one of the running loop, or of this thread when it has none."""
@@ -89,7 +105,7 @@ class Producer:
             self._posts, self._pid = {}, os.getpid()
         post = self._posts.get(loop)
         if post is None:
-            post = Post(self._store, self._timeout_s)
+            post = Post(self._store, self._timeout_s, self.recognise)
             # Loops that have ended go, so that a program that calls asyncio.run often does not collect them.
             alive = {known: its for known, its in self._posts.items() if not known.is_closed()}
             self._posts = {**alive, loop: post}
@@ -114,10 +130,10 @@ class Post:
     A job with a unique key may have to wait for whoever else is storing that key, so those travel apart.
     """
 
-    def __init__(self, store: Callable[[], Store], timeout_s: float) -> None:
+    def __init__(self, store: Callable[[], Store], timeout_s: float, answered: Callable[[], None]) -> None:
         self._maker = IdMaker()  # a maker per loop: two threads must never share one
-        self._plain = Bag(store, timeout_s)
-        self._keyed = Bag(store, timeout_s)
+        self._plain = Bag(store, timeout_s, answered)
+        self._keyed = Bag(store, timeout_s, answered)
 
     def new_id(self) -> bytes:
         """A new job id, larger than the last one of this loop."""
@@ -131,9 +147,10 @@ class Post:
 class Bag:
     """Letters that travel together: one call is under way, and those that come meanwhile share the next."""
 
-    def __init__(self, store: Callable[[], Store], timeout_s: float) -> None:
+    def __init__(self, store: Callable[[], Store], timeout_s: float, answered: Callable[[], None]) -> None:
         self._store = store
         self._timeout_s = timeout_s
+        self._on_answer = answered
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Letter] = deque()
         self._under_way: list[_Letter] = []
@@ -215,6 +232,7 @@ class Bag:
             await self._deliver(letters[:middle])
             await self._deliver(letters[middle:])
         else:
+            self._on_answer()
             for letter, answer in zip(letters, answers, strict=True):
                 if not letter.answer.done():
                     letter.answer.set_result(answer)

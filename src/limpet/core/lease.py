@@ -146,6 +146,8 @@ class Pulse(Struct, frozen=True):
 
     fresh: bool  # True: the session was not known, so whatever it held before is no longer its own
     cancels: tuple[tuple[bytes, int], ...] = ()  # (job id, token) that someone asked to cancel
+    store: str = ""  # the store's own name, drawn when it was made: an emptied one has another
+    token: int = 0  # the newest one that the store had given out: one that was set back has a smaller one
 
 
 class Held(Struct, frozen=True):

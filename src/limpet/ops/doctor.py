@@ -21,6 +21,7 @@ from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
 from limpet.ops.shape import stuck_places
 from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
+from limpet.ops.witness import changed_stores
 from limpet.stores.asking import all_gates
 from limpet.stores.base import Features, Store
 
@@ -42,6 +43,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     findings = [
         *await store.check(),
         *_engine(store.features, took_ms),
+        *changed_stores(sessions),
         *_service(counts, sessions),
         *_leases(running.jobs, sessions, now_ms),
         *_places(sessions),

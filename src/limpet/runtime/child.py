@@ -131,6 +131,7 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
     worker.on_leaving = lambda: send(Leaving())
     worker.on_given_up = lambda transition: send(GivenUp(transition))
     worker.on_unwritten = lambda settler: send(Unwritten(*settler.left()))
+    worker.on_other_store = app.publish
     # The supervisor says when to stop. Whoever else asks for the end gets it, at the cost of what does not finish.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(worker.stop, ordered=False))
     orders = background(_obey(reader, worker), "limpet-orders")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from msgspec import Struct
@@ -49,6 +49,7 @@ from limpet.runtime.settings import (
 from limpet.runtime.settler import Settler
 from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
+from limpet.runtime.witness import Witness
 from limpet.stores.base import Store
 
 FLUSH_S: Final = 5.0  # how long a stopping worker tries to settle what has ended: within most supervisors' patience
@@ -69,6 +70,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     rng: random.Random
     clock_s: Callable[[], float]
     info: Callable[[], bytes]
+    witness: Witness
     app_ref: AppRef | None = None
     roster: Roster | None = None
     until_empty: bool = False
@@ -88,6 +90,8 @@ class Life:
         self.on_given_up: Callable[[Transition], None] = lambda transition: None
         self.on_unwritten: Callable[[Settler], None] = lambda settler: None  # who else could write it is told here
         self.ordered = False  # somebody who may has asked for the end
+        self.on_other_store: Callable[[], Awaitable[object]] | None = None
+        self._publishing: asyncio.Task[None] | None = None
         loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = loop.create_future()
         self._forced = asyncio.Event()
@@ -104,7 +108,7 @@ class Life:
             isolates=plan.app_ref is not None,
         )
         notebook = Notebook()
-        patience = Patience(rng, settings.cut_off_ms)
+        self._patience = patience = Patience(rng, settings.cut_off_ms)
         self._learner = Learner(store)
         self._desk = StoreDesk(store, notebook, self._learner, Patience(rng))
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
@@ -193,6 +197,8 @@ class Life:
                 stopping.cancel()
             if self._turning is not None:
                 self._turning.cancel()
+            if self._publishing is not None:
+                self._publishing.cancel()
         worker_log(logging.INFO, "worker ended", session=plan.session, ending=plan.report.ending)
         return plan.report
 
@@ -221,6 +227,11 @@ class Life:
     def pulse(self, pulse: Pulse, first: bool) -> None:
         """What a heartbeat answered."""
         self.on_beat()
+        change = self._plan.witness.heard(pulse)
+        if change is not None:
+            worker_log(logging.ERROR, change.text, session=self._plan.session, fix=change.fix)
+            if change.kind == "other":
+                self._publish_again()
         if pulse.fresh and not first:
             worker_log(logging.WARNING, "session was lost", session=self._plan.session, running=len(self._crew.running))
             self._crew.drop(self._keeper.beaten_token)
@@ -230,6 +241,17 @@ class Life:
         for id, token in pulse.cancels:
             self._crew.stop_job(id, token, "cancelled on request")
         self._audit.look()
+
+    def _publish_again(self) -> None:
+        """Another store answers: it does not know what the code of this worker declares."""
+        if self.on_other_store is not None:
+            self._publishing = background(self._publish(self.on_other_store), "limpet-publish")
+
+    async def _publish(self, publish: Callable[[], Awaitable[object]]) -> None:
+        try:
+            await self._patience.ask("publish", publish)
+        except Exception as error:
+            worker_log(logging.ERROR, "could not publish tasks again", error=error)  # the next start does it
 
     # -- what the parts tell each other
 

@@ -8,11 +8,12 @@ import random
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 
+from limpet.core import witness
 from limpet.core.lease import Pulse, Serves
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.schedule import Schedule
@@ -27,6 +28,7 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerFailed, WorkerSettings, WorkReport
 from limpet.runtime.settler import Settler
+from limpet.runtime.witness import Witness
 from limpet.stores.base import Store
 
 LATELY_S: Final = 60.0  # what workers say of their speed is about so long
@@ -73,6 +75,7 @@ class Worker:
         self._clock_s = clock_s
         queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
+        self._witness = Witness(clock_s)
         self._life: Life | None = None
         self._ran: deque[tuple[float, int]] = deque()  # when a beat was made, and how many jobs had ended by then
         self._stopped = False
@@ -81,6 +84,7 @@ class Worker:
         self.on_leaving: Callable[[], None] = lambda: None
         self.on_given_up: Callable[[Transition], None] = lambda transition: None  # its handler runs on
         self.on_unwritten: Callable[[Settler], None] = lambda settler: None
+        self.on_other_store: Callable[[], Awaitable[object]] | None = None  # e.g. publishes what code declares
 
     async def run(self, stop: asyncio.Event | None = None, until_empty: bool = False) -> WorkReport:
         """Work until stopped, cancelled or (if asked) empty; then finish within the grace and hand back the rest.
@@ -94,6 +98,7 @@ class Worker:
             life.end("stopped")  # a supervisor may change its mind while the app is loading
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
         life.on_given_up, life.on_unwritten = self.on_given_up, self.on_unwritten
+        life.on_other_store = self.on_other_store
         task = background(life.live(stop), "limpet-worker")
         cancelled = False
         while not task.done():
@@ -143,6 +148,7 @@ class Worker:
             rng=self._rng,
             clock_s=self._clock_s,
             info=self.info,
+            witness=self._witness,
             app_ref=self._app_ref,
             roster=self._roster,
             until_empty=until_empty,
@@ -173,6 +179,7 @@ class Worker:
             "memory_bytes": resident_bytes(),
             **self._silence(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
+            witness.FIELD: self._witness.report(),
         }
         return msgspec.json.encode(about)
 

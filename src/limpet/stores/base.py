@@ -107,6 +107,7 @@ class Store(Protocol):
     """
 
     features: Features
+    identity: str  # which store it is, as the last enqueue was told for free; "" before, and of no use but to compare
 
     async def open(self) -> None:
         """Connect and, where the engine upgrades itself, migrate. Idempotent."""

@@ -49,7 +49,8 @@ async def test_what_may_lose_jobs_is_said_with_its_fix(tmp_path: Path) -> None:
         answer = await found(server)
         assert answer["log"].level == "error"
         assert "no AOF: a crash loses acknowledged jobs" in answer["log"].text
-        assert "appendonly yes" in answer["log"].fix
+        assert "CONFIG SET appendonly yes" in answer["log"].fix
+        assert "from then on start it with --appendonly yes" in answer["log"].fix, "it has no configuration file"
         server.ask("CONFIG", "SET", "save", "3600 1")
         assert (await found(server))["log"].level == "warning"
         server.ask("CONFIG", "SET", "appendonly", "yes")

@@ -9,6 +9,7 @@ from limpet.stores.open import open_store
 from limpet.stores.redis import check, url
 from limpet.testing.bench import Bench
 from limpet.testing.harness import Clock
+from tests.engines.redis.test_trouble import until
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, running
 
@@ -74,3 +75,74 @@ async def test_a_snapshot_is_restored_as_it_says(tmp_path: Path) -> None:
         assert sorted(str(job.state) for job in await bench.everything()) == ["ready", "ready", "running"]
         assert len(await bench.hand("w3").drain()) == 2
         await store.close()
+
+
+class WithFile(RedisServer):
+    """A server that has a configuration file, as one of a distribution has."""
+
+    def command(self) -> list[str]:
+        config = self.folder / "redis.conf"
+        if not config.exists():
+            config.write_text("appendonly no\n")
+        binary, *words = super().command()
+        return [binary, str(config), *words]
+
+
+def settled(server: RedisServer) -> bool:
+    said = server.ask("INFO", "persistence")
+    return b"aof_rewrite_in_progress:0\r\n" in said and b"aof_rewrite_scheduled:0\r\n" in said
+
+
+async def turned_on(server: RedisServer, *last: str) -> list[bytes]:
+    """A job, and the log turned on as the page says; `last` is its last step."""
+    store = open_store(server.url)
+    bench = Bench(store, Clock())
+    job = await bench.add()
+    (finding,) = (each for each in await store.check() if each.code == "log")
+    server.ask("CONFIG", "SET", "appendonly", "yes")
+    await until(lambda: settled(server))
+    if last:
+        server.ask(*last)
+        assert "CONFIG REWRITE" in finding.fix
+    else:
+        assert "start it with --appendonly yes" in finding.fix
+    await store.close()
+    return [job]
+
+
+async def jobs_of(server: RedisServer, ids: list[bytes]) -> list[bytes]:
+    store = open_store(server.url)
+    found = [view.id for view in await store.get(ids) if view is not None]
+    assert {each.level for each in await store.check() if each.code == "log"} == {"ok"}
+    await store.close()
+    return found
+
+
+async def test_the_append_only_file_is_turned_on_without_a_loss_with_a_configuration_file(tmp_path: Path) -> None:
+    with running(WithFile(REDIS, tmp_path)) as server:
+        ids = await turned_on(server, "CONFIG", "REWRITE")
+        server.kill()
+        server.start()
+        assert await jobs_of(server, ids) == ids
+
+
+async def test_the_append_only_file_is_turned_on_without_a_loss_without_a_configuration_file(tmp_path: Path) -> None:
+    with running(RedisServer(REDIS, tmp_path / "data")) as server:
+        ids = await turned_on(server)
+        server.kill()
+        server.aof = "everysec"
+        server.start()
+        assert await jobs_of(server, ids) == ids
+
+
+async def test_a_restart_with_the_setting_and_without_the_file_begins_empty(tmp_path: Path) -> None:
+    """Why the page forbids it: should a server ever read its snapshot here, the page may say less."""
+    with running(RedisServer(REDIS, tmp_path / "data")) as server:
+        store = open_store(server.url)
+        await Bench(store, Clock()).add()
+        await store.close()
+        server.ask("SAVE")
+        server.kill()
+        server.aof = "everysec"
+        server.start()
+        assert server.ask("DBSIZE") == 0

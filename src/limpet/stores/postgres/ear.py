@@ -188,6 +188,11 @@ class Ear:
         self._later = self._loop.call_later(POLL_S if hopeless else pause(self._failures), self._open)
         self._failures += 1
 
+    def listen_anew(self) -> None:
+        """Hear the channel that the schema has now."""
+        if self._line is not None:
+            self._line.close()
+
     # -- hearing
 
     def _ping(self) -> None:

@@ -60,13 +60,15 @@ class NameOf(Protocol):
 _encode = msgspec.json.Encoder().encode
 
 
-async def enqueue(route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None) -> list[Enqueued]:
-    """Store all jobs or none."""
+async def enqueue(
+    route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+) -> tuple[list[Enqueued], str]:
+    """Store all jobs or none; and which store it is."""
     if not jobs:
-        return []
+        return [], ""
     batch = Batch(jobs, rules, guest=False)
-    ids, existing, states = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
-    return batch.answers(ids, existing, states)
+    ids, existing, states, store = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    return batch.answers(ids, existing, states), str(store)
 
 
 async def relay(

@@ -52,8 +52,8 @@ async def beat(route: Route, beat: Beat, ear: str | None, now_ms: int | None) ->
         [note.body for _, _, note in notes],
         now_ms,
     )
-    fresh, ids, tokens = await route.row(BEAT, values, verb="beat")
-    return Pulse(fresh, tuple(zip(ids or (), tokens or (), strict=True)))
+    fresh, ids, tokens, store, newest = await route.row(BEAT, values, verb="beat")
+    return Pulse(fresh, tuple(zip(ids or (), tokens or (), strict=True)), store, newest)
 
 
 async def leave(route: Route, session: str, now_ms: int | None) -> None:

@@ -73,6 +73,7 @@ class PostgresStore:
         self._ready = False
         self._checked = False
         self._name: str | None = None  # how this schema is told from one of the same name in another database
+        self.identity = ""
         self.features = Features(
             name="postgres",
             shared=True,
@@ -132,7 +133,9 @@ class PostgresStore:
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        return await enqueue.enqueue(await self._route(), jobs, rules, now_ms)
+        answers, identity = await enqueue.enqueue(await self._route(), jobs, rules, now_ms)
+        self.identity = identity or self.identity
+        return answers
 
     async def enqueue_on(
         self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
@@ -157,7 +160,11 @@ class PostgresStore:
         self._waiters.expect(beat.session.encode())
         # Wherever it sleeps, it is told here: the ear of the loop that beats is heard for as long as the session lives.
         address = await self._ears.here().hear(beat.session)
-        return await sessions.beat(route, beat, address, now_ms)
+        pulse = await sessions.beat(route, beat, address, now_ms)
+        before, self._name = self._name, pulse.store
+        if before not in (None, pulse.store):
+            self._ears.here().listen_anew()  # a schema that was made anew has another channel
+        return pulse
 
     async def leave(self, session: str, *, now_ms: int | None = None) -> None:
         await sessions.leave(await self._route(), session, now_ms)

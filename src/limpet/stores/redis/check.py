@@ -85,11 +85,19 @@ def _log(facts: dict[str, str], fsync: str | None, save: str | None) -> list[Fin
         level = "error"
         if save:
             level, text = "warning", f"{text}, all since its last snapshot"
-        return [Finding(level, "log", text, "set appendonly yes")]  # type: ignore[arg-type]  # one of two words
+        return [Finding(level, "log", text, _turn_on(facts))]  # type: ignore[arg-type]  # one of two words
     found = [Finding("ok", "log", "the server logs every change (AOF)")]
     if facts.get("aof_last_write_status", "ok") != "ok":
         found = [Finding("error", "log", "the server could not write its AOF", "free some space on its disk")]
     return [*found, _flush(fsync)]
+
+
+def _turn_on(facts: dict[str, str]) -> str:
+    """How a log is begun without a loss: a server that is started with one and finds none begins empty."""
+    first = "while it runs: CONFIG SET appendonly yes, then wait until INFO says aof_rewrite_in_progress:0"
+    if facts.get("config_file"):
+        return f"{first}, then CONFIG REWRITE; do not restart it before, it would begin empty"
+    return f"{first}; from then on start it with --appendonly yes (not before, it would begin empty)"
 
 
 def _flush(fsync: str | None) -> Finding:

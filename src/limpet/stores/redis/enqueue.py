@@ -34,15 +34,16 @@ _length = struct.Struct(">I").pack
 
 async def enqueue(
     route: Route, key: bytes, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
-) -> list[Enqueued]:
-    """Store all jobs or none."""
+) -> tuple[list[Enqueued], str]:
+    """Store all jobs or none; and the store's own name."""
     if not jobs:
-        return []
+        return [], ""
     check_size(jobs)
     positions = sorted(range(len(jobs)), key=lambda i: jobs[i].id)
     in_order = [jobs[i] for i in positions]
     args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules, positions)]
-    return _answers(await route.script("enqueue", script("enqueue"), key, args), in_order, positions)
+    answer = await route.script("enqueue", script("enqueue"), key, args)
+    return _answers(answer, in_order, positions), answer[3].decode()
 
 
 async def relay(

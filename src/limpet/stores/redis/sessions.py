@@ -45,8 +45,9 @@ async def beat(route: Route, key: bytes, beat: Beat, ear: str, now_ms: int | Non
     ]
     for id, token, note in beat.notes:
         args += (id, token, note.kind, note.name, note.body)
-    fresh, *cancels = await route.script("beat", script("beat"), key, args)
-    return Pulse(bool(fresh), tuple((id, int(token)) for id, token in zip(cancels[::2], cancels[1::2], strict=True)))
+    fresh, store, newest, *wanted = await route.script("beat", script("beat"), key, args)
+    cancels = tuple((id, int(token)) for id, token in zip(wanted[::2], wanted[1::2], strict=True))
+    return Pulse(bool(fresh), cancels, store.decode(), int(newest))
 
 
 async def leave(route: Route, key: bytes, session: str, now_ms: int | None) -> None:

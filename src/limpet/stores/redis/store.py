@@ -55,6 +55,7 @@ class RedisStore:
         self._routes = PerLoop(lambda: Route(url, tag))
         self._ears = PerLoop(lambda: Ear(url, tag, self._waiters))
         self._checked = False
+        self.identity = ""
         self.features = Features(
             name="redis",
             shared=True,
@@ -85,7 +86,9 @@ class RedisStore:
     async def enqueue(
         self, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None
     ) -> list[Enqueued]:
-        return await enqueue.enqueue(self._route, self._key, jobs, rules, now_ms)
+        answers, identity = await enqueue.enqueue(self._route, self._key, jobs, rules, now_ms)
+        self.identity = identity or self.identity
+        return answers
 
     async def enqueue_on(
         self, conn: object, jobs: Sequence[Job], rules: Sequence[GateRule] = (), *, now_ms: int | None = None

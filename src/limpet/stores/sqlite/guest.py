@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
-from limpet.core.errors import WrongContext
+from limpet.core.errors import StoreUnreachable, WrongContext
 from limpet.stores.callers import caller_of, join, joined
 from limpet.stores.sqlite.connection import LAYOUT, layout_of
 from limpet.stores.sqlite.library import library, refuse_other
@@ -18,11 +18,19 @@ from limpet.stores.sqlite.statements import statements
 from limpet.stores.sqlite.writer import translate
 
 T = TypeVar("T")
+Stamp = tuple[Any, ...]
 
 # What a connection that only this module still holds is counted as: the guest's, a local, getrefcount itself.
 ABANDONED: Final = 3
 
 LET_GO_S: Final = 0.1
+
+
+def _is_same(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except FileNotFoundError as error:
+        raise StoreUnreachable(f"the file {other} was removed", verb="enqueue", fix="put it back") from error
 
 
 class Plain:
@@ -79,17 +87,20 @@ class Guests:
         self._guests: set[Guest] = set()
         self._watcher: threading.Thread | None = None
 
-    async def run(self, verb: str, conn: object, work: Callable[[Plain], T]) -> T:
-        """Do `work` in the caller's transaction: all of it or none, and never a commit. Nothing here ever waits."""
+    async def run(self, verb: str, conn: object, work: Callable[[Plain], T], stamp: Callable[[], Stamp]) -> T:
+        """Do `work` in the caller's transaction: all of it or none, and never a commit. Nothing here ever waits.
+
+        `stamp` is that of the file which has the store's path now.
+        """
         caller = caller_of(conn)
         caller.expect("sqlite")
         refuse_other(caller.library)  # before an engine of SQLAlchemy would open the file with it
         await caller.refuse_outside_transaction()
         raw: sqlite3.Connection = caller.raw
-        self._check(raw)
-        self._welcome(raw)
         plain = Plain(raw)
         try:
+            self._check(raw)
+            self._welcome(raw)
             if not raw.in_transaction:
                 # A savepoint would be the whole transaction, and its release a commit. The caller's driver begins
                 # before a statement that writes, so it gets one.
@@ -97,6 +108,7 @@ class Guests:
             plain.execute("SAVEPOINT limpet")
             try:
                 answer = work(plain)
+                self._refuse_replaced(plain, stamp)
             except BaseException:
                 plain.execute("ROLLBACK TO limpet")
                 plain.execute("RELEASE limpet")
@@ -140,9 +152,17 @@ class Guests:
                     fix="commit or roll back first",
                 )
 
+    def _refuse_replaced(self, plain: Plain, stamp: Callable[[], Stamp]) -> None:
+        """After the first write: the caller has the write lock of its file, so nothing changes there meanwhile."""
+        if plain.execute(statements(self._prefix)["stamp"]).fetchone() != stamp():
+            raise WrongContext(
+                f"the connection is to a file that was {self._path} and has been replaced: a commit there is lost",
+                fix="open a new connection",
+            )
+
     def _check(self, conn: sqlite3.Connection) -> None:
         row = Plain(conn).execute("SELECT file FROM pragma_database_list WHERE name = 'main'").fetchone()
-        if self._path is None or not row[0] or not os.path.samefile(row[0], self._path):
+        if self._path is None or not row[0] or not _is_same(row[0], self._path):
             raise WrongContext(
                 f"the connection is to {row[0] or 'memory'!r}, the store is in {self._path or 'memory'!r}",
                 fix="pass a connection to the store's own file",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from limpet.core.errors import StoreError
 from limpet.stores.sqlite.library import library
@@ -16,6 +17,7 @@ class Sentry:
     def __init__(self, link: Link, prefix: str) -> None:
         self.link = link
         self._query = statements(prefix)["guests"]
+        self._stamp = statements(prefix)["stamp"]
         self._version: tuple[sqlite3.Connection, int] | None = None
         self._guests = 0
         self._seen: dict[str, int] = {}
@@ -30,6 +32,12 @@ class Sentry:
         before = self._seen.get(who, self._guests)
         self._seen[who] = self._guests
         return before != self._guests
+
+    def stamp(self) -> tuple[Any, ...]:
+        """What tells the file at the path from another that once was there."""
+        with self.link.use() as conn:
+            stamp: tuple[Any, ...] = conn.execute(self._stamp).fetchone()
+        return stamp
 
     def _look(self, conn: sqlite3.Connection) -> None:
         # data_version changes with every commit of another connection: most looks end here. It counts for one

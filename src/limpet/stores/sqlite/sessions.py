@@ -35,7 +35,7 @@ def beat(tx: Tx, beat: Beat, ear: str) -> Pulse:
     for id, token, note in beat.notes:
         settle.save(tx, id, token, note)
     cancels = () if fresh else tuple((id, token) for id, token in tx.rows("cancelling", (beat.session,)))
-    return Pulse(fresh, cancels)
+    return Pulse(fresh, cancels, *tx.row("store_now"))
 
 
 def leave(tx: Tx, session: str) -> None:

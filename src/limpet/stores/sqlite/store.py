@@ -39,7 +39,8 @@ from limpet.stores.sqlite.check import findings, startup
 from limpet.stores.sqlite.checkpoint import Checkpointer
 from limpet.stores.sqlite.connection import BUSY_MS, Sync, connect
 from limpet.stores.sqlite.ear import Ear, wake_of
-from limpet.stores.sqlite.guest import Guests, Plain
+from limpet.stores.sqlite.file import StoreFile
+from limpet.stores.sqlite.guest import Guests, Plain, Stamp
 from limpet.stores.sqlite.library import is_safe
 from limpet.stores.sqlite.link import Link, forks
 from limpet.stores.sqlite.sentry import Sentry
@@ -65,14 +66,16 @@ class Process:
         self.stored: set[int] = set()
         self.ear = Ear(path)
         self.links: list[Link] = []
+        file = StoreFile(path) if path else None
 
         def link(lock_path: str | None = None) -> Link:
-            new = Link(connect, lock_path)
+            new = Link(connect, lock_path, file)
             self.links.append(new)
             # Memory would be lost with its connection: it stays, and a child is refused.
             return forks.watch(new) if path else new
 
         self.writer = Writer(link(f"{path}-lock" if path else None))
+        self.writer.link.on_other_file = self.known.stored.clear
         self.writer.after_commit = self._committed
         self.writer.after_rollback = self._rolled_back
         self.checkpointer = Checkpointer(link()) if path and is_safe() else None
@@ -126,6 +129,7 @@ class SqliteStore:
         self._process: Process | None = None
         self._guests = Guests(self.path, self._prefix)
         self._now_ms = self._steady_ms = 0
+        self.identity = ""
         self.features = Features(
             name="sqlite",
             shared=path is not None,
@@ -174,7 +178,8 @@ class SqliteStore:
         tx = Tx(conn, self._prefix, self.process.known, now_ms or 0)
         if now_ms is None:
             # Processes may disagree about the time: nobody is behind the last claim or sweep of all.
-            tx.now_ms = self.clock(int(tx.row("clock_floor")[0]))
+            floor_ms, tx.store = tx.row("clock_floor")
+            tx.now_ms = self.clock(floor_ms)
         return tx
 
     async def _write(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
@@ -185,6 +190,7 @@ class SqliteStore:
             tx = self._tx(conn, now_ms)
             answer = work(tx)
             tx.finish()
+            self.identity = tx.store or self.identity
             process.tells += tx.tells
             process.stored |= tx.stored
             return answer
@@ -195,6 +201,10 @@ class SqliteStore:
     async def _read(self, verb: str, work: Callable[[Tx], T], now_ms: int | None = None) -> T:
         answer: T = await self.process.reader.submit(verb, lambda conn: work(self._tx(conn, now_ms)))
         return answer
+
+    def _stamp(self) -> Stamp:
+        sentry = self.process.sentry
+        return () if sentry is None else sentry.stamp()
 
     async def open(self) -> None:
         await self._write("open", lambda tx: None)
@@ -216,13 +226,14 @@ class SqliteStore:
     ) -> list[Enqueued]:
         def work(plain: Plain) -> list[Enqueued]:
             tx = self._tx(plain, now_ms)
+            tx.known = tx.known.unsure()
             answers = enqueue.enqueue(tx, jobs, rules)
             # Nobody is told: the caller may roll back. Sleeping workers notice the commit by themselves.
             tx.finish(tell=False)
             tx.run("guest_add")
             return answers
 
-        return await self._guests.run("enqueue", conn, work)
+        return await self._guests.run("enqueue", conn, work, self._stamp)
 
     async def relay(
         self,
@@ -271,7 +282,7 @@ class SqliteStore:
         def work(plain: Plain) -> bool:
             return settle.note_success(self._tx(plain, now_ms), id, token, result)
 
-        return await self._guests.run("settle_on", conn, work)
+        return await self._guests.run("settle_on", conn, work, self._stamp)
 
     async def save(self, id: bytes, token: int, note: Note, *, now_ms: int | None = None) -> bool:
         return await self._write("save", lambda tx: settle.save(tx, id, token, note), now_ms)

@@ -62,6 +62,12 @@ class Known:
         self.serves: dict[bytes, Serves] = {}
         self.stored: set[int] = set()  # policies that were seen committed; they are never removed
 
+    def unsure(self) -> Known:
+        """The same for a caller's connection, whose file may be another by now: what is stored there is not known."""
+        known = Known()
+        known.lanes, known.policies, known.serves = self.lanes, self.policies, self.serves
+        return known
+
 
 class Tx:
     """Lives for one verb. Gates, counters and wake-ups are gathered here and written by `finish`."""
@@ -72,6 +78,7 @@ class Tx:
         self.sql = statements(prefix)
         self.known = known
         self.now_ms = now_ms
+        self.store = ""  # the store's own name, where it was read on the way
         self.counts: Counter[tuple[str, str, int]] = Counter()
         self.lane_jobs: Counter[int] = Counter()
         self.ready: Counter[int] = Counter()  # lanes that gained ready jobs

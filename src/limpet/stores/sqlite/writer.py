@@ -21,6 +21,7 @@ from limpet.core.errors import (
     StoreTimeout,
     StoreUnreachable,
 )
+from limpet.stores.sqlite.file import TRIES, Replaced
 from limpet.stores.sqlite.library import library
 from limpet.stores.sqlite.link import Link
 
@@ -118,13 +119,20 @@ class Writer:
                 group = [self._requests.popleft() for _ in range(min(GROUP, len(self._requests)))]
             group = [request for request in group if not request.future.done()]
             try:
-                with self.link.use() as conn:
-                    self._commit(conn, group)
+                self._serve(group)
             except BaseException as error:
                 for request in group:
                     request.error = translate(error, request.verb)
             _answer(group)
         self.link.close()
+
+    def _serve(self, group: list[Request]) -> None:
+        """Commit to the file that has the name when the commit ends: for one that has lost it nothing is answered."""
+        for _ in range(TRIES):
+            with suppress(Replaced), self.link.use() as conn:
+                self._commit(conn, group)
+                return
+        raise StoreUnreachable("the file is replaced over and over", fix="end the program that replaces it")
 
     def _commit(self, conn: sqlite3.Connection, group: list[Request]) -> None:
         lock = self.link.lock_file
@@ -137,13 +145,19 @@ class Writer:
             if lock >= 0:
                 fcntl.flock(lock, fcntl.LOCK_UN)
         self.changes = conn.total_changes
-        self.after_commit()
+        self._committed()
         if self.intercept is not None:
             for request in group:
                 try:
                     self.intercept(request.verb, "after")
                 except StoreError as error:
                     request.error = error
+
+    def _committed(self) -> None:
+        if not self.link.is_current:
+            self.after_rollback()
+            raise Replaced
+        self.after_commit()
 
     def _transaction(self, conn: sqlite3.Connection, group: list[Request]) -> None:
         conn.execute("BEGIN IMMEDIATE" if self._write else "BEGIN")
@@ -170,7 +184,9 @@ class Writer:
             for request in group:
                 try:
                     self._transaction(conn, [request])
-                    self.after_commit()
+                    self._committed()
+                except Replaced:
+                    raise
                 except BaseException as error:
                     request.error = translate(error, request.verb)
 

@@ -28,6 +28,7 @@ from limpet.testing.contract.fixture import bench
 from limpet.testing.contract.flows import TestFindingTogether, TestFlows
 from limpet.testing.contract.forgetting import TestForgetting
 from limpet.testing.contract.housekeeping import TestLife, TestLogs, TestPrune
+from limpet.testing.contract.identity import TestIdentity
 from limpet.testing.contract.joins import TestWideJoins
 from limpet.testing.contract.leases import TestBeats, TestLeaving, TestNotes, TestTokens
 from limpet.testing.contract.limits import TestConcurrency
@@ -75,6 +76,7 @@ __all__ = [
     "TestFlows",
     "TestForgetting",
     "TestHold",
+    "TestIdentity",
     "TestLeaving",
     "TestLife",
     "TestLogs",

@@ -2,7 +2,8 @@
 -- Keys: m s: S! sd sv: cs: cl st: b: run J no: n
 -- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info ear
 --       and the call's own name, then id token kind name body of each note
--- Answer: fresh(1|0; a repeated call that opened the session did open it), then id and token of each running job that someone wants cancelled.
+-- Answer: fresh(1|0; a repeated call that opened the session did open it), the store's own name, the newest token that it gave out,
+--       then id and token of each running job that someone wants cancelled.
 -- Bounds: what one session holds; the notes given.
 -- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar settling holding
 
@@ -30,7 +31,7 @@ for i = 10, #ARGV, 5 do
   settling.save(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 
-local answer = { fresh and 1 or 0 }
+local answer = { fresh and 1 or 0, tx.store, base.text(tx.meta("token") or 0) }
 if not fresh then
   local ids, held = {}, holding.jobs(holding.tokens(session), base.LOTS)
   for i, job in ipairs(held) do
@@ -44,4 +45,5 @@ if not fresh then
   end
 end
 tx.finish()
+answer[2] = tx.store -- made just now, when this is the first that is written
 return answer

@@ -5,7 +5,7 @@
 --   index]] or nothing) · per lane: id, definition, class definition · per policy: id, JSON, "max_lost hard_timeout" ·
 --   per job, ids ascending: id, tail (extra and arguments), and "" or what few jobs have (storing.meta)
 -- Answer: {"ok", states, others}: one character per job, "0" + state when new, "@" + state when it was there; others
---   is a flat list of index, id for jobs that another one stands for. {"draining", index, gate} or
+--   is a flat list of index, id for jobs that another one stands for; last comes the store's own name. {"draining", index, gate} or
 --   {"parent", index, id}: nothing was stored.
 -- Bounds: the 20,000 jobs of a call.
 -- Short way: short_enqueue

@@ -72,7 +72,7 @@ WHERE j.token = ? AND j.state = 3 ORDER BY j.priority, j.due_ms, j.id;
 SELECT id, charged FROM limpet_job INDEXED BY limpet_job_running WHERE token = ? AND state = 3;
 
 -- name: clock_floor
-SELECT max(token / 2048, coalesce(swept_at_ms, 0)) FROM limpet_clock;
+SELECT max(token / 2048, coalesce(swept_at_ms, 0)), store FROM limpet_clock;
 
 -- name: next_token
 UPDATE limpet_clock SET token = max(token + 1, ?) RETURNING token;

@@ -48,5 +48,9 @@ UPDATE limpet_clock SET guests = guests;
 -- name: guest_add
 UPDATE limpet_clock SET guests = guests + 1;
 
+-- What no enqueue changes and every worker does: two files that were one are told apart by it.
+-- name: stamp
+SELECT store, token, swept_at_ms, calm_until_ms FROM limpet_clock;
+
 -- name: guests
 SELECT guests FROM limpet_clock;

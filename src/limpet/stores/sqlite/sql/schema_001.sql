@@ -8,17 +8,18 @@
 
 CREATE TABLE limpet_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
--- One row: the last fencing token, the last turn, when leases were last swept, until when none may expire, and
--- how many transactions of callers' own have enqueued.
+-- One row: the store's own name, drawn when it was made, the last fencing token, the last turn, when leases were last
+-- swept, until when none may expire, and how many transactions of callers' own have enqueued.
 CREATE TABLE limpet_clock (
   one INTEGER PRIMARY KEY CHECK (one = 1),
+  store TEXT NOT NULL,
   token INTEGER NOT NULL,
   turn INTEGER NOT NULL,
   swept_at_ms INTEGER,
   calm_until_ms INTEGER NOT NULL,
   guests INTEGER NOT NULL
 );
-INSERT INTO limpet_clock VALUES (1, 0, 0, NULL, 0, 0);
+INSERT INTO limpet_clock VALUES (1, lower(hex(randomblob(8))), 0, 0, NULL, 0, 0);
 
 CREATE TABLE limpet_job (
   id BLOB NOT NULL PRIMARY KEY,

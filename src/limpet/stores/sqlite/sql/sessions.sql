@@ -10,6 +10,9 @@ INSERT INTO limpet_session (id, serves, info, started_ms, beat_ms, deadline_ms, 
 -- name: session_beat
 UPDATE limpet_session SET serves = ?, info = ?, beat_ms = ?, deadline_ms = ?, ear = ? WHERE id = ?;
 
+-- name: store_now
+SELECT store, token FROM limpet_clock;
+
 -- name: session_close
 DELETE FROM limpet_session WHERE id = ?;
 

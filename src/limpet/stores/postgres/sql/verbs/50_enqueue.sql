@@ -80,7 +80,7 @@ END $$;
 -- expected to be new. When one of them was there, nothing has a place yet, and the careful way finds out which.
 CREATE OR REPLACE FUNCTION lp.enqueue_1(
   p_batch lp.batch, p_now bigint,
-  OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT store bigint,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -92,6 +92,7 @@ DECLARE
   v_new integer;
   v_dues bigint[];
 BEGIN
+  store := 'lp.home'::regclass::oid::bigint; -- a schema that is made anew has another; known without a look
   SELECT p_batch.unique_keys IS NOT NULL OR p_batch.children IS NOT NULL
     OR EXISTS (SELECT 1 FROM lp.gate WHERE key = ANY (p_batch.places) AND draining)
     OR EXISTS (SELECT 1 FROM lp.gone WHERE id = ANY (p_batch.ids)),
@@ -187,6 +188,7 @@ BEGIN
   END IF;
   states := '{}';
   IF p_batch.ids <> '{}' THEN
-    SELECT * INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM lp.enqueue_1(p_batch, p_now);
+    SELECT s.ids, s.existing, s.states, s.w_lanes, s.w_ns, s.w_dues, s.w_gates
+    INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM lp.enqueue_1(p_batch, p_now) AS s;
   END IF;
 END $$;

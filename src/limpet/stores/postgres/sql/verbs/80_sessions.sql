@@ -5,18 +5,21 @@
 -- can lease jobs to a session that is gone.
 
 -- Verb: open or keep a session and take the notes that ride on the beat. p_call names this call: one that is repeated
--- since its answer was lost says again that it opened the session. Answer: also which jobs someone wants cancelled.
+-- since its answer was lost says again that it opened the session. Answer: also which jobs someone wants cancelled, the
+-- store's own name, and the newest token that it gave out.
 CREATE OR REPLACE FUNCTION lp.beat_1(
   p_session text, p_ttl bigint, p_queues text[], p_tasks text[], p_capabilities text[], p_serves bytea, p_info bytea,
   p_ear text, p_call bigint,
   p_ids bytea[], p_tokens bigint[], p_kinds text[], p_names text[], p_bodies bytea[], p_now bigint,
-  OUT fresh boolean, OUT ids bytea[], OUT tokens bigint[]
+  OUT fresh boolean, OUT ids bytea[], OUT tokens bigint[], OUT store text, OUT token bigint
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := lp.now_1(p_now);
 BEGIN
+  store := obj_description('lp.home'::regclass, 'pg_class');
+  token := (SELECT k.last_value FROM lp.tokens AS k);
   LOOP
     -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
     UPDATE lp.session SET beat_ms = v_now, deadline_ms = v_now + p_ttl, queues = p_queues, tasks = p_tasks,

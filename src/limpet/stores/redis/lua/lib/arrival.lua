@@ -187,5 +187,5 @@ function arrival.all(from)
       end
     end
   end
-  return { "ok", table.concat(answers), others }
+  return { "ok", table.concat(answers), others, tx.store }
 end

@@ -69,7 +69,7 @@ local function short()
     end
   end
   local lane, policy, list = ARGV[3], ARGV[6], P .. "L:" .. ARGV[3]
-  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn")
+  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn", "store")
   if
     tonumber(meta[1]) ~= base.LAYOUT or call("EXISTS", P .. "dr", P .. "wgt") > 0 or call("HEXISTS", P .. "ln", lane) == 0
     or call("HEXISTS", P .. "po", policy) == 0
@@ -106,7 +106,7 @@ local function short()
       answers[i] = char(64 + (running and RUNNING or #raw < 56 and DEAD or byte(raw, 2)))
     end
   end
-  local answer, new = { "ok", table.concat(answers), {} }, #items
+  local answer, new = { "ok", table.concat(answers), {}, meta[6] }, #items
   if new == 0 then
     call("HSET", P .. "m", "seq", base.text(seq + count))
     return answer

@@ -7,6 +7,7 @@ local UNPACKED = { "run", "tn", "ls", "sl", "lj", "ln" }
 
 tx = {
   now = 0,
+  store = false, -- the store's own name; an emptied store has another
   ready = {}, -- lane -> jobs that became ready in it: workers are woken for so many
   timers = {}, -- lane -> a new instant at which it will have some
   counts = {},
@@ -23,7 +24,8 @@ local META = { "layout", "min_client", "token", "turn", "seq", "swept", "calm", 
 
 -- Read the clock and the counters; an error reply when the stored layout is not for this release.
 function tx.begin()
-  local found = call("HMGET", P .. "m", unpack(META))
+  local found = call("HMGET", P .. "m", "store", unpack(META))
+  tx.store = table.remove(found, 1)
   for i, name in ipairs(META) do
     meta[name] = tonumber(found[i])
   end
@@ -218,6 +220,11 @@ function tx.finish()
   end
   if tx.seated then
     seats.write()
+  end
+  if not tx.store then
+    local at = call("TIME")
+    tx.store = sub(redis.sha1hex(at[1] .. "." .. at[2] .. tostring(tx)), 1, 16) -- the time, and an address in memory
+    call("HSET", P .. "m", "store", tx.store)
   end
   if not meta.layout then
     for _, name in ipairs(UNPACKED) do
