@@ -15,7 +15,7 @@ from limpet.core.lease import Held
 from limpet.core.transition import Lose, Release
 from limpet.runtime.log import JsonLines
 from limpet.runtime.offspring import Offspring
-from limpet.runtime.orders import STOPPED, Ready
+from limpet.runtime.orders import CUT_OFF, STOPPED, Ready
 from limpet.runtime.roster import Roster, Started
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings, verdict
@@ -112,3 +112,17 @@ async def test_a_late_beat_before_the_supervisor_has_a_store_does_not_end_it(
     supervisor = Supervisor(settings)
     supervisor.on_ready = lambda child: supervisor.stop()
     assert await supervisor.run() == STOPPED
+
+
+async def test_a_child_that_waits_for_its_store_is_not_taken_for_a_hung_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = SupervisorSettings(
+        app_ref="tests.cli.shop:app",
+        path=(str(Path.cwd()),),
+        url=f"sqlite:///{tmp_path / 'nowhere' / 'jobs.db'}",
+        silent_ms=2_500,
+        worker=WorkerSettings(cut_off_ms=4_000),
+    )
+    assert await Supervisor(settings).run() == CUT_OFF
+    assert "silent" not in caplog.text

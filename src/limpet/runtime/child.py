@@ -71,16 +71,25 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
         if not writer.is_closing():
             writer.write(frame(message))
 
-    worker.on_leaving = lambda: send(Leaving())
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
-    orders = asyncio.create_task(_obey(reader, worker))
-    try:
+    heard = 0
+
+    async def introduce() -> None:
+        nonlocal heard
         patience = Patience(random.Random(), begin.settings.cut_off_ms)
         await patience.ask("publish", app.publish)
         heard = await patience.ask("read", lambda: last_seq(app.store, "event"))
-        worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))
+
+    worker.before = introduce
+    worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))
+    worker.on_leaving = lambda: send(Leaving())
+    # Not before: until the app is loaded the process holds nothing, and the signal ends it.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
+    orders = asyncio.create_task(_obey(reader, worker))
+    try:
         return await _work(worker)
     finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends anyway, and how it ended is in its exit code
         orders.cancel()
         await app.store.close()
         writer.close()
@@ -132,6 +141,7 @@ def main(control_descriptor: int, roster_descriptor: int) -> int:
     """Serve until told to stop, or until the supervisor dies."""
     # The supervisor relays signals; one sent to the whole group must not count twice.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was started deaf to it
     return run_loop(serve(socket.socket(fileno=control_descriptor), roster_descriptor))
 
 

@@ -10,12 +10,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextvars import copy_context
 
 from limpet.runtime.orders import RECYCLED, STOPPED, Begin, Leaving, Ready, ToChild, to_supervisor
 from limpet.runtime.roster import Roster
 from limpet.runtime.threads import Threads
 from limpet.runtime.wire import frame, read_frame
+
+
+@contextlib.contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """What this thread starts hears no SIGINT until it says so: one for the whole group is for its parent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _spawn(command: list[str], descriptors: tuple[int, int]) -> subprocess.Popen[bytes]:
+    with deaf_to_ctrl_c():
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
 
 
 class Offspring:
@@ -51,7 +67,7 @@ class Offspring:
             roster.turn()
             descriptors = (theirs.fileno(), file.fileno())
             command = [sys.executable, "-m", "limpet.runtime.child", *map(str, descriptors)]
-            process = await asyncio.to_thread(subprocess.Popen, command, stdin=subprocess.DEVNULL, pass_fds=descriptors)
+            process = await asyncio.to_thread(_spawn, command, descriptors)
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(process, reader, writer, roster, begin.session)
         child.send(begin)
@@ -98,6 +114,11 @@ class Offspring:
         if self._ready_at_s is None:
             return 0.0
         return (self._ended_at_s or time.monotonic()) - self._ready_at_s
+
+    def terminate(self) -> None:
+        """Ask it to stop; while it still loads the app it holds nothing, and this ends it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -21,20 +23,21 @@ from limpet.core.errors import StoreError
 from limpet.core.lease import Beat, Held
 from limpet.core.transition import Lose, Release, Transition
 from limpet.runtime.crier import Crier
-from limpet.runtime.life import FLUSH_S
+from limpet.runtime.life import END_S, FLUSH_S
 from limpet.runtime.log import worker_log
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
 from limpet.runtime.patience import Patience
 from limpet.runtime.roster import Started
 from limpet.runtime.session import session_name
-from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.settings import WorkerCutOff, WorkerSettings
 from limpet.runtime.settler import MOST_PER_CALL
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 
 NOT_SHARED: Final = 2
-MARGIN_S: Final = 2.0  # beyond grace and flush, before a stopping child is killed
+MARGIN_S: Final = 0.5  # beyond the end of its own, before a stopping child is killed
+LEAST_S: Final = 1.0  # for what a child leaves to be settled, however late it is
 HEALTHY_S: Final = 1.0  # a child that worked for so long is started again without delay
 MOST_FAILED_STARTS: Final = 5
 LINES_FOR_UNSETTLED: Final = 8_192  # far more than a worker claims ahead: ended jobs keep their line until settled
@@ -70,6 +73,7 @@ class Supervisor:
         self._crier: Crier | None = None
         self._stopping = asyncio.Event()
         self._forced = False
+        self._end_at_s = math.inf  # known once it stops
         self._code = STOPPED
         self._seq = FIRST_SEQ
         self.on_ready: Callable[[Offspring], None] = lambda child: None
@@ -94,6 +98,8 @@ class Supervisor:
     def stop(self) -> None:
         """First call: a graceful end. Second call: hand back at once."""
         self._forced = self._stopping.is_set()
+        if not self._forced:
+            self._end_at_s = time.monotonic() + self._settings.worker.grace_ms / 1000 + END_S
         self._stopping.set()
         for child in self._children.values():
             child.send(Halt(force=self._forced))
@@ -103,6 +109,11 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set by the first signal."""
+        return self._stopping
 
     def pids(self) -> list[int]:
         """The children that run now."""
@@ -117,14 +128,12 @@ class Supervisor:
             self._children[place] = child
             code = await self._until_ended(child)
             del self._children[place]
+            if code == CUT_OFF:
+                self._cut_off()  # first: what follows must not wait for a store that is away
             await self._recover_or_leave(child, code)
             child.close()
             if self._stopping.is_set() or code == RECYCLED:
                 continue
-            if code == CUT_OFF or self._code == NOT_SHARED:
-                self._code = self._code or CUT_OFF
-                self.stop()
-                return
             # A child that dies of its jobs is started again for ever; one that cannot even start is not.
             failed_starts = failed_starts + 1 if child.ready is None else 0
             quick_deaths = quick_deaths + 1 if child.ready_for_s() < HEALTHY_S else 0
@@ -165,8 +174,10 @@ class Supervisor:
                     child.kill()
             if not ended.done():
                 child.send(Halt(force=self._forced))
+                if child.ready is None:
+                    child.terminate()  # it may load the app for long, and hear nothing while it does
                 worker = self._settings.worker
-                patience_s = (worker.grace_ms + worker.cleanup_ms) / 1000 + FLUSH_S + MARGIN_S
+                patience_s = worker.grace_ms / 1000 + END_S + MARGIN_S
                 done, _ = await asyncio.wait({ended}, timeout=patience_s)
                 if not done:
                     worker_log(logging.ERROR, "child did not stop in time, killing it", pid=child.pid)
@@ -236,15 +247,26 @@ class Supervisor:
         self._code = FAILED
         self.stop()
 
+    def _cut_off(self) -> None:
+        """The store has been away for too long, for a child or for the supervisor itself: end, and say so."""
+        if not self._stopping.is_set():
+            self._code = CUT_OFF
+            self.stop()
+
     async def _recover_or_leave(self, child: Offspring, code: int) -> None:
         """Recover; but a supervisor that is stopping does not wait for a store that is away."""
         recovering = asyncio.create_task(self._recover(child, code))
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({recovering, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        done, _ = await asyncio.wait({recovering}, timeout=FLUSH_S)
+        left_s = max(LEAST_S, min(FLUSH_S, self._end_at_s - time.monotonic()))
+        done, _ = await asyncio.wait({recovering}, timeout=left_s)
         if done:
-            recovering.result()
+            try:
+                recovering.result()
+            except WorkerCutOff as error:
+                worker_log(logging.CRITICAL, "cut off from the store", error=error)
+                self._cut_off()
         else:
             recovering.cancel()  # the leases run out by themselves
             worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
@@ -255,7 +277,8 @@ class Supervisor:
             return
         store, session = self._store, child.session
         started = {(each.id, each.token): each for each in child.roster.started()}
-        held = await self._patience.ask("held", lambda: store.held(session))
+        patience = Patience(self._rng, self._settings.worker.cut_off_ms)
+        held = await patience.ask("held", lambda: store.held(session))
         if not child.roster.complete:
             started |= {
                 (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
@@ -273,8 +296,8 @@ class Supervisor:
         for start in range(0, len(transitions), MOST_PER_CALL):
             batch = transitions[start : start + MOST_PER_CALL]
             self._seq += 1
-            await self._patience.ask("settle", partial(store.settle, session, self._seq, batch))
-        await self._patience.ask("leave", lambda: store.leave(session))
+            await patience.ask("settle", partial(store.settle, session, self._seq, batch))
+        await patience.ask("leave", lambda: store.leave(session))
 
 
 def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> Transition:

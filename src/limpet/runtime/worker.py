@@ -17,7 +17,7 @@ from limpet.core.schedules.schedule import Schedule
 from limpet.core.task import TaskSpec
 from limpet.core.verdict import Classifier
 from limpet.core.version import VERSION
-from limpet.runtime.life import Life, Plan
+from limpet.runtime.life import Before, Life, Plan
 from limpet.runtime.memory import resident_bytes
 from limpet.runtime.roster import Roster
 from limpet.runtime.session import session_name
@@ -68,6 +68,7 @@ class Worker:
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
         self._life: Life | None = None
         self._stopped = False
+        self.before: Before | None = None
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
@@ -82,6 +83,8 @@ class Worker:
         self._life = life = Life(self._plan(until_empty))
         if self._stopped:
             life.end("stopped")  # a supervisor may change its mind while the app is loading
+        if self.before is not None:
+            life.before = self.before
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
         task = asyncio.create_task(life.live(stop), name="limpet-worker")
         cancelled = False
