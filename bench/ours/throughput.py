@@ -70,7 +70,7 @@ async def waiting(place: Place, jobs: int, seconds: float, at_once: int) -> Figu
     """Jobs that wait for something outside, so many at once: how far the worker is from the ideal time."""
     await fill(nap.job(seconds), jobs)
     # Ordinary jobs may take every place here: the figure is about `at_once` jobs side by side.
-    worker = Worker(app.store, app.parts().tasks, WorkerSettings(concurrency=at_once, reserved=0))
+    worker = Worker(app.store, app.parts().tasks, WorkerSettings(concurrency=at_once))
     at_s = time.perf_counter()
     await worker.run(until_empty=True)
     return {"seconds": time.perf_counter() - at_s, "ideal_s": jobs / at_once * seconds}

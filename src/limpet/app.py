@@ -39,7 +39,7 @@ from limpet.core.task import PLAIN, TaskOptions, TaskSpec
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.context import current
-from limpet.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
+from limpet.runtime.settings import PER_CORE, AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
 from limpet.runtime.timetable import Timetable
 from limpet.runtime.worker import Worker
 from limpet.stores.asking import engine_now_ms
@@ -485,12 +485,21 @@ class Limpet:
         stop: asyncio.Event | None = None,
         until_empty: bool = False,
         ageing: int | None = None,
+        *,
+        threads: int = 16,
+        job_processes: int | None = None,
+        reserve: int | None = None,
+        claim_ahead: Duration = 0.01,
     ) -> WorkReport:
         """Be a worker inside this process, until cancelled, `stop` is set, or (`until_empty`) nothing is left.
 
         Ending means: claim no more, finish what fits into `grace` seconds, hand the rest back unspent. No
         signal handlers are installed; the `limpet worker` command does that. With `ageing` one job in so many is
         claimed past more urgent ones, so that no priority starves.
+
+        `concurrency`, `threads` and `job_processes` (one per core) are what jobs of any priority get. On top of the
+        first two, `reserve` places are kept for urgent jobs alone: by default a tenth, where a task is critical or
+        high. No more work is claimed ahead of a free place than takes `claim_ahead` seconds; 0 claims none ahead.
         """
         named = queues if queues is None or isinstance(queues, str) else [queue_name(queue) for queue in queues]
         chosen = None if named is None else checked_names(named, what="queues")
@@ -501,7 +510,16 @@ class Limpet:
         worker = Worker(
             self.store,
             parts.tasks,
-            WorkerSettings(queues=chosen, concurrency=concurrency, grace_ms=to_ms(grace, what="grace"), ageing=ageing),
+            WorkerSettings(
+                queues=chosen,
+                concurrency=concurrency,
+                threads=threads,
+                job_processes=PER_CORE if job_processes is None else job_processes,
+                reserve=reserve,
+                ageing=ageing,
+                ahead_ms=to_ms(claim_ahead, what="claim_ahead"),
+                grace_ms=to_ms(grace, what="grace"),
+            ),
             resources=parts.resources,
             hooks=parts.hooks,
             middleware=parts.middleware,

@@ -113,7 +113,11 @@ def _read(path: Path) -> FileSettings:
 def _tool_table(path: Path) -> Mapping[str, object] | None:
     tool = _load_toml(path).get("tool")
     table = tool.get("limpet") if isinstance(tool, dict) else None
-    return table if isinstance(table, dict) else None
+    if table is not None and not isinstance(table, dict):
+        raise InvalidOption(
+            f"{path}: tool.limpet is {table!r:.60}, not a table", fix="write [tool.limpet] and keys below it"
+        )
+    return table
 
 
 def _load_toml(path: Path) -> dict[str, object]:

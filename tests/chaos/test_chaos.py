@@ -44,7 +44,7 @@ async def test_kill_9_of_random_children_and_supervisors_loses_nothing(field: Fi
 async def test_the_supervisor_hands_back_at_once_what_its_dead_child_held(field: Field) -> None:
     """Long before the lease of two minutes would have run out."""
     ids = await field.put("short", {"ms": 300}, 4)
-    worker = field.start(ttl_ms=120_000, beat_ms=5_000, concurrency=2, reserved=0.0)
+    worker = field.start(ttl_ms=120_000, beat_ms=5_000, concurrency=2)
     await field.until("two jobs run", lambda: len(field.trace("start")) >= 2)
     for child in worker.children():
         kill(child)

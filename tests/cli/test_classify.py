@@ -24,6 +24,9 @@ def asked(cli: Cli, *words: str) -> Any:
     [
         (["ValueError"], "transient", "default", None, "RetryAfter"),
         (["builtins:KeyError"], "permanent", "mistake", "KeyError", "Bury"),
+        (["pydantic:ValidationError"], "permanent", "mistake", "pydantic_core.ValidationError", "Bury"),
+        (["msgspec:ValidationError"], "permanent", "mistake", "msgspec.ValidationError", "Bury"),
+        (["asyncpg:UniqueViolationError"], "permanent", "sqlstate", "23505", "Bury"),
         (["redis.exceptions:BusyLoadingError"], "transient", "name", "redis.BusyLoadingError", "RetryAfter"),
         (["urllib.error:HTTPError", "--status", "404"], "permanent", "status", "404", "Bury"),
         (["--status", "402"], "spent", "status", "402", "Hold"),
@@ -112,6 +115,7 @@ def test_classifiers_that_are_passed_over_are_told(cli: Cli) -> None:
         (["--status", "200"], 2, "200", ""),
         (["--header", "retry-after"], 2, "is no header", ""),
         (["--body", "{"], 2, "not JSON", ""),
+        (["pydantic_core:PydanticCustomError"], 2, "no sample of PydanticCustomError can be made", "--list"),
         (["tests.cli.billed:Fixed", "--status", "500"], 2, "a status of its own: 418", "leave --status out"),
     ],
 )

@@ -171,10 +171,13 @@ def test_a_worker_that_a_script_starts_in_the_background_stops_when_it_is_told(
 
 def test_a_worker_runs_jobs_and_stops_on_sigterm(where: dict[str, str]) -> None:
     args = [sys.executable, "-m", "limpet.cli", "worker", APP, "--grace", "5s", "--json", "--queues", "email,pdf,fax"]
+    args += ["--concurrency", "20", "--threads", "2", "--job-processes", "3", "--claim-ahead", "0"]
     with started(where, args) as worker:
         assert worker.stdout is not None
         banner = msgspec.json.decode(worker.stdout.readline())
-        assert (banner["tasks"], banner["concurrency"]) == (["email.send", "pdf.make"], 100)
+        assert (banner["tasks"], banner["concurrency"]) == (["email.send", "pdf.make"], 20)
+        assert (banner["threads"], banner["job_processes"]) == (2, 3)
+        assert banner["reserve"] == {"jobs": 2, "threads": 0}  # emails are urgent, and need no thread
         ran = run(where, "enqueue", "email.send", '{"to":"a"}', "--wait", "30", "--json")
         assert msgspec.json.decode(ran.stdout)["result"] == "sent 1 to a"
         dead = run(where, "enqueue", "pdf.make", '{"pages":3}', "--app", APP, "--wait", "30")
@@ -182,6 +185,11 @@ def test_a_worker_runs_jobs_and_stops_on_sigterm(where: dict[str, str]) -> None:
         assert "no paper for 3" in dead.stderr
         (line,) = msgspec.json.decode(run(where, "workers", "--json").stdout)["workers"]
         assert set(line["queues"]) == {"email", "pdf", "fax"}
+        places = line["info"]["places"]
+        assert [(name, places[name]["places"], places[name]["reserve"]) for name in places] == [
+            ("job", 20, 2),
+            ("thread", 2, 0),
+        ]
         # The declarations are in the store now: by-name enqueue without the code uses them.
         bare = run(where, "enqueue", "email.send", '{"to":"b"}', "--wait", "30", "--json")
         shape = run(where, "job", msgspec.json.decode(bare.stdout)["id"], "--json")

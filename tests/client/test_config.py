@@ -64,6 +64,9 @@ def test_the_nearest_pyproject_ends_the_search(tmp_path: Path) -> None:
         ("ulr = 'sqlite://'", "did you mean 'url'?"),
         ("[worker]\nconcurency = 3", "did you mean 'concurrency'?"),
         ("[retention]\nfrobnicate = 3", "known: audit, cancelled, dead, events, succeeded"),
+        ("[server]\nport = 8787", "known: app, namespace, outbox, retention, url, worker"),
+        ("[types.email]\nbreaker = 5", "known: app, namespace, outbox, retention, url, worker"),
+        ("[workers]\nconcurrency = 3", "did you mean 'worker'?"),
     ],
 )
 def test_unknown_keys_are_errors_with_advice(tmp_path: Path, text: str, fix: str) -> None:
@@ -79,6 +82,12 @@ def test_unknown_keys_are_errors_with_advice(tmp_path: Path, text: str, fix: str
 def test_wrong_kinds_and_broken_files_are_refused_by_name(tmp_path: Path, text: str) -> None:
     (tmp_path / "limpet.toml").write_text(text)
     with pytest.raises(InvalidOption, match=r"limpet\.toml"):
+        load_config(folder=tmp_path, environ={})
+
+
+def test_a_tool_table_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool]\nlimpet = 'sqlite://'\n")
+    with pytest.raises(InvalidOption, match="not a table"):
         load_config(folder=tmp_path, environ={})
 
 

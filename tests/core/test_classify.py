@@ -561,10 +561,10 @@ def test_the_outermost_error_that_anybody_knows_decides() -> None:
 
 
 def test_the_drivers_error_behind_sqlalchemys_may_be_named() -> None:
-    inner = fake("psycopg.errors.UniqueViolation", SQL, sqlstate="23505")()
+    inner = fake("psycopg.errors.ForeignKeyViolation", SQL, sqlstate="23503")()
     error = fake("sqlalchemy.exc.IntegrityError", orig=inner)()
     assert classify(error).kind == "transient"
-    assert classify(error, [Overrides({"psycopg.errors.UniqueViolation": "permanent"})]).kind == "permanent"
+    assert classify(error, [Overrides({"psycopg.errors.ForeignKeyViolation": "permanent"})]).kind == "permanent"
     assert classify(error, [Overrides({"sqlalchemy.exc.IntegrityError": "permanent"})]).kind == "permanent"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateRule, Pause
@@ -10,7 +11,7 @@ from limpet.core.job import Lane, Policy
 from limpet.core.lease import Serves, SessionView
 from limpet.core.state import State
 from limpet.core.transition import ErrorKind
-from limpet.core.view import AttemptView, JobView, Standing
+from limpet.core.view import AttemptView, JobView, Page, Standing
 from limpet.ops.explain import Explanation, explain
 
 NOW = 1_700_000_000_000
@@ -33,8 +34,10 @@ def session(**serves: tuple[str, ...]) -> SessionView:
     return SessionView("w1", Serves(**serves), b"{}", NOW, NOW, NOW + 15_000, True, 0)
 
 
-def ask(standing: Standing, *attempts: AttemptView, sessions: tuple[SessionView, ...] = ()) -> Explanation:
-    return explain(standing, now_ms=NOW, attempts=attempts, sessions=sessions)
+def ask(
+    standing: Standing, *attempts: AttemptView, sessions: tuple[SessionView, ...] = (), urgent: Page | None = None
+) -> Explanation:
+    return explain(standing, now_ms=NOW, attempts=attempts, sessions=sessions, urgent=urgent)
 
 
 def codes(found: Explanation) -> list[str]:
@@ -102,16 +105,43 @@ def test_a_free_job_at_the_front_only_waits_for_a_slot() -> None:
     found = ask(STANDING)
     assert codes(found) == ["next"]
     assert id_text(ID) in str(found)
-    assert str(found).endswith("free slot; more urgent jobs go first, unless the worker has --ageing.")
+    assert str(found).endswith("is the next of its kind and starts when a worker that can run it has a free place.")
+
+
+def worker(per_second: float = 0.0, **places: int) -> SessionView:
+    """One that can run the job, and what its last beat said."""
+    said = {"per_second": per_second, **({"places": {"job": places}} if places else {})}
+    serves = Serves(("mail", "default"), ("send",), ("gpu", "eu"))
+    return SessionView("w1", serves, msgspec.json.encode(said), NOW, NOW, NOW + 15_000, False, 0)
+
+
+def test_full_workers_say_how_many_places_are_taken_and_kept() -> None:
+    full = worker(places=2, reserve=1, ordinary=2)
+    found = ask(STANDING, sessions=(full,))
+    assert "all 2 places of the one worker that can run it are taken, and 1 more is kept for urgent jobs" in str(found)
+    assert found.reasons[0].data["running"] == 2
     urgent = replace(STANDING, view=replace(VIEW, lane=replace(VIEW.lane, priority=0)))
-    for explained in (ask(urgent), ask(STANDING, sessions=(session(),))):
-        assert str(explained).endswith("free slot.")
+    assert "starts when" in str(ask(urgent, sessions=(full,)))
+    assert "all 4 places of the 2 workers" in str(ask(STANDING, sessions=(full, full)))
+    for free in (worker(places=3, reserve=1, ordinary=2), worker()):
+        assert "taken" not in str(ask(STANDING, sessions=(full, free)))
+
+
+def test_more_urgent_jobs_that_the_same_workers_run_go_first() -> None:
+    lane = Lane("default", "send", priority=0)
+    others = [replace(VIEW, lane=each) for each in (lane, lane, replace(lane, task="unknown here"))]
+    found = ask(replace(STANDING, ahead=3), sessions=(worker(per_second=0.5),), urgent=Page(tuple(others)))
+    assert codes(found) == ["position"]
+    assert "2 jobs are more urgent and 3 jobs like it are ahead of it; that takes about 12s" in str(found)
+    data = found.reasons[0].data
+    assert (data["more_urgent"], data["ahead"], data["estimate_seconds"]) == (2, 3, 12)
+    assert "1 or more job is more urgent" in str(ask(STANDING, sessions=(worker(),), urgent=Page((others[0],), "more")))
 
 
 def test_a_position_is_counted() -> None:
     found = ask(replace(STANDING, ahead=1000, ahead_capped=True))
     assert found.reasons[0].data["ahead"] == 1000
-    assert "1000 or more jobs are ahead" in str(found)
+    assert "1,000 or more jobs like it are ahead" in str(found)
 
 
 def test_a_blocked_job_names_its_parents_and_their_states() -> None:
@@ -236,9 +266,18 @@ def test_a_running_job_says_where_and_since_when() -> None:
     view = replace(
         VIEW, state=State.running, session="web-1:77", claimed_at_ms=NOW - 3_000, attempt=1, cancel_requested=True
     )
-    found = ask(replace(STANDING, view=view))
+    found = ask(replace(STANDING, view=view), sessions=(replace(session(), session="web-1:77"),))
     assert codes(found) == ["running", "cancelling"]
     assert "runs on web-1:77" in str(found)
+
+
+def test_a_job_whose_worker_has_gone_silent_does_not_run() -> None:
+    view = replace(VIEW, state=State.running, session="web-1:77", claimed_at_ms=NOW - 21_000, attempt=1)
+    found = ask(replace(STANDING, view=view))
+    assert codes(found) == ["worker_lost"]
+    assert "its worker web-1:77, which started it 21s ago" in str(found)
+    assert "it runs again once a worker is alive" in str(found)
+    assert "a live worker takes it back" in str(ask(replace(STANDING, view=view), sessions=(session(),)))
 
 
 def test_finished_jobs_say_what_became_of_them() -> None:

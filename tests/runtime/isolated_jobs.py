@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import signal
+import threading
 import time
 from collections.abc import AsyncIterator
 
@@ -80,6 +83,36 @@ def crashes_once(marker: str) -> str:
     return "fine the second time"
 
 
+def waits_for_all(mine: str, others: list[str]) -> None:
+    """End when all have begun."""
+    open(mine, "w").close()
+    while not all(os.path.exists(other) for other in others):
+        time.sleep(0.001)
+
+
+def forks(how: str, marker: str) -> None:
+    """Start a helper that holds open whatever this process does, and end in this way."""
+    helper = os.fork()
+    if helper == 0:
+        time.sleep(600)
+        os._exit(0)
+    with open(f"{marker}.new", "w") as file:
+        file.write(f"{helper} {os.getpgrp()}")
+    os.rename(f"{marker}.new", marker)
+    if how == "exits":
+        os._exit(66)
+    if how == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    while how == "hangs":
+        with contextlib.suppress(TimeoutError):
+            time.sleep(0.001)
+
+
+def leaves_a_thread() -> None:
+    """Start something that keeps its process from ending."""
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+
 def pays(folder: str, dies: bool = False) -> list[str]:
     """Three steps, each of which leaves a file; the process may die between two of them."""
     job = current_job()
@@ -129,7 +162,20 @@ def learns() -> None:
     current_job().learn({"x-ratelimit-remaining-requests": "0", "x-ratelimit-reset-requests": "20m"})
 
 
-_functions = (pid, async_pid, fails, spins, ignores, polite, crashes, crashes_once, pays, pays_async)
+_functions = (
+    pid,
+    async_pid,
+    fails,
+    spins,
+    ignores,
+    polite,
+    crashes,
+    crashes_once,
+    leaves_a_thread,
+    waits_for_all,
+    pays,
+    pays_async,
+)
 
 
 class SmallApp:
@@ -140,6 +186,7 @@ class SmallApp:
             fn.__name__: TaskSpec.declare(fn, name=fn.__name__, executor="process", retry=None) for fn in _functions
         }
         self.tasks["writes"] = TaskSpec.declare(writes, name="writes", executor="process", retry=[0])
+        self.tasks["forks"] = TaskSpec.declare(forks, name="forks", executor="process", retry=None, max_lost=1)
         for fn in (spends, spends_and_dies):
             self.tasks[fn.__name__] = TaskSpec.declare(
                 fn,

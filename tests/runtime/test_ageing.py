@@ -241,10 +241,10 @@ async def test_an_aged_job_starts_though_urgent_ones_leave_no_place_free(bench: 
     for _ in range(60):
         await bench.put(task, {"name": "urgent"}, priority="high")
     stop = asyncio.Event()
-    settings = {"concurrency": 30 if threads else 4, "threads": 4, "ageing": 4}
+    settings = {"concurrency": 30 if threads else 3, "threads": 3, "reserve": 1, "ageing": 4}
     work = asyncio.create_task(bench.worker(settings).run(stop))
     first = [await started.get() for _ in range(3)]
-    await bench.put(task, {"name": "urgent"}, priority="high")  # it is told of, and takes the place that is reserved
+    await bench.put(task, {"name": "urgent"}, priority="high")  # it is told of, and takes the place that is kept
     first.append(await started.get())
     for _ in range(12):
         go_on(1)
@@ -270,7 +270,7 @@ async def test_an_aged_job_needs_no_thread_that_exports_hold(bench: Bench) -> No
 
     slow, task = bench.task(export), bench.task(waits)
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 4, "threads": 2, "ageing": 4}).run(stop))
+    work = asyncio.create_task(bench.worker({"concurrency": 3, "threads": 1, "reserve": 1, "ageing": 4}).run(stop))
     await bench.put(slow)
     assert await started.get() == "export"
     for _ in range(20):
@@ -306,7 +306,7 @@ async def test_an_aged_job_never_takes_the_place_that_is_kept_for_urgent_ones(be
     for _ in range(3):
         await bench.put(slow)
     stop = asyncio.Event()
-    worker = asyncio.create_task(bench.worker({"concurrency": 4, "ageing": 2}).run(stop))
+    worker = asyncio.create_task(bench.worker({"concurrency": 3, "reserve": 1, "ageing": 2}).run(stop))
     await filled.wait()
     await bench.put(task, {"name": "cleanup"}, priority="low")
     for n in range(8):
@@ -330,7 +330,7 @@ async def test_no_aged_job_is_claimed_for_a_thread_that_is_kept_for_urgent_ones(
 
     exports, emails = bench.task(export), bench.task(email, priority="high")
     stop = asyncio.Event()
-    worker = asyncio.create_task(bench.worker({"concurrency": 4, "threads": 2, "ageing": 2}).run(stop))
+    worker = asyncio.create_task(bench.worker({"concurrency": 4, "threads": 1, "reserve": 1, "ageing": 2}).run(stop))
     await bench.put(exports)
     assert await ran.get() == "export"
     await bench.put(exports, priority="low")

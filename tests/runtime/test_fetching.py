@@ -41,7 +41,7 @@ async def test_a_critical_job_starts_while_slow_ones_hold_every_other_slot(bench
         await bench.put(slow)
     urgent = bench.task(email)
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 10}).run(stop))
+    work = asyncio.create_task(bench.worker({"concurrency": 9, "reserve": 1}).run(stop))
     await filled.wait()
     await bench.put(urgent, priority="critical")
     await urgent_ran.wait()
@@ -51,7 +51,7 @@ async def test_a_critical_job_starts_while_slow_ones_hold_every_other_slot(bench
     await work
 
 
-async def test_more_urgent_jobs_than_reserved_slots_follow_as_places_fall_free(bench: Bench) -> None:
+async def test_more_urgent_jobs_than_the_reserve_follow_as_places_fall_free(bench: Bench) -> None:
     filled, go_on = asyncio.Event(), asyncio.Event()
     done: list[int] = []
     all_done = asyncio.Event()
@@ -75,7 +75,7 @@ async def test_more_urgent_jobs_than_reserved_slots_follow_as_places_fall_free(b
         await bench.put(slow)
     urgent = bench.task(email, priority="high")
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 10}).run(stop))
+    work = asyncio.create_task(bench.worker({"concurrency": 9}).run(stop))  # one is kept: a task is urgent
     await filled.wait()
     for n in range(20):
         await bench.put(urgent, {"n": n})
@@ -101,7 +101,7 @@ async def test_slow_jobs_are_not_held_beyond_the_slots(bench: Bench) -> None:
     for _ in range(20):
         await bench.put(spec)
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 3, "reserved": 0.0}).run(stop))
+    work = asyncio.create_task(bench.worker({"concurrency": 3}).run(stop))
     await filled.wait()
     assert (await bench.store.count()).total(State.running) == 3
     stop.set()
@@ -156,7 +156,7 @@ async def test_limited_jobs_are_asked_for_only_with_free_slots() -> None:
     for _ in range(300):
         await bench.put(plain)
         await bench.put(under_limit)
-    report = await bench.drain({"concurrency": 2, "reserved": 0.0})
+    report = await bench.drain({"concurrency": 2})
     assert report.succeeded == 600
     assert most <= 2
     assert any(request.limit > request.slots for request in store.requests)
@@ -186,7 +186,7 @@ async def test_limited_jobs_are_asked_for_only_as_far_as_threads_are_free_for_th
     for _ in range(20):
         await bench.put(calls)
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 10, "threads": 2, "reserved": 0.0}).run(stop))
+    work = asyncio.create_task(bench.worker({"concurrency": 10, "threads": 2}).run(stop))
     await filled.wait()
     for _ in range(5):
         await bench.put(calls, priority="critical")
@@ -218,7 +218,7 @@ async def test_limited_jobs_of_the_loop_go_on_while_those_of_threads_hold_every_
         await bench.put(heavies)
     for _ in range(20):
         await bench.put(lights, priority="low")
-    settings = {"concurrency": 10, "threads": 2, "reserved": 0.0, "beat_ms": 60_000, "ttl_ms": 180_000}
+    settings = {"concurrency": 10, "threads": 2, "beat_ms": 60_000, "ttl_ms": 180_000}
     stop = asyncio.Event()
     work = asyncio.create_task(bench.worker(settings).run(stop))
     await asyncio.wait_for(all_light.wait(), 30)
@@ -253,7 +253,7 @@ async def test_thread_jobs_beyond_the_threads_are_left_to_others_and_the_loop_go
     for _ in range(20):
         await bench.put(lights)
     stop = asyncio.Event()
-    work = asyncio.create_task(bench.worker({"concurrency": 10, "threads": 2, "reserved": 0.0}).run(stop))
+    work = asyncio.create_task(bench.worker({"concurrency": 10, "threads": 2}).run(stop))
     await asyncio.to_thread(filled.wait)
     await all_light.wait()
     others = await bench.claim_as("other", limit=100)
@@ -277,7 +277,7 @@ async def test_urgent_jobs_that_find_no_thread_are_not_claimed_and_handed_back_i
 
     heavies, lights = bench.task(heavy, priority="high"), bench.task(light, priority="high")
     stop = asyncio.Event()
-    settings = {"concurrency": 10, "threads": 2, "beat_ms": 60_000, "ttl_ms": 180_000}  # no beat helps out
+    settings = {"concurrency": 9, "threads": 1, "reserve": 1, "beat_ms": 60_000, "ttl_ms": 180_000}  # no beat helps out
     work = asyncio.create_task(bench.worker(settings).run(stop))
     for _ in range(2):
         await bench.put(heavies)
@@ -294,7 +294,7 @@ async def test_urgent_jobs_that_find_no_thread_are_not_claimed_and_handed_back_i
         await started.get()
     assert [request.claimer for request in store.requests].count("bypass") < 20
     go_on.release()
-    await started.get()  # the thread that fell free, and that is reserved for urgent jobs, is taken
+    await started.get()  # the thread that fell free, and that is kept for urgent jobs, is taken
     for _ in range(30):
         go_on.release()
     stop.set()
@@ -317,7 +317,7 @@ async def test_news_are_not_lost_while_the_bypass_has_been_promised_every_slot()
 
     heavies, lights = bench.task(heavy, priority="high"), bench.task(light)
     stop = asyncio.Event()
-    settings = {"concurrency": 2, "threads": 1, "reserved": 0.0, "beat_ms": 60_000, "ttl_ms": 180_000}
+    settings = {"concurrency": 2, "threads": 1, "beat_ms": 60_000, "ttl_ms": 180_000}
     work = asyncio.create_task(bench.worker(settings).run(stop))
     await bench.put(heavies)
     assert await started.get() == "heavy"

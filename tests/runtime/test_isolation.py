@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -13,7 +14,8 @@ import pytest
 from limpet.core.ids import id_text
 from limpet.core.state import State
 from limpet.core.transition import Lose
-from limpet.runtime import WorkerFailed, WorkReport
+from limpet.runtime import WorkerFailed, WorkReport, isolation
+from limpet.runtime.group import gone, runs
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.isolated_jobs import app, number
 from tests.runtime.running import Bench
@@ -52,6 +54,20 @@ async def test_a_process_job_runs_elsewhere_with_resources_of_its_own_and_the_pr
     pids = [msgspec.json.decode((await processes.view(id)).result or b"") for id in ids]
     assert pids[0] == pids[1] == pids[2]
     assert pids[0][0] == pids[0][1] != os.getpid()
+    await processes.store.close()
+
+
+async def test_as_many_process_jobs_run_at_once_as_were_asked_for(processes: Bench, tmp_path: Path) -> None:
+    """None of the places is kept for urgent jobs, though a task is urgent."""
+    markers = [tmp_path / name for name in ("one", "two")]
+
+    def email() -> None: ...
+
+    processes.task(email, priority="critical", executor="process")
+    for mine, other in (markers, markers[::-1]):
+        await processes.put(processes.tasks["waits_for_all"], {"mine": str(mine), "others": [str(other)]})
+    report = await drain(processes)
+    assert report.succeeded == 2  # each waited until the other had started
     await processes.store.close()
 
 
@@ -143,6 +159,82 @@ async def test_a_poison_job_is_dead_at_its_first_proven_crash(processes: Bench) 
     assert report.lost == 3
     view = await processes.view(id)
     assert (view.state, view.cause) == (State.dead, "poison")
+    await processes.store.close()
+
+
+@pytest.mark.parametrize("how", ["exits", "is killed"])
+async def test_a_helper_that_outlives_its_job_keeps_neither_job_nor_place(
+    processes: Bench, tmp_path: Path, how: str
+) -> None:
+    """The helper holds the pipe open, so the end of that says nothing."""
+    marker = tmp_path / "helper"
+    id = await processes.put(processes.tasks["forks"], {"how": how, "marker": str(marker)})
+    after = await processes.put(processes.tasks["pid"])
+    report = await drain(processes, job_processes=1)
+    assert (report.lost, report.succeeded) == (1, 1)
+    assert (await processes.view(id)).state is State.dead
+    assert (await processes.view(after)).state is State.succeeded
+    helper, group = map(int, marker.read_text().split())
+    assert group != helper
+    assert not runs(group)
+    await processes.store.close()
+
+
+async def test_a_hard_timeout_kills_what_the_job_has_started_too(processes: Bench, tmp_path: Path) -> None:
+    marker = tmp_path / "helper"
+    spec = processes.task(app.tasks["forks"].fn, executor="process", timeout=0.05, hard_timeout=0.2)
+    id = await processes.put(spec, {"how": "hangs", "marker": str(marker)})
+    report = await drain(processes, job_processes=1)
+    assert report.dead == 1
+    (attempt,) = await processes.store.attempts(id)
+    assert "hard timeout" in attempt.message
+    assert not runs(int(marker.read_text().split()[1]))
+    await processes.store.close()
+
+
+async def test_a_helper_may_work_on_after_its_job_and_ends_with_the_worker(processes: Bench, tmp_path: Path) -> None:
+    marker = tmp_path / "helper"
+    await processes.put(processes.tasks["forks"], {"how": "returns", "marker": str(marker)})
+    report = await drain(processes, job_processes=1)
+    assert report.succeeded == 1
+    assert not runs(int(marker.read_text().split()[1]))
+    await processes.store.close()
+
+
+async def test_a_process_that_does_not_end_by_itself_is_killed(
+    processes: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job may leave a thread behind that holds up the exit of its process for ever."""
+    monkeypatch.setattr(isolation, "END_S", 0.1)
+    id = await processes.put(processes.tasks["leaves_a_thread"])
+    await drain(processes, job_processes=1)
+    assert (await processes.view(id)).state is State.succeeded
+    await processes.store.close()
+
+
+async def test_a_process_that_died_between_two_jobs_costs_neither(processes: Bench) -> None:
+    first = await processes.put(processes.tasks["pid"])
+    stop = asyncio.Event()
+    work = asyncio.create_task(processes.worker({"job_processes": 1}, app_ref=REF, resources=[number]).run(stop))
+    await processes.until([first], State.succeeded)
+    died = msgspec.json.decode((await processes.view(first)).result or b"")[0]
+    os.kill(died, signal.SIGKILL)
+    assert await gone(died, 60)
+    second = await processes.put(processes.tasks["pid"])
+    await processes.until([second], State.succeeded)
+    stop.set()
+    assert (await work).lost == 0
+    await processes.store.close()
+
+
+async def test_where_processes_have_no_descriptor_a_thread_waits_for_them(
+    processes: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    marker = tmp_path / "helper"
+    await processes.put(processes.tasks["forks"], {"how": "exits", "marker": str(marker)})
+    assert (await drain(processes, job_processes=1)).lost == 1
+    assert not runs(int(marker.read_text().split()[1]))
     await processes.store.close()
 
 

@@ -11,6 +11,7 @@ from limpet.core.limit import Limit
 from limpet.core.task import TaskSpec
 from limpet.runtime.pace import Pace
 from limpet.runtime.rack import Places, Rack
+from limpet.runtime.settings import Reserve, WorkerSettings
 
 
 async def in_loop() -> None: ...
@@ -22,8 +23,8 @@ def in_thread() -> None: ...
 TASKS = {spec.name: spec for spec in (TaskSpec.declare(fn, name=fn.__name__) for fn in (in_loop, in_thread))}
 
 
-def rack(slots: int = 10, threads: int = 4, reserved: float = 0.1) -> Rack:
-    return Rack(TASKS, Places(slots, reserved), Places(threads, reserved), Places(1, reserved), isolates=True)
+def rack(slots: int = 9, threads: int = 3, reserve: int = 1) -> Rack:
+    return Rack(TASKS, Places(slots, reserve), Places(threads, reserve), Places(1), isolates=True)
 
 
 def job(number: int, priority: int = 5, *, task: str = "in_loop", lost: int = 0, limit: str | None = None) -> Claimed:
@@ -39,15 +40,33 @@ def numbers(rack: Rack) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("size", "reserved", "for_all"),
-    [(1, 0.1, 1), (2, 0.1, 1), (10, 0.1, 9), (100, 0.1, 90), (100, 0, 100), (4, 0.9, 1)],
-)
-def test_a_tenth_of_the_places_and_at_least_one_is_kept_for_urgent_jobs(
-    size: int, reserved: float, for_all: int
-) -> None:
-    places = Places(size, reserved)
-    assert (places.free(5), places.free(3), places.free(0)) == (for_all, size, size)
+@pytest.mark.parametrize("asked", [1, 2, 9, 10, 16, 100])
+@pytest.mark.parametrize("urgent", [(), ("async",), ("thread",), ("process",)], ids=str)
+def test_places_are_those_asked_for_and_a_tenth_on_top_where_a_task_is_urgent(asked: int, urgent: tuple[str]) -> None:
+    reserve = Reserve.of(WorkerSettings(concurrency=asked, threads=asked), urgent)
+    tenth = {1: 0, 2: 1, 9: 1, 10: 1, 16: 1, 100: 10}[asked]
+    assert reserve == Reserve(tenth if urgent else 0, tenth if "thread" in urgent else 0)
+    places = Places(asked, reserve.slots)
+    assert (places.free(5), places.free(3), places.free(0)) == (asked, asked + reserve.slots, asked + reserve.slots)
+
+
+@pytest.mark.parametrize("reserve", [0, 3])
+def test_a_reserve_that_is_asked_for_is_what_there_is(reserve: int) -> None:
+    for urgent in ((), ("thread",)):
+        assert Reserve.of(WorkerSettings(concurrency=1, reserve=reserve), urgent) == Reserve(reserve, reserve)
+
+
+def test_urgent_jobs_that_run_leave_ordinary_ones_the_places_that_were_asked_for() -> None:
+    held = rack(slots=2, reserve=1)
+    held.push(job(0, priority=0))
+    for number in range(1, 5):
+        held.push(job(number))
+    assert numbers(held) == [0, 1, 2]
+    held.done(job(1), "async")
+    held.push(job(9, priority=0))
+    assert numbers(held) == [9]  # and urgent ones take those, too, when they are first
+    held.done(job(0, priority=0), "async")
+    assert numbers(held) == [3]
 
 
 def test_the_most_urgent_starts_first_and_equals_in_order_of_arrival() -> None:
@@ -57,8 +76,8 @@ def test_the_most_urgent_starts_first_and_equals_in_order_of_arrival() -> None:
     assert numbers(held) == [2, 4, 0, 3, 1]
 
 
-def test_ordinary_jobs_leave_the_reserved_slot_free_and_urgent_ones_take_it() -> None:
-    held = rack(slots=10)
+def test_ordinary_jobs_leave_the_reserve_free_and_urgent_ones_take_it() -> None:
+    held = rack(slots=9)
     for number in range(12):
         held.push(job(number))
     assert numbers(held) == list(range(9))
@@ -90,24 +109,21 @@ def test_an_aged_job_starts_before_all_that_are_held_and_is_shed_after_them() ->
 
 @pytest.mark.parametrize("task", ["in_loop", "in_thread"])
 def test_an_aged_job_takes_no_place_of_urgent_ones_and_stops_none(task: str) -> None:
-    held = rack(slots=4, threads=4)  # three for all, one reserved
+    held = rack(slots=3, threads=3)
     for number in range(3):
-        held.push(job(number, priority=3, task=task))
-    held.push(job(10, priority=8, task=task))
-    assert numbers(held) == [0, 1, 2]  # ordinary jobs leave a place free beside the urgent ones
-    held.push(job(11, priority=8, task=task), aged=True)
+        held.push(job(number, task=task))
+    assert numbers(held) == [0, 1, 2]
+    held.push(job(10, priority=8, task=task), aged=True)
+    assert numbers(held) == []
+    held.push(job(11, priority=0, task=task))
     assert numbers(held) == [11]
-    for number in range(3):
-        held.done(job(number, priority=3), "async" if task == "in_loop" else "thread")
-    assert numbers(held) == [10]
-    held.push(job(12, task=task), aged=True)
-    held.push(job(13, task=task), aged=True)
-    held.push(job(14, priority=0, task=task))
-    assert numbers(held) == [12, 14]
-    held.push(job(15, priority=3, task=task))
+    held.push(job(12, priority=3, task=task))
     assert [int.from_bytes(each.id, "big") for each in held.surplus(ahead=0)] == (
-        [13, 15] if task == "in_thread" else []
+        [10, 12] if task == "in_thread" else []
     )
+    held.push(job(13, priority=8, task=task), aged=True)
+    held.done(job(0), "async" if task == "in_loop" else "thread")
+    assert numbers(held) == [13 if task == "in_thread" else 10]
 
 
 def test_a_job_lost_twice_runs_in_a_process() -> None:
@@ -116,7 +132,7 @@ def test_a_job_lost_twice_runs_in_a_process() -> None:
 
 
 def test_busy_threads_do_not_stop_jobs_of_the_loop() -> None:
-    held = rack(threads=2)
+    held = rack(threads=1)
     for number in range(3):
         held.push(job(number, priority=4, task="in_thread"))
     held.push(job(10))
@@ -125,7 +141,7 @@ def test_busy_threads_do_not_stop_jobs_of_the_loop() -> None:
 
 
 def test_what_a_saturated_executor_cannot_start_is_surplus() -> None:
-    held = rack(threads=2)
+    held = rack(threads=1)
     for number in range(5):
         held.push(job(number, task="in_thread"))
     assert numbers(held) == [0]
@@ -136,7 +152,7 @@ def test_what_a_saturated_executor_cannot_start_is_surplus() -> None:
 def test_no_more_limited_jobs_are_asked_for_than_can_start_in_any_executor_that_has_a_place() -> None:
     limited = TaskSpec.declare(in_thread, name="in_thread", limits=[Limit("model", rate="10/s")])
     tasks = {"in_loop": TASKS["in_loop"], "in_thread": limited}
-    held = Rack(tasks, Places(10, 0.1), Places(4, 0.1), Places(1, 0.1), isolates=True)
+    held = Rack(tasks, Places(9, 1), Places(3, 1), Places(1), isolates=True)
     assert (held.startable(), held.startable(URGENT)) == (3, 4)
     held.promised = 2
     assert held.startable() == 1
@@ -150,11 +166,11 @@ def test_no_more_limited_jobs_are_asked_for_than_can_start_in_any_executor_that_
     assert held.startable(URGENT) == 6  # those of threads are not asked for any more
     assert len(numbers(held)) == 4
     assert started == [4]
-    assert held.startable() == 5
+    assert held.startable() == 6
 
 
 def test_a_place_that_a_held_job_will_take_is_not_free_for_others() -> None:
-    held = rack(threads=2)
+    held = rack(threads=1)
     held.push(job(1, priority=3, task="in_thread"))
     assert [held.idle("thread", priority) for priority in (3, 5)] == [True, False]
     held.push(job(2, priority=3, task="in_thread"))

@@ -30,6 +30,42 @@ async def test_async_and_sync_jobs_run_and_leave_results(bench: Bench) -> None:
     assert (await bench.view(named)).result == b'"in limpet-job-1"'
 
 
+@pytest.mark.parametrize("urgent", [True, False])
+@pytest.mark.parametrize("asked", [{"concurrency": 2}, {"concurrency": 20, "threads": 4}], ids=["slots", "threads"])
+async def test_as_many_ordinary_jobs_run_at_once_as_were_asked_for(
+    bench: Bench, asked: dict[str, int], urgent: bool
+) -> None:
+    """And one more, where a task is urgent, if it is an urgent job."""
+    started, loop = asyncio.Queue[str](), asyncio.get_running_loop()
+    loops_go_on, threads_go_on = asyncio.Event(), threading.Event()
+
+    async def in_loop(name: str) -> None:
+        started.put_nowait(name)
+        await loops_go_on.wait()
+
+    def in_thread(name: str) -> None:
+        loop.call_soon_threadsafe(started.put_nowait, name)
+        threads_go_on.wait(60)
+
+    fn, places = (in_thread, asked["threads"]) if "threads" in asked else (in_loop, asked["concurrency"])
+    spec = bench.task(fn, priority="high" if urgent else "normal")
+    for _ in range(places + 3):
+        await bench.put(spec, {"name": "export"}, priority="normal")
+    stop = asyncio.Event()
+    work = asyncio.create_task(bench.worker(asked).run(stop))
+    assert [await started.get() for _ in range(places)] == ["export"] * places
+    await bench.put(spec, {"name": "email"}, priority="critical")
+    if urgent:
+        assert await started.get() == "email"
+    others = [job.args for job in await bench.claim_as("another worker")]
+    assert len(others) == 3 + (not urgent)
+    assert started.empty()
+    stop.set()
+    loops_go_on.set()
+    threads_go_on.set()
+    assert (await work).succeeded == places + urgent
+
+
 async def test_until_empty_waits_for_dependents_of_the_last_job(bench: Bench) -> None:
     async def noop() -> None: ...
 

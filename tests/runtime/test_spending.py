@@ -147,7 +147,7 @@ async def test_a_job_that_is_given_up_may_go_on_spending(
         current_job().spent(usd=0.25)
         said.set()
         while not go_on.is_set():
-            with contextlib.suppress(asyncio.CancelledError):
+            with contextlib.suppress(TimeoutError, asyncio.CancelledError):
                 await asyncio.sleep(0.001)
         ended.set()
 

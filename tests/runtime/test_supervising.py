@@ -16,7 +16,7 @@ from limpet.core.transition import Lose, Release
 from limpet.runtime.log import JsonLines
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import CUT_OFF, STOPPED, Ready
-from limpet.runtime.roster import Roster, Started
+from limpet.runtime.roster import Roster, Started, kept_ms
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings, verdict
 
@@ -37,9 +37,16 @@ def test_a_roster_tells_what_was_started_and_where() -> None:
         child.start(A, 9, "inside")
         assert len(list(supervisor.started())) == 2
         child.turn()
-        child.beat()
+        child.beat(kept_ms())
         assert supervisor.silent_ms() < 10_000
         assert supervisor.beaten_ms() < 10_000
+        child.runs_in(B, 8, 4_711)
+        assert next(supervisor.started()) == Started(A, 9, "inside")
+        assert Started(B, 8, "isolated", 4_711) in supervisor.started()
+        child.runs_in(B, 8, 0)
+        assert Started(B, 8, "inside") in supervisor.started()
+        supervisor.beat_for(12)
+        assert child.beaten_for_at_ms() == 12
         child.close()
         supervisor.close()
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from limpet.cli.terminal import Terminal
 from limpet.ops.codes import CONFLICT, NOT_FOUND, OK, REFUSED
@@ -11,9 +11,12 @@ from limpet.ops.query import looks_like_query
 from limpet.ops.select import Which
 
 if TYPE_CHECKING:
+    from limpet.core.view import JobView
     from limpet.ops.bulk import BulkReport
 
 Act = Callable[..., Awaitable["BulkReport"]]
+
+_SHOWN: Final = 200  # characters of a value in a preview
 
 
 def is_query(words: Sequence[str]) -> bool:
@@ -46,6 +49,8 @@ async def run_action(terminal: Terminal, act: Act, words: Sequence[str], *, dry_
         terminal.answer(report_shape(report))
     else:
         _tell(terminal, report)
+        for note in report.notes:
+            terminal.say(f"note: {note}")
     return _exit(report, named=not is_query(words))
 
 
@@ -54,13 +59,34 @@ def _jobs(count: int) -> str:
 
 
 def _show(terminal: Terminal, report: BulkReport) -> None:
-    for view in report.samples:
-        from limpet.core.ids import id_text
+    from limpet.core.ids import id_text
 
+    for place, view in enumerate(report.samples):
         why = f"  {view.error_type}: {view.reason}" if view.error_type else ""
         terminal.say(f"  {id_text(view.id)}  {view.state.value}  {view.lane.task}  ({view.lane.queue}){why}")
+        if place < len(report.edits):
+            _show_edit(terminal, view, report.edits[place])
     if report.matched > len(report.samples):
         terminal.say(f"  … and {report.matched - len(report.samples):,} more")
+
+
+def _show_edit(terminal: Terminal, view: JobView, edit: Mapping[str, Any]) -> None:
+    """The arguments as they will be, with what they were where they change."""
+    import msgspec
+
+    before, after = edit["before"], edit["after"]
+    for name, value in msgspec.json.decode(view.args).items():
+        was = "" if name not in after else f"  (was {_json(before[name])})" if name in before else "  (new)"
+        terminal.say(f"    {name}: {_json(value)}{was}")
+    for name in before.keys() - after.keys():
+        terminal.say(f"    {name}: left out  (was {_json(before[name])})")
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _tell(terminal: Terminal, report: BulkReport) -> None:

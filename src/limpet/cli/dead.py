@@ -1,4 +1,4 @@
-"""Commands about the dead-letter queue: list, show, groups, retry, discard."""
+"""Commands about the dead-letter queue: list, show, groups, retry, edit, discard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from limpet.cli.bulk import is_query, run_action, words_to_which
+from limpet.cli.edit import edit
 from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Asking, Listing, bulk_options, command
@@ -97,4 +98,5 @@ dead.add_command(command("list", lists=True, cls=Asking)(list_body))
 dead.add_command(job, "show")
 dead.add_command(command("groups", lists=True)(groups_body))
 dead.add_command(command("retry", cls=Asking)(dead_retry_body))
+dead.add_command(edit)
 dead.add_command(command("discard", cls=Asking)(discard_body))

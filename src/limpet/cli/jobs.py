@@ -86,7 +86,7 @@ async def job_body(terminal: Terminal, id: str, full: bool) -> None:
 
 @click.argument("id")
 async def explain_body(terminal: Terminal, id: str) -> None:
-    """Say why job ID is not running: what it waits for, which gate is shut, who could run it."""
+    """Say why job ID is not running: what it waits for, which limit is full, which worker could run it."""
     from limpet.ops.shape import explanation_shape
 
     async with terminal.operator() as operator:

@@ -52,7 +52,7 @@ async def stats_body(terminal: Terminal) -> None:
 @click.option("--after", type=int, metavar="SEQ", help="The first lines after this one, instead of the newest.")
 @click.option("--limit", "-n", default=100, show_default=True, type=click.IntRange(1, 10_000), help="Lines at most.")
 async def audit_body(terminal: Terminal, after: int | None, limit: int) -> None:
-    """Show the newest lines of the audit log, the newest last: who did what, to which job or gate, and why."""
+    """Show the newest lines of the audit log, the newest last: who did what, to which job, queue or limit, and why."""
     from limpet.ops.shape import entry_shape
 
     async with terminal.operator() as operator:

@@ -62,6 +62,8 @@ class Answer(Struct, frozen=True):
     shared: bool = True
     tasks: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
+    executors: tuple[str, ...] = ()  # that its tasks need
+    urgent: tuple[str, ...] = ()  # those of its urgent tasks
     findings: tuple[Finding, ...] = ()
     refusal: Refusal | None = None
 
@@ -98,6 +100,7 @@ async def look(question: Question) -> Answer:
     """Load the app, publish its tasks and ask its engine what it thinks of itself."""
     from limpet.cli.apps import load
     from limpet.cli.terminal import Terminal
+    from limpet.runtime.settings import urgent_executors
 
     tell_refusals_at_once()
     app = load(Terminal(question.url, question.namespace), question.app)
@@ -111,6 +114,8 @@ async def look(question: Question) -> Answer:
         shared=app.store.features.shared,
         tasks=tuple(specs),
         queues=tuple(sorted({spec.queue for spec in specs.values()})),
+        executors=tuple(sorted({spec.executor for spec in specs.values()})),
+        urgent=tuple(sorted(urgent_executors(specs.values()))),
     )
     if not answer.shared:
         return answer

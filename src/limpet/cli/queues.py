@@ -39,7 +39,7 @@ async def queues_body(terminal: Terminal) -> None:
         elif gate is not None and gate.draining:
             words = "draining"
         rows.append((view.queue, *(view.counts.get(state, 0) for state in STATES), oldest, words))
-    columns = ("queue", *(state.value for state in STATES), "oldest", "gate")
+    columns = ("queue", *(state.value for state in STATES), "oldest", "note")
     terminal.table("queues", columns, rows, [queue_shape(view) for view in found])
 
 

@@ -42,7 +42,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "approve": ("waits", "Say yes to what a job asks."),
         "reject": ("waits", "Say no to what a job asks."),
         "signal": ("waits", "Give a job the event that it waits for."),
-        "dead": ("dead", "The dead-letter queue: list, show, groups, retry, discard."),
+        "dead": ("dead", "The dead-letter queue: list, show, groups, retry, edit, discard."),
         "pause": ("queues", "Stop claims of a queue, a task or everything."),
         "resume": ("queues", "Undo a pause or a drain."),
         "drain": ("queues", "Refuse new jobs of a queue and work off the rest."),

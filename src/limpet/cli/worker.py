@@ -21,16 +21,21 @@ from limpet.stores.open import redacted
 if TYPE_CHECKING:
     from limpet.core.settings import RetentionTable, Seconds
     from limpet.core.view import Retention
-    from limpet.runtime.settings import WorkerSettings
+    from limpet.runtime.settings import Reserve, WorkerSettings
     from limpet.runtime.supervisor import SupervisorSettings
 
 
 @click.argument("app", required=False, metavar="[MODULE:ATTR]")
 @click.option("--app", "app_flag", metavar="MODULE:ATTR", help="The app (LIMPET_APP).")
 @click.option("--queues", metavar="A,B", help="Only these queues; all that its tasks use by default.")
-@click.option("--concurrency", type=click.IntRange(1), help="Jobs at once in each process (100).")
+@click.option("--concurrency", type=click.IntRange(1), help="Jobs of any priority at once in each process (100).")
 @click.option("--threads", type=click.IntRange(1), help="Threads for sync tasks in each process (16).")
 @click.option("--processes", type=click.IntRange(1), help="Worker processes (1).")
+@click.option("--job-processes", type=click.IntRange(1), help="Process jobs at once in each process (one per core).")
+@click.option(
+    "--reserve", type=click.IntRange(0), help="More jobs and threads at once, for urgent jobs alone (a tenth)."
+)
+@click.option("--claim-ahead", type=duration, help="Hold no more work ahead than takes so long (10ms); 0: none.")
 @click.option("--ageing", type=click.IntRange(2), metavar="N", help="Claim one job in N past more urgent ones.")
 @click.option("--grace", type=duration, help="How long running jobs may take to end after SIGTERM (25 s).")
 @click.option("--cut-off", type=duration, help="End with exit code 5 when the store stays away so long (10m).")
@@ -100,6 +105,9 @@ def _settings(
         "capabilities": tuple(flags["capabilities"] or file.capabilities or ()),
         "concurrency": flags["concurrency"] or file.concurrency,
         "threads": flags["threads"] or file.threads,
+        "job_processes": flags["job_processes"] or file.job_processes,
+        "reserve": flags["reserve"] if flags["reserve"] is not None else file.reserve,
+        "ahead_ms": flags["claim_ahead"] if flags["claim_ahead"] is not None else _ms(file.claim_ahead, "claim_ahead"),
         "ageing": flags["ageing"] or file.ageing,
         "grace_ms": flags["grace"] if flags["grace"] is not None else _ms(file.grace, "grace"),
         "cut_off_ms": flags["cut_off"] if flags["cut_off"] is not None else _ms(file.cut_off, "cut_off"),
@@ -169,8 +177,11 @@ def _check(terminal: Terminal, reference: str, answer: Answer, settings: WorkerS
 
 
 def _banner(terminal: Terminal, reference: str, answer: Answer, settings: SupervisorSettings) -> None:
+    from limpet.runtime.settings import Reserve
+
     worker = settings.worker
     queues = list(worker.queues or answer.queues)
+    reserve = Reserve.of(worker, answer.urgent)
     if terminal.json:
         terminal.answer(
             {
@@ -182,6 +193,9 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
                 "tasks": list(answer.tasks),
                 "processes": settings.processes,
                 "concurrency": worker.concurrency,
+                "threads": worker.threads,
+                "job_processes": worker.job_processes,
+                "reserve": {"jobs": reserve.slots, "threads": reserve.threads},
                 "pid": os.getpid(),
             }
         )
@@ -191,10 +205,28 @@ def _banner(terminal: Terminal, reference: str, answer: Answer, settings: Superv
         terminal.say(f"  tasks   {', '.join(sorted(answer.tasks))}")
         terminal.say(f"  store   {redacted(answer.url)}, namespace {answer.namespace}")
         terminal.say(f"  queues  {', '.join(queues)}")
-        slots = f"{settings.processes} {plural}, {worker.concurrency} jobs and {worker.threads} threads each"
-        terminal.say(f"  slots   {slots}; grace {text_of_ms(worker.grace_ms)}")
+        terminal.say(f"  slots   {settings.processes} {plural}, each with {_places(worker, answer, reserve)}")
+        terminal.say(f"  grace   {text_of_ms(worker.grace_ms)}")
     for finding in worst(answer.findings):
         terminal.say(f"{finding.level}: {finding.text}" + (f"\n  {finding.fix}" if finding.fix else ""), keep=True)
+
+
+def _places(worker: WorkerSettings, answer: Answer, reserve: Reserve) -> str:
+    """How many jobs run at once, of each executor that a task needs, and what is kept on top of that."""
+    sizes = [_count(worker.concurrency, "job")]
+    if "thread" in answer.executors:
+        sizes.append(_count(worker.threads, "thread"))
+    if "process" in answer.executors:
+        sizes.append(_count(worker.job_processes, "job process", "es"))
+    kept = _count(reserve.slots, "job")
+    if reserve.threads and "thread" in answer.executors:
+        kept += f" and {_count(reserve.threads, 'thread')}"
+    urgent = f"; {kept} more if urgent" if reserve.slots else "; none kept for urgent jobs"
+    return ", ".join(sizes) + urgent
+
+
+def _count(number: int, noun: str, plural: str = "s") -> str:
+    return f"{number} {noun}{'' if number == 1 else plural}"
 
 
 worker = command("worker")(worker_body)

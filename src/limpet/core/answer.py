@@ -39,7 +39,7 @@ def libraries_of(error: BaseException) -> frozenset[str]:
 @lru_cache(maxsize=1_000)
 def _looked_up(kind: type) -> tuple[tuple[tuple[str, str], ...], frozenset[str]]:
     modules: list[object] = [base.__module__ for base in kind.__mro__]  # a class may say that any thing is its module
-    libraries = [module.partition(".")[0] if isinstance(module, str) else "" for module in modules]
+    libraries = [_library(module) for module in modules]
     names = [base.__qualname__ for base in kind.__mro__]
     return tuple(zip(libraries, names, strict=True)), frozenset(libraries)
 
@@ -84,6 +84,22 @@ def _headers(said: object) -> Any:
 
 def _text(part: object) -> str:
     return part.decode("latin-1") if isinstance(part, bytes) else str(part)
+
+
+def is_of_answer(error: BaseException, clients: frozenset[str]) -> bool:
+    """True when it was raised while one of these HTTP clients, or `json.load` of its answer, read what had come."""
+    tb = error.__traceback__
+    while tb is not None:
+        frame = tb.tb_frame
+        library = _library(frame.f_globals.get("__name__"))
+        if library in clients or (library == "json" and _library(type(frame.f_locals.get("fp")).__module__) in clients):
+            return True
+        tb = tb.tb_next
+    return False
+
+
+def _library(module: object) -> str:
+    return module.partition(".")[0] if isinstance(module, str) else ""
 
 
 def bodies_of(error: object) -> Iterator[Any]:

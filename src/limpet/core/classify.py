@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from limpet.core import pushback
-from limpet.core.answer import classes_of, codes_of, libraries_of, peek, status_of
+from limpet.core.answer import classes_of, codes_of, is_of_answer, libraries_of, peek, status_of
 from limpet.core.duration import bounded_ms
 from limpet.core.errors import StepFailed, StepsChanged, UsageError, WaitTimeout
 from limpet.core.failure import failure_of, message_of
 from limpet.core.library_errors import (
+    ANSWERING,
     BEFORE_STATUS,
     BY_CLASS,
     BY_CODE,
     SPEAKERS,
+    UNFIT,
     WORDS,
+    class_name,
     kind_of_sqlstate,
     kind_of_status,
 )
@@ -78,8 +81,8 @@ def _judged(error: BaseException, extra: Sequence[Classifier], now_ms: int | Non
             known = _recognised(one, now_ms)
             if known is not None:
                 return Judgement(*known, one)
-        if whole is error and isinstance(whole, MISTAKES):
-            return Judgement(Verdict("permanent"), Rule("mistake", _mistake(whole)), whole)
+        if whole is error and (mistake := _mistake(whole)) is not None:
+            return Judgement(Verdict("permanent"), Rule("mistake", mistake), whole)
     return _unknown(error)
 
 
@@ -167,8 +170,12 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen = seen.__cause__
 
 
-def _mistake(error: BaseException) -> str:
-    return next(kind.__qualname__ for kind in MISTAKES if isinstance(error, kind))
+def _mistake(error: BaseException) -> str | None:
+    """Which mistake it is, if it is one: of the code, or in what it was given to read."""
+    if isinstance(error, MISTAKES):
+        return next(kind.__qualname__ for kind in MISTAKES if isinstance(error, kind))
+    unfit = next((named for named in classes_of(error) if named in UNFIT), None)
+    return None if unfit is None or is_of_answer(error, ANSWERING) else class_name(*unfit)
 
 
 def _recognised(error: BaseException, now_ms: int | None) -> _Known | None:

@@ -29,6 +29,7 @@ from limpet.core.unique import UniqueOption
 from limpet.core.unit import Amounts, Cost, cost_from
 
 Executor = Literal["async", "thread", "process"]
+OnLostLease = Literal["stop", "go_on"]
 GroupOption = str | Callable[[Mapping[str, object]], str | None] | None
 CostOption = int | Amounts | Mapping[str, Any] | Callable[..., int | Amounts | Mapping[str, Any]]
 CostFunction = Callable[[Mapping[str, object]], Cost]  # of the arguments
@@ -79,6 +80,7 @@ class TaskOptions(TypedDict, total=False):
     max_payload_bytes: int
     max_result_bytes: int
     steps: StepsOption
+    on_lost_lease: OnLostLease | None
 
 
 TASK_OPTIONS: Final = frozenset(TaskOptions.__annotations__)
@@ -278,6 +280,13 @@ def steps_of(steps: StepsOption) -> StepsOption:
     if steps not in STEPS_OPTIONS:
         raise InvalidOption(f"steps={steps!r} is unknown", fix=did_you_mean(str(steps), STEPS_OPTIONS))
     return steps
+
+
+def on_lost_lease_of(asked: OnLostLease | None) -> OnLostLease | None:
+    """Whether a handler of a worker that is cut off stops before its lease may be lost; None: under a limit of one."""
+    if asked is not None and asked not in get_args(OnLostLease):
+        raise InvalidOption(f"on_lost_lease={asked!r} is unknown", fix=did_you_mean(str(asked), get_args(OnLostLease)))
+    return asked
 
 
 def size_of(value: int, what: str) -> int:

@@ -13,7 +13,7 @@ from limpet.core.state import LIVE, State
 
 PRIORITIES: Final = {"critical": 0, "high": 3, "normal": 5, "low": 8}
 LEAST_URGENT: Final = 9
-URGENT: Final = 3  # critical and high: what reserved slots and the bypass are for
+URGENT: Final = 3  # critical and high: what a worker's reserve and bypass are for
 
 OnDuplicate = Literal["existing", "replace", "debounce"]
 IfParentFails = Literal["cancel", "run", "wait"]

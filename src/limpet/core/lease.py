@@ -80,6 +80,7 @@ class Claimed(Struct, frozen=True):
     notes: tuple[Note, ...] = ()  # noted before, log lines left out: checkpoint, steps, events, …
     after: tuple[bytes, ...] = ()  # its parents, in the order in which it named them
     costs: dict[str, int] = {}
+    together: int = 0  # how many may run at once under the tightest limit that it was let through; 0: under none
 
     def cost_in(self, unit: str) -> int:
         """What it costs at a gate that counts this unit."""

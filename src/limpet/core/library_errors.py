@@ -60,7 +60,7 @@ _CLASSES: Final[dict[Kind, dict[str, str]]] = {
         "builtins": "ConnectionError",
         "httpx httpx2": "TransportError",
         "httpcore": "NetworkError RemoteProtocolError",
-        "requests": "ConnectionError ChunkedEncodingError ContentDecodingError RetryError",
+        "requests": "ConnectionError ChunkedEncodingError ContentDecodingError RetryError JSONDecodeError",
         "urllib3": "NewConnectionError MaxRetryError ProtocolError ProxyError SSLError DecodeError",
         "aiohttp": "ClientConnectionError ClientPayloadError",
         "openai anthropic groq cerebras together stripe": "APIConnectionError",
@@ -94,6 +94,21 @@ BY_CLASS: Final[dict[tuple[str, str], Kind]] = {
     for library in libraries.split()
     for name in names.split()
 }
+
+# What cannot be read or may not be done: like a mistake in the code, the next run would make it again. Like one, it is
+# known only where it is raised itself: whoever raises an error of their own from it has said what it means.
+_UNFIT: Final[dict[str, str]] = {
+    "builtins": "UnicodeDecodeError PermissionError",
+    "json simplejson": "JSONDecodeError",
+    "pydantic pydantic_core msgspec": "ValidationError",
+    "django": "ValidationError PermissionDenied",
+}
+UNFIT: Final = tuple(
+    (library, name) for libraries, names in _UNFIT.items() for library in libraries.split() for name in names.split()
+)
+
+# Whose answers may be broken today and whole tomorrow: what cannot be read there is tried again.
+ANSWERING: Final = frozenset({"aiohttp", "http", "httpx", "httpx2", "niquests", "requests", "urllib", "urllib3"})
 
 # Words for money or quota that waiting does not bring back, whatever status they come with.
 SPENT: Final = frozenset(
@@ -167,7 +182,8 @@ _CODES: Final[dict[Kind, str]] = {
     "rate_limited": "RESOURCE_EXHAUSTED",
     "permanent": "invalid_request_error authentication_error permission_error not_found_error request_too_large "
     "INVALID_ARGUMENT NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED FAILED_PRECONDITION OUT_OF_RANGE UNIMPLEMENTED "
-    "UNAUTHENTICATED SQLITE_ERROR SQLITE_MISMATCH SQLITE_RANGE SQLITE_TOOBIG SQLITE_NOTADB SQLITE_AUTH",
+    "UNAUTHENTICATED SQLITE_ERROR SQLITE_MISMATCH SQLITE_RANGE SQLITE_TOOBIG SQLITE_NOTADB SQLITE_AUTH "
+    "SQLITE_CONSTRAINT_UNIQUE SQLITE_CONSTRAINT_PRIMARYKEY",
 }
 BY_CODE: Final[dict[str, Kind]] = {word: kind for kind, words in _CODES.items() for word in words.split()}
 SPEAKERS: Final = frozenset(
@@ -176,7 +192,7 @@ SPEAKERS: Final = frozenset(
 
 # SQLSTATE classes and codes. What is not listed is retried, such as a foreign key whose row is not committed yet.
 SQL_TRANSIENT: Final = ("40", "08", "53", "57", "58", "55P03", "25006")
-SQL_PERMANENT: Final = ("22", "42", "0A", "28", "3D", "3F", "54")
+SQL_PERMANENT: Final = ("22", "23505", "42", "0A", "28", "3D", "3F", "54")
 
 # HTTP statuses that do not mean what their hundred means.
 BY_STATUS: Final[dict[int, Kind]] = {
@@ -186,6 +202,11 @@ BY_STATUS: Final[dict[int, Kind]] = {
     425: "transient",
     429: "rate_limited",
 }
+
+
+def class_name(library: str, name: str) -> str:
+    """A class of these tables in words; builtins go without their module."""
+    return name if library == "builtins" else f"{library}.{name}"
 
 
 def kind_of_status(status: int) -> Kind:

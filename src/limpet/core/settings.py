@@ -25,6 +25,9 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     concurrency: int | None = None
     threads: int | None = None
     processes: int | None = None
+    job_processes: int | None = None
+    reserve: int | None = None
+    claim_ahead: Seconds | None = None
     ageing: int | None = None
     grace: Seconds | None = None
     cut_off: Seconds | None = None
@@ -44,16 +47,14 @@ class RetentionTable(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
-    """One configuration file. `server` and `types` are checked by the parts that serve them."""
+    """One configuration file."""
 
     url: str | None = None
     namespace: str | None = None
     outbox: str | None = None
     app: str | None = None
     worker: WorkerTable = WorkerTable()
-    server: dict[str, object] = {}
     retention: RetentionTable = RetentionTable()
-    types: dict[str, dict[str, object]] = {}
 
 
 class Setting(Struct, frozen=True):

@@ -16,6 +16,7 @@ from limpet.core.declare import (
     Executor,
     GroupOption,
     Inject,
+    OnLostLease,
     TaskOptions,
     breaker_of,
     cost_of,
@@ -24,6 +25,7 @@ from limpet.core.declare import (
     group_of,
     injected_of,
     limits_of,
+    on_lost_lease_of,
     optional_ms,
     policy_of,
     size_of,
@@ -89,6 +91,7 @@ class TaskSpec:
     injected: Mapping[str, object] = field(default_factory=dict)
     max_payload_bytes: int = MAX_BYTES
     steps: StepsOption = "in-order"
+    on_lost_lease: OnLostLease | None = None  # None: stop under a limit of one
     queues: Mapping[str, Queue] = field(default_factory=dict)  # what the app declares about queues
     # Limits, then budgets: the order of their gates in a lane, whoever builds it.
     ceilings: tuple[Limit | Budget, ...] = field(default=(), init=False, repr=False)
@@ -159,6 +162,7 @@ class TaskSpec:
             injected=injected,
             max_payload_bytes=size_of(options.get("max_payload_bytes", MAX_BYTES), "max_payload_bytes"),
             steps=steps_of(options.get("steps", "in-order")),
+            on_lost_lease=on_lost_lease_of(options.get("on_lost_lease")),
             queues=queues,
         )
 
@@ -185,6 +189,10 @@ class TaskSpec:
         """Where its jobs queue, with what depends on their arguments as it is written."""
         keys = (one.template.fill({"task": self.name}) if one.template.constant else one.key for one in self.ceilings)
         return _new_lane(self, self.queue, self.priority, None, (), tuple(keys))[0]
+
+    def must_stop(self, together: int) -> bool:
+        """Whether a handler stops before its lease may be lost, where so many may run at once (0: any number)."""
+        return together == 1 if self.on_lost_lease is None else self.on_lost_lease == "stop"
 
     def learns(self, lane: Lane) -> str | None:
         """The key that a 429 without a key of its own holds for a job of `lane`: the limit marked so, if any."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -15,6 +15,7 @@ from limpet.stores.base import Store
 
 Progress = Callable[[int, int], None]  # jobs done, jobs in all
 Act = Callable[[Sequence[bytes]], Awaitable[Sequence[str]]]  # one chunk → one answer per id
+Facts = Callable[[bytes], Mapping[str, object]]  # what the log keeps of one job beside the answer
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class BulkReport:
     done: int = 0
     answers: dict[str, int] = field(default_factory=dict)
     holders: dict[str, str] = field(default_factory=dict)  # job → who holds its unique key, for the first refused
+    edits: tuple[Mapping[str, object], ...] = ()  # of the samples: arguments that change, before and after
+    notes: tuple[str, ...] = ()  # what people should know besides
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,7 @@ async def run_bulk(
     changed: frozenset[str],
     now_ms: int | None = None,
     progress: Progress | None = None,
+    facts: Facts | None = None,
 ) -> tuple[int, Counter[str]]:
     """Act chunk by chunk; a chunk's log lines follow it at once, so a killed run is logged as far as it got."""
     answers: Counter[str] = Counter()
@@ -64,7 +68,9 @@ async def run_bulk(
         words = await act(chunk)
         answers.update(words)
         entries = [
-            decision.entry(now_ms, id, answer=word) for id, word in zip(chunk, words, strict=True) if word in changed
+            decision.entry(now_ms, id, answer=word, **(facts(id) if facts is not None else {}))
+            for id, word in zip(chunk, words, strict=True)
+            if word in changed
         ]
         if entries:
             await store.append(entries)

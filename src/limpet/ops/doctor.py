@@ -36,6 +36,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
     took_ms = (time.perf_counter() - started) * 1000
     sessions = await store.sessions()
     accounts = await store.accounts()
+    tasks = await declared_tasks(store)
     running = await store.find(Query(states=frozenset({State.running}), limit=LOOKED_AT))
     findings = [
         *await store.check(),
@@ -43,11 +44,11 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_service(counts, sessions),
         *_leases(running.jobs, sessions, now_ms),
         *_waits(await store.queues(), now_ms),
-        *_gates(await all_gates(store), now_ms),
+        *_gates(await all_gates(store), tasks, now_ms),
         *_dead(counts),
         *_conservation(counts),
         *_accounts(accounts),
-        *_review(await declared_tasks(store)),
+        *_review(tasks),
         *(await Calendar.read(store, now_ms)).findings(),
     ]
     order = {"error": 0, "warning": 1, "ok": 2}
@@ -130,7 +131,7 @@ def _waits(queues: Iterable[QueueView], now_ms: int) -> Iterator[Finding]:
             yield Finding("warning", "old_jobs", text, "explain one of them; add workers or raise a limit")
 
 
-def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
+def _gates(gates: Iterable[Gate], tasks: Sequence[Declaration], now_ms: int) -> Iterator[Finding]:
     for gate in gates:
         what = gate_words(gate.key)
         if gate.paused is not None:
@@ -146,7 +147,7 @@ def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
             half = gate.open_until_ms <= now_ms
             if gate.key.startswith("breaker:"):
                 text = f"{what} is {'half-open' if half else f'open {until}'}"
-                yield Finding("warning", "breaker_open", text, "look at what fails: limpet dead groups")
+                yield Finding("warning", "breaker_open", text, _errors_behind(gate, tasks))
             else:
                 text = f"no money or quota is left: {what} is shut {'until a job has probed it' if half else until}"
                 fix = f"pay or raise the quota, then: limpet breakers reset {gate.key}"
@@ -156,6 +157,13 @@ def _gates(gates: Iterable[Gate], now_ms: int) -> Iterator[Finding]:
         if gate.held_until_ms > now_ms:
             text = f"{what} is held until {iso(gate.held_until_ms)} (429 or Retry-After)"
             yield Finding("warning", "held", text, "the provider asked for it; lower the rate if it happens often")
+
+
+def _errors_behind(gate: Gate, tasks: Sequence[Declaration]) -> str:
+    """Where the failures that opened a breaker can be read: most of them are to be tried again, and not dead."""
+    mine = [task.name for task in tasks if task.breaker is not None and task.breaker.key == gate.key]
+    queries = [f"limpet jobs 'task:{name} error:*'" for name in mine or [gate.key.removeprefix("breaker:")]]
+    return f"read the errors: {' or '.join(queries[:3])}; those that are dead: limpet dead groups"
 
 
 def _never_fits(gate: Gate) -> Finding:

@@ -12,8 +12,9 @@ from limpet.core.ids import id_text
 from limpet.core.lease import SessionView
 from limpet.core.state import State
 from limpet.core.steps import APPROVAL, SLEEP, Waiting, waits_of
-from limpet.core.view import AttemptView, JobView, Standing
-from limpet.ops.reason import Reason, instant, when_words
+from limpet.core.view import AttemptView, JobView, Page, Standing
+from limpet.ops.position import position
+from limpet.ops.reason import Reason, ago, instant, when_words
 from limpet.ops.stops import stops
 
 MOST_PARENTS: Final = 10  # that are named one by one; a join may wait for thousands
@@ -42,16 +43,17 @@ def explain(
     now_ms: int,
     attempts: Sequence[AttemptView] = (),
     sessions: Sequence[SessionView] = (),
+    urgent: Page | None = None,
 ) -> Explanation:
-    """Say in words where the job stands at `now_ms`."""
+    """Say in words where the job stands at `now_ms`; `urgent` are the ready jobs that are more urgent."""
     view = standing.view
     reasons: Iterator[Reason]
     if view.state in (State.succeeded, State.cancelled, State.dead):
         reasons = _finished(view, attempts)
     elif view.state is State.running:
-        reasons = _running(view, now_ms)
+        reasons = _running(view, sessions, now_ms)
     else:
-        reasons = _waiting(standing, attempts, sessions, now_ms)
+        reasons = _waiting(standing, attempts, sessions, urgent, now_ms)
     return Explanation(id_text(view.id), view.state, view.lane.task, view.lane.queue, tuple(reasons))
 
 
@@ -78,21 +80,27 @@ def _finished(view: JobView, attempts: Sequence[AttemptView]) -> Iterator[Reason
         )
 
 
-def _running(view: JobView, now_ms: int) -> Iterator[Reason]:
-    since_ms = view.claimed_at_ms or now_ms
-    yield Reason(
-        "running",
-        f"it runs on {view.session or 'an unknown worker'} since {iso(since_ms)} ({text_of_ms(now_ms - since_ms)}), "
-        f"attempt {view.attempt} of {view.policy.attempts}",
-        None,
-        {"session": view.session, "since": iso(since_ms), "attempt": view.attempt},
-    )
+def _running(view: JobView, sessions: Sequence[SessionView], now_ms: int) -> Iterator[Reason]:
+    since_ms, worker = view.claimed_at_ms or now_ms, view.session or "an unknown worker"
+    data: dict[str, object] = {"session": view.session, "since": iso(since_ms), "attempt": view.attempt}
+    attempt = f"attempt {view.attempt} of {view.policy.attempts}"
+    if any(session.session == view.session for session in sessions):
+        text = f"it runs on {worker} since {iso(since_ms)} ({text_of_ms(now_ms - since_ms)}), {attempt}"
+        yield Reason("running", text, None, data)
+    else:
+        text = f"its worker {worker}, which started it {ago(since_ms, now_ms)} ({attempt}), has gone silent"
+        again = "a live worker takes it back within seconds" if sessions else "it runs again once a worker is alive"
+        yield Reason("worker_lost", f"{text}; {again}", None, {**data, "workers": len(sessions)})
     if view.cancel_requested:
         yield Reason("cancelling", "it was asked to stop and has not ended yet", None, {"reason": view.reason})
 
 
 def _waiting(
-    standing: Standing, attempts: Sequence[AttemptView], sessions: Sequence[SessionView], now_ms: int
+    standing: Standing,
+    attempts: Sequence[AttemptView],
+    sessions: Sequence[SessionView],
+    urgent: Page | None,
+    now_ms: int,
 ) -> Iterator[Reason]:
     view = standing.view
     yield from _parents(standing)
@@ -114,7 +122,7 @@ def _waiting(
             {"lost": view.lost},
         )
     if view.state is State.ready:
-        yield _position(standing, free=not shut, idle=any(session.idle for session in sessions))
+        yield position(standing, sessions, urgent, free=not shut)
     if view.expires_at_ms is not None:
         yield Reason(
             "expires",
@@ -199,17 +207,3 @@ def _missing(needs: Sequence[str], sessions: Sequence[SessionView]) -> list[str]
     """The needs that no live session has; all of them when they only never come together."""
     offered = {capability for session in sessions for capability in session.serves.capabilities}
     return [need for need in needs if need not in offered] or list(needs)
-
-
-def _position(standing: Standing, *, free: bool, idle: bool) -> Reason:
-    count = f"{standing.ahead}{' or more' if standing.ahead_capped else ''}"
-    data: dict[str, object] = {"ahead": standing.ahead, "capped": standing.ahead_capped, "lane": standing.lane_state}
-    if standing.ahead:
-        jobs = "job is" if standing.ahead == 1 else "jobs are"
-        return Reason("position", f"{count} {jobs} ahead of it in its lane", None, data)
-    if free and standing.able:
-        text = "it is first in its lane and starts when a worker has a free slot"
-        if standing.view.lane.priority and not idle:
-            text += "; more urgent jobs go first, unless the worker has --ageing"
-        return Reason("next", text, None, data)
-    return Reason("position", "it is first in its lane", None, data)

@@ -28,8 +28,9 @@ from limpet.core.view import (
     QueueView,
     Standing,
 )
-from limpet.ops.bulk import Act, BulkReport, Decision, Progress, run_bulk
+from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
 from limpet.ops.doctor import doctor
+from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
 from limpet.ops.explain import Explanation, explain
 from limpet.ops.known import Kind, require
@@ -44,6 +45,7 @@ from limpet.ops.limits import (
     limits_beginning,
     waiters,
 )
+from limpet.ops.position import more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from limpet.ops.weights import Weight, set_weight, weights
@@ -107,7 +109,13 @@ class Operator:
         """Why the job is not running, or what became of it."""
         detail = await self.job(id)
         standing = detail.standing or Standing(detail.view, "idle", (), 0, False, (), 1, 1, 1)
-        return explain(standing, now_ms=self.now_ms(), attempts=detail.attempts, sessions=await self.store.sessions())
+        return explain(
+            standing,
+            now_ms=self.now_ms(),
+            attempts=detail.attempts,
+            sessions=await self.store.sessions(),
+            urgent=await more_urgent(self.store, detail.view),
+        )
 
     async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
         """Dead jobs grouped by what killed them."""
@@ -208,9 +216,7 @@ class Operator:
         What they have recorded of their steps stays, but for those they shall `forget` ("*": all). A query that names
         no state means dead jobs; `state:scheduled` starts those now, and ends their sleep if they are asleep.
         """
-        if args is not None and patch is not None:
-            raise InvalidOption("args and patch exclude each other", fix="args replaces all, patch changes some")
-
+        edit = Edit(args, patch)
         refused: list[bytes] = []
 
         async def act(ids: Sequence[bytes]) -> Sequence[str]:
@@ -219,12 +225,11 @@ class Operator:
             return words
 
         async def answered(ids: Sequence[bytes]) -> Sequence[str]:
-            if patch is None:
-                edited = None if args is None else msgspec.json.encode(dict(args))
-                plain = edited is None and not forget and not delay_ms
+            if not edit:
+                plain = not forget and not delay_ms
                 woken = await self._roused(ids) if plain and State.scheduled in states else frozenset()
                 request = RetryRequest(
-                    tuple(id for id in ids if id not in woken), delay_ms, edited, self.actor, reason, tuple(forget)
+                    tuple(id for id in ids if id not in woken), delay_ms, None, self.actor, reason, tuple(forget)
                 )
                 retried = iter(await self.store.retry(request, now_ms=self._asked_ms) if request.ids else ())
                 return ["retried" if id in woken else next(retried) for id in ids]
@@ -233,18 +238,27 @@ class Operator:
                 if view is None:
                     words.append("gone")
                     continue
-                edited = msgspec.json.encode({**msgspec.json.decode(view.args), **patch})
-                request = RetryRequest((view.id,), delay_ms, edited, self.actor, reason, tuple(forget))
+                changes[view.id] = edit.changes(view)
+                request = RetryRequest((view.id,), delay_ms, edit.of(view).args, self.actor, reason, tuple(forget))
                 words.extend(await self.store.retry(request, now_ms=self._asked_ms))
             return words
 
+        changes: dict[bytes, dict[str, object]] = {}
         which = parse_query(which) if isinstance(which, str) else which
         states = _DEAD if isinstance(which, Query) and which.states is None else _RETRYABLE
         if forget and not isinstance(which, Query):
             await refuse_unknown_steps(self.store, [await self.resolve(text) for text in which], forget)
         decision = self._decision("job.retry", reason, which, delay_ms=delay_ms, args=args, patch=patch, forget=forget)
         report = await self._bulk(
-            decision, which, states, act, frozenset({"retried"}), dry_run=dry_run, progress=progress
+            decision,
+            which,
+            states,
+            act,
+            frozenset({"retried"}),
+            dry_run=dry_run,
+            progress=progress,
+            edit=edit,
+            facts=lambda id: changes.pop(id, {}),
         )
         return replace(report, holders=await key_holders(self.store, refused)) if refused else report
 
@@ -287,15 +301,22 @@ class Operator:
         *,
         dry_run: bool,
         progress: Progress | None,
+        edit: Edit | None = None,
+        facts: Facts | None = None,
     ) -> BulkReport:
         verb = decision.kind.partition(".")[2]
         ids, samples = await chosen(self.store, which, states, verb, now_ms=self._asked_ms)
+        report = BulkReport(verb, len(ids), tuple(samples), dry_run=dry_run)
+        if edit:
+            notes = await edit.check(self.store, ids)
+            edited = tuple(edit.of(view) for view in samples)
+            report = replace(report, samples=edited, edits=tuple(map(edit.changes, samples)), notes=notes)
         if dry_run:
-            return BulkReport(verb, len(ids), tuple(samples), dry_run=True)
+            return report
         done, answers = await run_bulk(
-            self.store, decision, ids, act, changed=changed, now_ms=self._asked_ms, progress=progress
+            self.store, decision, ids, act, changed=changed, now_ms=self._asked_ms, progress=progress, facts=facts
         )
-        return BulkReport(verb, len(ids), tuple(samples), False, done, dict(answers))
+        return replace(report, done=done, answers=dict(answers))
 
     def _decision(self, kind: str, reason: str, which: Which, **data: object) -> Decision:
         facts = {name: value for name, value in data.items() if value}

@@ -385,6 +385,8 @@ def report_shape(report: BulkReport) -> Shape:
         "answers": report.answers,
         "holders": report.holders,
         "samples": [job_line(view) for view in report.samples],
+        "edits": list(report.edits),
+        "notes": list(report.notes),
     }
 
 

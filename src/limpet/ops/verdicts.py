@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +23,9 @@ from limpet.core.library_errors import (
     BY_STATUS,
     SQL_PERMANENT,
     SQL_TRANSIENT,
+    UNFIT,
     WORDS,
+    class_name,
 )
 from limpet.core.overrides import Overrides
 from limpet.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
@@ -109,8 +111,23 @@ def _blank(kind: type[BaseException]) -> BaseException:
     if issubclass(kind, BaseExceptionGroup):
         return kind("a sample", [Exception("a sample")])
     builtin: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-    made: BaseException = builtin.__new__(kind, "a sample")
-    return made
+    of_kind: Any = kind
+    ways: tuple[Callable[[], Any], ...] = (
+        lambda: builtin.__new__(of_kind, "a sample"),
+        # Classes that are written in C make their instances themselves.
+        lambda: of_kind.__new__(of_kind, "a sample"),
+        lambda: of_kind.__new__(of_kind),
+        lambda: of_kind.from_exception_data("a sample", []),  # pydantic
+    )
+    for make in ways:
+        with suppress(Exception):
+            made = make()
+            if isinstance(made, kind):
+                return made
+    raise InvalidOption(
+        f"no sample of {kind.__qualname__} can be made: its constructor is its own",
+        fix="describe the answer behind it (--status, --code, --body), or read the rules: --list",
+    )
 
 
 def tell(
@@ -190,7 +207,7 @@ def _why(judged: Judgement, classifiers: Sequence[Classifier], own: int, spec: T
         case "name":
             whose = f"{what} is known by name"
         case "mistake":
-            whose = f"a {what} is a mistake in the code or its arguments, and the next run would make it again"
+            whose = f"a {what} is a mistake in the code or in what it was given, and the next run would make it again"
         case "remembered":
             whose = "it is remembered with its job, and the next run would meet it again"
         case _:
@@ -291,6 +308,7 @@ def known_rules(specs: Iterable[TaskSpec] = (), app: Sequence[Classifier] = ()) 
     found += [KnownRule("permanent", "sqlstate", state) for state in SQL_PERMANENT]
     found += [KnownRule(kind, "name", f"{library}.{name}") for (library, name), kind in BY_CLASS.items()]
     found += [KnownRule("permanent", "mistake", kind.__qualname__) for kind in MISTAKES]
+    found += [KnownRule("permanent", "mistake", class_name(*named)) for named in UNFIT]
     return [*found, KnownRule("transient", "default", "anything else")]
 
 

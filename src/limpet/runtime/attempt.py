@@ -9,18 +9,22 @@ import threading
 import types
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextvars import Context
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from limpet.core.lease import Claimed
 from limpet.core.spending import Bill
 from limpet.core.task import TaskSpec
 from limpet.core.verdict import Classifier
 from limpet.runtime.context import Desk, JobContext
+from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
-# Why an attempt must end early: out of time (told; given up), on request, no longer ours, shutdown.
-Cause = Literal["timeout", "hard", "cancel", "lost", "shutdown"]
+# Why an attempt must end early: out of time (told; given up), on request, no longer ours (surely; soon), shutdown.
+Cause = Literal["timeout", "hard", "cancel", "lost", "lease", "shutdown"]
+
+
+_FENCED: Final = ("lost", "lease")
 
 
 class Escaped(Exception):
@@ -36,6 +40,9 @@ class Host(Protocol):
     def give_up(self, attempt: Attempt) -> None:
         """The hard timeout has come, and the handler has not ended."""
 
+    def came_back(self, attempt: Attempt) -> None:
+        """A handler that was given up has ended after all."""
+
 
 class Attempt:
     """One run of one job, from start to transition. Everything but `stop` belongs to the worker's loop."""
@@ -43,14 +50,18 @@ class Attempt:
     __slots__ = (
         "_context",
         "_desk",
+        "_overdue",
         "_timer",
         "calls",
         "cause",
         "classifiers",
         "completed",
         "cut_short",
+        "fenced",
+        "guarded",
         "host",
         "job",
+        "left",
         "loop",
         "noted",
         "over",
@@ -62,6 +73,7 @@ class Attempt:
         "started_at_s",
         "steps",
         "stopper",
+        "striker",
         "task",
         "thread",
     )
@@ -86,11 +98,15 @@ class Attempt:
         self.noted: bytes | None = None
         self.over = False  # settled, dropped or abandoned: nothing its handler does can matter any more
         self.cut_short = False  # its handler has not ended by itself: it may have spent, or spend, more than it says
+        self.left = False  # it was given up, and its handler runs on
+        self.guarded = False  # it is stopped before its lease may be lost
+        self.fenced = False  # that has come
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
         self.started_at_s = loop.time()
         self.task: asyncio.Task[Any] | None = None  # set while it waits in the loop
         self.stopper: Callable[[Cause], None] | None = None  # how to stop a handler that is not in this loop
+        self.striker: Callable[[], None] | None = None  # how to end its processes, from any thread
         self.thread: int | None = None  # of a handler that is not in this loop
         self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
         self.steps: Steps | None = None  # its durable calls, if it makes any
@@ -98,6 +114,7 @@ class Attempt:
         self._desk = desk
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._overdue = False  # out of time, and its handler has not been told
 
     @property
     def context(self) -> JobContext:
@@ -116,14 +133,25 @@ class Attempt:
         return round((self.loop.time() - self.started_at_s) * 1000)
 
     def stop(self, cause: Cause, reason: str = "") -> None:
-        """Ask the handler to end. The first cause stands, except that a lost lease overrules all others."""
-        if self.over or (self.cause is not None and cause not in ("lost", "hard")):
+        """Ask the handler to end. The first cause stands, except that a lost lease overrules all others.
+
+        A handler that must stop since its lease may be lost has done so, also when it had to be given up.
+        """
+        told = self.cause is not None
+        if self.over or (told and cause not in ("lost", "hard") and (cause != "lease" or self.cause in _FENCED)):
             return
-        self.cause, self.reason = cause, reason
+        if cause != "hard" or self.cause not in _FENCED:
+            self.cause, self.reason = cause, reason
         if self.stopper is not None:
             self.stopper(cause)
         elif self.task is not None:
+            self._overdue = cause == "timeout"
             self.task.cancel()
+
+    def times_out(self, error: BaseException) -> bool:
+        """True for the cancellation by which a handler in this loop is told, once, that it is out of time."""
+        told, self._overdue = self._overdue, False
+        return told and isinstance(error, asyncio.CancelledError)
 
     def speaks_here(self) -> bool:
         """True in the task that runs the handler or that a handler in a thread waits for, False in any other."""
@@ -179,7 +207,7 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
     Stepping it by hand makes the common short job cheap: no task, no timer, until it first waits. Later
     steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
     """
-    run = context.run
+    run: Run = context.run
     task = asyncio.current_task()
     assert task is not None
     closed = False
@@ -191,6 +219,8 @@ def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) ->
                 value = yield waits_for
             except BaseException as error:
                 closed = isinstance(error, GeneratorExit)  # the loop has let go of us, not the handler
+                if attempt.times_out(error):
+                    run = Interruption(attempt, body, task, run)
                 waits_for = run(body.throw, error)
             else:
                 waits_for = run(body.send, value)

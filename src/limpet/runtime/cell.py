@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import os
 import random
@@ -26,6 +27,7 @@ from limpet.runtime.resources import Resources
 from limpet.runtime.settings import App, AppRef, Parts
 from limpet.runtime.threads import Call, Threads, perform
 from limpet.runtime.wire import (
+    END_S,
     Broken,
     Done,
     Hello,
@@ -188,7 +190,10 @@ class Inside:
                 case Saved():
                     desk.answer(message)
         if running:
-            os._exit(1)  # nobody is left to hear how the job ends, and its lease will go to someone else
+            end_group(os.getpid())  # nobody is left to hear how the job ends, and its lease will go to someone else
+        last = threading.Timer(END_S, end_group, (os.getpid(),))  # a job may have left something that never ends
+        last.daemon = True
+        last.start()
 
     async def _run(self, pipe: Pipe, attempt: Attempt, send: Callable[[ToWorker], None]) -> None:
         transition = await pipe.run(attempt)
@@ -209,8 +214,24 @@ def _bound(found: AppRef) -> App:
     return app
 
 
-def main(descriptor: int) -> None:
+def end_group(leader: int) -> None:
+    """End this process and whatever its jobs have started."""
+    if os.getpid() == leader == os.getpgrp():  # a fork of this process leaves its group alone
+        os.killpg(leader, signal.SIGKILL)
+
+
+def _leave_nothing(leader: int, worker: int) -> None:
+    """At the exit: a worker that lives ends the group itself, and a dead one cannot."""
+    if os.getppid() != worker:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+        end_group(leader)
+
+
+def main(descriptor: int, worker: int) -> None:
     """Serve until the worker lets go."""
+    atexit.register(_leave_nothing, os.getpid(), worker)
+    os.set_inheritable(descriptor, False)  # programs that jobs start have no business with it
     # The worker decides when we end: a signal to the whole process group must not cut its grace short.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -229,4 +250,4 @@ def main(descriptor: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

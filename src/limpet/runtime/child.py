@@ -19,6 +19,7 @@ from limpet.runtime.orders import (
     RECYCLED,
     STOPPED,
     Begin,
+    GivenUp,
     Halt,
     Leaving,
     Ready,
@@ -82,6 +83,7 @@ async def serve(control: socket.socket, roster_descriptor: int) -> int:
     worker.before = introduce
     worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))
     worker.on_leaving = lambda: send(Leaving())
+    worker.on_given_up = lambda transition: send(GivenUp(transition))
     # Not before: until the app is loaded the process holds nothing, and the signal ends it.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, worker.stop)
     orders = asyncio.create_task(_obey(reader, worker))

@@ -59,10 +59,9 @@ class Claiming(Struct, frozen=True):
         threads, processes, slots = reach
         return threads and "thread" in self.rack.executors, processes and "process" in self.rack.executors, slots
 
-    def reach(self, priority: int, slots: int, *, aged: bool = False) -> Reach:
+    def reach(self, priority: int, slots: int) -> Reach:
         """What jobs of that priority could start when so many may start at once."""
-        idle = self.rack.idle
-        return idle("thread", priority, aged=aged), idle("process", priority, aged=aged), slots > 0
+        return self.rack.idle("thread", priority), self.rack.idle("process", priority), slots > 0
 
     async def ask(self, claimer: str, seq: int, want: Want) -> Claim:
         """Claim, and hold what was given."""

@@ -135,14 +135,23 @@ class JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """True once the job should stop: cancelled on request, out of time, or no longer ours.
+        """True once the job should stop: cancelled on request, out of time, or no longer ours, now or soon.
 
-        Raise to end early: what a handler returns counts as its success.
+        `stop_reason` says which. Raise to end early: what a handler returns counts as its success.
         """
         stopped = self._attempt.cause not in (None, "shutdown")  # a stopping worker hands the job back by itself
         if stopped:
             self._durable().heard()
         return stopped
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the job should stop; None while it need not.
+
+        "cancel", "timeout" (soft), "hard", "shutdown", "lost", or "lease": the worker is cut off from the store, and
+        another may get the job soon.
+        """
+        return self._attempt.cause
 
     @property
     def checkpoint(self) -> Any:

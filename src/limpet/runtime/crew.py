@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from limpet.core.decide import awaits_commit
+from limpet.core.spending import Bill
 from limpet.core.task import TaskSpec
 from limpet.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.context import Desk
+from limpet.runtime.fence import Fence
 from limpet.runtime.isolation import CellBroken, Isolation
 from limpet.runtime.log import job_log, logger
 from limpet.runtime.pace import Pace
@@ -22,6 +24,7 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.settler import Settler
 
 STOP_S: Final = 0.5  # for runners to end, once their handlers have ended or were given up
+LATE_S: Final = 1.0  # between two jobs that come too late to begin
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
 
 
@@ -38,8 +41,10 @@ class Crew:
         pace: Pace,
         desk: Desk,
         roster: Roster | None,
+        fence: Fence,
         cleanup_s: float,
     ) -> None:
+        self._fence = fence
         self._cleanup_s = cleanup_s  # how long a stopped handler may take to clean up
         self._tasks = tasks
         self._rack = rack
@@ -58,10 +63,14 @@ class Crew:
         # Those that wait for something, and so can be stopped. A job may run twice here, under two tokens,
         # when its lease was lost and this worker claimed it again before it noticed.
         self.running: dict[tuple[bytes, int], Attempt] = {}
+        # What becomes of jobs that were given up and whose handlers run on, in a slot of a limit.
+        self.given_up: dict[tuple[bytes, int], tuple[Transition, Bill | None]] = {}
+        self.left = 0  # handlers that were given up and run on
         self.ended = 0
         self.refill_at = 0
         self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
         self.on_abandoned: Callable[[], None] = lambda: None  # a handler was given up and may still run
+        self.on_given_up: Callable[[Transition], None] = lambda transition: None  # and what becomes of its job
 
     async def start(self, fell: Fell, pipe: Pipe, isolation: Isolation) -> None:
         """Begin to take jobs; runners are made as they are needed."""
@@ -88,6 +97,8 @@ class Crew:
     def drop(self, newest_token: int) -> None:
         """What was claimed up to that token is no longer ours: stop it, and say nothing to the store about it."""
         self._rack.drop(newest_token)
+        for key in [key for key in self.given_up if key[1] <= newest_token]:
+            del self.given_up[key]
         for attempt in list(self.running.values()):
             if attempt.job.token <= newest_token:
                 attempt.stop("lost", "the session was lost")
@@ -129,6 +140,7 @@ class Crew:
 
     async def _run(self) -> None:
         rack, roster, loop, tasks, desk = self._rack, self._roster, self._loop, self._tasks, self._desk
+        fence = self._fence
         assert self._pipe is not None
         run = self._pipe.run
         turn = 0
@@ -141,15 +153,26 @@ class Crew:
                 await idle
                 continue
             job, executor = taken
-            attempt = Attempt(job, tasks[job.lane.task], desk, loop, self)
+            spec = tasks[job.lane.task]
+            attempt = Attempt(job, spec, desk, loop, self)
+            if spec.must_stop(job.together) and not fence.guard(attempt):
+                rack.done(job, executor)
+                # It waited here until its lease may be lost. A store that can be asked for jobs and not kept is asked
+                # seldom.
+                loop.call_later(LATE_S, self._settler.put, Release(job.id, job.token))
+                continue
             if roster is not None:
                 roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
             try:
                 transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
             except BaseException:
+                fence.release(attempt)
                 self._forget(attempt)  # this runner dies: nobody may wait for what it ran
                 raise
+            if attempt.guarded:
+                fence.release(attempt)
             if attempt.replaced:
+                self.came_back(attempt)
                 return  # it came back after its hard timeout: another runner has its place
             rack.done(job, executor)
             self._end(attempt, transition)
@@ -170,6 +193,8 @@ class Crew:
                 raise
             # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
             job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
+            if self._roster is not None:
+                self._roster.runs_in(attempt.job.id, attempt.job.token, 0)
             return await self._pipe.run(attempt)
 
     def yielded(self, attempt: Attempt) -> None:
@@ -180,6 +205,8 @@ class Crew:
     def give_up(self, attempt: Attempt) -> None:
         attempt.cut_short = True
         if self._rack.executor_of(attempt.job) != "process":
+            attempt.left = True
+            self.left += 1
             self.on_abandoned()
         if attempt.stopper is not None:
             attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
@@ -195,11 +222,28 @@ class Crew:
         self._end(attempt, transition)
         self.wake()
 
+    def came_back(self, attempt: Attempt) -> None:
+        """Its slot is free now."""
+        self.left -= 1
+        kept = self.given_up.pop((attempt.job.id, attempt.job.token), None)
+        if kept is not None:
+            self._settler.put(*kept)
+
+    def settle_given_up(self) -> None:
+        """Settle for handlers that run on: nobody will know when they end."""
+        given_up, self.given_up = self.given_up, {}
+        for kept in given_up.values():
+            self._settler.put(*kept)
+
     def _end(self, attempt: Attempt, transition: Transition | None) -> None:
         if self.running:
             self._forget(attempt)
         if transition is not None and not attempt.over:
-            self._settler.put(transition, attempt.bill)
+            if attempt.left and (attempt.job.together or attempt.guarded):
+                self.given_up[attempt.job.id, attempt.job.token] = transition, attempt.bill
+                self.on_given_up(transition)
+            else:
+                self._settler.put(transition, attempt.bill)
             if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
                 log_end(attempt, transition)
         elif transition is None and self._roster is not None:

@@ -192,12 +192,12 @@ class Bypass(Part):
             await self._ask(Want(aged, min(slots, aged), aged, reach, URGENT, aged))
 
     def _aged_reach(self, slots: int) -> Reach:
-        return self._shared.reach(LEAST_URGENT, slots, aged=True)
+        return self._shared.reach(LEAST_URGENT, slots)
 
     def _aged(self, reach: Reach) -> int:
         """Where urgent jobs take every place that falls free, aged ones can have none but those."""
         rack = self._shared.rack
-        return min(self._shared.owed(reach), max(0, rack.slots.free(aged=True) - rack.promised))
+        return min(self._shared.owed(reach), max(0, rack.slots.free() - rack.promised))
 
     def _make_room(self) -> None:
         """Urgent jobs push out the least urgent ones held here."""

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import random
 import signal
 import socket
-import subprocess
 import sys
+from collections.abc import Callable
 from typing import Final
 
 from limpet.core.errors import InvalidTask
-from limpet.core.outcome import Crashed, HandedBack, Outcome, TimedOut
-from limpet.core.transition import Transition
+from limpet.core.outcome import CancelledByRequest, Crashed, HandedBack, Outcome, TimedOut
+from limpet.core.transition import Succeed, Transition
 from limpet.runtime.attempt import Attempt, Cause
 from limpet.runtime.context import Desk
-from limpet.runtime.log import job_log
+from limpet.runtime.group import Group
+from limpet.runtime.log import job_log, worker_log
 from limpet.runtime.pipe import decided
+from limpet.runtime.roster import Roster
 from limpet.runtime.settings import AppRef, WorkerFailed
 from limpet.runtime.wire import (
+    END_S,
     Broken,
     Done,
     Hello,
@@ -41,6 +45,7 @@ from limpet.runtime.wire import (
 
 START_S: Final = 60.0  # a process that has not loaded the app by then never will
 JOBS_PER_CELL: Final = 1_000  # a fresh process now and then: leaks of C extensions stay small
+_CHUNK: Final = 65_536
 
 
 class CellBroken(WorkerFailed):
@@ -50,26 +55,28 @@ class CellBroken(WorkerFailed):
 
 
 class Cell:
-    """One isolated process; runs one job at a time."""
+    """One isolated process; runs one job at a time, and ends with all that its jobs have started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter):
-        self._process = process
+    def __init__(
+        self, group: Group, ours: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._group = group
+        self._socket = ours
         self._reader = reader
         self._writer = writer
         self.jobs = 0
         self.memory_bytes = 0
+        group.ended.add_done_callback(self._hang_up)
 
     @classmethod
     async def spawn(cls, app: AppRef) -> Cell:
         """Start a process and load the app in it."""
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "limpet.runtime.cell", str(theirs.fileno())]
-            process = await asyncio.to_thread(
-                subprocess.Popen, command, stdin=subprocess.DEVNULL, pass_fds=(theirs.fileno(),)
-            )
+            command = [sys.executable, "-m", "limpet.runtime.cell", str(theirs.fileno()), str(os.getpid())]
+            group = await Group.start(command, (theirs.fileno(),))
         reader, writer = await asyncio.open_connection(sock=ours)
-        cell = cls(process, reader, writer)
+        cell = cls(group, ours, reader, writer)
         try:
             cell.send(Hello(app, [entry or "." for entry in sys.path]))
             async with asyncio.timeout(START_S):
@@ -88,6 +95,15 @@ class Cell:
                 fix="import it by hand once; a script starts its work under if __name__ == '__main__'",
             )
         return cell
+
+    @property
+    def group(self) -> int:
+        """The number of its group of processes."""
+        return self._group.id
+
+    @property
+    def alive(self) -> bool:
+        return self._group.alive
 
     def send(self, message: ToCell) -> None:
         """Pass a message; one to a dead process is lost, and its death is seen by who reads."""
@@ -116,22 +132,38 @@ class Cell:
                 case _:
                     return None
 
-    def signal(self, number: int) -> None:
-        """Send a signal to a process that may be gone."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(number)
+    def strike(self) -> None:
+        """End the process and all that it has started, without waiting for that."""
+        self._group.kill()
 
-    async def kill(self) -> int:
-        """End the process now; its exit code."""
-        self.signal(signal.SIGKILL)
-        return await self.reap()
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call back when its process has ended."""
+        self._group.ended.add_done_callback(lambda _: call())
 
-    async def reap(self) -> int:
-        """Wait for a process that has been told to end, or has died."""
+    async def kill(self) -> int | None:
+        """End it now; its exit code, or None when the kernel does not let it go."""
+        self.strike()
+        code = await self._group.gone()
+        if code is None:
+            worker_log(logging.ERROR, "a process that was killed does not end", pid=self.group)
+        return code
+
+    async def end(self) -> None:
+        """Let it end by itself: it has no job."""
         self._writer.close()
-        with contextlib.suppress(ConnectionError):
-            await self._writer.wait_closed()
-        return await asyncio.to_thread(self._process.wait)
+        await asyncio.wait({self._group.ended}, timeout=END_S)
+        await self.kill()
+
+    def _hang_up(self, _: asyncio.Future[int]) -> None:
+        """It has ended: hear what it had said till then. The end of the pipe may never come, whoever holds it."""
+        transport = self._writer.transport
+        if not transport.is_closing():
+            transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport reads, too
+            with contextlib.suppress(OSError):
+                while heard := self._socket.recv(_CHUNK):
+                    self._reader.feed_data(heard)
+        self._reader.feed_eof()
+        transport.abort()
 
     async def _next(self) -> ToWorker | None:
         body = await read_frame(self._reader)
@@ -141,25 +173,32 @@ class Cell:
 class Isolation:
     """The cells of one worker. A suspect gets a fresh one to itself, so that a second death is surely its own."""
 
-    def __init__(self, app: AppRef | None, desk: Desk, rng: random.Random, max_memory_bytes: int | None) -> None:
+    def __init__(
+        self,
+        app: AppRef | None,
+        desk: Desk,
+        rng: random.Random,
+        max_memory_bytes: int | None,
+        roster: Roster | None = None,
+    ) -> None:
         self._app = app
         self._desk = desk
         self._rng = rng
         self._max_memory_bytes = max_memory_bytes
+        self._roster = roster
         self._idle: list[Cell] = []
+        self._ending: set[asyncio.Task[None]] = set()
+        self.stuck = 0  # processes that were killed and have not ended
 
     async def run(self, attempt: Attempt) -> Transition | None:
         """The transition for this attempt; None when its outcome cannot matter any more."""
-        if self._app is None:
-            raise InvalidTask(
-                f"task {attempt.spec.name!r} runs in a process, and this worker's app cannot be found from there",
-                fix="keep the app in a module and name it: app_ref='module:attr'",
-            )
         suspect = attempt.job.lost >= 2
-        cell = self._idle.pop() if self._idle and not suspect else await Cell.spawn(self._app)
-        attempt.stopper = lambda cause: self._stop(cell, cause, attempt.reason)
+        cell = await self._cell(attempt, fresh=suspect)
         if attempt.cause is not None:
-            attempt.stopper(attempt.cause)
+            self._idle.append(cell)
+            return self._never_started(attempt)
+        attempt.stopper = lambda cause: self._stop(cell, cause, attempt.reason)
+        attempt.striker = cell.strike
         attempt.started_at_s = attempt.loop.time()  # starting the process is not the job's time
         attempt.watch_hard()
         try:
@@ -168,24 +207,66 @@ class Isolation:
             await asyncio.shield(cell.kill())
             raise
         finally:
-            attempt.stopper = None
+            attempt.stopper = attempt.striker = None
             attempt.end()
         if done is None:
-            return self._died(attempt, await cell.kill(), proven=suspect)
-        await self._keep_or_end(cell, fresh_only=suspect)
-        return None if attempt.over or attempt.cause == "lost" else done.transition
+            return self._died(attempt, await self._kill(cell), proven=suspect)
+        self._keep_or_end(cell, fresh_only=suspect)
+        return self._ended(attempt, done.transition)
+
+    def _never_started(self, attempt: Attempt) -> Transition | None:
+        """It was stopped while its process was started."""
+        if attempt.over or attempt.cause == "lost":
+            return None
+        outcome = CancelledByRequest(attempt.reason) if attempt.cause == "cancel" else HandedBack()
+        return decided(attempt, outcome, self._rng)
 
     async def close(self) -> None:
         """End every idle cell."""
         cells, self._idle = self._idle, []
         for cell in cells:
-            await cell.reap()
+            self._retire(cell)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _cell(self, attempt: Attempt, *, fresh: bool) -> Cell:
+        if self._app is None:
+            raise InvalidTask(
+                f"task {attempt.spec.name!r} runs in a process, and this worker's app cannot be found from there",
+                fix="keep the app in a module and name it: app_ref='module:attr'",
+            )
+        cell: Cell | None = None
+        while self._idle and not fresh and (cell is None or not cell.alive):
+            cell = self._idle.pop()
+        if cell is None or not cell.alive:
+            cell = await Cell.spawn(self._app)
+        if self._roster is not None:
+            self._roster.runs_in(attempt.job.id, attempt.job.token, cell.group)  # before it can start anything
+        return cell
 
     def _stop(self, cell: Cell, cause: Cause, reason: str) -> None:
         if cause in ("hard", "lost", "shutdown"):
-            cell.signal(signal.SIGKILL)  # a process can be ended for good, so nothing is left running unfenced
+            cell.strike()  # processes can be ended for good, so nothing is left running unfenced
         else:
             cell.send(Stop(cause, reason))
+
+    async def _kill(self, cell: Cell) -> int:
+        """Its exit code. One that the kernel holds runs no more code of ours: its place is free, and it is counted."""
+        code = await cell.kill()
+        if code is None:
+            self.stuck += 1
+            cell.on_end(self._unstuck)
+        return -signal.SIGKILL if code is None else code
+
+    def _unstuck(self) -> None:
+        self.stuck -= 1
+
+    def _ended(self, attempt: Attempt, transition: Transition | None) -> Transition | None:
+        if attempt.over or attempt.cause == "lost":
+            return None
+        if attempt.cause == "lease" and not isinstance(transition, Succeed):
+            return decided(attempt, HandedBack(started=True), self._rng)  # it may have ended before it was told
+        return transition
 
     def _died(self, attempt: Attempt, code: int, *, proven: bool) -> Transition | None:
         if attempt.over:
@@ -197,7 +278,7 @@ class Isolation:
                 return None
             case "hard":
                 outcome = TimedOut(hard=True, after_ms=attempt.elapsed_ms())
-            case "shutdown":
+            case "shutdown" | "lease":
                 outcome = HandedBack(started=True)
             case _:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
@@ -205,9 +286,15 @@ class Isolation:
                 job_log(logging.ERROR, "process of a job died", attempt.job, how=how, proven=proven)
         return decided(attempt, outcome, self._rng)
 
-    async def _keep_or_end(self, cell: Cell, *, fresh_only: bool) -> None:
+    def _keep_or_end(self, cell: Cell, *, fresh_only: bool) -> None:
         full = self._max_memory_bytes is not None and cell.memory_bytes > self._max_memory_bytes
         if fresh_only or full or cell.jobs >= JOBS_PER_CELL:
-            await cell.reap()
+            self._retire(cell)
         else:
             self._idle.append(cell)
+
+    def _retire(self, cell: Cell) -> None:
+        """End a cell beside the next job: what its jobs left open may take a while to close."""
+        task = asyncio.create_task(cell.end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)

@@ -20,6 +20,7 @@ from limpet.runtime.learner import Learner
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Fell
 from limpet.runtime.patience import Patience, cut_off
+from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerSettings
 from limpet.stores.base import Store
 
@@ -122,7 +123,8 @@ class Keeper:
         self._living: asyncio.Task[None] | None = None  # of the keeper's loop
         self._answered = asyncio.Event()  # of the worker's loop
         self._stopping = False
-        self.on_beat: Callable[[], None] = lambda: None  # called in the keeper's thread
+        self.on_beat: Callable[[int], None] = lambda sent_ms: None  # called in the keeper's thread
+        self.sent_ms = 0  # when the last beat was sent that the worker's loop has heard the answer of
         self.newest_token: Callable[[], int] = lambda: 0
         self.beaten_token = 0  # the newest claim when the last beat that was answered began
         self.on_pulse: Callable[[Pulse, bool], None] = lambda pulse, first: None
@@ -145,9 +147,9 @@ class Keeper:
             else:
                 fell(self.name, error)
 
-        def pulse(answer: Pulse, token: int) -> None:
+        def pulse(answer: Pulse, token: int, sent_ms: int) -> None:
             nonlocal heard
-            self.beaten_token = token
+            self.beaten_token, self.sent_ms = token, sent_ms
             first, heard = not heard, True
             self._answered.set()
             if not beaten.done():
@@ -156,7 +158,7 @@ class Keeper:
 
         def run() -> None:
             try:
-                asyncio.run(self._live(lambda answer, token: tell(lambda: pulse(answer, token))))
+                asyncio.run(self._live(lambda *answered: tell(lambda: pulse(*answered))))
             except asyncio.CancelledError:
                 return  # its last beat was given up
             except BaseException as error:
@@ -195,7 +197,7 @@ class Keeper:
             loop.call_soon_threadsafe(living.cancel)
             await asyncio.to_thread(thread.join, LAST_BEAT_S)
 
-    async def _live(self, tell: Callable[[Pulse, int], None]) -> None:
+    async def _live(self, tell: Callable[[Pulse, int, int], None]) -> None:
         self._loop, self._living = asyncio.get_running_loop(), asyncio.current_task()
         self._now = now = asyncio.Event()
         heard_at_s = time.monotonic()
@@ -205,8 +207,11 @@ class Keeper:
             now.clear()  # before the beat: who calls while it is under way wants the next one at once
             try:
                 # Claims answered after this moment may belong to a session that this very beat opens again.
-                token = self.newest_token()
-                tell(await self._beat(), token)
+                token, sent_ms = self.newest_token(), kept_ms()
+                pulse = await self._beat()
+                if not pulse.fresh:  # else what was held before is lost, and the loop stops it first
+                    self.on_beat(sent_ms)
+                tell(pulse, token, sent_ms)
             except StoreError as error:
                 if not error.retryable:
                     raise
@@ -234,5 +239,4 @@ class Keeper:
             self._notebook.put_back()
             raise
         self._notebook.written()
-        self.on_beat()
         return pulse

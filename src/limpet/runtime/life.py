@@ -14,12 +14,13 @@ from msgspec import Struct
 
 from limpet.core.errors import StoreError
 from limpet.core.lease import Claim, Pulse, Serves, Wake
-from limpet.core.transition import Release
+from limpet.core.transition import Release, Transition
 from limpet.runtime.ageing import Ageing
 from limpet.runtime.audit import Audit
 from limpet.runtime.claiming import Claiming
 from limpet.runtime.crew import Crew
 from limpet.runtime.crier import Crier
+from limpet.runtime.fence import Fence
 from limpet.runtime.fetcher import Bypass, Fetcher
 from limpet.runtime.isolation import Isolation
 from limpet.runtime.janitor import Janitor
@@ -34,7 +35,17 @@ from limpet.runtime.pipe import Pipe
 from limpet.runtime.rack import Places, Rack
 from limpet.runtime.resources import Resources
 from limpet.runtime.roster import Roster
-from limpet.runtime.settings import AppRef, Ending, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
+from limpet.runtime.settings import (
+    AppRef,
+    Ending,
+    Parts,
+    Reserve,
+    WorkerCutOff,
+    WorkerFailed,
+    WorkerSettings,
+    WorkReport,
+    urgent_executors,
+)
 from limpet.runtime.settler import Settler
 from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
@@ -45,6 +56,7 @@ LEAVE_S: Final = 2.0
 END_S: Final = 4.0  # after the grace a worker has ended, whatever the store does
 LAST_S: Final = 1.5  # of it, for what comes after the last settlements
 LEAST_S: Final = 0.5  # for a step of the end, however late it is
+GIVEN_UP_S: Final = 15.0  # the longest grace where a handler that was given up keeps a slot: its job is taken back soon
 TURN_S: Final = 1.0
 
 
@@ -83,6 +95,7 @@ class Life:
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
+        self.on_given_up: Callable[[Transition], None] = lambda transition: None
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = self._loop.create_future()
         self._forced = asyncio.Event()
@@ -91,11 +104,12 @@ class Life:
         self._next_in_ms: int | None = None
         self._asked_after = -1  # jobs claimed when the store was last asked whether it is really empty
         tasks = plan.parts.tasks
+        reserve = Reserve.of(settings, urgent_executors(tasks.values()))
         self.rack = Rack(
             tasks,
-            Places(settings.concurrency, settings.reserved),
-            Places(settings.threads, settings.reserved),
-            Places(settings.job_processes, settings.reserved),
+            Places(settings.concurrency, reserve.slots),
+            Places(settings.threads, reserve.threads),
+            Places(settings.job_processes),
             isolates=plan.app_ref is not None,
         )
         notebook = Notebook()
@@ -106,11 +120,19 @@ class Life:
         self._threads = Threads()
         self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)
         self._settler = Settler(store, session, patience, plan.report, plan.roster, notebook)
+        self._fence = Fence(settings.ttl_ms, plan.roster)
         self._crew = Crew(
-            tasks, self.rack, self._settler, self._pace, self._desk, plan.roster, settings.cleanup_ms / 1000
+            tasks,
+            self.rack,
+            self._settler,
+            self._pace,
+            self._desk,
+            plan.roster,
+            self._fence,
+            settings.cleanup_ms / 1000,
         )
         self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000, self._known, self._settler)
-        self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes)
+        self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes, plan.roster)
         shared = Claiming(
             store=store,
             session=session,
@@ -133,10 +155,10 @@ class Life:
         self._ticker = Ticker(store, plan.parts.schedules, tasks, patience, rng, look_ms=settings.look_ms)
         self._keeper.on_pulse = self.pulse
         self._keeper.newest_token = lambda: self.rack.newest_token
-        if plan.roster is not None:
-            self._keeper.on_beat = plan.roster.beat
+        self._keeper.on_beat = self._fence.beaten
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
+        self._crew.on_given_up = self._given_up
         self._fetcher.on_empty = self._empty
         self.rack.on_started = self._places
         self._bypass.on_answer = self._fetcher.poke
@@ -160,6 +182,7 @@ class Life:
                     return plan.report
                 resources = await stack.enter_async_context(Resources(plan.parts.hooks, plan.parts.resources))
                 stack.callback(self._threads.close)
+                stack.callback(self._fence.close)
                 stack.push_async_callback(self._isolation.close)
                 pipe = Pipe(plan.parts, resources, self._threads, plan.rng)
                 stack.push_async_callback(self._wind_down)
@@ -211,6 +234,8 @@ class Life:
             worker_log(logging.WARNING, "session was lost", session=self._plan.session, running=len(self._crew.running))
             self._crew.drop(self._keeper.beaten_token)
             self._fetcher.news()
+        if pulse.fresh:
+            self._fence.beaten(self._keeper.sent_ms)
         for id, token in pulse.cancels:
             self._crew.stop_job(id, token, "cancelled on request")
         self._audit.look()
@@ -256,6 +281,9 @@ class Life:
         if self._settings.recycles:
             self.end("recycled")  # the handler that was given up dies with this process, once the others are done
 
+    def _given_up(self, transition: Transition) -> None:
+        self.on_given_up(transition)
+
     def _empty(self, claim: Claim) -> None:
         self._next_in_ms = None if claim.next_at_ms is None else claim.next_at_ms - claim.now_ms
         self._settled()
@@ -277,7 +305,12 @@ class Life:
 
     def _known(self) -> set[tuple[bytes, int]]:
         """Every job that this worker has: waiting to start, running, or with an end that is not written yet."""
-        return self._crew.running.keys() | self.rack.keys() | self._settler.keys()
+        return self._crew.running.keys() | self._crew.given_up.keys() | self.rack.keys() | self._settler.keys()
+
+    @property
+    def stuck(self) -> int:
+        """Places whose handler was given up and runs on, or whose process was killed and does not end."""
+        return self._crew.left + self._isolation.stuck
 
     def _turn(self) -> None:
         """Tell the supervisor that this loop turns, whatever the store does."""
@@ -299,10 +332,14 @@ class Life:
         for job in self.rack.shed(0):
             self._settler.put(Release(job.id, job.token))
         grace_s = self._settings.grace_ms / 1000
+        if self._crew.given_up:
+            grace_s = min(grace_s, GIVEN_UP_S)
         self._end_at_s = self._loop.time() + grace_s + END_S
         await self._crew.drain(grace_s, self._forced)
         if self._forced.is_set():
             self._end_at_s = min(self._end_at_s, self._loop.time() + END_S)
+        if self._plan.roster is None:
+            self._crew.settle_given_up()
         await self._audit.stop()
         await self._crew.stop()
         await self._learner.stop()
@@ -318,6 +355,8 @@ class Life:
         return max(LEAST_S, min(most_s, self._end_at_s - after_s - self._loop.time()))
 
     async def _leave(self) -> None:
+        if self._crew.given_up:
+            return  # the supervisor settles for them and leaves, once this process is gone
         self.on_leaving()
         try:
             async with asyncio.timeout(self._left_s(LEAVE_S)):

@@ -13,7 +13,8 @@ import time
 from collections.abc import Iterator
 from contextvars import copy_context
 
-from limpet.runtime.orders import RECYCLED, STOPPED, Begin, Leaving, Ready, ToChild, to_supervisor
+from limpet.core.transition import Transition
+from limpet.runtime.orders import RECYCLED, STOPPED, Begin, GivenUp, Leaving, Ready, ToChild, to_supervisor
 from limpet.runtime.roster import Roster
 from limpet.runtime.threads import Threads
 from limpet.runtime.wire import frame, read_frame
@@ -54,6 +55,7 @@ class Offspring:
         self.session = session
         self.ready: Ready | None = None
         self.leaving = False
+        self.given_up: dict[tuple[bytes, int], Transition] = {}  # what becomes of jobs whose handlers ran on
         # A thread of its own: the loop's default pool is small, and waiting for a child lasts for days.
         self._waiting = Threads("limpet-wait")
 
@@ -100,8 +102,11 @@ class Offspring:
     async def follow(self) -> None:
         """Hear the rest of what it says."""
         while (body := await read_frame(self._reader)) is not None:
-            if isinstance(to_supervisor.decode(body), Leaving):
-                self.leaving = True
+            match to_supervisor.decode(body):
+                case Leaving():
+                    self.leaving = True
+                case GivenUp(transition):
+                    self.given_up[transition.id, transition.token] = transition
 
     async def ended(self) -> int:
         """Wait for the process; its exit code, below zero for a signal."""

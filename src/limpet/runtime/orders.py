@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from limpet.core.lease import Serves
+from limpet.core.transition import Transition
 from limpet.runtime.settings import WorkerSettings
 
 # How a child ends, and what its supervisor makes of it.
@@ -55,8 +56,14 @@ class Leaving(Struct, frozen=True, tag=True):
     """child → supervisor: I am closing my session; do not beat for me any more."""
 
 
+class GivenUp(Struct, frozen=True, tag=True):
+    """child → supervisor: a job's handler runs on past its hard timeout; settle this for it when I am gone."""
+
+    transition: Transition
+
+
 ToChild = Begin | Halt | SessionLost
-ToSupervisor = Ready | Leaving
+ToSupervisor = Ready | Leaving | GivenUp
 
 to_child: Final = msgspec.msgpack.Decoder(ToChild)
 to_supervisor: Final = msgspec.msgpack.Decoder(ToSupervisor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import random
 import threading
@@ -115,6 +116,8 @@ class Pipe:
 
     def hard_timeout(self, attempt: Attempt) -> Transition:
         """The transition for an attempt that did not end when it was told to."""
+        if attempt.cause == "lease":
+            return decided(attempt, HandedBack(started=True), self._rng)
         outcome = TimedOut(hard=True, after_ms=attempt.elapsed_ms())
         try:
             return decided(attempt, outcome, self._rng, TimeoutError("hard timeout"))
@@ -158,7 +161,12 @@ class Pipe:
         # The handler runs in a copy, since one context cannot be entered by two threads at once.
         def known() -> Any:
             attempt.thread = threading.get_ident()
-            return call()
+            try:
+                return call()
+            finally:
+                if attempt.left and attempt.host is not None:
+                    with contextlib.suppress(RuntimeError):  # the loop is closed: its worker has ended
+                        attempt.loop.call_soon_threadsafe(attempt.host.came_back, attempt)
 
         future = self._sync_calls.submit(known, context.copy())
 
@@ -185,6 +193,8 @@ class Pipe:
     def _failed(self, attempt: Attempt, recipe: Recipe, error: BaseException) -> Transition | None:
         if attempt.over or attempt.cause == "lost":
             return None
+        if attempt.cause == "lease":
+            return decided(attempt, HandedBack(started=True), self._rng)  # whatever it makes of being stopped
         try:
             return decided(attempt, judge(attempt, error, recipe.classifiers), self._rng, error)
         except _TROUBLE as trouble:
@@ -245,8 +255,10 @@ def judge(attempt: Attempt, error: BaseException, classifiers: Sequence[Classifi
             return Suspended(found.delay_ms, found.events)
         case asyncio.CancelledError() | Abandoned():
             return _stopped(attempt, error)
-        case TimeoutError() if attempt.cause == "timeout":
-            return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(error, "timeout"))
+        case TimeoutError() | BaseExceptionGroup() if (
+            attempt.cause == "timeout" and (late := _timeout(error)) is not None
+        ):
+            return TimedOut(hard=False, after_ms=attempt.elapsed_ms(), failure=failure_of(late, "timeout"))
     return outcome_of(error, classifiers, now_ms=time.time_ns() // 1_000_000)
 
 
@@ -255,10 +267,22 @@ def _suspension(group: BaseExceptionGroup[BaseException]) -> Suspension | None:
     suspended, others = group.split(Suspension)
     if suspended is None or others is not None:
         return None
-    found: BaseException = suspended
+    found = _first(suspended)
+    return found if isinstance(found, Suspension) else None
+
+
+def _timeout(error: BaseException) -> BaseException | None:
+    """The timeout itself, also out of a task group; None when something else has failed, too."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    timeouts, others = error.split(TimeoutError)
+    return None if timeouts is None or others is not None else _first(timeouts)
+
+
+def _first(found: BaseException) -> BaseException:
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
-    return found if isinstance(found, Suspension) else None
+    return found
 
 
 def _stopped(attempt: Attempt, error: BaseException) -> Outcome:

@@ -17,28 +17,29 @@ _Entry = tuple[int, int, Claimed]  # how urgent, order of arrival
 
 
 class Places:
-    """A number of places, of which `reserved` are for urgent jobs alone (D16)."""
+    """Places for jobs of any priority, and on top of them a reserve for urgent jobs alone (D28)."""
 
     __slots__ = ("busy", "for_all", "ordinary", "size")
 
-    def __init__(self, size: int, reserved: float) -> None:
-        self.size = size
-        # Of a single place nothing can be reserved, or ordinary jobs would never run.
-        self.for_all = size - (min(size - 1, max(1, int(size * reserved))) if reserved > 0 else 0)
+    def __init__(self, for_all: int, reserve: int = 0) -> None:
+        self.size = for_all + reserve
+        self.for_all = for_all
         self.busy = 0
         self.ordinary = 0  # of the busy ones, those with jobs that are not urgent
 
-    def free(self, priority: int = LEAST_URGENT, *, aged: bool = False) -> int:
-        """How many jobs of that priority could start now.
+    def free(self, priority: int = LEAST_URGENT) -> int:
+        """How many jobs of that priority could start now; urgent ones that run count against the reserve first."""
+        free = self.size - self.busy
+        return max(0, free if priority <= URGENT else min(free, self.for_all - self.ordinary))
 
-        For ordinary jobs a reserved place is always left, besides those that urgent ones hold. Under a flood of
-        urgent jobs there is never so much room; to an aged job those that run hold the reserved places.
-        """
-        if priority <= URGENT:
-            return max(0, self.size - self.busy)
-        if aged:
-            return max(0, min(self.size - self.busy, self.for_all - self.ordinary))
-        return max(0, self.for_all - self.busy)
+    def facts(self) -> dict[str, int]:
+        """What operators are told: places for all, the reserve on top, and how many of them are taken by whom."""
+        return {
+            "places": self.for_all,
+            "reserve": self.size - self.for_all,
+            "ordinary": self.ordinary,
+            "urgent": self.busy - self.ordinary,
+        }
 
     def take(self, priority: int) -> None:
         """A job of that priority starts."""
@@ -78,16 +79,21 @@ class Rack:
         self.on_started: Callable[[], None] = lambda: None  # all that was claimed for free slots has started
         self._isolates = isolates  # suspects can be run alone in a process
 
-    def idle(self, executor: str, priority: int, *, aged: bool = False) -> bool:
-        """True when a job of that priority finds a place of that executor, besides those that are held for it."""
-        return self._spare(executor, priority, aged=aged) > 0
+    def facts(self) -> dict[str, dict[str, int]]:
+        """The places of each kind: of all jobs, and of those executors that tasks of this worker need."""
+        pools = {name: places for name, places in self.pools.items() if places is not None and name in self.executors}
+        return {"job": self.slots.facts(), **{name: places.facts() for name, places in pools.items()}}
 
-    def _spare(self, executor: str, priority: int, *, aged: bool = False) -> int:
+    def idle(self, executor: str, priority: int) -> bool:
+        """True when a job of that priority finds a place of that executor, besides those that are held for it."""
+        return self._spare(executor, priority) > 0
+
+    def _spare(self, executor: str, priority: int) -> int:
         places = self.pools[executor]
         if places is None:  # slots are all it takes
             return self.slots.size
         held = len(self._heaps[executor, True]) + len(self._heaps[executor, False])
-        return places.free(priority, aged=aged) - held
+        return places.free(priority) - held
 
     def executor_of(self, job: Claimed) -> str:
         """Where the job runs; a job that was lost twice runs alone (D10)."""
@@ -172,9 +178,9 @@ class Rack:
 
     def _room(self, executor: str, entry: _Entry) -> int:
         """How many jobs like this one could start now."""
-        priority, aged, places = entry[2].lane.priority, entry[0] == AGED, self.pools[executor]
-        free = self.slots.free(priority, aged=aged)
-        return free if places is None else min(free, places.free(priority, aged=aged))
+        priority, places = entry[2].lane.priority, self.pools[executor]
+        free = self.slots.free(priority)
+        return free if places is None else min(free, places.free(priority))
 
     def surplus(self, ahead: int) -> list[Claimed]:
         """Take out what a saturated executor will not start soon: another worker may be free for it."""

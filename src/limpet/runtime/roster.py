@@ -9,13 +9,22 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-_LINE: Final = 32  # one flag byte, 16 bytes of id, 8 of token, padding: a line never crosses a cache line
+# One flag byte, 16 bytes of id, 8 of token, padding, 4 of the group: a line never crosses a cache line.
+_LINE: Final = 32
+_GROUP: Final = 28
 _TURN: Final = 0  # where it says when the child's loop last turned, in monotonic ms
-_BEAT: Final = 8  # where it says when the child last reached the store
+_BEAT: Final = 8  # where it says when the last beat was sent with which the child reached the store
 _FULL: Final = 16  # where it says that a job was started for which there was no line
+_BEAT_FOR: Final = 24  # where the supervisor says the same of the beats that it sends for the child
+_KEPT: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine is suspended
 
 Where = Literal["inside", "isolated"]
 _FLAGS: Final[dict[Where, int]] = {"inside": 1, "isolated": 2}
+
+
+def kept_ms() -> int:
+    """The time by which leases are counted here: alike in all processes of a machine, and never set."""
+    return time.clock_gettime_ns(_KEPT) // 1_000_000
 
 
 class Started(Struct, frozen=True):
@@ -24,10 +33,13 @@ class Started(Struct, frozen=True):
     id: bytes
     token: int
     where: Where
+    group: int = 0  # of the processes that run it; 0: none of its own, or none yet
 
 
 class Roster:
     """A file of fixed size, mapped by child and supervisor: a line per job. The child writes, the supervisor reads.
+
+    The first line is for both: each says when it last kept the session.
 
     A line stays until the job is settled, not only until its handler returns: between the two its effects are
     out in the world, and a job that was "never started" would be handed back as if they were not.
@@ -49,8 +61,16 @@ class Roster:
             self._map[_FULL] = 1
             return
         at = self._taken[id, token] = self._free.pop()
-        self._map[at + 1 : at + 25] = id + token.to_bytes(8, "big")
+        self._map[at + 1 : at + _LINE] = id + token.to_bytes(8, "big") + bytes(_LINE - 25)
         self._map[at] = _FLAGS[where]
+
+    def runs_in(self, id: bytes, token: int, group: int) -> None:
+        """Say which group of processes a job is given to; 0 when it runs inside after all."""
+        at = self._taken.get((id, token))
+        if at is None:
+            return
+        self._map[at + _GROUP : at + _LINE] = group.to_bytes(_LINE - _GROUP, "big")
+        self._map[at] = _FLAGS["isolated" if group else "inside"]
 
     def end(self, id: bytes, token: int) -> None:
         """Say that a job is settled, or is not ours any more. Jobs that never started have no line."""
@@ -66,25 +86,33 @@ class Roster:
 
     def turn(self) -> None:
         """Say that the child's loop still turns."""
-        self._stamp(_TURN)
+        self._write(_TURN, time.monotonic_ns() // 1_000_000)
 
-    def beat(self) -> None:
-        """Say that the child's own heartbeat has just reached the store."""
-        self._stamp(_BEAT)
+    def beat(self, sent_ms: int) -> None:
+        """Say that the heartbeat which the child sent at that moment has reached the store."""
+        self._write(_BEAT, sent_ms)
+
+    def beat_for(self, sent_ms: int) -> None:
+        """Say the same of one that the supervisor sent for the child."""
+        self._write(_BEAT_FOR, sent_ms)
+
+    def beaten_for_at_ms(self) -> int:
+        """When the supervisor sent the last one that was answered; 0: never."""
+        return self._read(_BEAT_FOR)
 
     def silent_ms(self) -> int:
         """How long ago the child's loop last turned."""
-        return self._since_ms(_TURN)
+        return time.monotonic_ns() // 1_000_000 - self._read(_TURN)
 
     def beaten_ms(self) -> int:
-        """How long ago the child's own heartbeat last reached the store."""
-        return self._since_ms(_BEAT)
+        """How long ago the child sent the heartbeat that last reached the store."""
+        return kept_ms() - self._read(_BEAT)
 
-    def _stamp(self, at: int) -> None:
-        self._map[at : at + 8] = (time.monotonic_ns() // 1_000_000).to_bytes(8, "big")
+    def _write(self, at: int, ms: int) -> None:
+        self._map[at : at + 8] = ms.to_bytes(8, "big")
 
-    def _since_ms(self, at: int) -> int:
-        return time.monotonic_ns() // 1_000_000 - int.from_bytes(self._map[at : at + 8], "big")
+    def _read(self, at: int) -> int:
+        return int.from_bytes(self._map[at : at + 8], "big")
 
     def started(self) -> Iterator[Started]:
         """What was started and is not settled, now or when the child died."""
@@ -93,7 +121,8 @@ class Roster:
             if flag:
                 body = self._map[at + 1 : at + 25]
                 where: Where = "inside" if flag == _FLAGS["inside"] else "isolated"
-                yield Started(body[:16], int.from_bytes(body[16:], "big"), where)
+                group = int.from_bytes(self._map[at + _GROUP : at + _LINE], "big")
+                yield Started(body[:16], int.from_bytes(body[16:], "big"), where, group)
 
     def close(self) -> None:
         self._map.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption, LimpetError, StoreUnreachable
+from limpet.core.job import URGENT
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.task import TaskSpec
 from limpet.core.verdict import Classifier
@@ -23,6 +24,7 @@ Resource = Callable[[], Any]  # an async generator function, a generator functio
 
 Ending = Literal["stopped", "empty", "recycled"]
 
+PER_CORE: Final = max(1, os.cpu_count() or 1)
 RAREST: Final = 1_000_000  # of so many jobs one may be aged; whoever wants fewer wants none
 
 
@@ -33,8 +35,8 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...] = ()
     concurrency: int = 100
     threads: int = 16
-    job_processes: int = max(1, os.cpu_count() or 1)  # isolated children for process jobs and suspects
-    reserved: float = 0.10  # share of slots and threads that only critical and high jobs may take (D16)
+    job_processes: int = PER_CORE  # isolated children for process jobs and suspects
+    reserve: int | None = None  # places on top for urgent jobs alone; None: a tenth, where a task is urgent (D28)
     ageing: int | None = None  # one job in so many is claimed past more urgent ones
     grace_ms: int = 25_000
     cleanup_ms: int = 2_000  # after the grace: how long a stopped handler may take to end
@@ -55,8 +57,10 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
         for name in ("concurrency", "threads", "job_processes", "ttl_ms", "beat_ms", "sweep_ms", "prune_ms", "look_ms"):
             if getattr(self, name) < 1:
                 raise InvalidOption(f"{name} is {getattr(self, name)}", fix="it must be at least 1")
-        if not 0 <= self.reserved < 1:
-            raise InvalidOption(f"reserved is {self.reserved}", fix="it is a share of the slots, from 0 to below 1")
+        for name in ("reserve", "ahead_ms"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise InvalidOption(f"{name} is {value}", fix="it must be at least 0")
         if self.ageing is not None and (type(self.ageing) is not int or not 2 <= self.ageing <= RAREST):
             raise InvalidOption(
                 f"ageing is {self.ageing!r}",
@@ -68,6 +72,33 @@ class WorkerSettings(Struct, frozen=True, kw_only=True):
                 f"a beat every {self.beat_ms} ms cannot keep a lease of {self.ttl_ms} ms",
                 fix="beat at least twice per ttl, so that one lost beat costs nothing",
             )
+
+
+class Reserve(Struct, frozen=True):
+    """Places beyond those that were asked for, which only critical and high jobs take (D28)."""
+
+    slots: int = 0
+    threads: int = 0
+
+    @classmethod
+    def of(cls, settings: WorkerSettings, urgent: Collection[str]) -> Reserve:
+        """What these settings keep; `urgent` are the executors of the tasks that declare an urgent priority."""
+        if settings.reserve is not None:
+            return cls(settings.reserve, settings.reserve)
+        return cls(
+            slots=_tenth(settings.concurrency) if urgent else 0,
+            threads=_tenth(settings.threads) if "thread" in urgent else 0,
+        )
+
+
+def _tenth(places: int) -> int:
+    """Of one place nothing: code that relies on one job at a time is not to meet a second one."""
+    return 0 if places == 1 else max(1, places // 10)
+
+
+def urgent_executors(tasks: Iterable[TaskSpec]) -> frozenset[str]:
+    """The executors of the tasks that declare an urgent priority."""
+    return frozenset(spec.executor for spec in tasks if spec.priority <= URGENT)
 
 
 class Parts(Struct, frozen=True, kw_only=True):

@@ -132,8 +132,8 @@ class Steps:
             raise LeaseLost(f"job {id_text(attempt.job.id)} is no longer leased to this worker", fix="stop here")
         self._refuse_late(name)
         if attempt.cause is not None and attempt.thread is not None and not self._told:
-            self._told = True
-            raise asyncio.CancelledError  # an async handler gets it by itself, a plain one here, once
+            self._told = True  # an async handler gets it by itself, a plain one here, once
+            raise TimeoutError("soft timeout") if attempt.cause == "timeout" else asyncio.CancelledError
         call = self._history.call(kind, name, beside=self._beside(name))
         self._tell()
         return call

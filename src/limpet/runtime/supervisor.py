@@ -23,12 +23,13 @@ from limpet.core.errors import StoreError
 from limpet.core.lease import Beat, Held
 from limpet.core.transition import Lose, Release, Transition
 from limpet.runtime.crier import Crier
+from limpet.runtime.group import gone, kill_group
 from limpet.runtime.life import END_S, FLUSH_S
 from limpet.runtime.log import worker_log
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
 from limpet.runtime.patience import Patience
-from limpet.runtime.roster import Started
+from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings
 from limpet.runtime.settler import MOST_PER_CALL
@@ -228,13 +229,16 @@ class Supervisor:
                 ready = child.ready
                 if ready is None or child.leaving or child.roster.beaten_ms() < worker.beat_ms * 1.5:
                     continue
+                sent_ms = kept_ms()
                 try:
                     pulse = await store.beat(Beat(child.session, worker.ttl_ms, ready.serves, ready.info))
                 except StoreError as error:
                     if not error.retryable:
                         raise
                     continue  # the child itself gives up when the store stays away too long
-                if pulse.fresh and not child.leaving:
+                if not pulse.fresh:
+                    child.roster.beat_for(sent_ms)
+                elif not child.leaving:
                     child.send(SessionLost())
 
     def _fell(self, task: asyncio.Task[None]) -> None:
@@ -271,8 +275,18 @@ class Supervisor:
             recovering.cancel()  # the leases run out by themselves
             worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
 
+    async def _end_groups(self, child: Offspring) -> None:
+        """End the processes in which its jobs ran: those jobs go to others, and nobody may be inside with them."""
+        groups = {each.group for each in child.roster.started() if each.group}
+        for group in groups:
+            kill_group(group)
+        for group in groups:
+            if not await gone(group):
+                worker_log(logging.ERROR, "a process that was killed does not end", pid=group)
+
     async def _recover(self, child: Offspring, code: int) -> None:
         """Settle at once for a child that died: nobody waits for its lease to run out."""
+        await self._end_groups(child)
         if self._store is None or child.ready is None or child.left:
             return
         store, session = self._store, child.session
@@ -284,7 +298,7 @@ class Supervisor:
                 (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
             }
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
-        transitions = [verdict(each, started, how) for each in held]
+        transitions = [child.given_up.get((each.id, each.token)) or verdict(each, started, how) for each in held]
         worker_log(
             logging.ERROR if code not in (STOPPED, RECYCLED) else logging.INFO,
             "settling for a child that ended",

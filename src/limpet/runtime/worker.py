@@ -7,7 +7,9 @@ import os
 import random
 import socket
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -15,6 +17,7 @@ from limpet.core.lease import Pulse, Serves
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.task import TaskSpec
+from limpet.core.transition import Transition
 from limpet.core.verdict import Classifier
 from limpet.core.version import VERSION
 from limpet.runtime.life import Before, Life, Plan
@@ -23,6 +26,8 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import AppRef, Middleware, Parts, Resource, WorkerFailed, WorkerSettings, WorkReport
 from limpet.stores.base import Store
+
+LATELY_S: Final = 60.0  # what workers say of their speed is about so long
 
 
 class Worker:
@@ -67,11 +72,13 @@ class Worker:
         queues = self.settings.queues or tuple(sorted({spec.queue for spec in tasks.values()}))
         self.serves = Serves(queues, tuple(sorted(tasks)), tuple(sorted(self.settings.capabilities)))
         self._life: Life | None = None
+        self._ran: deque[tuple[float, int]] = deque()  # when a beat was made, and how many jobs had ended by then
         self._stopped = False
         self.before: Before | None = None
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
+        self.on_given_up: Callable[[Transition], None] = lambda transition: None  # its handler runs on
 
     async def run(self, stop: asyncio.Event | None = None, until_empty: bool = False) -> WorkReport:
         """Work until stopped, cancelled or (if asked) empty; then finish within the grace and hand back the rest.
@@ -86,6 +93,7 @@ class Worker:
         if self.before is not None:
             life.before = self.before
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
+        life.on_given_up = self.on_given_up
         task = asyncio.create_task(life.live(stop), name="limpet-worker")
         cancelled = False
         while not task.done():
@@ -137,6 +145,15 @@ class Worker:
             until_empty=until_empty,
         )
 
+    def _lately(self) -> float:
+        """Jobs ended a second, over the last minute of beats."""
+        now_s, ran = self._clock_s(), self.report.run
+        self._ran.append((now_s, ran))
+        while self._ran[0][0] < now_s - LATELY_S:
+            self._ran.popleft()
+        since_s, before = self._ran[0]
+        return 0.0 if now_s <= since_s else round((ran - before) / (now_s - since_s), 3)
+
     def info(self) -> bytes:
         """What operators see of this worker."""
         life = self._life
@@ -147,6 +164,9 @@ class Worker:
             "concurrency": self.settings.concurrency,
             "running": 0 if life is None else life.rack.slots.busy,
             "held": 0 if life is None else life.rack.held,
+            "places": {} if life is None else life.rack.facts(),
+            "per_second": self._lately(),
+            "stuck": 0 if life is None else life.stuck,
             "memory_bytes": resident_bytes(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
         }

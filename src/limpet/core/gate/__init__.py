@@ -20,6 +20,7 @@ from limpet.core.gate.admission import (
     pace,
     room,
     slots,
+    tightest,
     tokens,
 )
 from limpet.core.gate.breaker import counted, cut_off, learn, reset, trip
@@ -77,6 +78,7 @@ __all__ = [
     "returned_us",
     "room",
     "slots",
+    "tightest",
     "tokens",
     "trip",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from limpet.core.gate.record import FOREVER_MS, FULL, MOST, Gate
@@ -173,3 +174,8 @@ def admits(gate: Gate, costs: list[int], now_ms: int) -> int:
             return count
         rated, money = rated - cost * FULL, money - cost
     return limit
+
+
+def tightest(gates: Iterable[Gate]) -> int:
+    """How many jobs may run at once under the tightest of these; 0 when none of them says so."""
+    return min((gate.rule.concurrency for gate in gates if gate.rule.concurrency is not None), default=0)

@@ -60,11 +60,12 @@ async def claim(route: Route, known: Known, request: ClaimRequest, now_ms: int |
 def _handed(
     columns: Sequence[Any], lanes: Mapping[int, Lane], policies: Mapping[int, Policy]
 ) -> tuple[tuple[Claimed, ...], list[Bury]]:
-    inputs, notes = _inputs(columns[15:19]), _notes(columns[19:23])
+    inputs, notes = _inputs(columns[16:20]), _notes(columns[20:24])
     jobs: list[Claimed] = []
     spoilt: list[Bury] = []
-    for row in zip(*columns[:15], strict=True):
-        id, token, attempt, lost, lane, policy, args, packed, enqueued, due, claimed, held, since, cost, probe = row
+    for row in zip(*columns[:16], strict=True):
+        id, token, attempt, lost, lane, policy, args, packed, enqueued, due, claimed, held, since, *rest = row
+        cost, probe, together = rest
         extra = extra_or_none(packed)
         if extra is None or lane not in lanes or policy not in policies:
             spoilt.append(Bury(id, token, UNDECODABLE))
@@ -92,6 +93,7 @@ def _handed(
                 tuple(notes.get(id, ())),
                 extra.after,
                 extra.costs,
+                together,
             )
         )
     return tuple(jobs), spoilt

@@ -82,10 +82,10 @@ async def _many_inputs(route: Route, hash: bytes) -> list[bytes]:
             return flat
 
 
-def _beside(more: list[Any]) -> tuple[Beside, bool]:
-    probe, args, inputs, notes = more
+def _beside(more: list[Any]) -> tuple[Beside, bool, int]:
+    probe, args, inputs, notes, together = more
     after = next((value for field, value in zip(inputs[::2], inputs[1::2], strict=True) if field == NAMED), b"")
     given = inputs_of(inputs)
     if sum(len(one.result) for one in given.values() if one.result is not None) > MAX_INPUT_BYTES:
         given = {}
-    return Beside(args or None, given, notes_of(notes), parents_of(after)), bool(probe)
+    return Beside(args or None, given, notes_of(notes), parents_of(after)), bool(probe), together

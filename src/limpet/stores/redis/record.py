@@ -243,6 +243,7 @@ def claimed_of(
     policies: Policies,
     beside: Beside = _NOTHING,
     probe: bool = False,
+    together: int = 0,
 ) -> Claimed | None:
     """The job under its lease; None when its record, lane or policy cannot be read (or is not known yet).
 
@@ -256,7 +257,7 @@ def claimed_of(
         if not flags & _UNUSUAL:
             return Claimed(
                 id, token, attempt + 1, lost, lane, policy, raw[HEAD_BYTES:-1], enq_hi << 32 | enq_lo,
-                due_hi << 32 | due_lo, now_ms, held, None, 1, (), b"", None, probe, NO_INPUTS,
+                due_hi << 32 | due_lo, now_ms, held, None, 1, (), b"", None, probe, NO_INPUTS, together=together,
             )  # fmt: skip
         rare, extra, at = parts_of(raw, flags)
     except (KeyError, *SPOILT):
@@ -267,7 +268,7 @@ def claimed_of(
     return Claimed(
         id, token, attempt + 1, lost, lane, policy, args, enq_hi << 32 | enq_lo, due_hi << 32 | due_lo, now_ms, held,
         rare.held_since_ms, extra.cost, extra.tags, extra.meta, extra.flow, probe, beside.inputs, beside.notes,
-        beside.after, extra.costs,
+        beside.after, extra.costs, together,
     )  # fmt: skip
 
 

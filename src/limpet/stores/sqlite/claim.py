@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from limpet.core.gate import Charge
+from limpet.core.gate import Charge, tightest
 from limpet.core.job import LEAST_URGENT
 from limpet.core.lease import Claim, Claimed, ClaimRequest
 from limpet.stores.packed import PLAIN, extra_or_none
@@ -60,13 +60,16 @@ def _repeat(tx: Tx, tokens: list[int]) -> Claim:
     """The answer of a claim that was made before: what is still held of it."""
     jobs: list[Claimed] = []
     for token in tokens:
-        probes = {id for id, charged in tx.rows("charges_of_token", (token,)) if charged and _is_probe(charged)}
+        charges = {
+            id: msgspec.json.decode(charged, type=list[Charge])
+            for id, charged in tx.rows("charges_of_token", (token,))
+            if charged
+        }
         for row in map(Row._make, tx.rows("rows_of_token", (token,))):
             spent = row._replace(attempt=row.attempt - 1)
-            jobs.append(claimed(tx, spent, token, extra_or_none(row.extra) or PLAIN, row.id in probes))
+            charged = charges.get(row.id, [])
+            together = tightest(tx.gate_or_new(each.gate) for each in charged if each.slot)
+            probe = any(each.probe for each in charged)
+            jobs.append(claimed(tx, spent, token, extra_or_none(row.extra) or PLAIN, probe, together))
     jobs.sort(key=lambda job: (job.lane.priority, job.due_at_ms, job.id))
     return Claim(tuple(jobs), tx.now_ms)
-
-
-def _is_probe(charged: bytes) -> bool:
-    return any(each.probe for each in msgspec.json.decode(charged, type=list[Charge]))

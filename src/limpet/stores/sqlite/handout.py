@@ -30,7 +30,7 @@ class Row(NamedTuple):
     extra: bytes | None
 
 
-def claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
+def claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool, together: int) -> Claimed:
     """The job under its lease, with what its parents and earlier attempts left for it."""
     inputs: dict[bytes, Input] = NO_INPUTS
     notes: tuple[Note, ...] = ()
@@ -61,4 +61,5 @@ def claimed(tx: Tx, row: Row, token: int, extra: Extra, probe: bool) -> Claimed:
         notes,
         extra.after,
         extra.costs,
+        together,
     )

@@ -12,7 +12,7 @@ import msgspec
 
 from limpet.core.errors import StoreCorrupt
 from limpet.core.fair import Turn, places, share
-from limpet.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, is_counting, room
+from limpet.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, is_counting, room, tightest
 from limpet.core.job import LEAST_URGENT, Lane, Policy
 from limpet.core.lease import Claimed, ClaimRequest
 from limpet.core.transition import Failure
@@ -51,7 +51,7 @@ class Taking:
         self.left = min(request.limit, MAX_CLAIM)
         self.slots = request.slots
         self.leases: dict[object, int] = {}  # what ends together → token
-        self.rows: list[tuple[Row, int, Extra, bool]] = []
+        self.rows: list[tuple[Row, int, Extra, bool, int]] = []
         self.charges: dict[bytes, list[Charge]] = {}
         self.reopening: list[int] = []  # instants at which a shut class may go on
         self.skipped: set[int] = set()  # classes that give nothing to this claim
@@ -338,7 +338,8 @@ class Taking:
                 for (row, _), each in zip(taken, charged, strict=True):
                     self.charges.setdefault(row.id, []).append(each)
         self._fall_short(short, costs, admitted)
-        self.rows += [(row, token, extra, probe) for (row, extra), token in zip(taken, tokens, strict=True)]
+        together = tightest(gates)
+        self.rows += [(row, token, extra, probe, together) for (row, extra), token in zip(taken, tokens, strict=True)]
         self.left -= admitted
         self.slots -= admitted if must_start else sum(1 for row, _ in taken if row.lost)
         self._mark(lane, [row for row, _ in taken], tokens, whole=len(usable) == len(rows))
@@ -414,7 +415,7 @@ class Taking:
     def lease(self) -> tuple[Claimed, ...]:
         """Write the leases that cover all that was taken."""
         tx = self.tx
-        jobs = tuple(claimed(tx, row, token, extra, probe) for row, token, extra, probe in self.rows)
+        jobs = tuple(claimed(tx, *taken) for taken in self.rows)
         first: dict[int, Claimed] = {}
         for job in jobs:
             first.setdefault(job.token, job)

@@ -11,6 +11,7 @@ from limpet.core.view import Retention
 from limpet.testing.bench import Bench
 from limpet.testing.contract.housekeeping import prune
 from limpet.testing.contract.marks import asynchronous
+from limpet.testing.hand import next_seq
 from limpet.testing.making import JobOptions, make_job
 
 HOUR_MS = 3_600_000
@@ -50,6 +51,28 @@ class TestConcurrency:
         assert await hand.claim(10) == []
         await hand.succeed(*first)
         assert len(await hand.claim(10)) == 2
+
+    async def test_a_claim_says_how_many_may_run_together(self, bench: Bench) -> None:
+        """A worker that is cut off has to know which of its jobs must not run beside another."""
+        rules = [GateRule(f"limit:c:{n}", concurrency=n) for n in (1, 2, 3)]
+        alone = bench.job(limits=("c:3",), keys=("c:1",))
+        two = bench.job(limits=("c:3",), keys=("c:2",))
+        free, rated = bench.job(), bench.job(limits=("r",))
+        await bench.put(alone, two, free, rated, rules=[*rules, GateRule("limit:r", interval_us=1_000_000)])
+        hand, seq = bench.hand(), next_seq()
+        await hand.beat()
+        found = {alone.id: 1, two.id: 2, free.id: 0, rated.id: 0}
+        for _ in range(2):  # the same question again
+            assert {job.id: job.together for job in (await hand.ask(10, seq=seq)).jobs} == found
+
+    @pytest.mark.parametrize("key", ["limit:c", "queue:default", "task:work", "all"])
+    async def test_what_an_operator_sets_counts_from_the_next_claim(self, bench: Bench, key: str) -> None:
+        await bench.put(*(bench.job(limits=("c",)) for _ in range(2)), rules=[GateRule("limit:c", concurrency=5)])
+        hand = bench.hand()
+        assert (await hand.take()).together == 5
+        await bench.change(GateChange(key, rule=GateRule(key, concurrency=1)))
+        await hand.leave()
+        assert (await bench.hand("later").take()).together == 1
 
     @pytest.mark.parametrize("end", ["succeed", "fail", "bury", "drop", "release", "snooze", "lose", "leave", "force"])
     async def test_a_slot_returns_however_the_job_ends(self, bench: Bench, end: str) -> None:

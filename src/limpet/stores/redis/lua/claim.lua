@@ -5,8 +5,8 @@
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear · aged · most
 --   urgent: so many jobs are taken first, of that priority and less urgent ones
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
---   {probe 0|1, arguments or "", inputs, notes} for the few jobs that have any of them; of very many inputs it is their
---   number alone, and they are read after it, a part at a time.
+--   {probe 0|1, arguments or "", inputs, notes, together} for the few jobs that have any of them; of very many inputs it
+--   is their number alone, and they are read after it, a part at a time.
 -- Bounds: 1,024 jobs, 64 due gates, 512 due jobs, 1,000 dependents of ended jobs; 256 looks at the active lanes, each at
 --   256 classes of the best priority and as many members of each as there are jobs to give, until 256 lanes turned out
 --   shut or empty. Where more classes of it have work, each look begins where the last one of such a worker ended.
@@ -57,7 +57,7 @@ local function more(row)
   if record.has(flags, NOTES) then
     notes = notes_of(row.id)
   end
-  return { row.probe and 1 or 0, body, inputs, notes }
+  return { row.probe and 1 or 0, body, inputs, notes, row.together }
 end
 
 local function answer_of(rows)
@@ -65,7 +65,7 @@ local function answer_of(rows)
   for _, row in ipairs(rows) do
     local n = #out
     out[n + 1], out[n + 2], out[n + 3] = row.raw, row.id, row.lease.text
-    out[n + 4] = (row.probe or needs_more(row.flags)) and more(row) or ""
+    out[n + 4] = (row.probe or row.together > 0 or needs_more(row.flags)) and more(row) or ""
   end
   return out
 end
@@ -83,12 +83,14 @@ local function repeated(tokens)
       if raws[i] and runs[i] then
         local held, _, charges = record.hold(runs[i])
         if held == tonumber(token) then
-          local probe = false
+          local probe, gates = false, {}
           for _, one in ipairs(charges or {}) do
             probe = probe or one[4]
+            gates[#gates + 1] = one[2] and gating.get(one[1]) or nil
           end
           local flags = byte(raws[i], 3) * 256 + byte(raws[i], 4)
-          rows[#rows + 1] = { raw = raws[i], id = id, lease = { text = token }, flags = flags, probe = probe }
+          local row = { raw = raws[i], id = id, lease = { text = token }, flags = flags, probe = probe }
+          row.together, rows[#rows + 1] = taking.together(gates), row
         end
       end
     end

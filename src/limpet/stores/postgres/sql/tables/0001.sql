@@ -442,7 +442,7 @@ CREATE TYPE lp.candidate AS (
 CREATE TYPE lp.handed AS (
   ids bytea[], tokens bigint[], attempts integer[], losts integer[], lanes bigint[], policies bigint[], args bytea[],
   extras bytea[], enqueued bigint[], dues bigint[], claimed bigint[], helds integer[], held_sinces bigint[],
-  costs integer[], probes boolean[],
+  costs integer[], probes boolean[], togethers integer[],
   input_jobs bytea[], input_parents bytea[], input_results bytea[], input_failed text[],
   note_jobs bytea[], note_kinds text[], note_names text[], note_bodies bytea[]
 );

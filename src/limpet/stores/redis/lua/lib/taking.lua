@@ -245,6 +245,18 @@ local function charge(rows, gates, costs)
   return probe
 end
 
+-- How many may run at once under the tightest of these gates; 0 when none of them says so.
+function taking.together(gates)
+  local least = 0
+  for _, each in ipairs(gates) do
+    local most = each.rule.concurrency
+    if most and (least == 0 or most < least) then
+      least = most
+    end
+  end
+  return least
+end
+
 -- Take as many of `rows`, which are the first of the lane, as its gates admit; how many it was.
 function taking.start(lane, rows)
   local class, usable, slots = tx.class(lane.kind), {}, t.slots
@@ -289,7 +301,9 @@ function taking.start(lane, rows)
     usable[1].probe = true -- a half-open breaker lets one job through
   end
   fall_short(stopping)
+  local together = taking.together(gates)
   for _, row in ipairs(usable) do
+    row.together = together
     t.rows[#t.rows + 1] = row
   end
   t.left = t.left - admitted

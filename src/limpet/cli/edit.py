@@ -1,0 +1,76 @@
+"""The command that edits the arguments of a dead job, in an editor or by flags, and runs it again."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from limpet.cli.bulk import run_action
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import bulk_options, command, duration, json_object
+from limpet.core.errors import UsageError
+from limpet.core.ids import id_text
+
+if TYPE_CHECKING:
+    from limpet.core.view import JobView
+
+
+@click.argument("id")
+@click.option("--args", type=json_object, help="Replace all arguments: a JSON object, @FILE or -.")
+@click.option("--patch", type=json_object, help="Change some arguments: a JSON object, @FILE or -.")
+@click.option("--delay", type=duration, default=0, help="Run it no sooner than in this time (5m).")
+@bulk_options
+async def edit_body(
+    terminal: Terminal,
+    id: str,
+    args: dict[str, Any] | None,
+    patch: dict[str, Any] | None,
+    delay: int,
+    dry_run: bool,
+    yes: bool,
+    reason: str,
+) -> int:
+    """Edit the arguments of a dead job and run it again.
+
+    Without --args and --patch they open as JSON in $VISUAL or $EDITOR. What its task cannot take is refused, and the
+    job stays as it was. The audit log keeps the old and the new arguments.
+    """
+    async with terminal.operator() as operator:
+        view = (await operator.job(id)).view
+        if args is None and patch is None:
+            args = _edited(view)
+
+        async def act(**how: Any) -> Any:
+            whole = [id_text(view.id)]
+            return await operator.retry(whole, reason=reason, delay_ms=delay, args=args, patch=patch, **how)
+
+        return await run_action(terminal, act, [id], dry_run=dry_run, yes=yes)
+
+
+def _edited(view: JobView) -> dict[str, Any]:
+    """What a person makes of the arguments; a mistake in the JSON opens the editor again."""
+    import msgspec
+
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(
+            "nobody is at the terminal to edit the arguments",
+            fix="""pass them: --patch '{"to": "a@b.c"}' or --args @FILE""",
+        )
+    shown = msgspec.json.format(view.args, indent=2).decode() + "\n"
+    text: str | None = shown
+    while True:
+        text = click.edit(text, extension=".json", require_save=True)
+        if text is None or text.strip() == shown.strip():
+            raise UsageError(
+                "the arguments were left as they are, and so is the job",
+                fix=f"limpet retry {id_text(view.id)} runs it as it is",
+            )
+        try:
+            return msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            click.confirm(f"this is no JSON object ({error}); edit it again?", default=True, abort=True, err=True)
+
+
+edit = command("edit")(edit_body)
