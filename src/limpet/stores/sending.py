@@ -1,6 +1,7 @@
 """Follows a call on its way to a server: whether it may have arrived, and how soon a refused connection is told.
 
-Both are said to the engine around the call, not through it: most callers ask for neither.
+Both are said to the engine around the call, not through it: most callers ask for neither
+(ADR 31).
 """
 
 from __future__ import annotations
