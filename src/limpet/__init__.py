@@ -4,7 +4,7 @@ from limpet.app import Limpet
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowHandle, FlowStatus, GroupHandle, NodeHandle, NodeStatus
 from limpet.client.handle import JobHandle, JobStatus, Progress
-from limpet.client.producer import EnqueueTimeout
+from limpet.client.late import EnqueueTimeout, NotStored
 from limpet.client.task import Inject, Task
 from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
 from limpet.core.budget import Budget
@@ -95,6 +95,7 @@ __all__ = [
     "NodeHandle",
     "NodeStatus",
     "NotSerialisable",
+    "NotStored",
     "Once",
     "ParentFailed",
     "PayloadTooLarge",

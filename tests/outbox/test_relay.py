@@ -315,11 +315,23 @@ async def test_a_file_that_somebody_locks_is_waited_for(
     assert await Bench(store, Clock()).hand().drain() == ids
 
 
-async def test_a_missing_database_is_an_error_at_the_start(store: WithGate, folder: Any) -> None:
+async def test_a_missing_database_is_not_made_and_is_waited_for_until_the_cut_off(store: WithGate, folder: Any) -> None:
     ground = Ground(f"sqlite:///{folder}/nowhere.db")
-    with pytest.raises(StoreUnreachable, match="cannot be reached"):
-        await Relay(store, ground.table()).run(asyncio.Event())
+    for once in (Relay(store, ground.table()).begin(), Relay(store, ground.table()).run(asyncio.Event(), once=True)):
+        with pytest.raises(StoreUnreachable, match="cannot be reached"):
+            await once
+    with pytest.raises(StoreUnreachable, match=r"nothing could be relayed for .* the outbox is away"):
+        await Relay(store, ground.table(), cut_off_ms=100).run(asyncio.Event())
     assert list(folder.iterdir()) == []
+    await ground.close()
+
+
+async def test_a_relay_that_is_told_to_stop_before_it_reached_both_sides_ends(store: WithGate, folder: Any) -> None:
+    ground, stop = Ground(f"sqlite:///{folder}/nowhere.db"), asyncio.Event()
+    relaying = asyncio.create_task(Relay(store, ground.table()).run(stop))
+    stop.set()
+    async with asyncio.timeout(PATIENCE_S):
+        assert await relaying == Report()
     await ground.close()
 
 

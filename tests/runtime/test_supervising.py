@@ -15,7 +15,7 @@ from limpet.core.lease import Held
 from limpet.core.transition import Lose, Release
 from limpet.runtime.log import JsonLines
 from limpet.runtime.offspring import Offspring
-from limpet.runtime.orders import FAILED, STOPPED, Ready
+from limpet.runtime.orders import CUT_OFF, FAILED, STOPPED, Ready
 from limpet.runtime.roster import Roster, Started, kept_ms
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings, verdict
@@ -135,3 +135,17 @@ async def test_five_children_in_a_row_that_end_without_a_job_end_the_command(tmp
     supervisor.on_ready = kill
     assert await supervisor.run() == FAILED
     assert len(seen) == (5 if app == "tests.cli.shop:app" else 0)
+
+
+async def test_a_child_that_waits_for_its_store_is_not_taken_for_a_hung_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = SupervisorSettings(
+        app_ref="tests.cli.shop:app",
+        path=(str(Path.cwd()),),
+        url=f"sqlite:///{tmp_path / 'nowhere' / 'jobs.db'}",
+        silent_ms=2_500,
+        worker=WorkerSettings(cut_off_ms=4_000),
+    )
+    assert await Supervisor(settings).run() == CUT_OFF
+    assert "silent" not in caplog.text

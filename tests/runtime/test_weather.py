@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from limpet.core.lease import Claim, ClaimRequest
 from limpet.core.state import State
 from limpet.core.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
 from limpet.runtime import WorkerFailed, current_job
+from limpet.runtime.patience import Patience
 from limpet.runtime.roster import Roster
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import SqliteStore
@@ -255,3 +257,24 @@ async def test_a_job_stays_on_the_roster_until_its_end_is_written() -> None:
         assert list(roster.started()) == []
         roster.close()
     await store.close()
+
+
+async def test_only_a_call_that_failed_says_that_the_store_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A wait for wake-ups ends by the clock of this process, whatever the store does."""
+    patience, failed, back = Patience(random.Random(1)), asyncio.Event(), asyncio.Event()
+
+    async def claim() -> str:
+        if not back.is_set():
+            failed.set()
+            raise StoreUnreachable("away", verb="claim")
+        return "a job"
+
+    async def wait() -> None: ...
+
+    claiming = asyncio.create_task(patience.ask("claim", claim))
+    await failed.wait()
+    await patience.ask("wait", wait)
+    assert "store is back" not in caplog.text
+    back.set()
+    assert await claiming == "a job"
+    assert "store is back" in caplog.text

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,7 +16,7 @@ import msgspec
 from limpet.cli.apps import app_reference, load, nameless, refuse_memory
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
-from limpet.core.errors import InvalidOption, LimpetError, ResultTimeout
+from limpet.core.errors import InvalidOption, LimpetError, ResultTimeout, StoreUnreachable
 from limpet.core.ids import id_bytes, id_text
 from limpet.core.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
@@ -23,6 +27,8 @@ if TYPE_CHECKING:
     from limpet.app import Limpet
     from limpet.client.handle import JobHandle
     from limpet.client.options import CallOptions
+
+AGAIN_S = 0.2  # how often a store that is away is asked again while --wait waits
 
 
 @click.argument("task", shell_complete=complete_task)
@@ -58,11 +64,12 @@ async def enqueue_body(
     **asked: Any,
 ) -> int:
     """Ask for one job of TASK with ARGS, one JSON object by parameter name (or @FILE, or - for stdin)."""
+    began_s = time.monotonic()
     reference = app_reference(app_flag)
     app = nameless(terminal) if reference is None else load(terminal, reference)
     refuse_memory(app, "the job would end with this command")
     try:
-        async with app:
+        async with _reached(app, wait):
             notes = await _unsure(app, task, asked["queue"], validated=reference is not None)
             for note in notes:
                 terminal.say(f"note: {note}")
@@ -74,7 +81,8 @@ async def enqueue_body(
             if handle.existing:
                 terminal.say(f"job {handle.id} was there already")
             if wait is not None:
-                shape["result"] = await _result(terminal, app, handle, wait, shape)
+                left_ms = max(0, wait - round(1000 * (time.monotonic() - began_s)))
+                shape["result"] = await _result(terminal, app, handle, left_ms, shape)
     finally:
         await app.close()
     if terminal.json:
@@ -82,6 +90,24 @@ async def enqueue_body(
     elif wait is not None:
         terminal.text(msgspec.json.encode(shape["result"]).decode())
     return CONFLICT.exit if handle.existing and not existing_ok and wait is None else OK.exit
+
+
+@asynccontextmanager
+async def _reached(app: Limpet, wait_ms: int | None) -> AsyncIterator[None]:
+    """With the app's store open: at once, or as soon as it can be reached while the command waits anyway."""
+    deadline_s = time.monotonic() + (wait_ms or 0) / 1000
+    while True:
+        try:
+            await app.store.open()
+            break
+        except StoreUnreachable as error:
+            if time.monotonic() < deadline_s:
+                await asyncio.sleep(AGAIN_S)
+                continue
+            message = error.message.removesuffix("; nothing was sent")
+            raise StoreUnreachable(f"{message}; the job is not stored", verb="enqueue", fix=error.fix) from error
+    async with app:
+        yield
 
 
 async def _ask(app: Limpet, task: str, args: dict[str, Any], options: CallOptions) -> JobHandle[Any]:

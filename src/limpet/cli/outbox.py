@@ -13,9 +13,9 @@ from msgspec.structs import asdict
 
 from limpet import __version__
 from limpet.cli.apps import app_reference
-from limpet.cli.preflight import ask
+from limpet.cli.preflight import Question, ask
 from limpet.cli.terminal import Terminal, say_error
-from limpet.cli.words import command
+from limpet.cli.words import command, duration
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.ops.codes import OK, REFUSED
 from limpet.stores.base import MAX_BATCH_JOBS
@@ -24,7 +24,9 @@ from limpet.stores.open import is_memory, open_store, redacted
 if TYPE_CHECKING:
     from limpet.cli.preflight import Refusal
     from limpet.outbox import Place
+    from limpet.outbox.carrier import Report
     from limpet.outbox.table import Table
+    from limpet.stores.base import Store
 
 SHOWN = 1_000  # rows that --failed lists
 
@@ -46,6 +48,8 @@ class Ends(Struct, frozen=True):
 @click.option("--retry-failed", is_flag=True, help="Put jobs that were set aside back into the line.")
 @click.option("--once", is_flag=True, help="Relay what is there, then end; exit code 1 if something is left.")
 @click.option("--batch", type=click.IntRange(1, MAX_BATCH_JOBS), default=500, show_default=True, help="Jobs at a time.")
+@click.option("--cut-off", type=duration, default="10m", show_default=True, help="Exit code 5 when a side stays away.")
+@click.option("--no-wait", is_flag=True, help="Do not wait for a side that is away at the start: exit code 5.")
 @click.option("--log", type=click.Choice(["text", "json"]), help="Form of the log on stderr (LIMPET_LOG).")
 @click.option(
     "--log-level",
@@ -63,16 +67,23 @@ async def outbox_body(
     retry_failed: bool,
     once: bool,
     batch: int,
+    cut_off: int,
+    no_wait: bool,
     log: str | None,
     log_level: str | None,
 ) -> int:
     """Relay jobs from the outbox in your database to the store until SIGTERM: in order, each once."""
-    ends = await _ends(terminal, app_reference(app or app_flag), outbox_url)
+    relays = once or not (sql or create or failed or retry_failed)
+    stop = _told_to_stop() if relays else asyncio.Event()
+    ends = await _ends(terminal, app_reference(app or app_flag), outbox_url, stop)
+    if ends is None:
+        return OK.exit
     if not isinstance(ends, Ends):
         say_error(ends.code, ends.message, ends.fix, as_json=terminal.json)
         return ends.exit
     if sql:
         return _print_sql(terminal, ends)
+    from limpet.outbox.relay import Relay
     from limpet.outbox.table import open_table
 
     table = open_table(ends.place, ends.namespace)
@@ -87,17 +98,29 @@ async def outbox_body(
             terminal.say(f"{count:,} jobs are in the line again")
         if failed:
             return await _list_failed(terminal, table)
-        if (create or retry_failed) and not once:
+        if not relays:
             if terminal.json:
                 terminal.answer(said)
             return OK.exit
         _log(terminal, log, log_level or ("WARNING" if once else "INFO"))
-        return await _relay(terminal, ends, table, said, batch, once=once)
+        said |= {"url": redacted(ends.url)}
+        store = _store(ends)
+        try:
+            relay = Relay(store, table, batch=batch, cut_off_ms=cut_off)
+            if once or no_wait:
+                await relay.begin()
+            if not once:
+                _banner(terminal, ends, said)
+            return await _tell(terminal, table, said, await relay.run(stop, once=once), once=once)
+        finally:
+            await store.close()
     finally:
         await table.close()
 
 
-async def _ends(terminal: Terminal, reference: str | None, outbox_url: str | None) -> Ends | Refusal:
+async def _ends(
+    terminal: Terminal, reference: str | None, outbox_url: str | None, stop: asyncio.Event
+) -> Ends | Refusal | None:
     """Where from and where to: as an app says, else as environment and configuration file do; flags come first."""
     from limpet.config import load_config
     from limpet.outbox import parse_outbox, refuse_needless
@@ -106,7 +129,10 @@ async def _ends(terminal: Terminal, reference: str | None, outbox_url: str | Non
     url, namespace = config.url.value, config.namespace.value
     found = None if config.outbox is None else config.outbox.value
     if reference is not None:
-        answer = await ask(reference, terminal.flag_url, terminal.flag_namespace, only_settings=True)
+        question = Question(reference, terminal.flag_url, terminal.flag_namespace, only_settings=True)
+        answer = await ask(question, stop)
+        if answer is None:
+            return None
         if answer.refusal is not None:
             return answer.refusal
         url, namespace, found = answer.url, answer.namespace, outbox_url or answer.outbox or None
@@ -150,27 +176,17 @@ def _log(terminal: Terminal, log: str | None, level: str) -> None:
     setup_logging(style, level.upper())
 
 
-async def _relay(
-    terminal: Terminal, ends: Ends, table: Table, said: dict[str, object], batch: int, *, once: bool
-) -> int:
-    from limpet.outbox.relay import Relay
-
+def _store(ends: Ends) -> Store:
     if is_memory(ends.url):
         raise UsageError(
             f"{redacted(ends.url)} is a store in memory, which ends with this command",
             fix="name the store of your workers: --url redis://...",
         )
-    said |= {"url": redacted(ends.url)}
-    store = open_store(ends.url, ends.namespace)
-    try:
-        await store.open()
-        relay = Relay(store, table, batch=batch)
-        if not once:
-            _banner(terminal, ends, said)
-        report = await relay.run(_told_to_stop(), once=once)
-        left = await table.tally() if once else None
-    finally:
-        await store.close()
+    return open_store(ends.url, ends.namespace)
+
+
+async def _tell(terminal: Terminal, table: Table, said: dict[str, object], report: Report, *, once: bool) -> int:
+    left = await table.tally() if once else None
     words = f"{report.relayed:,} relayed, {report.duplicates:,} of them duplicates"
     if left is None:
         terminal.say(words)

@@ -10,14 +10,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import random
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from limpet.core.errors import LimpetError
 from limpet.core.view import Finding
+from limpet.stores.sending import tell_refusals_at_once
+
+T = TypeVar("T")
+
+
+class Patient(Protocol):
+    """A way to ask the store: the name of the verb, and the call that may be made more than once."""
+
+    async def __call__(self, verb: str, call: Callable[[], Awaitable[T]]) -> T: ...
 
 
 class Question(Struct, frozen=True):
@@ -27,6 +39,9 @@ class Question(Struct, frozen=True):
     url: str | None = None
     namespace: str | None = None
     only_settings: bool = False  # the store is not to be opened
+    wait_ms: int = 0  # how long to wait for a store that is away
+    log: str = "text"
+    log_level: str = "INFO"
 
 
 class Refusal(Struct, frozen=True):
@@ -53,16 +68,31 @@ class Answer(Struct, frozen=True):
     refusal: Refusal | None = None
 
 
-async def ask(app: str, url: str | None, namespace: str | None, *, only_settings: bool = False) -> Answer:
-    """Look at an app in a fresh process."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", __name__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    said, _ = await process.communicate(msgspec.json.encode(Question(app, url, namespace, only_settings)))
+async def ask(question: Question, stop: asyncio.Event) -> Answer | None:
+    """Look at an app in a fresh process; None when `stop` was set before there was an answer."""
+    from limpet.runtime.offspring import deaf_to_ctrl_c
+
+    with deaf_to_ctrl_c():
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", __name__, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+    looking = asyncio.ensure_future(process.communicate(msgspec.json.encode(question)))
+    stopping = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({looking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not looking.done():
+            return None
+        said, _ = looking.result()
+    finally:
+        for each in (looking, stopping):
+            each.cancel()
+        if process.returncode is None:
+            process.kill()  # it may be in the middle of an import, and holds nothing
+            await process.wait()
     try:
         return msgspec.json.decode(said, type=Answer)
     except msgspec.MsgspecError:
-        why = f"the app {app!r} ended the process that looked at it (exit {process.returncode})"
+        why = f"the app {question.app!r} ended the process that looked at it (exit {process.returncode})"
         return Answer(refusal=Refusal("invalid_option", why, "see what it printed above", 1))
 
 
@@ -72,6 +102,7 @@ async def look(question: Question) -> Answer:
     from limpet.cli.terminal import Terminal
     from limpet.runtime.settings import urgent_executors
 
+    tell_refusals_at_once()
     app = load(Terminal(question.url, question.namespace), question.app)
     if question.only_settings:
         outbox = app.outbox
@@ -88,15 +119,38 @@ async def look(question: Question) -> Answer:
     )
     if not answer.shared:
         return answer
-    async with app:
-        await app.publish()
-        return msgspec.structs.replace(answer, findings=tuple(await app.store.check()))
+    try:
+        patience = _patience(question)
+        await patience("open", app.store.open)
+        await patience("publish", app.publish)
+        return msgspec.structs.replace(answer, findings=tuple(await patience("check", app.store.check)))
+    finally:
+        await app.close()
+
+
+async def _once(verb: str, call: Callable[[], Awaitable[T]]) -> T:
+    return await call()
+
+
+def _patience(question: Question) -> Patient:
+    """How the store is asked: once, or again and again while it is away, as a running worker does."""
+    if not question.wait_ms:
+        return _once
+    from limpet.core.duration import text_of_ms
+    from limpet.runtime.log import setup_logging
+    from limpet.runtime.patience import Patience
+
+    setup_logging(question.log, question.log_level, name="limpet.worker")
+    hint = f"the start waits up to {text_of_ms(question.wait_ms)}; with --no-wait it ends instead"
+    return Patience(random.Random(), question.wait_ms, hint=hint).ask
 
 
 def main() -> int:
     """Answer one question."""
     from limpet.ops.codes import meaning_of
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the command that asks is told, and ends this one
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     logging.getLogger("limpet").addHandler(logging.NullHandler())  # the worker says what its engine warns of
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

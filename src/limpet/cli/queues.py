@@ -14,6 +14,7 @@ from limpet.core.duration import text_of_ms
 from limpet.core.errors import UsageError
 from limpet.core.state import LIVE, STATES
 from limpet.ops.codes import TIMED_OUT
+from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
     from limpet.core.view import Counts
@@ -88,6 +89,8 @@ async def resume_body(terminal: Terminal, queue: str | None, task: str | None, e
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
 async def drain_body(terminal: Terminal, queue: str, wait: bool, timeout: int | None, reason: str) -> int:
     """Refuse new jobs of QUEUE, work off the rest, then leave it paused."""
+    if wait:
+        tell_refusals_at_once(False)
     async with terminal.operator() as operator:
         await operator.drain(queue, reason=reason)
         if not wait:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Final
 
 import click
@@ -15,6 +17,7 @@ import click
 from limpet.cli.terminal import Terminal
 from limpet.core.duration import to_ms
 from limpet.core.errors import LimpetError
+from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
     from limpet.ops.known import Kind
@@ -148,10 +151,12 @@ def command(
             terminal = Terminal(url, namespace, json=json, jsonl=jsonl)
 
             async def whole() -> int | None:
+                tell_refusals_at_once()  # a person waits; what runs on and on tries again by itself
                 return await body(terminal, **given)
 
             try:
-                answer = asyncio.run(whole()) or 0
+                with _quiet():
+                    answer = asyncio.run(whole()) or 0
                 sys.stdout.flush()
             except BrokenPipeError:
                 # The reader has seen enough (`limpet jobs | head`); Python must not complain at exit either.
@@ -170,6 +175,18 @@ def command(
     return declare
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """An app that sets up logging does not hear of an engine's trouble here: the command's own error says it."""
+    logger = logging.getLogger("limpet")
+    before = logger.propagate
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.propagate = before
+
+
 def bulk_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """The options of an action on many jobs."""
     for option in (
@@ -186,6 +203,7 @@ def _complete_names(kind: Kind) -> Callable[[click.Context, click.Parameter, str
         async def ask() -> list[str]:
             from limpet.ops.known import known
 
+            tell_refusals_at_once()
             terminal = Terminal(ctx.params.get("url"), ctx.params.get("namespace"))
             async with terminal.store() as store:
                 names = await known(store, kind)

@@ -9,13 +9,13 @@ import click
 
 from limpet import __version__
 from limpet.cli.apps import app_reference
-from limpet.cli.preflight import Answer, ask, worst
+from limpet.cli.preflight import Answer, Question, ask, worst
 from limpet.cli.terminal import Terminal, say_error
 from limpet.cli.words import command, duration
 from limpet.core.duration import text_of_ms, to_ms
 from limpet.core.errors import InvalidOption, UsageError
 from limpet.core.naming import did_you_mean
-from limpet.ops.codes import REFUSED
+from limpet.ops.codes import OK, REFUSED
 from limpet.stores.open import redacted
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 @click.option("--claim-ahead", type=duration, help="Hold no more work ahead than takes so long (10ms); 0: none.")
 @click.option("--ageing", type=click.IntRange(2), metavar="N", help="Claim one job in N past more urgent ones.")
 @click.option("--grace", type=duration, help="How long running jobs may take to end after SIGTERM (25 s).")
+@click.option("--cut-off", type=duration, help="End with exit code 5 when the store stays away so long (10m).")
+@click.option("--no-wait", is_flag=True, help="Do not wait for a store that is away at the start: exit code 5.")
 @click.option("--capability", "capabilities", multiple=True, metavar="NAME", help="What jobs may need; repeatable.")
 @click.option("--max-jobs", type=click.IntRange(1), help="Replace a process after so many jobs.")
 @click.option("--max-memory-mb", type=click.IntRange(1), help="Replace a process above this size.")
@@ -54,6 +56,7 @@ async def worker_body(
     app: str | None,
     app_flag: str | None,
     strict: bool,
+    no_wait: bool,
     log: str | None,
     log_level: str,
     **flags: Any,
@@ -66,17 +69,19 @@ async def worker_body(
     if style not in ("text", "json"):
         raise InvalidOption(f"LIMPET_LOG is {style!r}", fix="text or json")
     settings = _settings(terminal, reference, flags, log=style, log_level=log_level.upper())
-    answer = await ask(reference, terminal.flag_url, terminal.flag_namespace)
-    if answer.refusal is not None:
-        refusal = answer.refusal
-        say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
-        return refusal.exit
     from limpet.runtime.log import setup_logging
     from limpet.runtime.supervisor import Supervisor
 
     setup_logging(style, settings.log_level)
     supervisor = Supervisor(settings)
-    supervisor.handle_signals()  # before the first line that a script may wait for, to send a signal then
+    supervisor.handle_signals()  # first of all: the app may be imported for long, and a signal then is an order too
+    answer = await ask(_question(terminal, settings, wait=not no_wait), supervisor.stopping)
+    if answer is None:
+        return OK.exit
+    if answer.refusal is not None:
+        refusal = answer.refusal
+        say_error(refusal.code, refusal.message, refusal.fix, as_json=terminal.json)
+        return refusal.exit
     _check(terminal, reference, answer, settings.worker)
     _banner(terminal, reference, answer, settings)
     if strict and worst(answer.findings):
@@ -105,6 +110,7 @@ def _settings(
         "ahead_ms": flags["claim_ahead"] if flags["claim_ahead"] is not None else _ms(file.claim_ahead, "claim_ahead"),
         "ageing": flags["ageing"] or file.ageing,
         "grace_ms": flags["grace"] if flags["grace"] is not None else _ms(file.grace, "grace"),
+        "cut_off_ms": flags["cut_off"] if flags["cut_off"] is not None else _ms(file.cut_off, "cut_off"),
         "max_jobs": flags["max_jobs"] or file.max_jobs,
         "max_memory_bytes": _bytes(flags["max_memory_mb"] or file.max_memory_mb),
         "retention": _retention(terminal.config.file.retention),
@@ -119,6 +125,17 @@ def _settings(
         log=log,
         log_level=log_level,
         worker=worker,
+    )
+
+
+def _question(terminal: Terminal, settings: SupervisorSettings, *, wait: bool) -> Question:
+    return Question(
+        settings.app_ref,
+        terminal.flag_url,
+        terminal.flag_namespace,
+        wait_ms=settings.worker.cut_off_ms if wait else 0,
+        log=settings.log,
+        log_level=settings.log_level,
     )
 
 

@@ -14,8 +14,9 @@ from limpet.client.connection import Connection
 from limpet.client.flow import Flow
 from limpet.client.flow_handle import FlowDesk, FlowHandle
 from limpet.client.handle import Explain, Explained, JobHandle
+from limpet.client.late import EnqueueTimeout, NotStored
 from limpet.client.options import CallOptions
-from limpet.client.producer import EnqueueTimeout, Producer
+from limpet.client.producer import Producer
 from limpet.client.purse import Purse
 from limpet.client.registry import Published
 from limpet.client.work import JobSpec, Work
@@ -232,7 +233,7 @@ class Client:
         output = flow.output(work)
         try:
             await flow.enqueue(conn=conn)
-        except EnqueueTimeout:
+        except (EnqueueTimeout, NotStored):
             work.unsure = flow  # to ask again is to ask for the same jobs
             raise
         if hasattr(work, "unsure"):

@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from limpet.core.errors import LimpetError, StoreError, StoreTimeout
+from limpet.client.late import Asked, late, not_stored
+from limpet.core.errors import LimpetError, StoreError, StoreUnreachable
 from limpet.core.gate import GateRule
-from limpet.core.ids import IdMaker, id_text
+from limpet.core.ids import IdMaker
 from limpet.core.job import Enqueued, Job
 from limpet.core.witness import Sight, change
 from limpet.stores.base import Store
 from limpet.stores.callers import apart
+from limpet.stores.sending import Sending, followed
 
 # Bounds of one shared round trip: far below those of an atomic batch, so that no caller waits long for strangers.
 _SHARED_JOBS: Final = 1_000
@@ -27,28 +29,6 @@ _SHARED_BYTES: Final = 4 * 1024 * 1024
 Rules = Sequence[GateRule]
 
 logger = logging.getLogger("limpet.client")
-
-
-class EnqueueTimeout(StoreTimeout):
-    """The store did not answer in time. `ids` names the jobs: asking again with them is asking for the same jobs."""
-
-    def __init__(self, ids: Sequence[bytes], timeout_s: float, *, stored: Sequence[str] = (), again: str = "") -> None:
-        """`stored` are the ids of earlier chunks of the same call, which are safe; `again` is how to ask once more."""
-        self.ids = [*stored, *map(id_text, ids)]
-        if stored:
-            what = f"{len(stored)} jobs are stored, the {len(ids)} after them"
-            count = len(self.ids)
-            fix = f"ask again with enqueue_many(jobs[:{count}], ids=error.ids, atomic=False), then for jobs[{count}:]"
-        elif len(ids) > 1:
-            what = f"{len(ids)} jobs"
-            fix = "ask again with enqueue_many(jobs, ids=error.ids): they are the same jobs"
-        else:
-            what, fix = f"job {self.ids[0]}", f'ask again with .options(id="{self.ids[0]}"): it is the same job'
-        super().__init__(
-            f"the store did not answer within {timeout_s:g} s; {what} may be stored or not",
-            verb="enqueue",
-            fix=f"{again}: they are the same jobs" if again else fix,
-        )
 
 
 class Producer:
@@ -70,11 +50,17 @@ class Producer:
         self, jobs: Sequence[Job], rules: Rules, stored: Sequence[str] = (), *, again: str = ""
     ) -> list[Enqueued]:
         """Store all jobs or none; `stored` are the ids of the chunks before, `again` is how to ask once more."""
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                answers = await self._store().enqueue(jobs, rules)
-        except TimeoutError as error:
-            raise EnqueueTimeout([job.id for job in jobs], self._timeout_s, stored=stored, again=again) from error
+        with followed() as sending:
+            try:
+                async with asyncio.timeout(self._timeout_s):
+                    answers = await self._store().enqueue(jobs, rules)
+            except TimeoutError as error:
+                asked = Asked([job.id for job in jobs], stored, again)
+                raise late(asked, self._timeout_s, sending) from error
+            except StoreUnreachable as error:
+                if sending.refused:
+                    raise not_stored(Asked([job.id for job in jobs], stored, again), error) from error
+                raise
         self.recognise()
         return answers
 
@@ -154,6 +140,7 @@ class Bag:
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[_Letter] = deque()
         self._under_way: list[_Letter] = []
+        self._sending = Sending()  # of the call that is under way, or was last
         self._carrier: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
 
@@ -173,17 +160,22 @@ class Bag:
     def _give_up(self) -> None:
         """Tell those whose time is over. One alarm serves all: letters wait in the order of their deadlines."""
         now_s, self._alarm = self._loop.time(), None
+        told = False
         for letter in (*self._under_way, *self._waiting):
             if letter.answer.done():
                 continue
             if letter.until_s > now_s:
                 self._alarm = self._loop.call_at(letter.until_s, self._give_up)
                 break
-            letter.answer.set_exception(EnqueueTimeout([letter.job.id], self._timeout_s))
-        if self._carrier is not None and all(letter.answer.done() for letter in self._under_way):
-            # Nobody waits for this call any more; those behind it get a call of their own.
+            letter.answer.set_exception(late(Asked([letter.job.id]), self._timeout_s, self._sending))
+            told = True
+        still = [letter for letter in self._under_way if not letter.answer.done()]
+        if self._carrier is not None and (not still or (told and self._sending.refused)):
+            # No caller waits for this call any more, or it must not store what was just said not to be stored:
+            # the letters that are left get a call of their own.
             self._carrier.cancel()
             self._under_way = []
+            self._waiting.extendleft(reversed(still))
             self._carrier = self._loop.create_task(self._carry(), context=apart()) if self._waiting else None
 
     async def _carry(self) -> None:
@@ -220,7 +212,10 @@ class Bag:
     async def _deliver(self, letters: list[_Letter]) -> None:
         rules = {rule.key: rule for letter in letters for rule in letter.rules}
         try:
-            answers = await self._store().enqueue([letter.job for letter in letters], list(rules.values()))
+            with followed() as self._sending:
+                answers = await self._store().enqueue([letter.job for letter in letters], list(rules.values()))
+        except StoreUnreachable as error:
+            self._fail_unreached(letters, error)
         except StoreError as error:
             _fail(letters, error)
         except Exception as error:
@@ -236,6 +231,13 @@ class Bag:
             for letter, answer in zip(letters, answers, strict=True):
                 if not letter.answer.done():
                     letter.answer.set_result(answer)
+
+    def _fail_unreached(self, letters: Sequence[_Letter], error: StoreUnreachable) -> None:
+        if not self._sending.refused:
+            _fail(letters, error)
+            return
+        for letter in letters:
+            _fail([letter], not_stored(Asked([letter.job.id]), error))
 
 
 def _fail(letters: Sequence[_Letter], error: Exception) -> None:

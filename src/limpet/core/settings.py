@@ -30,6 +30,7 @@ class WorkerTable(Struct, frozen=True, forbid_unknown_fields=True):
     claim_ahead: Seconds | None = None
     ageing: int | None = None
     grace: Seconds | None = None
+    cut_off: Seconds | None = None
     capabilities: list[str] | None = None
     max_jobs: int | None = None
     max_memory_mb: int | None = None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import time
 from collections.abc import Coroutine
 from typing import Any, Final, TypeVar
 
-from limpet.core.errors import StoreError
+from limpet.core.errors import StoreError, StoreUnreachable
 from limpet.outbox.carrier import BATCH, Carrier, Report, Step
 from limpet.outbox.log import outbox_log
 from limpet.outbox.table import Table
@@ -20,16 +21,21 @@ IDLE_S: Final = 1.0  # a net under the notifications, and where there are none, 
 BUSY_S: Final = 0.2  # another relay has its turn
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0  # work resumes within two seconds of either side's return
-GRACE_S: Final = 5.0  # for the step that is under way when the end is asked for; breaking it off is safe too
+GRACE_S: Final = 4.0  # for the step that is under way when the end is asked for; breaking it off is safe too
+CUT_OFF_MS: Final = 600_000  # how long either side may stay away
 
 
 class Relay:
     """One relay. Several may run on one outbox: they take turns, and each job is relayed once."""
 
-    def __init__(self, store: Store, table: Table, *, batch: int = BATCH) -> None:
+    def __init__(self, store: Store, table: Table, *, batch: int = BATCH, cut_off_ms: int = CUT_OFF_MS) -> None:
+        self._store = store
         self._table = table
         self._carrier = Carrier(store, table, batch=batch)
+        self._cut_off_ms = cut_off_ms
+        self._begun = False
         self._failures = 0
+        self._since_s = 0.0  # when the first of them was
         self._rng = random.Random()
 
     @property
@@ -40,13 +46,16 @@ class Relay:
     async def run(self, stop: asyncio.Event, *, once: bool = False) -> Report:
         """Relay until `stop` is set, or with `once` until nothing is left that can be relayed now.
 
-        Trouble that passes is waited out, but not with `once`, and not before the first look at the outbox.
+        Trouble that passes is waited out, from the start on; but not with `once`. Raises StoreUnreachable when it has
+        not passed for too long.
         """
-        await self._table.tally()
-        outbox_log(logging.INFO, "relay started", outbox=self._table.place.shown)
         while not stop.is_set():
             try:
-                did = await _unless(stop, self._carrier.step(), GRACE_S)
+                if not self._begun:
+                    await _unless(stop, self.begin(), 0.0)
+                    continue
+                # Nothing is lost by breaking off what one of both sides does not answer.
+                did = await _unless(stop, self._carrier.step(), 0.0 if self._failures else GRACE_S)
                 if did is not None:
                     self._heal()
                 if did == "idle" and once:
@@ -60,13 +69,29 @@ class Relay:
         outbox_log(logging.INFO, "relay ended", **_fields(self.report))
         return self.report
 
+    async def begin(self) -> None:
+        """Reach both sides once, or raise what is wrong. `run` does it where nobody else has."""
+        await self._store.open()
+        await self._table.tally()
+        self._begun = True
+        self._heal()
+        outbox_log(logging.INFO, "relay started", outbox=self._table.place.shown)
+
     async def _rest(self, stop: asyncio.Event, did: Step | None) -> None:
         await _unless(stop, asyncio.sleep(BUSY_S) if did == "busy" else self._table.wait(IDLE_S), 0.0)
 
     async def _ail(self, stop: asyncio.Event, error: StoreError) -> None:
+        now_s = time.monotonic()
+        side = "outbox" if error.verb == "outbox" else "store"
         if not self._failures:
-            side = "outbox" if error.verb == "outbox" else "store"
+            self._since_s = now_s
             outbox_log(logging.WARNING, f"{side} is away", code=error.code, error=error.message)
+        elif now_s - self._since_s > self._cut_off_ms / 1000:
+            raise StoreUnreachable(
+                f"nothing could be relayed for {now_s - self._since_s:.0f} s, the {side} is away: {error.message}",
+                verb=error.verb,
+                fix="check both sides, then start the relay again: what is in the outbox stays there",
+            ) from error
         longest_s = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * (1 << min(self._failures, 10)))
         self._failures += 1
         await _unless(stop, asyncio.sleep(longest_s * self._rng.uniform(0.5, 1.0)), 0.0)

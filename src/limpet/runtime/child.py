@@ -128,20 +128,29 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
         if not writer.is_closing():
             writer.write(frame(message))
 
+    heard = 0
+
+    async def introduce() -> None:
+        nonlocal heard
+        patience = Patience(random.Random(), begin.settings.cut_off_ms)
+        await patience.ask("publish", app.publish)
+        heard = await patience.ask("read", lambda: last_seq(app.store, "event"))
+
+    worker.before = introduce
+    worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))
     worker.on_leaving = lambda: send(Leaving())
     worker.on_given_up = lambda transition: send(GivenUp(transition))
     worker.on_unwritten = lambda settler: send(Unwritten(*settler.left()))
     worker.on_other_store = app.publish
-    # The supervisor says when to stop. Whoever else asks for the end gets it, at the cost of what does not finish.
+    # Not before: until the app is loaded the process holds nothing, and the signal ends it. From here on the supervisor
+    # says when to stop; any other sender gets the end that it asks for, at the cost of what does not finish.
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, partial(worker.stop, ordered=False))
     orders = background(_obey(reader, worker), "limpet-orders")
     try:
-        patience = Patience(random.Random(), begin.settings.cut_off_ms)
-        await patience.ask("publish", app.publish)
-        heard = await patience.ask("read", lambda: last_seq(app.store, "event"))
-        worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))
         return await _work(worker)
     finally:
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends anyway, and how it ended is in its exit code
         orders.cancel()
         with contextlib.suppress(Exception):
             await app.store.close()
@@ -197,6 +206,7 @@ def main(control_descriptor: int, roster_descriptor: int) -> int:
     """Serve until told to stop, or until the supervisor dies."""
     # The supervisor relays signals; one sent to the whole group must not count twice.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # it was started deaf to it
     code = FAILED
     try:
         code = run_loop(serve(socket.socket(fileno=control_descriptor), roster_descriptor))

@@ -24,6 +24,7 @@ from limpet.runtime.rack import Rack
 from limpet.runtime.roster import Roster
 from limpet.runtime.settler import Settler
 
+STOP_S: Final = 0.5  # for runners to end, once their handlers have ended or were given up
 LATE_S: Final = 1.0  # between two jobs that come too late to begin
 UNORDERED: Final = "its worker process ended without being told to"
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
@@ -134,7 +135,8 @@ class Crew:
         for runner in runners:
             runner.cancel()
         if runners:
-            await asyncio.wait(runners, timeout=self._cleanup_s)
+            # Handlers had their time to end in `drain`.
+            await asyncio.wait(runners, timeout=min(self._cleanup_s, STOP_S))
 
     # -- one runner
 

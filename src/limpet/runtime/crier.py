@@ -18,7 +18,7 @@ from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 
 RESERVED: Final = ("level", "event", "kind")  # of a line; what another release says under these names is left out
-LAST_LOOK_S: Final = 1.0  # nobody waits longer than this for the end of a worker
+LAST_LOOK_S: Final = 0.5  # nobody waits longer than this for the end of a worker
 AT_ONCE: Final = 200  # lines per look: a log that fills faster than this is told later, not louder
 
 

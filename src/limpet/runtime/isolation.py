@@ -297,6 +297,6 @@ class Isolation:
 
     def _retire(self, cell: Cell) -> None:
         """End a cell beside the next job: what its jobs left open may take a while to close."""
-        task = asyncio.create_task(cell.end())
+        task = background(cell.end(), "limpet-cell-end")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

@@ -26,6 +26,7 @@ from limpet.stores.base import Store
 
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 BETWEEN_NOTES_S: Final = 0.1
+LAST_BEAT_S: Final = 1.0  # how long the end waits for a beat that is under way: the store may be away
 LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not
 
 
@@ -119,6 +120,7 @@ class Keeper:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
+        self._living: asyncio.Task[None] | None = None  # of the keeper's loop
         self._answered = asyncio.Event()  # of the worker's loop
         self._stopping = False
         self.on_beat: Callable[[int], None] = lambda sent_ms: None  # called in the keeper's thread
@@ -157,6 +159,8 @@ class Keeper:
         def run() -> None:
             try:
                 asyncio.run(self._live(lambda *answered: tell(lambda: pulse(*answered))))
+            except asyncio.CancelledError:
+                return  # its last beat was given up
             except BaseException as error:
                 raised = error
                 tell(lambda: died(raised))
@@ -181,16 +185,20 @@ class Keeper:
                     await self._answered.wait()
 
     async def stop(self) -> None:
-        """End the thread after its last beat."""
+        """End the thread after its last beat; one that is not answered soon is given up."""
         thread, self._thread = self._thread, None
         if thread is None:
             return
         self._stopping = True
         self.beat_now()
-        await asyncio.to_thread(thread.join, self._settings.ttl_ms / 1000)
+        await asyncio.to_thread(thread.join, LAST_BEAT_S)
+        loop, living = self._loop, self._living
+        if thread.is_alive() and loop is not None and living is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(living.cancel)
+            await asyncio.to_thread(thread.join, LAST_BEAT_S)
 
     async def _live(self, tell: Callable[[Pulse, int, int], None]) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._living = asyncio.get_running_loop(), asyncio.current_task()
         self._now = now = asyncio.Event()
         heard_at_s = time.monotonic()
         failures = 0
@@ -208,7 +216,7 @@ class Keeper:
                 if not error.retryable:
                     raise
                 if time.monotonic() - heard_at_s > self._settings.cut_off_ms / 1000:
-                    raise cut_off("beat", time.monotonic() - heard_at_s) from error
+                    raise cut_off("beat", time.monotonic() - heard_at_s, error) from error
                 if not failures:
                     worker_log(logging.WARNING, "heartbeat failed", code=error.code, error=error)
                 wait_s = min(wait_s, self._patience.pause_s(failures))

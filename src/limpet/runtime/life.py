@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
 
 from msgspec import Struct
@@ -54,8 +55,17 @@ from limpet.stores.base import Store
 
 FLUSH_S: Final = 5.0  # how long a stopping worker tries to settle what has ended: within most supervisors' patience
 LEAVE_S: Final = 2.0
+END_S: Final = 4.0  # after the grace a worker has ended, whatever the store does
+LAST_S: Final = 1.5  # of it, for what comes after the last settlements
+LEAST_S: Final = 0.5  # for a step of the end, however late it is
 GIVEN_UP_S: Final = 15.0  # the longest grace where a handler that was given up keeps a slot: its job is taken back soon
 TURN_S: Final = 1.0
+
+
+Before = Callable[[], Coroutine[Any, Any, None]]  # what the store is told or asked before the first beat
+
+
+async def _nothing() -> None: ...
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -84,6 +94,7 @@ class Life:
         self._plan = plan
         self._settings = settings
         self._store = store
+        self.before: Before = _nothing
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
@@ -92,9 +103,10 @@ class Life:
         self.ordered = False  # somebody who may has asked for the end
         self.on_other_store: Callable[[], Awaitable[object]] | None = None
         self._publishing: asyncio.Task[None] | None = None
-        loop = asyncio.get_running_loop()
-        self._over: asyncio.Future[Ending] = loop.create_future()
+        self._loop = asyncio.get_running_loop()
+        self._over: asyncio.Future[Ending] = self._loop.create_future()
         self._forced = asyncio.Event()
+        self._end_at_s = math.inf  # by the loop's clock: known once it ends
         self._turning: asyncio.TimerHandle | None = None
         self._next_in_ms: int | None = None
         self._asked_after = -1  # jobs claimed when the store was last asked whether it is really empty
@@ -166,12 +178,15 @@ class Life:
         """Start the parts, wait for the end, stop them in order."""
         plan = self._plan
         stopping = None if stop is None else background(self._stop_when(stop), "limpet-stop")
+        self._turn()
         try:
+            if not await self._unless_over(self.before()):
+                return plan.report
             async with contextlib.AsyncExitStack() as stack:
                 # Left in the opposite order: jobs end before what they use is closed, the session last of all.
                 stack.push_async_callback(self._leave)
                 stack.push_async_callback(self._keeper.stop)
-                if not await self._first_beat():
+                if not await self._unless_over(self._keeper.start(self._fell)):
                     return plan.report
                 resources = await stack.enter_async_context(Resources(plan.parts.hooks, plan.parts.resources))
                 stack.callback(self._threads.close)
@@ -189,7 +204,6 @@ class Life:
                 worker_log(
                     logging.INFO, "worker started", session=plan.session, queues=",".join(plan.serves.queues or ())
                 )
-                self._turn()
                 self.on_ready()
                 plan.report.ending = await self._over
         finally:
@@ -202,9 +216,9 @@ class Life:
         worker_log(logging.INFO, "worker ended", session=plan.session, ending=plan.report.ending)
         return plan.report
 
-    async def _first_beat(self) -> bool:
+    async def _unless_over(self, start: Coroutine[Any, Any, None]) -> bool:
         """Reach the store, however long that takes; False when the worker was stopped before."""
-        starting = background(self._keeper.start(self._fell), "limpet-start")
+        starting = background(start, "limpet-start")
         waits: set[asyncio.Future[Any]] = {starting, self._over}
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
@@ -351,14 +365,18 @@ class Life:
             await part.stop()
         for job in self.rack.shed(0):
             self._settler.put(Release(job.id, job.token))
-        await self._crew.drain(self._grace_s(), self._forced, lambda: self.ordered)
+        grace_s = self._grace_s()
+        self._end_at_s = self._loop.time() + grace_s + END_S
+        await self._crew.drain(grace_s, self._forced, lambda: self.ordered)
+        if self._forced.is_set():
+            self._end_at_s = min(self._end_at_s, self._loop.time() + END_S)
         if self._plan.roster is None:
             self._crew.settle_given_up()
         await self._audit.stop()
         await self._crew.stop()
         await self._learner.stop()
         await self._janitor.stop()
-        left = await self._settler.finish(FLUSH_S)
+        left = await self._settler.finish(self._left_s(FLUSH_S, after_s=LAST_S))
         if self._crier is not None:
             await self._crier.stop()
         if left:
@@ -372,6 +390,10 @@ class Life:
         grace_s = min(settings.grace_ms, settings.ttl_ms // 2 if broken else settings.grace_ms) / 1000
         return min(grace_s, GIVEN_UP_S) if self._crew.given_up else grace_s
 
+    def _left_s(self, most_s: float, *, after_s: float = 0.0) -> float:
+        """How long a step of the end may take, when the steps after it take `after_s`."""
+        return max(LEAST_S, min(most_s, self._end_at_s - after_s - self._loop.time()))
+
     async def _leave(self) -> None:
         if self._crew.given_up:
             return  # the supervisor settles for them and leaves, once this process is gone
@@ -379,7 +401,7 @@ class Life:
             return  # leaving hands back whatever is held, also what has ended; a lease that runs out is a loss
         self.on_leaving()
         try:
-            async with asyncio.timeout(LEAVE_S):
+            async with asyncio.timeout(self._left_s(LEAVE_S)):
                 await self._store.leave(self._plan.session)
         except (StoreError, TimeoutError) as error:
             worker_log(logging.WARNING, "could not leave", error=error)  # the session ends by its ttl instead

@@ -62,12 +62,15 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def setup_logging(style: str = "text", level: str = "INFO") -> None:
-    """Send the project's log lines to stderr: for programs of ours, never for a worker inside someone's own."""
+def setup_logging(style: str = "text", level: str = "INFO", *, name: str = "limpet") -> None:
+    """Send the project's log lines to stderr: for programs of ours, never for a worker inside someone's own.
+
+    `name` is the logger whose lines are meant, and those below it.
+    """
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(process)d %(message)s")
     handler.setFormatter(JsonLines() if style == "json" else text)
-    root = logging.getLogger("limpet")
+    root = logging.getLogger(name)
     root.handlers[:] = [handler]
     root.propagate = False
     root.setLevel(level)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from contextvars import copy_context
 
 import msgspec
@@ -29,6 +30,22 @@ from limpet.runtime.orders import (
 from limpet.runtime.roster import Roster
 from limpet.runtime.threads import Threads
 from limpet.runtime.wire import frame, read_frame
+
+
+@contextlib.contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """What this thread starts hears no SIGINT until it says so: one for the whole group is for its parent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _spawn(command: list[str], descriptors: tuple[int, int]) -> subprocess.Popen[bytes]:
+    # In a group of its own: what a handler does to its group does not reach the supervisor.
+    with deaf_to_ctrl_c():
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors, process_group=0)
 
 
 class Offspring:
@@ -67,10 +84,7 @@ class Offspring:
             roster.turn()
             descriptors = (theirs.fileno(), file.fileno())
             command = [sys.executable, "-m", "limpet.runtime.child", *map(str, descriptors)]
-            # In a group of its own: what a handler does to its group does not reach the supervisor.
-            process = await asyncio.to_thread(
-                subprocess.Popen, command, stdin=subprocess.DEVNULL, pass_fds=descriptors, process_group=0
-            )
+            process = await asyncio.to_thread(_spawn, command, descriptors)
         reader, writer = await asyncio.open_connection(sock=ours)
         child = cls(process, reader, writer, roster, begin.session)
         child.send(begin)
@@ -129,6 +143,11 @@ class Offspring:
         about = msgspec.json.decode(self.ready.info)
         silent_ms = self.roster.silent_ms()
         return msgspec.json.encode(about | {"silent_ms": silent_ms} if silent_ms > lease_ms else about)
+
+    def terminate(self) -> None:
+        """Ask it to stop; while it still loads the app it holds nothing, and this ends it."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
 
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):

@@ -25,9 +25,10 @@ class Patience:
     The call must carry its own sequence number, so that an answer that was lost on the way is given again.
     """
 
-    def __init__(self, rng: random.Random, cut_off_ms: int | None = None) -> None:
+    def __init__(self, rng: random.Random, cut_off_ms: int | None = None, *, hint: str = "") -> None:
         self._rng = rng
         self._cut_off_ms = cut_off_ms  # None: for ever
+        self._hint = {"hint": hint} if hint else {}  # goes with the line that says that the store is away
         self._troubled = False
 
     async def ask(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
@@ -44,12 +45,13 @@ class Patience:
                     raise
                 since_s = since_s or time.monotonic()
                 if self._cut_off_ms is not None and time.monotonic() - since_s > self._cut_off_ms / 1000:
-                    raise cut_off(verb, time.monotonic() - since_s) from error
+                    raise cut_off(verb, time.monotonic() - since_s, error) from error
                 self._note_trouble(verb, error)
                 await asyncio.sleep(self.pause_s(failures))
                 failures += 1
             else:
-                if self._troubled:
+                # Only a call that has failed shows that the store is back: a wait for wake-ups ends without it.
+                if failures and self._troubled:
                     self._troubled = False
                     worker_log(logging.WARNING, "store is back", verb=verb)
                 return answer
@@ -62,13 +64,13 @@ class Patience:
     def _note_trouble(self, verb: str, error: StoreError) -> None:
         if not self._troubled:
             self._troubled = True
-            worker_log(logging.WARNING, "store is away", verb=verb, code=error.code, error=error)
+            worker_log(logging.WARNING, "store is away", verb=verb, code=error.code, error=error, **self._hint)
 
 
-def cut_off(verb: str, silent_s: float) -> WorkerCutOff:
-    """The error of a worker that has been deaf for too long."""
+def cut_off(verb: str, silent_s: float, last: StoreError) -> WorkerCutOff:
+    """The error of a worker that has been deaf for too long; `last` is what it met in the end."""
     return WorkerCutOff(
-        f"no {verb} reached the store for {silent_s:.0f} s",
+        f"no {verb} reached the store for {silent_s:.0f} s: {last.message}",
         verb=verb,
         fix="check the store, then start the worker again",
     )

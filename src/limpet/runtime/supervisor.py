@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import signal
 import time
@@ -23,21 +24,22 @@ from limpet.core.lease import Beat, Held
 from limpet.core.transition import Lose, Release, Transition
 from limpet.runtime.crier import Crier
 from limpet.runtime.group import gone, kill_group
-from limpet.runtime.life import FLUSH_S
+from limpet.runtime.life import END_S, FLUSH_S
 from limpet.runtime.log import worker_log
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
 from limpet.runtime.patience import Patience
 from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.session import session_name
-from limpet.runtime.settings import WorkerSettings
+from limpet.runtime.settings import WorkerCutOff, WorkerSettings
 from limpet.runtime.settler import MOST_PER_CALL
 from limpet.runtime.watch import Watch
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 
 NOT_SHARED: Final = 2
-MARGIN_S: Final = 2.0  # beyond grace and flush, before a stopping child is killed
+MARGIN_S: Final = 0.5  # beyond the end of its own, before a stopping child is killed
+LEAST_S: Final = 1.0  # for what a child leaves to be settled, however late it is
 HEALTHY_S: Final = 1.0  # a child that worked for so long is started again without delay
 EARLY_S: Final = 10.0  # a child that wants to be started again so soon, and has done nothing, will want it for ever
 MOST_IDLE_FALLS: Final = 5  # of children that had started no job, in a row
@@ -75,6 +77,7 @@ class Supervisor:
         self._crier: Crier | None = None
         self._stopping = asyncio.Event()
         self._forced = False
+        self._end_at_s = math.inf  # known once it stops
         self._code = STOPPED
         self._seq = FIRST_SEQ
         self._look_s = min(1.0, settings.worker.ttl_ms / 8000)
@@ -100,6 +103,8 @@ class Supervisor:
     def stop(self) -> None:
         """First call: a graceful end. Second call: hand back at once."""
         self._forced = self._stopping.is_set()
+        if not self._forced:
+            self._end_at_s = time.monotonic() + self._settings.worker.grace_ms / 1000 + END_S
         self._stopping.set()
         for child in self._children.values():
             child.send(Halt(force=self._forced))
@@ -109,6 +114,11 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+
+    @property
+    def stopping(self) -> asyncio.Event:
+        """Set by the first signal."""
+        return self._stopping
 
     def pids(self) -> list[int]:
         """The children that run now."""
@@ -123,15 +133,13 @@ class Supervisor:
             self._children[place] = child
             code = await self._until_ended(child)
             del self._children[place]
-            await self._recover_or_leave(child, code)
             meant, worked, ready_for_s = child.roster.said, child.roster.worked, child.ready_for_s()
+            if meant == CUT_OFF == code:
+                self._cut_off()  # first: what follows must not wait for a store that is away
+            await self._recover_or_leave(child, code)
             child.close()
             if self._stopping.is_set():
                 continue
-            if (meant == CUT_OFF == code) or self._code == NOT_SHARED:
-                self._code = self._code or CUT_OFF
-                self.stop()
-                return
             if meant == RECYCLED == code and (worked or ready_for_s > EARLY_S):
                 idle_falls = 0
                 continue
@@ -164,7 +172,7 @@ class Supervisor:
     async def _until_ended(self, child: Offspring) -> int:
         """The child's exit code. One that is beyond help, or does not stop in time, is killed."""
         worker = self._settings.worker
-        end_s = (worker.grace_ms + worker.cleanup_ms) / 1000 + FLUSH_S + MARGIN_S
+        end_s = worker.grace_ms / 1000 + END_S + MARGIN_S
         watch = Watch(child, worker, self._settings.silent_ms, round(end_s * 1000))
         ended = asyncio.create_task(child.ended())
         greeting = asyncio.create_task(self._greet(child), name="greet")
@@ -180,6 +188,8 @@ class Supervisor:
                         child.send(Halt(ordered=False))
             if not ended.done():
                 child.send(Halt(force=self._forced))
+                if child.ready is None:
+                    child.terminate()  # it may load the app for long, and hear nothing while it does
                 done, _ = await asyncio.wait({ended}, timeout=end_s)
                 if not done:
                     worker_log(logging.ERROR, "child did not stop in time, killing it", pid=child.pid)
@@ -256,15 +266,26 @@ class Supervisor:
         self._code = FAILED
         self.stop()
 
+    def _cut_off(self) -> None:
+        """The store has been away for too long, for a child or for the supervisor itself: end, and say so."""
+        if not self._stopping.is_set():
+            self._code = CUT_OFF
+            self.stop()
+
     async def _recover_or_leave(self, child: Offspring, code: int) -> None:
         """Recover; but a supervisor that is stopping does not wait for a store that is away."""
         recovering = asyncio.create_task(self._recover(child, code))
         stopping = asyncio.create_task(self._stopping.wait())
         await asyncio.wait({recovering, stopping}, return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
-        done, _ = await asyncio.wait({recovering}, timeout=FLUSH_S)
+        left_s = max(LEAST_S, min(FLUSH_S, self._end_at_s - time.monotonic()))
+        done, _ = await asyncio.wait({recovering}, timeout=left_s)
         if done:
-            recovering.result()
+            try:
+                recovering.result()
+            except WorkerCutOff as error:
+                worker_log(logging.CRITICAL, "cut off from the store", error=error)
+                self._cut_off()
         else:
             recovering.cancel()  # the leases run out by themselves
             worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
@@ -285,7 +306,8 @@ class Supervisor:
             return
         store, session = self._store, child.session
         started = {(each.id, each.token): each for each in child.roster.started()}
-        held = await self._patience.ask("held", lambda: store.held(session))
+        patience = Patience(self._rng, self._settings.worker.cut_off_ms)
+        held = await patience.ask("held", lambda: store.held(session))
         if not child.roster.complete:
             started |= {
                 (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
@@ -307,21 +329,27 @@ class Supervisor:
             batch = held[start : start + MOST_PER_CALL]
             judged = [verdict(each, started, how) for each in batch]
             told = [known.get((each.id, each.token), sentence) for each, sentence in zip(batch, judged, strict=True)]
+            settle = partial(self._settle, patience, store, session)
             try:
-                await self._settle(store, session, told, spent)
+                await settle(told, spent)
             except StoreError:
                 raise
             except Exception as error:  # what the child could not write may be what cannot be written
                 worker_log(logging.ERROR, "ends of jobs cannot be written, they count as lost", error=repr(error))
-                await self._settle(store, session, judged, {})
-        await self._patience.ask("leave", lambda: store.leave(session))
+                await settle(judged, {})
+        await patience.ask("leave", lambda: store.leave(session))
 
     async def _settle(
-        self, store: Store, session: str, batch: Sequence[Transition], spent: Mapping[bytes, Mapping[str, int]]
+        self,
+        patience: Patience,
+        store: Store,
+        session: str,
+        batch: Sequence[Transition],
+        spent: Mapping[bytes, Mapping[str, int]],
     ) -> None:
         self._seq += 1
         costs = {each.id: spent[each.id] for each in batch if each.id in spent}
-        await self._patience.ask("settle", partial(store.settle, session, self._seq, batch, spent=costs))
+        await patience.ask("settle", partial(store.settle, session, self._seq, batch, spent=costs))
 
 
 def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> Transition:

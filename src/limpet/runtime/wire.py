@@ -14,7 +14,7 @@ from limpet.core.transition import Transition
 from limpet.runtime.attempt import Cause
 from limpet.runtime.settings import AppRef
 
-END_S: Final = 5.0  # a cell without a job that has not ended by then is killed: something that a job left goes on
+END_S: Final = 2.0  # a cell without a job that has not ended by then is killed: something that a job left goes on
 _HEAD: Final = 4  # bytes of length before each message
 
 

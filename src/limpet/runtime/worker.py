@@ -22,7 +22,7 @@ from limpet.core.transition import Transition
 from limpet.core.verdict import Classifier
 from limpet.core.version import VERSION
 from limpet.runtime.background import background
-from limpet.runtime.life import Life, Plan
+from limpet.runtime.life import Before, Life, Plan
 from limpet.runtime.memory import resident_bytes
 from limpet.runtime.roster import Roster
 from limpet.runtime.session import session_name
@@ -79,6 +79,7 @@ class Worker:
         self._life: Life | None = None
         self._ran: deque[tuple[float, int]] = deque()  # when a beat was made, and how many jobs had ended by then
         self._stopped = False
+        self.before: Before | None = None
         self.on_ready: Callable[[], None] = lambda: None
         self.on_beat: Callable[[], None] = lambda: None
         self.on_leaving: Callable[[], None] = lambda: None
@@ -96,6 +97,8 @@ class Worker:
         self._life = life = Life(self._plan(until_empty))
         if self._stopped:
             life.end("stopped")  # a supervisor may change its mind while the app is loading
+        if self.before is not None:
+            life.before = self.before
         life.on_ready, life.on_beat, life.on_leaving = self.on_ready, self._beaten, self.on_leaving
         life.on_given_up, life.on_unwritten = self.on_given_up, self.on_unwritten
         life.on_other_store = self.on_other_store

@@ -12,7 +12,7 @@ from typing import TypeVar
 import pytest
 
 from limpet import Limpet
-from limpet.client.producer import EnqueueTimeout
+from limpet.client.late import EnqueueTimeout
 from limpet.core.errors import StoreError, StoreTimeout, StoreUnreachable
 from limpet.core.job import Job, Lane, Policy
 from limpet.core.lease import Beat, ClaimRequest, Serves, Wake

@@ -12,6 +12,7 @@ from limpet.stores.postgres import trouble
 from limpet.stores.postgres.line import Crowded, Line, Lost, open_line
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.url import PostgresUrl
+from limpet.stores.sending import refusals_at_once
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5  # work resumes within two seconds of the server's return
@@ -40,6 +41,11 @@ class Pool:
         self._failures = 0
         self._cut = False  # there was a connection, and it was lost
         self.why: BaseException | None = None  # it cannot be reached
+        self._at_once = refusals_at_once()  # until the first connection
+
+    def said(self) -> str:
+        """Why it cannot be reached, in words; empty when it can."""
+        return "" if self.why is None else trouble.said(self.why)
 
     def take(self) -> Line | None:
         """A free connection, if there is one."""
@@ -106,6 +112,7 @@ class Pool:
             level = logging.WARNING if self._failures else logging.INFO
             logger.log(level, "connected to %s%s", self.url.shown, " again" if self._cut else "")
         self._failures, self._cut, self.why = 0, False, None
+        self._at_once = False
         self.pooled = line.pooled
         self._lines.add(line)
         line.freed, line.ended = self._freed, self._ended
@@ -119,7 +126,8 @@ class Pool:
         self.why = error
         if not self._failures:
             logger.warning("cannot reach %s: %s", self.url.shown, trouble.said(error))
-        if trouble.hopeless(error, "connect", self.url.shown) is not None:
+        at_once = self._at_once and trouble.is_refused(error)
+        if at_once or trouble.hopeless(error, "connect", self.url.shown) is not None:
             while self._waiting:
                 future = self._waiting.popleft()
                 if not future.done():

@@ -16,6 +16,7 @@ from limpet.stores.postgres.pool import Pool, pause
 from limpet.stores.postgres.trouble import TROUBLE
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import Statement, statement
+from limpet.stores.sending import Sending, current_sending
 
 WAKE: Final = "SELECT lp.wake_1(%b::bigint[], %b::integer[], %b::bigint[], %b::text[], %b::bigint)"
 
@@ -129,11 +130,14 @@ class Route:
         said = known.said(values)
         timeout_s = timeout_s or self.url.timeout_s
         ask = Ask(verb, timeout_s, self._loop.time() + timeout_s, again=repeat)
+        if (sending := current_sending()) is not None:
+            sending.begin(self.url.shown, self._pool.said)
         while True:
             try:
                 ask.line = None
                 line = ask.line = self._pool.take() or await self._pool.wait(ask.deadline)
-                rows = await line.send(known, said, ask.deadline, then)
+                sent = line.send(known, said, ask.deadline, then)
+                rows = await (sent if sending is None else _follow(sending, sent))
             except TROUBLE as error:
                 await self._mend(ask, error)
                 continue
@@ -179,8 +183,10 @@ class Route:
         """Its time is over."""
         if ask.sent:
             return trouble.silent(cause, ask.verb, self.url.shown, ask.timeout_s)
+        # No connection before that: it was refused, and a first refusal is told at once.
+        after_s = None if ask.line is None and self._loop.time() < ask.deadline else ask.timeout_s
         return trouble.hopeless(cause, ask.verb, self.url.shown) or trouble.unreachable(
-            cause, ask.verb, self.url.shown, ask.timeout_s
+            cause, ask.verb, self.url.shown, after_s
         )
 
     def drop(self) -> None:
@@ -188,3 +194,16 @@ class Route:
         self._pool.drop()
         for errand in self._errands:
             errand.cancel()
+
+
+async def _follow(sending: Sending, sent: asyncio.Future[list[Row]]) -> list[Row]:
+    """The answer to what was sent. A refusal has changed nothing, unless the server process ended with it."""
+    sending.out += 1
+    try:
+        return await sent
+    except Lost as error:
+        sending.out -= not error.sent
+        raise
+    except Refusal as error:
+        sending.out -= not error.fatal
+        raise

@@ -160,8 +160,8 @@ def silent(cause: BaseException | None, verb: str, where: object, after_s: float
     return error
 
 
-def unreachable(cause: BaseException | None, verb: str, where: object, after_s: float) -> LimpetError:
-    """Nothing was sent, and the time is over."""
+def unreachable(cause: BaseException | None, verb: str, where: object, after_s: float | None) -> LimpetError:
+    """Nothing was sent, and the time is over; or none is given to a refused connection."""
     if isinstance(cause, Refusal):
         return refused(cause, verb, where)
     why, fix = "", "see whether the server runs and the URL is right"
@@ -172,8 +172,9 @@ def unreachable(cause: BaseException | None, verb: str, where: object, after_s: 
     elif (known := _REASONS.get(_told(cause))) is not None:
         why, fix = f" {known[1]} and", known[2]
     reason = f" ({said(cause)})" if cause is not None else ""
+    within = f" within {after_s:g} s" if after_s is not None else ""
     error = StoreUnreachable(
-        f"{verb}: {where}{why} could not be reached within {after_s:g} s{reason}; nothing was sent", verb=verb, fix=fix
+        f"{verb}: {where}{why} could not be reached{within}{reason}; nothing was sent", verb=verb, fix=fix
     )
     error.__cause__ = cause
     return error
@@ -216,6 +217,13 @@ def _told(cause: BaseException | None) -> str:
         return ""
     words = str(cause)
     return next((code for pattern, code in _WORDS if pattern.search(words)), "")
+
+
+def is_refused(cause: BaseException) -> bool:
+    """True when nobody listens there, or the name is unknown: most likely it stays so."""
+    if isinstance(cause, psycopg.OperationalError):
+        return not isinstance(cause, psycopg.errors.ConnectionTimeout) and not _told(cause)
+    return isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
 
 
 def said(cause: BaseException) -> str:

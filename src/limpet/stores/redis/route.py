@@ -14,6 +14,7 @@ from limpet.stores.redis.line import Line, Lost, Refusal, Silent, Word
 from limpet.stores.redis.scripts import Script
 from limpet.stores.redis.server import TROUBLE, Server
 from limpet.stores.redis.url import RedisUrl, Where
+from limpet.stores.sending import Sending, current_sending, refusals_at_once
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5  # work resumes within two seconds of the server's return
@@ -35,6 +36,7 @@ class Ask:
         "line",
         "load",
         "script",
+        "sending",
         "sent",
         "timeout_s",
         "verb",
@@ -52,6 +54,7 @@ class Ask:
         self.script: Script | None = None
         self.load = False  # the server does not know the script
         self.detour: Where | None = None  # the node that has the keys of a slot on the move
+        self.sending: Sending | None = None  # told how far it has come, when the caller wants to know
 
 
 class Route:
@@ -63,6 +66,7 @@ class Route:
         self.intercept: Intercept | None = None  # crash-point tests: (verb, "before" | "after") may raise
         self._loop = asyncio.get_running_loop()
         self._timeout_s = url.timeout_s
+        self._at_once = refusals_at_once()  # until the first connection
         self._line: Line | None = None
         self._opening: asyncio.Task[Line] | None = None
         self._side: Line | None = None  # to the node that a slot is moving to
@@ -98,6 +102,9 @@ class Route:
         timeout_s = self._timeout_s if deadline_s is None else deadline_s
         ask = Ask(verb, command, timeout_s, self._loop.time() + timeout_s, again=again)
         ask.script = script
+        if (sending := current_sending()) is not None:
+            sending.begin(self.server.url.shown, self._said)
+            ask.sending = sending
         while True:
             try:
                 answer = await self._attempt(ask)
@@ -125,7 +132,8 @@ class Route:
         if ask.detour is not None:
             ask.detour = None
             asking = line.send(("ASKING",), ask.deadline)
-        answer = await line.send(ask.command, ask.deadline)
+        sent = line.send(ask.command, ask.deadline)
+        answer = await (sent if ask.sending is None else _follow(ask.sending, sent))
         for before in (loading, asking):
             if before is not None and isinstance(refusal := await before, Refusal):
                 return refusal
@@ -149,6 +157,8 @@ class Route:
                     raise trouble.unsure(error, ask.verb, self.server)
         elif (hopeless := trouble.hopeless(error, ask.verb, self.server)) is not None:
             raise hopeless
+        elif self._at_once and not ask.sent and trouble.is_refused(error):
+            raise trouble.unreachable(error, ask.verb, self.server)
         if self._loop.time() >= ask.deadline:
             raise self._over(ask, error)
 
@@ -188,6 +198,9 @@ class Route:
             cause = self._why or cause
         tell = trouble.silent if ask.sent else trouble.unreachable
         return tell(cause, ask.verb, self.server, ask.timeout_s)
+
+    def _said(self) -> str:
+        return "" if self._why is None else trouble.said(self._why)
 
     # -- the connection
 
@@ -244,6 +257,7 @@ class Route:
             level = logging.WARNING if self._failures else logging.INFO
             logger.log(level, "connected to %s%s", self.server, " again" if self._cut else "")
         self._failures, self._cut, self._why, self._unproven = 0, True, None, None
+        self._at_once = False
 
     def _opening_ended(self, opening: asyncio.Task[Line]) -> None:
         if self._opening is opening:
@@ -275,6 +289,18 @@ class Route:
             if line is not None:
                 line.close()
         self._line = self._side = self._opening = None
+
+
+async def _follow(sending: Sending, sent: asyncio.Future[Any]) -> Any:
+    """The answer to what was sent. A refusal has changed nothing."""
+    sending.out += 1
+    try:
+        answer = await sent
+    except Lost as error:
+        sending.out -= not error.sent
+        raise
+    sending.out -= isinstance(answer, Refusal)
+    return answer
 
 
 def pause(failures: int) -> float:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from limpet.core.errors import SchemaOutdated, StoreError, StoreFull, StoreTimeout, StoreUnreachable
 from limpet.stores.redis.line import Lost, Refusal
+from limpet.stores.redis.server import Nowhere
 from limpet.stores.redis.url import Where
 
 Remedy = Literal["wait", "elsewhere", "moved", "ask", "load", "none"]
@@ -109,13 +110,14 @@ def silent(cause: BaseException | None, verb: str, where: object, after_s: float
     return error
 
 
-def unreachable(cause: BaseException | None, verb: str, where: object, after_s: float) -> StoreError:
-    """Nothing was sent, and the time is over."""
+def unreachable(cause: BaseException | None, verb: str, where: object, after_s: float | None = None) -> StoreError:
+    """Nothing was sent, and the time is over; or none is given to a refused connection."""
     if isinstance(cause, Refusal):
         return refused(cause, verb, where)
     reason = f" ({said(cause)})" if cause is not None else ""
+    within = f" within {after_s:g} s" if after_s is not None else ""
     error = StoreUnreachable(
-        f"{verb}: {where} could not be reached within {after_s:g} s{reason}; nothing was sent",
+        f"{verb}: {where} could not be reached{within}{reason}; nothing was sent",
         verb=verb,
         fix="see whether the server runs and the URL is right",
     )
@@ -137,6 +139,11 @@ def hopeless(cause: BaseException, verb: str, where: object) -> StoreError | Non
         return None
     error.__cause__ = cause
     return error
+
+
+def is_refused(cause: BaseException) -> bool:
+    """True when nobody listens there, or the name is unknown: most likely it stays so."""
+    return isinstance(cause, OSError) and not isinstance(cause, TimeoutError | Nowhere)
 
 
 def said(cause: BaseException) -> str:

@@ -26,7 +26,7 @@ from limpet.stores.sqlite.library import library
 from limpet.stores.sqlite.link import Link
 
 ANSWER_S = 15.0  # longer than any commit takes: then somebody stands still
-CLOSE_S = 5.0  # how long closing waits for a commit that is under way
+CLOSE_S = 1.0  # how long closing waits for a commit that is under way: a locked file must not hold up the end
 GROUP = 64  # operations that may share one commit: bounds how long the first of them waits for its answer
 
 Operation = Callable[[sqlite3.Connection], Any]

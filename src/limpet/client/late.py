@@ -1,0 +1,69 @@
+"""The errors of an enqueue whose time is over: what became of its jobs, and how to ask for them once more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from limpet.core.errors import StoreTimeout, StoreUnreachable
+from limpet.core.ids import id_text
+from limpet.stores.sending import Sending
+
+
+class Asked:
+    """The jobs of one call, for its errors: what they are called, and how to ask for them once more."""
+
+    def __init__(self, ids: Sequence[bytes], stored: Sequence[str] = (), again: str = "") -> None:
+        """`stored` are the ids of earlier chunks of the same call, which are safe; `again` is how to ask once more."""
+        self.ids = [*stored, *map(id_text, ids)]
+        self.verb = "are" if len(ids) > 1 else "is"
+        if stored:
+            self.what = f"{len(stored)} jobs are stored, the {len(ids)} after them"
+            count = len(self.ids)
+            fix = f"ask again with enqueue_many(jobs[:{count}], ids=error.ids, atomic=False), then for jobs[{count}:]"
+        elif len(ids) > 1:
+            self.what = f"{len(ids)} jobs"
+            fix = "ask again with enqueue_many(jobs, ids=error.ids): they are the same jobs"
+        else:
+            self.what = f"job {self.ids[0]}"
+            fix = f'ask again with .options(id="{self.ids[0]}"): it is the same job'
+        self.fix = f"{again}: they are the same jobs" if again else fix
+
+
+class EnqueueTimeout(StoreTimeout):
+    """The store did not answer in time. `ids` names the jobs: asking again with them is asking for the same jobs."""
+
+    def __init__(self, asked: Asked, timeout_s: float) -> None:
+        self.ids = asked.ids
+        super().__init__(
+            f"the store did not answer within {timeout_s:g} s; {asked.what} may be stored or not",
+            verb="enqueue",
+            fix=asked.fix,
+        )
+
+
+class NotStored(StoreUnreachable):
+    """The store could not be reached in time, so these jobs are not stored; those of earlier chunks of the call are.
+
+    `ids` names them all: asking again with these ids is asking for the same jobs.
+    """
+
+    def __init__(self, asked: Asked, why: str, fix: str) -> None:
+        self.ids = asked.ids
+        super().__init__(f"{why}; {asked.what} {asked.verb} not stored", verb="enqueue", fix=f"{fix}; then {asked.fix}")
+
+
+def late(asked: Asked, timeout_s: float, sending: Sending) -> EnqueueTimeout | NotStored:
+    """The error for a call whose time is over."""
+    if not sending.refused:
+        return EnqueueTimeout(asked, timeout_s)
+    why = f" ({sending.why})" if sending.why else ""
+    return NotStored(
+        asked,
+        f"{sending.where} could not be reached within {timeout_s:g} s{why}",
+        "see whether the server runs and the URL is right",
+    )
+
+
+def not_stored(asked: Asked, error: StoreUnreachable) -> NotStored:
+    """The engine's own error for a call that never reached the store, with what it means for the jobs."""
+    return NotStored(asked, error.message.removesuffix("; nothing was sent"), error.fix)
