@@ -168,3 +168,12 @@ def test_every_error_of_the_tree_has_a_meaning() -> None:
         code = "newer"
 
     assert meaning_of(Newer("x")).exit == 5
+
+
+async def test_a_worker_whose_loop_does_not_turn_is_told(operator: Operator, store: Store) -> None:
+    await store.beat(Beat("w1", 15_000, Serves(), b'{"silent_ms": 20000}'))
+    await store.beat(Beat("w2", 15_000, Serves(), b"not even JSON"))
+    finding = (await found(operator))["silent_worker"]
+    assert finding.level == "warning"
+    assert finding.text == "the loop of worker w1 has not turned for 20s"
+    assert [view.silent_ms for view in await operator.workers()] == [20_000, None]

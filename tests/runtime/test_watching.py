@@ -67,6 +67,12 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
+def stop(pid: int) -> None:
+    """Stop a process, and return when it is."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitpid(pid, os.WUNTRACED)
+
+
 class Scene:
     """A child that was well until now, and its supervisor, which looks every second."""
 
@@ -135,12 +141,12 @@ async def test_a_busy_child_whose_interpreter_is_held_ends_after_five_minutes(
 
 async def test_a_stopped_child_ends_after_two_leases_though_it_is_still_loading(scene: Scene) -> None:
     scene.child.ready = None
-    os.kill(scene.child.pid, signal.SIGSTOP)
+    stop(scene.child.pid)
     assert await scene.sentence(60) == (31, "kill")
 
 
 async def test_a_supervisor_that_slept_too_blames_nobody_for_it(scene: Scene) -> None:
-    os.kill(scene.child.pid, signal.SIGSTOP)
+    stop(scene.child.pid)
     scene.clock.s += 3_600
     assert await scene.sentence(3) is None
 
@@ -178,8 +184,7 @@ def test_the_system_says_whether_a_process_is_stopped(sleeper: subprocess.Popen[
         well = ask(sleeper.pid)
         assert well is not None
         assert not well.stopped
-    os.kill(sleeper.pid, signal.SIGSTOP)
-    os.waitpid(sleeper.pid, os.WUNTRACED)  # until it is
+    stop(sleeper.pid)
     for ask in (vitals, _from_ps):
         found = ask(sleeper.pid)
         assert found is not None
