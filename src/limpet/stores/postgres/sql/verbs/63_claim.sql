@@ -124,9 +124,8 @@ BEGIN
 END $$;
 
 -- How many may run at once under the tightest limit that a running job holds a slot of; 0: under none.
-CREATE OR REPLACE FUNCTION lp.together_1(p_charged jsonb) RETURNS integer LANGUAGE sql STABLE AS $$
-  SELECT coalesce(min(g.concurrency), 0)::integer FROM jsonb_array_elements(p_charged) AS c (taken)
-  JOIN lp.gate AS g ON g.key = c.taken ->> 0 WHERE (c.taken -> 1)::boolean
+CREATE OR REPLACE FUNCTION lp.together_1(p_charged jsonb) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+  SELECT coalesce(least(min((c.taken ->> 4)::bigint), 2147483647), 0)::integer FROM jsonb_array_elements(p_charged) AS c (taken)
 $$;
 
 -- Running jobs as a worker needs them, in the order of their ids here.
