@@ -63,7 +63,7 @@ CREATE TABLE lp.running (
   cost integer NOT NULL,
   priority smallint NOT NULL,
   flags smallint NOT NULL,
-  charged jsonb, -- [[gate, slot, cost, probe], …]: what it took, and all that is given back
+  charged jsonb, -- [[gate, slot, cost, probe, concurrency], …]: what it took, and all that is given back
   reason text COLLATE "C",
   cause text COLLATE "C",
   error_type text COLLATE "C"

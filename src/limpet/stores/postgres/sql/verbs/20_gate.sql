@@ -1,5 +1,5 @@
 -- Promise: the arithmetic of core/gate, number for number, on a row of `gate`; nothing is read or written.
--- Inputs: a gate, the engine's time in ms; a charge is [key, slot, cost, probe]; verdicts are ok, failed, neutral.
+-- Inputs: a gate, the engine's time in ms; a charge is [key, slot, cost, probe, concurrency]; verdicts are ok, failed, neutral.
 -- Answer: numbers, or the gate as it is afterwards. Relies on: nothing. The short ones are SQL, so that they are
 -- written into the expression that calls them; beside a name of a column there is always its row.
 
@@ -113,7 +113,8 @@ CREATE OR REPLACE FUNCTION lp.gate_taken_1(p_gate lp.gate, p_cost integer, p_now
     WHEN (p_gate).breaker_failures IS NOT NULL OR (p_gate).open_until_ms <> 0 OR lp.gate_counts_1(p_gate, p_now)
     THEN jsonb_build_array(
       (p_gate).key, (p_gate).concurrency IS NOT NULL OR lp.gate_climbs_1(p_gate, p_now),
-      CASE WHEN (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL THEN 0 ELSE p_cost END, (p_gate).open_until_ms <> 0
+      CASE WHEN (p_gate).interval_us IS NULL AND (p_gate).cap IS NULL THEN 0 ELSE p_cost END, (p_gate).open_until_ms <> 0,
+      (p_gate).concurrency
     )
   END
 $$;

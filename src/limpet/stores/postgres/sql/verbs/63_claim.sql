@@ -123,12 +123,6 @@ BEGIN
   again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = 2); -- somebody holds it
 END $$;
 
--- How many may run at once under the tightest limit that a running job holds a slot of; 0: under none.
-CREATE OR REPLACE FUNCTION lp.together_1(p_charged jsonb) RETURNS integer LANGUAGE sql STABLE AS $$
-  SELECT coalesce(min(g.concurrency), 0)::integer FROM jsonb_array_elements(p_charged) AS c (taken)
-  JOIN lp.gate AS g ON g.key = c.taken ->> 0 WHERE (c.taken -> 1)::boolean
-$$;
-
 -- Running jobs as a worker needs them, in the order of their ids here.
 CREATE OR REPLACE FUNCTION lp.hand_out_1(p_ids bytea[]) RETURNS lp.handed LANGUAGE plpgsql AS $$
 DECLARE
@@ -140,7 +134,9 @@ BEGIN
     array_agg(o.policy), array_agg(o.args), array_agg(o.extra), array_agg(o.enqueued_ms), array_agg(o.due_ms),
     array_agg(o.claimed_ms), array_agg(o.held), array_agg(o.held_since_ms), array_agg(o.cost),
     array_agg(coalesce(jsonb_path_exists(o.charged, '$[*][3] ? (@ == true)'), false)),
-    array_agg(CASE WHEN o.charged IS NULL THEN 0 ELSE lp.together_1(o.charged) END), bit_or(o.flags)
+    array_agg(CASE WHEN o.charged IS NULL THEN 0 ELSE ( -- under the tightest ceiling that it passed
+      SELECT least(coalesce(min((c.taken ->> 4)::bigint), 0), 2147483647) FROM jsonb_array_elements(o.charged) AS c (taken)
+    ) END), bit_or(o.flags)
   INTO h.ids, h.tokens, h.attempts, h.losts, h.lanes, h.policies, h.args, h.extras, h.enqueued, h.dues, h.claimed,
     h.helds, h.held_sinces, h.costs, h.probes, h.togethers, v_flags
   FROM (
