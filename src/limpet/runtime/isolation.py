@@ -17,6 +17,7 @@ from limpet.core.errors import InvalidTask
 from limpet.core.outcome import CancelledByRequest, Crashed, HandedBack, Outcome, TimedOut
 from limpet.core.transition import Succeed, Transition
 from limpet.runtime.attempt import Attempt, Cause
+from limpet.runtime.background import background
 from limpet.runtime.context import Desk
 from limpet.runtime.group import Group
 from limpet.runtime.log import job_log, worker_log
