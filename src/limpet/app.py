@@ -81,7 +81,7 @@ class Limpet:
         *,
         namespace: str | None = None,
         outbox: str | None = None,
-        queues: Iterable[str] | None = None,
+        queues: Iterable[str | Queue] | None = None,
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
         classify: ClassifyOption = (),
@@ -94,6 +94,8 @@ class Limpet:
         self._flag_namespace: str | None = None
         self._config: Config | None = None
         self._outbox: Outbox | None = None
+        declared = None if queues is None or isinstance(queues, str) else list(queues)
+        names = queues if declared is None else [queue_name(queue, what="queues") for queue in declared]
         self._sizes = (max_payload_bytes, max_result_bytes)
         self._classifiers = classifiers_of(classify)
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -112,7 +114,7 @@ class Limpet:
             ClientSettings(
                 enqueue_timeout_s=to_ms(enqueue_timeout, what="enqueue_timeout") / 1000,
                 max_payload_bytes=max_payload_bytes,
-                queues=None if queues is None else frozenset(checked_names(queues, what="queues")),
+                queues=None if names is None else frozenset(checked_names(names, what="queues")),
             ),
             specs=self._specs,
             explain=_explain,
@@ -120,6 +122,9 @@ class Limpet:
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
         )
+        for queue in declared or ():
+            if isinstance(queue, Queue):
+                self._declare_queue(queue)
 
     # -- where the jobs are
 

@@ -1,4 +1,4 @@
-"""Decides what code may say of a queue as a whole: how many of its jobs run at once, and how its tasks are retried."""
+"""Decides what code may say of a queue as a whole: how many of its jobs run at once or wait, and how they are retried."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from limpet.core.depth import checked_depth
 from limpet.core.duration import Duration
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import GateRule
@@ -17,10 +18,13 @@ from limpet.core.retry import Retry
 
 @dataclass(frozen=True)
 class Queue:
-    """A queue with a ceiling over all workers together, and the retries of its tasks.
+    """A queue with a ceiling over all workers together, a depth, and the retries of its tasks.
 
     Pass it where a queue is named: `@app.task(queue=Queue("mail", concurrency=20))`. A task's own `retry=` wins over
-    the queue's, and a limit that an operator sets on the queue wins over the ceiling.
+    the queue's, and a limit that an operator sets on the queue wins over ceiling and depth.
+
+    `depth` is how many jobs may wait in it, `group_depth` how many of one group: a new job beyond that is refused
+    with QueueFull, or waits for room with `wait=`.
 
     >>> Queue("mail", concurrency=20).rule.key
     'queue:mail'
@@ -29,18 +33,36 @@ class Queue:
     name: str
     concurrency: int | None = None
     retry: Retry | int | Sequence[Duration] | None = None  # None: as the task says, or the defaults
+    depth: int | None = None
+    group_depth: int | None = None
 
     def __post_init__(self) -> None:
         checked_name(self.name, what="Queue(name)")
         if self.concurrency is not None:
             checked_ceiling(self.concurrency, what=f"Queue({self.name!r}, concurrency={self.concurrency!r})")
+        for name, depth in (("depth", self.depth), ("group_depth", self.group_depth)):
+            if depth is not None:
+                checked_depth(depth, what=f"Queue({self.name!r}, {name}={depth!r})")
         if self.retry is not None:
             object.__setattr__(self, "retry", Retry.of(self.retry))
 
     @property
     def rule(self) -> GateRule | None:
-        """The gate of the whole queue; None when code says nothing about how many run at once."""
-        return None if self.concurrency is None else GateRule(f"queue:{self.name}", concurrency=self.concurrency)
+        """The gate of the whole queue; None when code says nothing about how many run at once or wait."""
+        if self.concurrency is None and self.depth is None and self.group_depth is None:
+            return None
+        return GateRule(
+            f"queue:{self.name}", concurrency=self.concurrency, depth=self.depth, group_depth=self.group_depth
+        )
+
+    @classmethod
+    def published(cls, rule: GateRule) -> Queue:
+        """The queue of another program, which may be of a release that refuses other numbers."""
+        made = object.__new__(cls)
+        known = {"name": rule.key.removeprefix("queue:"), "concurrency": rule.concurrency, "retry": None}
+        for name, value in (*known.items(), ("depth", rule.depth), ("group_depth", rule.group_depth)):
+            object.__setattr__(made, name, value)
+        return made
 
 
 NO_QUEUES: Final[Mapping[str, Queue]] = MappingProxyType({})
@@ -62,4 +84,5 @@ def same_queue(known: Queue | None, queue: Queue) -> Queue:
 
 
 def _words(queue: Queue) -> str:
-    return f"concurrency={queue.concurrency}, retry={queue.retry}"
+    depths = f"depth={queue.depth}, group_depth={queue.group_depth}"
+    return f"concurrency={queue.concurrency}, {depths}, retry={queue.retry}"

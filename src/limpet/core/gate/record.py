@@ -50,6 +50,8 @@ class GateRule(Struct, frozen=True):
     climb_ms: int = 60_000  # how long an adaptive gate would take from a standstill to its full pace
     cap: int | None = None  # a budget: so much of the unit in each period
     period: Period | None = None  # of the cap
+    depth: int | None = None  # of a queue: how many jobs may wait in it before new ones are refused
+    group_depth: int | None = None  # of a queue: the same for each group of its jobs
 
 
 class Gate(Struct, frozen=True):

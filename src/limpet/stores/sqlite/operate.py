@@ -206,12 +206,14 @@ def put_control(tx: Tx, control: Control, expect: int | None) -> Control | None:
     return Control(control.kind, control.name, control.value, version + 1)
 
 
-def relay(tx: Tx, source: str, batch: int, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued] | None:
+def relay(
+    tx: Tx, source: str, batch: int, jobs: Sequence[Job], rules: Sequence[GateRule], *, always: bool
+) -> list[Enqueued] | None:
     """Enqueue the jobs of an outbox's batch and move its mark; None when the mark is there or further."""
     row = tx.row("control_value", (MARK, source))
     if row is not None and batch <= int(row[0]):
         return None
-    answers = enqueue(tx, jobs, rules)
+    answers = enqueue(tx, jobs, rules, always=always)
     put_control(tx, Control(MARK, source, b"%d" % batch), None)
     return answers
 

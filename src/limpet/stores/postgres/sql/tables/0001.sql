@@ -221,6 +221,8 @@ CREATE TABLE lp.gate (
   climb_ms bigint NOT NULL DEFAULT 60000,
   cap bigint, -- NULL: no budget
   period text COLLATE "C",
+  depth bigint, -- of a queue: how many jobs may wait in it; NULL: any number
+  group_depth bigint, -- of a queue: the same for each group of its jobs
   declared boolean NOT NULL DEFAULT true,
   paused_at_ms bigint, -- NULL: not paused
   paused_by text COLLATE "C",
@@ -347,10 +349,17 @@ CREATE TABLE lp.attempt (
 );
 
 -- Counting only inserts; the janitor folds. what: 0-6 states; 10 enqueued 11 succeeded 12 cancelled 13 discarded
--- 14 lost 15 stale, ever, over all lanes; 20 erased from, 21 moved into this lane.
+-- 14 lost 15 stale, ever, over all lanes; 20 erased from, 21 moved into this lane. In `count` also 22 waiting, 23 running of
+-- a group, which stands there as task.
 CREATE TABLE lp.tally (lane bigint NOT NULL, whats smallint[] NOT NULL, ns integer[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE TABLE lp.count (queue text COLLATE "C" NOT NULL, task text COLLATE "C" NOT NULL, what smallint NOT NULL, n bigint NOT NULL, PRIMARY KEY (queue, task, what));
+
+-- Of queues, and of groups in them, whose depth is bounded: how many jobs waited or ran there when that was last counted
+-- (`waiting`: how many only waited), and what has been added since (counted_at NULL).
+CREATE TABLE lp.depth (place text COLLATE "C" NOT NULL, n bigint NOT NULL, waiting bigint, counted_at timestamptz)
+  WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX depth_place ON lp.depth (place);
 
 -- Dead jobs of one origin: counted like everything, by rows that are folded.
 CREATE TABLE lp.cause_tally (cause text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, task text COLLATE "C" NOT NULL, n integer NOT NULL, type text COLLATE "C" NOT NULL, message text COLLATE "C" NOT NULL, at_ms bigint NOT NULL, sample bytea NOT NULL);
@@ -405,7 +414,8 @@ CREATE TYPE lp.batch AS (
   children bytea[], parents bytea[], modes smallint[], -- who waits for whom, and what a failure of it means; NULL: nobody
   positions integer[], -- where each job stands in the caller's list, for words about it
   rules jsonb,
-  guest boolean -- inside a transaction of the caller's own
+  guest boolean, -- inside a transaction of the caller's own
+  always boolean -- no depth refuses them
 );
 
 -- What a claim may take and has taken so far.

@@ -47,7 +47,8 @@ CREATE OR REPLACE FUNCTION lp.gate_json_1(p_gate lp.gate) RETURNS json LANGUAGE 
         'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
         'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
       ) END,
-      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms
+      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms,
+      'depth', (p_gate).depth, 'group_depth', (p_gate).group_depth
     ),
     'declared', (p_gate).declared,
     'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
@@ -81,6 +82,8 @@ BEGIN
   p_gate.period := p_rule ->> 'period';
   p_gate.floor := (p_rule ->> 'floor')::bigint;
   p_gate.climb_ms := coalesce((p_rule ->> 'climb_ms')::bigint, 60000);
+  p_gate.depth := (p_rule ->> 'depth')::bigint;
+  p_gate.group_depth := (p_rule ->> 'group_depth')::bigint;
   RETURN p_gate;
 END $$;
 
@@ -218,7 +221,8 @@ BEGIN
     open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
     unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
     wants = p_gate.wants, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
-    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms
+    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms,
+    depth = p_gate.depth, group_depth = p_gate.group_depth
   WHERE g.key = p_gate.key;
 END $$;
 
