@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
@@ -94,8 +94,7 @@ class Limpet:
         self._flag_namespace: str | None = None
         self._config: Config | None = None
         self._outbox: Outbox | None = None
-        declared = None if queues is None or isinstance(queues, str) else list(queues)
-        names = queues if declared is None else [queue_name(queue, what="queues") for queue in declared]
+        listed = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else None
         self._sizes = (max_payload_bytes, max_result_bytes)
         self._classifiers = classifiers_of(classify)
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -114,7 +113,7 @@ class Limpet:
             ClientSettings(
                 enqueue_timeout_s=to_ms(enqueue_timeout, what="enqueue_timeout") / 1000,
                 max_payload_bytes=max_payload_bytes,
-                queues=None if names is None else frozenset(checked_names(names, what="queues")),
+                queues=None if queues is None else frozenset(_names_of(queues if listed is None else listed)),
             ),
             specs=self._specs,
             explain=_explain,
@@ -122,7 +121,7 @@ class Limpet:
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
         )
-        for queue in declared or ():
+        for queue in listed or ():
             if isinstance(queue, Queue):
                 self._declare_queue(queue)
 
@@ -497,8 +496,7 @@ class Limpet:
         signal handlers are installed; the `limpet worker` command does that. With `ageing` one job in so many is
         claimed past more urgent ones, so that no priority starves.
         """
-        named = queues if queues is None or isinstance(queues, str) else [queue_name(queue) for queue in queues]
-        chosen = None if named is None else checked_names(named, what="queues")
+        chosen = None if queues is None else _names_of(queues)
         for queue in chosen or ():
             self._client.check_queue(queue)
         await self.publish()
@@ -560,6 +558,13 @@ class _Declare:
 
 def _flows(store: Store) -> Flows:
     return Flows(store, "client")
+
+
+def _names_of(queues: Iterable[str | Queue]) -> tuple[str, ...]:
+    """The names of queues that an app or a worker lists; text is no list."""
+    if not isinstance(queues, str) and isinstance(queues, Iterable):
+        queues = [queue_name(queue, what="queues") for queue in queues]
+    return checked_names(cast(Iterable[str], queues), what="queues")
 
 
 def _named(job: JobHandle[Any] | str) -> bytes | str:

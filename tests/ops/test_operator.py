@@ -305,7 +305,7 @@ async def test_a_drained_queue_refuses_new_jobs(operator: Operator, store: Store
     from limpet.core.errors import QueueDraining
 
     await put(store, job())
-    await operator.drain("mail", reason="moving")
+    await operator.drain("queue:mail", reason="moving")
     with pytest.raises(QueueDraining):
         await put(store, job())
     await operator.resume("queue:mail")

@@ -1,4 +1,4 @@
-"""Decides what a limit of waiting jobs means: who counts, and how a refusal is said."""
+"""Decides what a limit of waiting jobs means, and how it is said that a queue takes no new jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from limpet.core.errors import InvalidOption, QueueFull
+from limpet.core.errors import InvalidOption, QueueDraining, QueueFull
 from limpet.core.gate import GateRule
 from limpet.core.job import Lane
 
@@ -49,9 +49,17 @@ def queue_full(queue: str, group: str | None, waiting: int, most: int, brought: 
     whose, flag = ("", "--depth") if group is None else (f" for group {group!r}", "--group-depth")
     jobs = "one more" if brought == 1 else f"{brought:,} more"
     return QueueFull(
-        f"queue {queue!r} is full{whose}: {waiting:,} jobs wait, {most:,} may, and this call brings {jobs}",
+        f"queue {queue!r} is full{whose}: its depth is {most:,}, {waiting:,} wait, and this call brings {jobs}",
         fix=f"wait for room (wait=True), add workers, or raise it: limpet limits set queue:{queue} {flag} {2 * most}",
         queue=queue,
         group=group,
         room=max(0, most - waiting),
     )
+
+
+def queue_draining(gate: str, index: int | None = None) -> QueueDraining:
+    """The refusal of new jobs by everything, a queue or a task that only works off what it has."""
+    kind, _, name = gate.partition(":")
+    which = "--all" if kind == "all" else name if kind == "queue" else f"--task {name}"
+    item = "" if index is None else f" (item {index})"
+    return QueueDraining(f"{gate} is draining and takes no new jobs{item}", fix=f"limpet resume {which}")

@@ -1,4 +1,4 @@
-"""Decides what code may say of a queue as a whole: how many of its jobs run at once or wait, and how they are retried."""
+"""Decides what code may say of a queue as a whole: how many of its jobs run at once, or wait, and their retries."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from limpet.core.view import (
     Standing,
 )
 from limpet.ops.bulk import Act, BulkReport, Decision, Progress, run_bulk
+from limpet.ops.declared import declared_gates, declared_queues, declared_rule, with_declared
 from limpet.ops.doctor import doctor
 from limpet.ops.events import is_about, latest
 from limpet.ops.explain import Explanation, explain
@@ -114,8 +115,12 @@ class Operator:
         return await self.store.causes(queue, limit)
 
     async def queues(self) -> list[QueueView]:
-        """Every queue in one look."""
-        return await self.store.queues()
+        """Every queue in one look: those that hold or held jobs, and those that live workers serve."""
+        found = {view.queue: view for view in await self.store.queues()}
+        declared = {gate.key: gate for gate in await declared_gates(self.store)}
+        for name in await declared_queues(self.store):
+            found.setdefault(name, QueueView(name, {}, None, declared.get(f"queue:{name}")))
+        return [found[name] for name in sorted(found)]
 
     async def workers(self) -> list[SessionView]:
         """Live workers and agents."""
@@ -128,13 +133,18 @@ class Operator:
     async def limits(self, begins: str = "") -> list[Gate]:
         """Limits, and queues and tasks that have a ceiling of their own or were pushed back; 10,000 limits at most.
 
+        Those that live workers declare are there before their first job, but for keys that a job's arguments make.
         With `begins`, those whose keys begin so, and their buckets and budgets.
         """
         now_ms = self.now_ms()
         return [
             gate
-            for gate in (await limits_beginning(self.store, begins) if begins else await all_gates(self.store))
-            if gate.key.startswith("limit:") or gate.held_until_ms > now_ms or is_counting(gate, now_ms)
+            for gate in (await limits_beginning(self.store, begins) if begins else await self._gates())
+            if gate.key.startswith("limit:")
+            or gate.held_until_ms > now_ms
+            or is_counting(gate, now_ms)
+            or gate.rule.depth is not None
+            or gate.rule.group_depth is not None
         ]
 
     async def waiters(self, gates: Sequence[Gate]) -> Waiters:
@@ -142,8 +152,14 @@ class Operator:
         return await waiters(self.store, gates, self.now_ms())
 
     async def breakers(self) -> list[Gate]:
-        """Every breaker that has been declared, tripped or counted, and every other gate that is open as one."""
-        return [gate for gate in await all_gates(self.store) if gate.key.startswith("breaker:") or gate.breaker_open]
+        """Every breaker that has been declared, tripped or counted, and every other gate that is open as one.
+
+        Those that live workers declare are there before their first job.
+        """
+        return [gate for gate in await self._gates() if gate.key.startswith("breaker:") or gate.breaker_open]
+
+    async def _gates(self) -> list[Gate]:
+        return await with_declared(self.store, await all_gates(self.store))
 
     async def events(self, limit: int = 100) -> list[Entry]:
         """The newest events: what became of breakers, limits and budgets; oldest first."""
@@ -335,9 +351,10 @@ class Operator:
         await self._met(gate, new=False)
         return await self._change(GateChange(gate, resume=True), "resume", reason)
 
-    async def drain(self, queue: str, *, reason: str = "") -> Gate:
-        """Refuse new jobs for a queue and work off the rest."""
-        gate = f"queue:{queue}"
+    async def drain(self, gate: str, *, reason: str = "") -> Gate:
+        """Refuse new jobs of `all`, `queue:NAME` or `task:NAME` and work off the rest; what is empty ends paused."""
+        if gate.partition(":")[0] not in ("all", "queue", "task"):
+            raise InvalidOption(f"{gate!r} cannot be drained", fix="all, queue:NAME or task:NAME")
         await self._met(gate, new=False)
         return await self._change(GateChange(gate, drain=True), "drain", reason)
 
@@ -372,7 +389,9 @@ class Operator:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
         gate = f"breaker:{breaker}"
         await self._met(gate, new=new)
-        change = GateChange(gate, trip_ms=FOREVER_MS if for_ms is None else for_ms)
+        declared = None if await gate_of(self.store, gate) else await declared_rule(self.store, gate)
+        trip_ms = FOREVER_MS if for_ms is None else for_ms
+        change = GateChange(gate, rule=declared, declared=declared is not None, trip_ms=trip_ms)
         return await self._change(change, "trip", reason, for_ms=for_ms)
 
     async def reset(self, breaker: str, *, reason: str = "") -> Gate:

@@ -269,6 +269,8 @@ def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
         "free": None if (free := room(gate, now_ms)) >= LOTS else _amount(rule.unit, free),
         "concurrency": rule.concurrency,
         "used": gate.used,
+        "depth": rule.depth,
+        "group_depth": rule.group_depth,
         "unit": public_unit(rule.unit),
         "per_second": None if rule.interval_us is None else _amount(rule.unit, 1_000_000 / rule.interval_us),
         "burst": _amount(rule.unit, rule.burst) if rule.interval_us is not None else None,
@@ -325,6 +327,8 @@ def queue_shape(view: QueueView) -> Shape:
         else {"by": gate.paused.by, "reason": gate.paused.reason, "at": when(gate.paused.at_ms)},
         "draining": gate is not None and gate.draining,
         "concurrency": None if gate is None else gate.rule.concurrency,
+        "depth": None if gate is None else gate.rule.depth,
+        "group_depth": None if gate is None else gate.rule.group_depth,
     }
 
 

@@ -89,9 +89,7 @@ async def relay(
 class Batch:
     """The jobs of one call as lp.batch has them: definitions once, parents before their children."""
 
-    def __init__(
-        self, jobs: Sequence[Job], rules: Sequence[GateRule], *, guest: bool, always: bool = False
-    ) -> None:
+    def __init__(self, jobs: Sequence[Job], rules: Sequence[GateRule], *, guest: bool, always: bool = False) -> None:
         check_size(jobs)
         self.positions = _parents_first(jobs)
         self.jobs = [jobs[at] for at in self.positions]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.depth import queue_full
+from limpet.core.depth import queue_draining, queue_full
 from limpet.core.errors import InvalidOption, QueueDraining, QueueFull, UnknownParent
 from limpet.core.flow import order
 from limpet.core.gate import GateRule
@@ -85,11 +85,7 @@ def _refusal(answer: list[Any], positions: Sequence[int]) -> UnknownParent | Que
     why, at, what = answer
     index = positions[at - 1]
     if why == b"draining":
-        place = what.decode()
-        return QueueDraining(
-            f"{place} is draining and takes no new jobs (item {index})",
-            fix=f"limpet resume {place.removeprefix('queue:')}",
-        )
+        return queue_draining(what.decode(), index)
     return UnknownParent(
         f"item {index} waits for job {id_text(what)}, which is not stored",
         fix="enqueue the parent first, or in the same call",

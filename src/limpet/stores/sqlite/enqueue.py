@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from limpet.core.depth import crowds, queue_full
-from limpet.core.errors import QueueDraining, QueueFull, UnknownParent
+from limpet.core.depth import crowds, queue_draining, queue_full
+from limpet.core.errors import QueueFull, UnknownParent
 from limpet.core.flow import order
 from limpet.core.gate import GateChange, GateRule, apply_change
 from limpet.core.ids import id_text
@@ -63,10 +63,7 @@ def _draining(tx: Tx, jobs: Sequence[Job]) -> set[str]:
 def _refuse_draining(job: Job, index: int, draining: set[str]) -> None:
     for key in job.lane.class_gates[:3]:
         if key in draining:
-            raise QueueDraining(
-                f"{key} is draining and takes no new jobs (item {index})",
-                fix=f"limpet resume {key.removeprefix('queue:')}",
-            )
+            raise queue_draining(key, index)
 
 
 def _depths(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> dict[str, GateRule]:
@@ -76,7 +73,8 @@ def _depths(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> dict[str,
     found = {}
     for key in keys:
         gate = tx.gate(key)
-        rule = said.get(key, gate and gate.rule) if gate is None or gate.declared else gate.rule
+        stored = None if gate is None else gate.rule
+        rule = stored if gate is not None and not gate.declared else said.get(key, stored)
         if rule is not None and (rule.depth is not None or rule.group_depth is not None):
             found[key] = rule
     return found

@@ -40,7 +40,7 @@ class TestDepth:
         await bench.add(queue="mail", task="other", priority=0)
         error = await refused(bench)
         assert (error.queue, error.group, error.room) == ("mail", None, 0)
-        assert "'mail' is full: 3 jobs wait, 3 may" in str(error)
+        assert "'mail' is full: its depth is 3, 3 wait" in str(error)
         await bench.add(queue="other")
 
     async def test_a_bulk_is_stored_whole_or_not_at_all(self, bench: Bench) -> None:
@@ -82,7 +82,7 @@ class TestDepth:
         await hand.end(how, *jobs)
         assert (await bench.store.count()).total(State.running) == 0
         for _ in range(2):  # four wait where two may
-            assert "4 jobs wait, 2 may" in str(await refused(bench, group="acme"))
+            assert "its depth is 2, 4 wait" in str(await refused(bench, group="acme"))
             await bench.check_books()
         bench.clock.advance(1)
 
@@ -111,7 +111,7 @@ class TestDepth:
         await hand.bury(await hand.take())
         await bench.add(queue="mail", group="acme")
         assert await bench.store.retry(RetryRequest((dead,)), now_ms=bench.clock.now_ms) == ["retried"]
-        assert "2 jobs wait, 1 may" in str(await refused(bench, group="acme"))
+        assert "its depth is 1, 2 wait" in str(await refused(bench, group="acme"))
         await hand.drain()
         await bench.add(queue="mail", group="acme")
 
@@ -191,7 +191,7 @@ class TestDepth:
             await bench.store.relay("orders", 1, [job], now_ms=now_ms)
         assert await bench.store.controls(MARK) == []
         assert await bench.store.relay("orders", 1, [job], always=True, now_ms=now_ms) is not None
-        assert "2 jobs wait, 1 may" in str(await refused(bench))
+        assert "its depth is 1, 2 wait" in str(await refused(bench))
         await bench.hand().drain()
         assert await bench.store.relay("orders", 2, [bench.job(queue="mail")], now_ms=now_ms) is not None
 

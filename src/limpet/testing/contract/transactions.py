@@ -244,7 +244,7 @@ class TestJoining:
         await visitor.begin()
         await visitor.write("before")
         await put_on(visitor, bench, bench.job(queue="full"))
-        with pytest.raises(QueueFull, match="2 jobs wait, 2 may"):  # its own jobs count
+        with pytest.raises(QueueFull, match="its depth is 2, 2 wait"):  # its own jobs count
             await put_on(visitor, bench, bench.job(queue="full"))
         await visitor.write("after")
         await visitor.commit()

@@ -51,7 +51,10 @@ BEGIN
   );
   IF v_at IS NOT NULL THEN
     RAISE EXCEPTION '% is draining and takes no new jobs (item %)', v_places[p_batch.lane_of[v_at]], p_batch.positions[v_at]
-    USING ERRCODE = 'LP002', HINT = 'limpet resume ' || regexp_replace(v_places[p_batch.lane_of[v_at]], '^queue:', '');
+    USING ERRCODE = 'LP002', HINT = 'limpet resume ' || CASE
+      WHEN v_places[p_batch.lane_of[v_at]] = 'all' THEN '--all'
+      ELSE regexp_replace(regexp_replace(v_places[p_batch.lane_of[v_at]], '^queue:', ''), '^task:', '--task ')
+    END;
   END IF;
 END $$;
 
