@@ -48,9 +48,7 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
         terminal.say(f"note: of very many limits {MOST_GATES:,} are looked at, and those that stop a job: name a key")
         gates += behind.beyond
     if key and not gates:
-        terminal.say(
-            f"note: no limit is called {key!r}, and none begins so; keys made of arguments come with jobs"
-        )
+        terminal.say(f"note: no limit is called {key!r}, and none begins so; keys made of arguments come with jobs")
     if waiting:
         gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
     shapes = [

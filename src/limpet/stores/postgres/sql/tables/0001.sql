@@ -386,6 +386,11 @@ CREATE TABLE lp.pruned (what text NOT NULL PRIMARY KEY, at_ms bigint NOT NULL DE
   WITH (fillfactor = 10);
 INSERT INTO lp.pruned (what) VALUES ('4'), ('5'), ('6'), ('gone'), ('gate');
 
+-- The same for jobs of single queues, whose index they share with all: how far each walk over it has come, and when it began.
+CREATE TABLE lp.walked (
+  name text COLLATE "C" NOT NULL PRIMARY KEY, at_ms bigint NOT NULL DEFAULT -1, id bytea NOT NULL DEFAULT '', since_ms bigint NOT NULL
+) WITH (fillfactor = 10);
+
 CREATE TABLE lp.watch (job bytea NOT NULL, ear text COLLATE "C" NOT NULL, PRIMARY KEY (job, ear));
 CREATE TABLE lp.control (kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, version bigint NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, name));
 CREATE TABLE lp.log (
