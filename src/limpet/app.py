@@ -18,7 +18,7 @@ from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import Explained, JobHandle
 from limpet.client.injection import OpenResources
 from limpet.client.options import CallOptions, ScheduleOptions
-from limpet.client.registry import publish
+from limpet.client.registry import publish, publish_retention
 from limpet.client.task import AsyncTask, SyncTask, Task
 from limpet.client.work import JobSpec
 from limpet.config import Config, load_config
@@ -32,6 +32,7 @@ from limpet.core.job import Enqueued
 from limpet.core.naming import checked_names
 from limpet.core.overrides import ClassifyOption, classifiers_of
 from limpet.core.queue import Queue, queue_name, same_queue
+from limpet.core.retention import merged
 from limpet.core.schedules.run import check_fits
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import When
@@ -515,12 +516,15 @@ class Limpet:
         return await worker.run(stop, until_empty)
 
     async def publish(self) -> int:
-        """Write what the tasks and schedules declare into the store, for programs without this code.
+        """Write what tasks, schedules and queues declare into the store, for programs without this code.
 
         Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
         this code lives. Answers how many tasks changed.
         """
         changed = await publish(self.store, self._specs.values())
+        kept = {name: dict(queue.kept) for name, queue in self._queues.items() if queue.kept}
+        served = {*self._queues, *(spec.queue for spec in self._specs.values())}
+        await publish_retention(self.store, merged(kept, self._settings.file.retention.of_queues()), served)
         if self._schedules:
             timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
             await timetable.declare(await engine_now_ms(self.store), lives=False)

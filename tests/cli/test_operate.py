@@ -109,6 +109,21 @@ def test_a_full_queue_is_shown_and_waited_for(cli: Cli) -> None:
     cli("enqueue", "send", "--queue", "mail")
 
 
+def test_retention_is_listed_set_and_cleared(cli: Cli) -> None:
+    cli.seed(one)
+    ran = cli("retention", "set", "mail", "--succeeded", "7d", "--dead", "forever", "--reason", "audit")
+    assert ran.out.strip() == "mail: succeeded 7d (set), dead forever (set)"
+    (kept,) = cli("retention", "--json").json["retention"]
+    assert kept["keep"] == {"succeeded": 604_800.0, "dead": None}
+    assert "7d (set)" in cli("retention").out
+    (note,) = cli("retention", "set", "mial", "--dead", "1d", "--json").json["notes"]
+    assert "did you mean 'mail'?" in note
+    assert "as all queues" in cli("retention", "clear", "mail").out
+    cli("retention", "clear", "mail", code=2)
+    cli("retention", "set", "mail", code=2)
+    cli("retention", "set", "mail", "--dead", "soon", code=2)
+
+
 def test_limits_are_listed_set_and_cleared(cli: Cli) -> None:
     cli.seed(one)
     assert "limit:smtp" in cli("limits").out

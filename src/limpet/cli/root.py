@@ -48,6 +48,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "drain": ("queues", "Refuse new jobs of a queue and work off the rest."),
         "limits": ("gates", "Rates, ceilings, budgets: list, set, clear, history."),
         "breakers": ("gates", "Circuit breakers: list, trip, reset, history."),
+        "retention": ("retention", "How long finished jobs of single queues stay: list, set, clear."),
         "weights": ("weights", "Shares of queues and groups: list, set, clear."),
         "schedules": ("schedules", "What runs at times: list, add, change, pause, run, backfill."),
     },

@@ -30,9 +30,9 @@ Keep = Mapping[str, "Duration | None"]
 class Said(Struct, frozen=True, omit_defaults=True):
     """How long the jobs of one queue stay, as it is stored; null = for ever, left out = as those of all queues."""
 
-    succeeded: int | None | UnsetType = UNSET
-    cancelled: int | None | UnsetType = UNSET
-    dead: int | None | UnsetType = UNSET
+    succeeded: int | UnsetType | None = UNSET
+    cancelled: int | UnsetType | None = UNSET
+    dead: int | UnsetType | None = UNSET
 
     @classmethod
     def of(cls, states: States) -> Said:
@@ -123,7 +123,7 @@ class Walked(Struct, frozen=True):
 
     at_ms: int = -1
     id: bytes = b""
-    since_ms: int = 0
+    since_ms: int = -ANEW_MS
 
     @classmethod
     def read(cls, value: bytes | None, now_ms: int) -> Walked:

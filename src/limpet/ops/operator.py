@@ -13,6 +13,7 @@ from limpet.core.budget import base_of
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
 from limpet.core.lease import SessionView, Signal
+from limpet.core.retention import Keep
 from limpet.core.state import LIVE, State
 from limpet.core.steps import SLEEP, waits_of
 from limpet.core.template import checked_key
@@ -46,6 +47,7 @@ from limpet.ops.limits import (
     waiters,
 )
 from limpet.ops.query import parse_query, query_text
+from limpet.ops.retention import Kept, clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from limpet.ops.weights import Weight, set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
@@ -330,6 +332,31 @@ class Operator:
         found = await set_weight(self.store, name, weight)
         decision = Decision("weight.set", self.actor, reason, {"name": name, "weight": weight})
         await self.store.append([decision.entry(self._asked_ms)])
+        return found
+
+    # -- how long finished jobs stay
+
+    async def retention(self) -> list[Kept]:
+        """Queues whose finished jobs stay for another time than those of all others."""
+        return await retention(self.store)
+
+    async def set_retention(self, queue: str, keep: Keep, *, reason: str = "") -> Kept:
+        """Keep finished jobs of a queue so long, by how they ended: {"succeeded": "7d", "dead": None} (None: for ever).
+
+        It wins over what code and settings files say until it is cleared.
+        """
+        found = await set_retention(self.store, queue, keep)
+        said = {state.value: ms for state, ms in found.states.items() if state in found.set_by_operator}
+        decision = Decision("retention.set", self.actor, reason, {"queue": queue, "keep_ms": said})
+        await self.store.append([decision.entry(self._asked_ms)])
+        return found
+
+    async def clear_retention(self, queue: str, *, reason: str = "") -> Kept:
+        """Forget what was set for a queue."""
+        found = await clear_retention(self.store, queue)
+        await self.store.append(
+            [Decision("retention.clear", self.actor, reason, {"queue": queue}).entry(self._asked_ms)]
+        )
         return found
 
     # -- correcting gates

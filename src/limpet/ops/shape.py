@@ -35,6 +35,7 @@ from limpet.core.unit import MICRO, MONEY, public_amount, public_unit
 from limpet.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
 from limpet.ops.bulk import BulkReport
 from limpet.ops.explain import Explanation
+from limpet.ops.retention import Kept
 from limpet.ops.waits import Asked
 
 Shape = dict[str, Any]
@@ -307,7 +308,7 @@ def breaker_shape(gate: Gate, now_ms: int) -> Shape:
         "breaker": gate.key.removeprefix("breaker:"),
         "state": breaker_state(gate, now_ms),
         "open_until": when(gate.open_until_ms or None),
-        "by_hand": gate.open_until_ms >= FOREVER_MS,
+        "by_hand": gate.by_hand,
         "probe_under_way": bool(gate.probe_token),
         "recent_failures": failures,
         "recent_calls": calls,
@@ -329,6 +330,15 @@ def queue_shape(view: QueueView) -> Shape:
         "concurrency": None if gate is None else gate.rule.concurrency,
         "depth": None if gate is None else gate.rule.depth,
         "group_depth": None if gate is None else gate.rule.group_depth,
+    }
+
+
+def kept_shape(kept: Kept) -> Shape:
+    """How long finished jobs of a queue stay, in seconds; null = for ever, left out = as for all queues."""
+    return {
+        "queue": kept.queue,
+        "keep": {state.value: None if ms is None else ms / 1000 for state, ms in kept.states.items()},
+        "set_by": {state.value: "operator" if state in kept.set_by_operator else "code" for state in kept.states},
     }
 
 

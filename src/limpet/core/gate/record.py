@@ -78,6 +78,7 @@ class Gate(Struct, frozen=True):
     wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
     ruled_at_ms: int = 0  # when its rule was changed, or its rate reset: what was charged till then never returns
     told: int = 0  # what people have heard of the budget in this period; see core.news
+    by_hand: bool = False  # somebody opened it; what its probe finds ends that
 
     @property
     def key(self) -> str:

@@ -17,7 +17,6 @@ from limpet.stores.sqlite import graph, lanes, settle, suspension, unique
 from limpet.stores.sqlite.enqueue import enqueue, put_args
 from limpet.stores.sqlite.settle import Running
 from limpet.stores.sqlite.tx import (
-    CANCELLED,
     DEAD,
     DISCARDED,
     KIDS,
@@ -163,12 +162,13 @@ def _erase_old(tx: Tx, state: int, rows: list[Any]) -> int:
 
 
 def _walk(tx: Tx, walk: Walk, limit: int) -> tuple[int, bool]:
-    """Go on from where the last walk stopped, over jobs that stay too; how many went, and whether it came to the end."""
+    """Go on where the last walk stopped, over jobs that stay too; how many went, and whether it came to its end."""
     row = tx.row("control_value", (WALK, walk.name))
     at = Walked.read(None if row is None else row[0], tx.now_ms)
     until_ms, most = tx.now_ms - walk.keep_ms, LOOKED_AT * limit
     rows = tx.rows("outlived_from", (walk.state.code, at.at_ms, at.at_ms, at.id, until_ms, most)) if limit else []
-    old, passed = [], at
+    old: list[Any] = []
+    passed = at
     for found in rows:
         if len(old) == limit:
             break

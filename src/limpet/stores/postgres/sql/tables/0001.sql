@@ -245,6 +245,7 @@ CREATE TABLE lp.gate (
   wants bigint NOT NULL DEFAULT 0,
   ruled_at_ms bigint NOT NULL DEFAULT 0,
   told bigint NOT NULL DEFAULT 0, -- written by log_news_1 alone
+  by_hand boolean NOT NULL DEFAULT false, -- somebody opened it
   opens_ms bigint
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX gate_opens ON lp.gate (opens_ms) WHERE opens_ms IS NOT NULL;

@@ -33,6 +33,7 @@ BEGIN
   v_gate.cut_token := 0;
   v_gate.ruled_at_ms := 0;
   v_gate.told := 0;
+  v_gate.by_hand := false;
   RETURN v_gate;
 END $$;
 
@@ -58,7 +59,8 @@ CREATE OR REPLACE FUNCTION lp.gate_json_1(p_gate lp.gate) RETURNS json LANGUAGE 
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
     'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
     'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants,
-    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'ruled_at_ms', (p_gate).ruled_at_ms, 'told', (p_gate).told
+    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'ruled_at_ms', (p_gate).ruled_at_ms, 'told', (p_gate).told,
+    'by_hand', (p_gate).by_hand
   )
 $$;
 
@@ -156,6 +158,7 @@ BEGIN
   END IF;
   IF p_change ->> 'trip_ms' IS NOT NULL THEN
     p_gate := lp.gate_trip_1(p_gate, least(4503599627370496, p_now + (p_change ->> 'trip_ms')::bigint));
+    p_gate.by_hand := true;
   END IF;
   IF (p_change ->> 'reset')::boolean THEN
     p_gate := lp.gate_reset_1(p_gate);
@@ -222,7 +225,7 @@ BEGIN
     unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
     wants = p_gate.wants, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
     paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms,
-    depth = p_gate.depth, group_depth = p_gate.group_depth
+    depth = p_gate.depth, group_depth = p_gate.group_depth, by_hand = p_gate.by_hand
   WHERE g.key = p_gate.key;
 END $$;
 
