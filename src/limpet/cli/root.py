@@ -45,7 +45,7 @@ COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "dead": ("dead", "The dead-letter queue: list, show, groups, retry, discard."),
         "pause": ("queues", "Stop claims of a queue, a task or everything."),
         "resume": ("queues", "Undo a pause or a drain."),
-        "drain": ("queues", "Refuse new jobs of a queue and work off the rest."),
+        "drain": ("queues", "Refuse new jobs of a queue, a task or everything, and work off the rest."),
         "limits": ("gates", "Rates, ceilings, budgets: list, set, clear, history."),
         "breakers": ("gates", "Circuit breakers: list, trip, reset, history."),
         "retention": ("retention", "How long finished jobs of single queues stay: list, set, clear."),

@@ -1,0 +1,124 @@
+"""What depths promise on PostgreSQL, where nobody counts on the way: an upper bound, counted anew when it is reached."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from limpet.core.errors import QueueFull
+from limpet.core.gate import GateChange, GateRule
+from limpet.core.job import Unique
+from limpet.core.state import State
+from limpet.testing.bench import Bench
+from tests.engines.postgres.guests import guest, soon
+from tests.engines.postgres.namespace import Namespace, fresh_namespace
+from tests.servers.installations import POSTGRES
+from tests.servers.postgres import shared
+
+MAIL = "queue:mail"
+
+
+@pytest.fixture
+async def place() -> AsyncIterator[Namespace]:
+    async with fresh_namespace(shared(POSTGRES)) as place:
+        yield place
+
+
+async def limited(place: Namespace, depth: int) -> Bench:
+    bench = await place.bench()
+    await bench.change(GateChange(MAIL, rule=GateRule(MAIL, depth=depth)))
+    return bench
+
+
+def bound(place: Namespace) -> int:
+    return int(place.one("SELECT coalesce(sum(n), 0) FROM lp.depth WHERE place = 'qmail'"))
+
+
+async def test_the_bound_is_never_below_what_waits_or_runs(place: Namespace) -> None:
+    bench = await limited(place, 1_000)
+    hand = bench.hand()
+    for turn in range(40):
+        await bench.add_many(turn % 5 + 1, queue="mail")
+        jobs = await hand.claim(3)
+        await hand.end(("succeed", "fail", "release", "bury", "drop")[turn % 5], *jobs)
+        bench.clock.advance(70_000 if turn % 7 == 0 else 1)
+        if turn % 6 == 0:
+            await bench.store.expire(now_ms=bench.clock.now_ms)
+        dead = [view.id for view in await bench.everything() if view.state is State.dead]
+        if turn % 8 == 0 and dead:
+            assert await bench.retry(*dead) == ["retried"] * len(dead)
+        counts = await bench.store.count()
+        live = sum(counts.total(state) for state in (State.blocked, State.scheduled, State.ready, State.running))
+        assert bound(place) >= live
+    await bench.check_books()
+
+
+@pytest.mark.parametrize("how", ["retry", "replace", "revive"])
+async def test_jobs_that_come_from_elsewhere_count(place: Namespace, how: str) -> None:
+    bench = await limited(place, 6)
+    hand = bench.hand()
+    if how == "replace":
+        for n in range(3):
+            await bench.add(queue="other", unique=Unique(str(n)))
+    else:
+        parents = await bench.add_many(3, queue="mail")
+        if how == "revive":
+            await bench.put(*(bench.job(queue="mail", after=(id,)) for id in parents))
+        await hand.end("bury", *await hand.claim(3))
+    await bench.add_many(6, queue="mail")  # counted anew: nothing else is there
+    await hand.claim(3, slots=3)
+    with pytest.raises(QueueFull):  # counted anew: three wait, three run
+        await bench.add_many(4, queue="mail")
+    if how == "replace":
+        for n in range(3):
+            await bench.put(bench.job(queue="mail", unique=Unique(str(n), on_duplicate="replace")))
+    else:
+        assert await bench.retry(*parents) == ["retried"] * 3
+    with pytest.raises(QueueFull, match=r"its depth is 6, (6|9) wait"):
+        await bench.add(queue="mail")
+
+
+async def test_what_is_noted_of_a_place_stays_short(place: Namespace) -> None:
+    bench = await limited(place, 100_000)
+    for _ in range(200):
+        await bench.add(queue="mail")
+    assert place.one("SELECT count(*) FROM lp.depth") <= 66
+    assert bound(place) == 200
+    await bench.add(queue="other")
+    assert place.one("SELECT count(DISTINCT place) FROM lp.depth") == 1  # of a queue without a depth nothing is
+
+
+async def test_many_at_once_exceed_a_depth_by_no_more_than_is_under_way(place: Namespace) -> None:
+    benches = [await limited(place, 50), *[await place.bench() for _ in range(5)]]
+    refused = 0
+
+    async def produce(bench: Bench) -> None:
+        nonlocal refused
+        for _ in range(25):
+            try:
+                await bench.put(bench.job(queue="mail"))
+            except QueueFull:
+                refused += 1
+
+    await soon(asyncio.gather(*map(produce, benches)))
+    waiting = (await benches[0].store.count()).total(State.ready)
+    assert 50 <= waiting <= 50 + len(benches) - 1
+    assert waiting + refused == 150
+
+
+async def test_an_open_transaction_at_a_full_queue_holds_up_nobody(place: Namespace) -> None:
+    bench = await limited(place, 2)
+    async with guest(place, bench) as one:
+        await one.put(bench.job(queue="mail"))
+        await soon(bench.add_many(2, queue="mail"))
+        with pytest.raises(QueueFull, match="its depth is 2, 3 wait"):
+            await one.put(bench.job(queue="mail"))
+        with pytest.raises(QueueFull, match="its depth is 2, 2 wait"):
+            await soon(bench.add(queue="mail"))
+        await soon(bench.hand().drain())
+        await soon(bench.add(queue="mail"))
+        await one.commit()
+    with pytest.raises(QueueFull, match="its depth is 2, 2 wait"):
+        await bench.add(queue="mail")
