@@ -1,4 +1,4 @@
-"""What depths promise on PostgreSQL, where nobody counts on the way: an upper bound, counted anew when it is reached."""
+"""What depths promise on PostgreSQL, where nobody counts on the way: a bound, counted anew when it is reached."""
 
 from __future__ import annotations
 

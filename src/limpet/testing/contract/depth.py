@@ -151,12 +151,13 @@ class TestDepth:
         await refused(bench, group="acme")
 
     async def test_jobs_from_before_the_limit_count(self, bench: Bench) -> None:
-        await bench.add_many(3, queue="mail", group="acme")
+        await bench.add_many(4, queue="mail", group="acme")
+        hand = bench.hand()
+        await hand.claim(1)
         await limit(bench, group_depth=3)
-        await refused(bench, group="acme")
+        assert "its depth is 3, 3 wait" in str(await refused(bench, group="acme"))
         await limit(bench, 3)
         await refused(bench)
-        hand = bench.hand()
         await hand.claim(2)
         await bench.add_many(2, queue="mail")
         await refused(bench)

@@ -33,6 +33,15 @@ BEGIN
   );
 END $$;
 
+-- Erase these finished jobs of a state; how many went.
+CREATE OR REPLACE FUNCTION lp.erase_old_1(p_done lp.done[], p_state smallint, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_state = 5 THEN
+    RETURN lp.erase_dead_1(p_done, p_now);
+  END IF;
+  RETURN cardinality(lp.erase_1(p_done, p_state, NULL, p_now));
+END $$;
+
 -- Verb: finished jobs of a state go when they ended `p_keep` ms ago.
 CREATE OR REPLACE FUNCTION lp.prune_jobs_1(
   p_state smallint, p_keep bigint, p_limit integer, p_now bigint, OUT removed integer,
@@ -59,11 +68,7 @@ BEGIN
   END IF;
   UPDATE lp.pruned SET at_ms = (v_old[cardinality(v_old)]).finished_ms WHERE what = p_state::text;
   v_old := lp.unheld_1(v_old);
-  IF p_state = 5 THEN
-    removed := lp.erase_dead_1(v_old, v_now);
-  ELSE
-    removed := cardinality(lp.erase_1(v_old, p_state, NULL, v_now));
-  END IF;
+  removed := lp.erase_old_1(v_old, p_state, v_now);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
 END $$;
 
@@ -124,11 +129,7 @@ BEGIN
   IF v_old = '{}' THEN
     RETURN;
   END IF;
-  IF p_state = 5 THEN
-    removed := lp.erase_dead_1(v_old, v_now);
-  ELSE
-    removed := cardinality(lp.erase_1(v_old, p_state, NULL, v_now));
-  END IF;
+  removed := lp.erase_old_1(v_old, p_state, v_now);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
 END $$;
 
