@@ -55,10 +55,9 @@ async def test_the_bound_is_never_below_what_waits_or_runs(place: Namespace) -> 
     await bench.check_books()
 
 
-@pytest.mark.parametrize("how", ["retry", "replace", "revive"])
-async def test_jobs_that_come_from_elsewhere_count(place: Namespace, how: str) -> None:
-    bench = await limited(place, 6)
-    hand = bench.hand()
+@pytest.mark.parametrize("how", ["retry", "replace", "revive", "release"])
+async def test_jobs_that_nobody_enqueues_count(place: Namespace, how: str) -> None:
+    bench, hand = await limited(place, 10), (await place.bench()).hand()
     if how == "replace":
         for n in range(3):
             await bench.add(queue="other", unique=Unique(str(n)))
@@ -66,18 +65,31 @@ async def test_jobs_that_come_from_elsewhere_count(place: Namespace, how: str) -
         parents = await bench.add_many(3, queue="mail")
         if how == "revive":
             await bench.put(*(bench.job(queue="mail", after=(id,)) for id in parents))
-        await hand.end("bury", *await hand.claim(3))
-    await bench.add_many(6, queue="mail")  # counted anew: nothing else is there
-    await hand.claim(3, slots=3)
-    with pytest.raises(QueueFull):  # counted anew: three wait, three run
-        await bench.add_many(4, queue="mail")
+        jobs = await hand.claim(3)
+        if how != "release":
+            await hand.end("bury", *jobs)
+    with pytest.raises(QueueFull, match="its depth is 10, 0 wait"):  # it is counted now
+        await bench.add_many(11, queue="mail")
     if how == "replace":
         for n in range(3):
             await bench.put(bench.job(queue="mail", unique=Unique(str(n), on_duplicate="replace")))
+    elif how == "release":
+        await hand.release(*jobs)
     else:
         assert await bench.retry(*parents) == ["retried"] * 3
-    with pytest.raises(QueueFull, match=r"its depth is 6, (6|9) wait"):
+    came = 6 if how == "revive" else 3
+    for _ in range(10 - came):
         await bench.add(queue="mail")
+    with pytest.raises(QueueFull, match="its depth is 10, 10 wait"):
+        await bench.add(queue="mail")
+
+
+async def test_who_is_refused_leaves_the_count_for_the_next(place: Namespace) -> None:
+    bench = await limited(place, 2)
+    await bench.add_many(2, queue="mail")
+    with pytest.raises(QueueFull):
+        await bench.add(queue="mail")
+    assert place.ask("SELECT n, waiting FROM lp.depth") == [(2, 2)]
 
 
 async def test_what_is_noted_of_a_place_stays_short(place: Namespace) -> None:

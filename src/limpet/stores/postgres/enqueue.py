@@ -66,7 +66,10 @@ async def enqueue(route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], 
     if not jobs:
         return []
     batch = Batch(jobs, rules, guest=False)
-    ids, existing, states = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    answer = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    ids, existing, states, full = answer
+    if full is not None:
+        raise usage_error("LP006", full)
     return batch.answers(ids, existing, states)
 
 

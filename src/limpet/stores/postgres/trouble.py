@@ -140,7 +140,7 @@ def refused(refusal: Refusal, verb: str, where: object) -> LimpetError:
     return error
 
 
-def usage_error(code: str, text: str, hint: str) -> UsageError:
+def usage_error(code: str, text: str, hint: str = "") -> UsageError:
     """What a function of ours refused: in its own words, or in those of core for the facts that it names."""
     if _USAGE[code] is QueueFull:
         return queue_full(**msgspec.json.decode(text))

@@ -3,7 +3,8 @@
 -- open side by side. Inputs: lanes and policies once each, jobs as parallel arrays that index them from 1, parents
 -- before their children; extras, costs, delays, dues, expires, flows and unit_costs are NULL where every job is as most
 -- are. Answer: ids, existing, states in order; ids NULL = all are new and as given. Usage errors are raised as LP001
--- (unknown parent), LP002 (draining) and LP006 (full). Relies on the primary keys.
+-- (unknown parent), LP002 (draining) and, for guests, LP006 (full). Others hear of a full queue by `refused`: an error would
+-- undo the count, and the next who is refused would have to count again. Relies on the primary keys.
 
 -- Post the lanes of jobs that were just stored, once each, and count the jobs.
 CREATE OR REPLACE FUNCTION lp.post_lanes_1(p_batch lp.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
@@ -80,12 +81,13 @@ END $$;
 -- expected to be new. When one of them was there, nothing has a place yet, and the careful way finds out which.
 CREATE OR REPLACE FUNCTION lp.enqueue_1(
   p_batch lp.batch, p_now bigint,
-  OUT ids bytea[], OUT existing boolean[], OUT states smallint[],
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT refused text,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := lp.now_1(p_now);
+  v_tight boolean := false; -- and they may not fit
   v_count integer := cardinality(p_batch.ids);
   v_careful boolean;
   v_unknown boolean;
@@ -103,8 +105,12 @@ BEGIN
     SELECT bool_or(draining) AS draining, bool_or(depth IS NOT NULL OR group_depth IS NOT NULL) AS bounded
     FROM lp.gate WHERE key = ANY (p_batch.places)
   ) AS g;
-  IF v_bounded AND NOT v_careful AND NOT p_batch.always THEN
-    v_careful := lp.is_tight_1(p_batch);
+  IF v_bounded AND NOT p_batch.always THEN
+    v_tight := lp.is_tight_1(p_batch);
+    v_careful := v_careful OR v_tight;
+    IF v_tight AND NOT p_batch.guest AND p_batch.unique_keys IS NULL THEN -- who may wait for a key counts with it in hand
+      PERFORM lp.count_tight_1(p_batch);
+    END IF;
   END IF;
   IF NOT v_careful THEN
     INSERT INTO lp.job (id, lane, policy, enqueued_ms, args, extra)
@@ -115,8 +121,16 @@ BEGIN
     GET DIAGNOSTICS v_new = ROW_COUNT;
     v_careful := v_new < v_count;
   END IF;
-  IF v_careful THEN
-    SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM lp.insert_checked_1(p_batch, v_now, v_bounded AND NOT p_batch.always) AS c;
+  IF v_careful AND v_tight AND NOT p_batch.guest THEN
+    BEGIN
+      SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM lp.insert_checked_1(p_batch, v_now, true) AS c;
+    EXCEPTION WHEN SQLSTATE 'LP006' THEN
+      GET STACKED DIAGNOSTICS refused = MESSAGE_TEXT;
+      RETURN;
+    END;
+  ELSIF v_careful THEN
+    SELECT c.ids, c.existing, c.states INTO ids, existing, states
+    FROM lp.insert_checked_1(p_batch, v_now, v_bounded AND NOT p_batch.always) AS c;
   ELSIF cardinality(p_batch.lanes) = 1 AND p_batch.dues IS NULL AND p_batch.delays IS NULL THEN
     states := array_fill(2::smallint, ARRAY[v_count]);
     INSERT INTO lp.wait (id, lane, due_ms, expires_ms, cost, state, priority)
@@ -190,6 +204,8 @@ CREATE OR REPLACE FUNCTION lp.relay_1(
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_refused text;
 BEGIN
   moved := lp.move_mark_1(p_source, p_number);
   IF NOT moved THEN
@@ -197,6 +213,9 @@ BEGIN
   END IF;
   states := '{}';
   IF p_batch.ids <> '{}' THEN
-    SELECT * INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM lp.enqueue_1(p_batch, p_now);
+    SELECT * INTO ids, existing, states, v_refused, w_lanes, w_ns, w_dues, w_gates FROM lp.enqueue_1(p_batch, p_now);
+  END IF;
+  IF v_refused IS NOT NULL THEN
+    RAISE EXCEPTION '%', v_refused USING ERRCODE = 'LP006'; -- the mark stays where it was
   END IF;
 END $$;

@@ -278,7 +278,8 @@ BEGIN
   PERFORM lp.count_1(v_old.lane, v_old.state::integer, -1, 20, 1);
   PERFORM lp.post_lanes_1(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);
   PERFORM lp.count_1(p_batch.lanes[v_lane], 10, -1, 21, 1); -- it was enqueued before
-  PERFORM lp.note_depth_1(p_batch.lanes[v_lane]);
+  PERFORM lp.note_depth_1(l.body ->> 'queue', l.body ->> 'group')
+  FROM (SELECT convert_from(p_batch.bodies[v_lane], 'UTF8')::jsonb AS body) AS l;
 END $$;
 
 -- Where each of these is, or was when it went; NULL: it was never stored, or long ago.

@@ -86,11 +86,10 @@ BEGIN
   );
 END $$;
 
--- How many wait in a place that seems to have no room for `p_brought` more. One counts at a time, and those that waited
--- for it use what it found. A caller's own transaction counts for itself and holds nothing.
+-- How many wait in a place that seems to have no room. One counts at a time, and those whose call began before that use
+-- what it found. A caller's own transaction counts for itself and holds nothing.
 CREATE OR REPLACE FUNCTION lp.count_anew_1(p_queue text, p_grp text, p_guest boolean) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  v_began timestamptz := clock_timestamp();
   v_place text := lp.place_1(p_queue, p_grp);
   v_waiting bigint;
 BEGIN
@@ -99,7 +98,7 @@ BEGIN
   END IF;
   PERFORM lp.lock_1(8);
   SELECT d.waiting + coalesce((SELECT sum(a.n) FROM lp.depth AS a WHERE a.place = v_place AND a.counted_at IS NULL), 0)
-  INTO v_waiting FROM lp.depth AS d WHERE d.place = v_place AND d.counted_at >= v_began;
+  INTO v_waiting FROM lp.depth AS d WHERE d.place = v_place AND d.counted_at >= now();
   IF FOUND THEN
     RETURN v_waiting;
   END IF;
@@ -110,6 +109,14 @@ BEGIN
   SELECT v_place, w.waiting + w.running, w.waiting, clock_timestamp() FROM lp.waiting_1(p_queue, p_grp) AS w
   RETURNING waiting INTO v_waiting;
   RETURN v_waiting;
+END $$;
+
+-- Count the places anew where jobs of this call may not fit.
+CREATE OR REPLACE FUNCTION lp.count_tight_1(p_batch lp.batch) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lp.count_anew_1(c.queue, c.grp, false) FROM lp.crowds_1(p_batch, NULL) AS c
+  CROSS JOIN LATERAL lp.depth_1(lp.place_1(c.queue, c.grp)) AS d
+  WHERE d.counted_at IS NULL OR d.n + c.brought > c.most;
 END $$;
 
 -- Refuse new jobs that do not fit. p_old: as in crowds_1.
@@ -161,12 +168,10 @@ BEGIN
   INSERT INTO lp.depth (place, n) SELECT p_place, sum(g.n) FROM gone AS g HAVING count(*) > 0;
 END $$;
 
--- A job that had ended waits again in this lane, or one came over from another: nobody refuses it, and it counts.
-CREATE OR REPLACE FUNCTION lp.note_depth_1(p_lane bigint) RETURNS void LANGUAGE plpgsql AS $$
+-- A job that had ended waits again here, or one came over from another queue: nobody refuses it, and it counts.
+CREATE OR REPLACE FUNCTION lp.note_depth_1(p_queue text, p_grp text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.depth (place, n)
-  SELECT p.place, 1 FROM lp.lane AS l CROSS JOIN LATERAL unnest(
-    ARRAY[lp.place_1(l.queue, NULL), CASE WHEN l.grp IS NOT NULL THEN lp.place_1(l.queue, l.grp) END]
-  ) AS p (place)
-  WHERE l.id = p_lane AND EXISTS (SELECT 1 FROM lp.depth AS d WHERE d.place = p.place OFFSET 0);
+  SELECT p.place, 1 FROM unnest(ARRAY[lp.place_1(p_queue, NULL), CASE WHEN p_grp IS NOT NULL THEN lp.place_1(p_queue, p_grp) END]) AS p (place)
+  WHERE EXISTS (SELECT 1 FROM lp.depth AS d WHERE d.place = p.place OFFSET 0);
 END $$;
