@@ -11,6 +11,7 @@ import pytest
 from limpet import InvalidOption, Limpet, Queue, QueueFull, State, chain
 from limpet.client.producer import Producer
 from limpet.core.declaration import Declaration
+from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.job import Job, Lane, Policy
 from limpet.core.lease import Beat, ClaimRequest, Serves
@@ -151,3 +152,17 @@ async def test_a_crowd_before_a_full_queue_is_refused_in_few_calls(counting: Cou
     answers = await asyncio.gather(*(producer.enqueue(each, ()) for each in again), return_exceptions=True)
     assert [isinstance(answer, QueueFull) for answer in answers] == [False] * 25 + [True] * 20
     assert len(counting.calls) <= 4
+
+
+async def test_a_store_that_falls_silent_then_is_told_to_everybody(
+    counting: CountingStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(ids: object) -> list[object]:
+        raise StoreUnreachable("it is away", verb="get")
+
+    await counting.change_gates([GateChange("queue:mail", rule=GateRule("queue:mail", depth=1))])
+    monkeypatch.setattr(counting, "get", away)
+    producer = Producer(lambda: counting, 60)
+    jobs = [Job(producer.post().new_id(), Lane("mail", "t"), Policy(), b"{}") for _ in range(3)]
+    answers = await asyncio.gather(*(producer.enqueue(each, ()) for each in jobs), return_exceptions=True)
+    assert [type(answer) for answer in answers] == [StoreUnreachable] * 3

@@ -247,7 +247,11 @@ class Bag:
         A call that is made again is answered by its job, which is there: such letters stay.
         """
         crowd = [letter for letter in letters if _is_of(letter.job.lane, full) and letter.job.unique is None]
-        known = await self._store().get([letter.job.id for letter in crowd[full.room :]])
+        try:
+            known = await self._store().get([letter.job.id for letter in crowd[full.room :]])
+        except StoreError as error:
+            _fail(letters, error)
+            return []
         late = [letter for letter, view in zip(crowd[full.room :], known, strict=True) if view is None]
         _fail(late, full)
         gone = set(map(id, late))
