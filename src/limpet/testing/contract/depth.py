@@ -162,6 +162,18 @@ class TestDepth:
         await bench.add_many(2, queue="mail")
         await refused(bench)
 
+    async def test_jobs_that_came_while_there_was_no_limit_count_when_it_is_back(self, bench: Bench) -> None:
+        await limit(bench, 3, 3)
+        await bench.add(queue="mail", group="acme")
+        await refused(bench, 3, group="acme")
+        await limit(bench)
+        await bench.add_many(4, queue="mail", group="acme")
+        await limit(bench, 7, 6)
+        await bench.add(queue="mail", group="acme")
+        assert "group 'acme'" in str(await refused(bench, group="acme"))
+        await limit(bench, 6)
+        assert "its depth is 6, 6 wait" in str(await refused(bench))
+
     async def test_code_declares_it_with_the_first_call_and_an_operator_wins(self, bench: Bench) -> None:
         rule = GateRule(MAIL, depth=2)
         with pytest.raises(QueueFull):

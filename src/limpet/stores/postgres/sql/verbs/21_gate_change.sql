@@ -213,6 +213,11 @@ END $$;
 -- Write a gate whose row is held; `opens_ms` stays as it is stored.
 CREATE OR REPLACE FUNCTION lp.gate_write_1(p_gate lp.gate) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+  IF starts_with(p_gate.key, 'queue:') AND EXISTS (
+    SELECT FROM lp.gate AS g WHERE g.key = p_gate.key AND (g.depth, g.group_depth) IS DISTINCT FROM (p_gate.depth, p_gate.group_depth)
+  ) THEN
+    PERFORM lp.forget_depths_1(substr(p_gate.key, 7));
+  END IF;
   UPDATE lp.gate AS g SET
     concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, learns = p_gate.learns,
     breaker_failures = p_gate.breaker_failures, breaker_within_ms = p_gate.breaker_within_ms,

@@ -156,6 +156,18 @@ BEGIN
   END LOOP;
 END $$;
 
+-- The depths of a queue are others from now on. While it had none nobody added anything, so what is noted counts no more.
+-- What somebody counts at this moment stays: it is later than what could be missed.
+CREATE OR REPLACE FUNCTION lp.forget_depths_1(p_queue text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_groups text := 'g' || length(p_queue) || ':' || p_queue;
+BEGIN
+  DELETE FROM lp.depth WHERE ctid = ANY (ARRAY(
+    SELECT d.ctid FROM lp.depth AS d
+    WHERE d.place = lp.place_1(p_queue, NULL) OR d.place >= v_groups AND starts_with(d.place, v_groups) FOR UPDATE SKIP LOCKED
+  ));
+END $$;
+
 -- Sum up what was added to a place, unless somebody is at it. Which of it a count has found stays known.
 CREATE OR REPLACE FUNCTION lp.sum_depth_1(p_place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
