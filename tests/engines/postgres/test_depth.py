@@ -11,6 +11,7 @@ from limpet.core.errors import QueueFull
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.job import Unique
 from limpet.core.state import State
+from limpet.core.view import Retention
 from limpet.testing.bench import Bench
 from tests.engines.postgres.guests import guest, soon
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
@@ -134,3 +135,24 @@ async def test_an_open_transaction_at_a_full_queue_holds_up_nobody(place: Namesp
         await one.commit()
     with pytest.raises(QueueFull, match="its depth is 2, 2 wait"):
         await bench.add(queue="mail")
+
+
+async def test_places_are_forgotten_that_were_counted_long_ago_or_grew_long(place: Namespace) -> None:
+    bench = await limited(place, 10_000)
+    await bench.add(queue="mail")
+    async with guest(place, bench) as one:
+        for _ in range(3):
+            await one.put(bench.job(queue="mail"))
+        await one.commit()
+    place.ask("INSERT INTO lp.depth (place, n) SELECT 'qlong', 1 FROM generate_series(1, 1001) RETURNING n")
+    await bench.store.prune(Retention(), now_ms=bench.clock.now_ms)
+    assert bound(place) == 4
+    assert place.one("SELECT count(*) FROM lp.depth WHERE place = 'qlong'") == 0
+    place.ask("UPDATE lp.depth SET counted_at = counted_at - interval '2 hours' RETURNING n")
+    await bench.store.prune(Retention(), now_ms=bench.clock.now_ms)
+    assert bound(place) == 0
+    async with guest(place, bench) as one:
+        await one.put(bench.job(queue="mail"))  # it counts for itself
+        await one.commit()
+    with pytest.raises(QueueFull, match="its depth is 10,000, 5 wait"):
+        await bench.add_many(9_996, queue="mail")

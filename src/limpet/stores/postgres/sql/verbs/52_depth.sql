@@ -168,6 +168,23 @@ BEGIN
   ));
 END $$;
 
+-- Forget places that were counted long ago, as groups come and go, and those that callers' own transactions have added very
+-- much to, who sum up nothing. The next who comes there counts anew. Answer: how many rows went.
+CREATE OR REPLACE FUNCTION lp.prune_depths_1(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_removed integer;
+BEGIN
+  IF NOT lp.try_lock_1(8) THEN
+    RETURN 0;
+  END IF;
+  DELETE FROM lp.depth WHERE place = ANY (ARRAY(
+    SELECT d.place FROM lp.depth AS d GROUP BY d.place
+    HAVING max(d.counted_at) < clock_timestamp() - interval '1 hour' OR count(*) > 1000 LIMIT p_limit
+  ));
+  GET DIAGNOSTICS v_removed = ROW_COUNT;
+  RETURN v_removed;
+END $$;
+
 -- Sum up what was added to a place, unless somebody is at it. Which of it a count has found stays known.
 CREATE OR REPLACE FUNCTION lp.sum_depth_1(p_place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN

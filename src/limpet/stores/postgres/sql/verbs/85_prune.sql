@@ -222,5 +222,5 @@ BEGIN
   IF p_event IS NOT NULL THEN
     v_removed := v_removed + lp.prune_log_1('event', v_now - p_event, p_limit);
   END IF;
-  RETURN v_removed + lp.prune_events_1(p_events, p_limit);
+  RETURN v_removed + lp.prune_depths_1(p_limit) + lp.prune_events_1(p_events, p_limit);
 END $$;
