@@ -63,7 +63,7 @@ def test_the_nearest_pyproject_ends_the_search(tmp_path: Path) -> None:
     [
         ("ulr = 'sqlite://'", "did you mean 'url'?"),
         ("[worker]\nconcurency = 3", "did you mean 'concurrency'?"),
-        ("[retention]\nfrobnicate = 3", "known: audit, cancelled, dead, events, succeeded"),
+        ("[retention]\nfrobnicate = 3", "known: audit, cancelled, dead, events, queues, succeeded"),
     ],
 )
 def test_unknown_keys_are_errors_with_advice(tmp_path: Path, text: str, fix: str) -> None:
