@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from limpet.client.bridge import Bridge
 from limpet.client.client import Client, ClientSettings
@@ -18,7 +18,7 @@ from limpet.client.flow_handle import FlowHandle
 from limpet.client.handle import Explained, JobHandle
 from limpet.client.injection import OpenResources
 from limpet.client.options import CallOptions, ScheduleOptions
-from limpet.client.registry import publish
+from limpet.client.registry import publish, publish_retention
 from limpet.client.task import AsyncTask, SyncTask, Task
 from limpet.client.work import JobSpec
 from limpet.config import Config, load_config
@@ -32,6 +32,7 @@ from limpet.core.job import Enqueued
 from limpet.core.naming import checked_names
 from limpet.core.overrides import ClassifyOption, classifiers_of
 from limpet.core.queue import Queue, queue_name, same_queue
+from limpet.core.retention import merged
 from limpet.core.schedules.run import check_fits
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import When
@@ -81,7 +82,7 @@ class Limpet:
         *,
         namespace: str | None = None,
         outbox: str | None = None,
-        queues: Iterable[str] | None = None,
+        queues: Iterable[str | Queue] | None = None,
         max_payload_bytes: int = MAX_BYTES,
         max_result_bytes: int = MAX_BYTES,
         classify: ClassifyOption = (),
@@ -94,6 +95,7 @@ class Limpet:
         self._flag_namespace: str | None = None
         self._config: Config | None = None
         self._outbox: Outbox | None = None
+        listed = list(queues) if isinstance(queues, Iterable) and not isinstance(queues, str) else None
         self._sizes = (max_payload_bytes, max_result_bytes)
         self._classifiers = classifiers_of(classify)
         self._tasks: dict[str, Task[..., Any]] = {}
@@ -112,7 +114,7 @@ class Limpet:
             ClientSettings(
                 enqueue_timeout_s=to_ms(enqueue_timeout, what="enqueue_timeout") / 1000,
                 max_payload_bytes=max_payload_bytes,
-                queues=None if queues is None else frozenset(checked_names(queues, what="queues")),
+                queues=None if queues is None else frozenset(_names_of(queues if listed is None else listed)),
             ),
             specs=self._specs,
             explain=_explain,
@@ -120,6 +122,9 @@ class Limpet:
             injected=self._opened.for_task,
             outbox=lambda: self.outbox,
         )
+        for queue in listed or ():
+            if isinstance(queue, Queue):
+                self._declare_queue(queue)
 
     # -- where the jobs are
 
@@ -501,8 +506,7 @@ class Limpet:
         first two, `reserve` places are kept for urgent jobs alone: by default a tenth, where a task is critical or
         high. No more work is claimed ahead of a free place than takes `claim_ahead` seconds; 0 claims none ahead.
         """
-        named = queues if queues is None or isinstance(queues, str) else [queue_name(queue) for queue in queues]
-        chosen = None if named is None else checked_names(named, what="queues")
+        chosen = None if queues is None else _names_of(queues)
         for queue in chosen or ():
             self._client.check_queue(queue)
         await self.publish()
@@ -531,12 +535,15 @@ class Limpet:
         return await worker.run(stop, until_empty)
 
     async def publish(self) -> int:
-        """Write what the tasks and schedules declare into the store, for programs without this code.
+        """Write what tasks, schedules and queues declare into the store, for programs without this code.
 
         Workers do it when they start. A schedule that live workers declare otherwise is replaced once a worker with
         this code lives. Answers how many tasks changed.
         """
         changed = await publish(self.store, self._specs.values())
+        kept = {name: dict(queue.kept) for name, queue in self._queues.items() if queue.kept}
+        served = {*self._queues, *(spec.queue for spec in self._specs.values())}
+        await publish_retention(self.store, merged(kept, self._settings.file.retention.of_queues()), served)
         if self._schedules:
             timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
             await timetable.declare(await engine_now_ms(self.store), lives=False)
@@ -574,6 +581,13 @@ class _Declare:
 
 def _flows(store: Store) -> Flows:
     return Flows(store, "client")
+
+
+def _names_of(queues: Iterable[str | Queue]) -> tuple[str, ...]:
+    """The names of queues that an app or a worker lists; text is no list."""
+    if not isinstance(queues, str) and isinstance(queues, Iterable):
+        queues = [queue_name(queue, what="queues") for queue in queues]
+    return checked_names(cast(Iterable[str], queues), what="queues")
 
 
 def _named(job: JobHandle[Any] | str) -> bytes | str:

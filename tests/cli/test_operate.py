@@ -70,6 +70,60 @@ def test_drain_waits_and_ends_paused(cli: Cli) -> None:
     assert cli("queues", "--json").json["queues"][0]["paused"] is not None
 
 
+@pytest.mark.parametrize("what", [("--task", "send"), ("--all",)])
+def test_a_task_and_everything_are_drained_until_they_are_empty(cli: Cli, what: tuple[str, ...]) -> None:
+    async def finish(store: Store) -> None:
+        from limpet.core.transition import Succeed
+
+        for claimed in await claim(store):
+            await store.settle("w1", time.monotonic_ns(), [Succeed(claimed.id, claimed.token)])
+
+    cli.seed(one)
+    key = "all" if what == ("--all",) else "task:send"
+    ran = cli("drain", *what, "--wait", "--timeout", "10ms", "--json", code=7)
+    assert (ran.json["gate"], ran.json["state"], ran.json["left"]) == (key, "draining", 1)
+    refused = cli("enqueue", "send", "--queue", "other", code=1).err
+    assert f"{key} is draining" in refused
+    assert f"limpet resume {' '.join(what)}" in refused
+    cli.seed(finish)
+    assert f"{key}: drained" in cli("drain", *what, "--wait").out
+    cli("resume", *what)
+    cli("enqueue", "send", "--queue", "mail")
+    assert len(cli.seed(claim)) == 1
+    cli("drain", "mail", *what, code=2)
+
+
+def test_a_full_queue_is_shown_and_waited_for(cli: Cli) -> None:
+    cli("enqueue", "send", "--queue", "mail")
+    cli("limits", "set", "queue:mail", "--depth", "1", "--group-depth", "1")
+    ran = cli("enqueue", "send", "--queue", "mail", "--wait-for-room", "20ms", code=1)
+    assert "queue 'mail' is full: its depth is 1, 1 wait" in ran.err
+    assert "--wait-for-room 30s" in ran.err
+    assert '"queue_full"' in cli("enqueue", "send", "--queue", "mail", "--json", code=1).err
+    (queue,) = cli("queues", "--json").json["queues"]
+    assert (queue["ready"], queue["depth"], queue["group_depth"]) == (1, 1, 1)
+    assert "full: 1 may wait" in cli("queues").out
+    assert "1 may wait, 1 of each group may wait" in cli("limits").out
+    cli("limits", "set", "task:send", "--depth", "1", code=2)
+    cli("limits", "clear", "queue:mail")
+    cli("enqueue", "send", "--queue", "mail")
+
+
+def test_retention_is_listed_set_and_cleared(cli: Cli) -> None:
+    cli.seed(one)
+    ran = cli("retention", "set", "mail", "--succeeded", "7d", "--dead", "forever", "--reason", "audit")
+    assert ran.out.strip() == "mail: succeeded 7d (set), dead forever (set)"
+    (kept,) = cli("retention", "--json").json["retention"]
+    assert kept["keep"] == {"succeeded": 604_800.0, "dead": None}
+    assert "7d (set)" in cli("retention").out
+    (note,) = cli("retention", "set", "mial", "--dead", "1d", "--json").json["notes"]
+    assert "did you mean 'mail'?" in note
+    assert "as all queues" in cli("retention", "clear", "mail").out
+    cli("retention", "clear", "mail", code=2)
+    cli("retention", "set", "mail", code=2)
+    cli("retention", "set", "mail", "--dead", "soon", code=2)
+
+
 def test_limits_are_listed_set_and_cleared(cli: Cli) -> None:
     cli.seed(one)
     assert "limit:smtp" in cli("limits").out

@@ -63,7 +63,7 @@ def test_the_nearest_pyproject_ends_the_search(tmp_path: Path) -> None:
     [
         ("ulr = 'sqlite://'", "did you mean 'url'?"),
         ("[worker]\nconcurency = 3", "did you mean 'concurrency'?"),
-        ("[retention]\nfrobnicate = 3", "known: audit, cancelled, dead, events, succeeded"),
+        ("[retention]\nfrobnicate = 3", "known: audit, cancelled, dead, events, queues, succeeded"),
         ("[server]\nport = 8787", "known: app, namespace, outbox, retention, url, worker"),
         ("[types.email]\nbreaker = 5", "known: app, namespace, outbox, retention, url, worker"),
         ("[workers]\nconcurrency = 3", "did you mean 'worker'?"),

@@ -88,7 +88,7 @@ async def test_pauses_drains_open_breakers_and_dead_letters(operator: Operator, 
     await kill(store, job(), job())
     await put(store, job(queue="pdf", breaker="api"), rules=(GateRule("breaker:api", breaker=BreakerRule()),))
     await operator.pause("queue:mail", reason="deployment")
-    await operator.drain("pdf")
+    await operator.drain("queue:pdf")
     await operator.trip("api")
     findings = await found(operator)
     assert "paused by ada" in findings["paused"].text

@@ -14,6 +14,7 @@ from limpet.core.state import State
 from limpet.ops import InvalidQuery, LimitChange, Operator
 from limpet.ops.known import UnknownName
 from limpet.ops.select import PAGE, AmbiguousId
+from limpet.ops.shape import breaker_shape
 from limpet.stores.base import Store
 from tests.ops.making import claim, fail_once, job, kill, put
 
@@ -297,6 +298,7 @@ async def test_a_breaker_is_tripped_and_reset_by_hand(operator: Operator, store:
     assert await claim(store) == []
     (gate,) = await operator.breakers()
     assert gate.breaker_open
+    assert breaker_shape(gate, operator.now_ms())["by_hand"]
     await operator.reset("api")
     assert len(await claim(store)) == 1
 
@@ -305,7 +307,7 @@ async def test_a_drained_queue_refuses_new_jobs(operator: Operator, store: Store
     from limpet.core.errors import QueueDraining
 
     await put(store, job())
-    await operator.drain("mail", reason="moving")
+    await operator.drain("queue:mail", reason="moving")
     with pytest.raises(QueueDraining):
         await put(store, job())
     await operator.resume("queue:mail")

@@ -437,11 +437,12 @@ class Brittle(SqliteStore):
         jobs: Sequence[Job],
         rules: Sequence[GateRule] = (),
         *,
+        always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
         if any(job.tags for job in jobs):
             raise OverflowError("int too big to convert")
-        return await super().relay(source, batch, jobs, rules, now_ms=now_ms)
+        return await super().relay(source, batch, jobs, rules, always=always, now_ms=now_ms)
 
 
 async def test_a_job_that_breaks_what_sends_it_is_set_aside_too(ground: Ground) -> None:
@@ -468,6 +469,21 @@ async def test_jobs_of_a_draining_queue_wait_in_their_order_and_others_pass(grou
     await bench.change(GateChange("queue:old", resume=True))
     await drain(ground.carrier(bench.store))
     assert await bench.hand().drain() == [job.id for job in waiting]
+
+
+async def test_jobs_of_a_full_queue_wait_in_their_order_and_go_on_as_room_comes(ground: Ground, bench: Bench) -> None:
+    await bench.change(GateChange("queue:old", rule=GateRule("queue:old", depth=2)))
+    waiting = [ground.job(queue="old") for _ in range(5)]
+    passing = ground.job()
+    await ground.write(*waiting, passing)
+    done: list[bytes] = []
+    for _ in range(5):
+        await drain(ground.carrier(bench.store))  # a new relay tries at once what the last one had put off
+        assert (await bench.store.count()).total(State.ready) <= 3
+        done += await bench.hand().drain()
+    assert (errors(ground), ground.left()) == ({}, [])
+    assert [id for id in done if id != passing.id] == [job.id for job in waiting]
+    assert passing.id in done[:3]
 
 
 async def test_a_child_waits_while_its_parent_does(ground: Ground, bench: Bench) -> None:

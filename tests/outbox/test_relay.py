@@ -54,13 +54,14 @@ class WithGate(SqliteStore):
         jobs: Sequence[Job],
         rules: Sequence[GateRule] = (),
         *,
+        always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
         self.asked.set()
         await self.open_gate.wait()
         if self.trouble:
             raise self.trouble.pop()
-        answers = await super().relay(source, batch, jobs, rules, now_ms=now_ms)
+        answers = await super().relay(source, batch, jobs, rules, always=always, now_ms=now_ms)
         self.arrived.set()
         return answers
 

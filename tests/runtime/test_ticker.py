@@ -13,7 +13,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from limpet.core.gate import GateChange
+from limpet.core.gate import GateChange, GateRule
 from limpet.core.lease import Beat, Serves
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.history import Tick
@@ -59,6 +59,18 @@ async def test_a_tick_fires_when_it_is_due_and_once(stage: Stage) -> None:
     assert msgspec.json.decode(view.meta) == {"schedule": "hourly", "tick": "2026-12-13T12:00:00.000Z"}
     assert await stage.mark() == NOON
     assert await stage.ticks() == [Tick(NOON, NOON)]
+
+
+async def test_a_tick_fires_into_a_full_queue(stage: Stage) -> None:
+    rule = GateRule("queue:default", depth=1)
+    await stage.store.change_gates([GateChange(rule.key, rule=rule)], now_ms=stage.clock.now_ms)
+    ticker = stage.ticker(BESIDE)
+    await ticker.look()
+    stage.clock.advance(1)
+    await ticker.look()
+    stage.clock.advance(HOUR)
+    await ticker.look()
+    assert await stage.fired() == [NOON, NOON + HOUR]
 
 
 async def test_ticks_before_a_schedule_was_stored_never_fire(stage: Stage) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from limpet.cli.apps import app_reference, load, nameless, refuse_memory
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
-from limpet.core.errors import InvalidOption, LimpetError, ResultTimeout, StoreUnreachable
+from limpet.core.errors import InvalidOption, LimpetError, QueueFull, ResultTimeout, StoreUnreachable
 from limpet.core.ids import id_bytes, id_text
 from limpet.core.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
@@ -52,6 +52,7 @@ AGAIN_S = 0.2  # how often a store that is away is asked again while --wait wait
 @click.option("--timeout", type=duration, help="Soft timeout of an attempt.")
 @click.option("--attempts", type=click.IntRange(1), help="Runs in all.")
 @click.option("--id", "id", metavar="UUID", help="The job's id; the same id again is the same job.")
+@click.option("--wait-for-room", "room", type=duration, help="Wait so long when the queue is full.")
 @click.option("--existing-ok", is_flag=True, help="Exit 0, not 4, when the job was there already.")
 @click.option("--wait", type=duration, help="Wait so long for the result and print it (exit 7 when the time is over).")
 async def enqueue_body(
@@ -113,6 +114,8 @@ async def _reached(app: Limpet, wait_ms: int | None) -> AsyncIterator[None]:
 async def _ask(app: Limpet, task: str, args: dict[str, Any], options: CallOptions) -> JobHandle[Any]:
     try:
         return await app.enqueue(task, args, **options)
+    except QueueFull as error:
+        raise QueueFull(error.message, fix=error.fix.replace("(wait=True)", "(--wait-for-room 30s)")) from error
     except InvalidOption as error:
         raise InvalidOption(_flags(error.message), fix=_flags(error.fix)) from error
 
@@ -149,7 +152,9 @@ async def _result(
 def _options(asked: dict[str, Any]) -> CallOptions:
     """What was given on the command line, in the words of `options()`; durations are seconds there."""
     given = {name: value for name, value in asked.items() if not (value is None or value is False or value in ((), []))}
-    for name in ("delay", "expires_in", "unique_for", "timeout"):
+    if "room" in given:
+        given["wait"] = given.pop("room")
+    for name in ("delay", "expires_in", "unique_for", "timeout", "wait"):
         if name in given:
             given[name] = given[name] / 1000
     if given.pop("unique_content", False):

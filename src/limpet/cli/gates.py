@@ -48,7 +48,7 @@ async def limits_list_body(terminal: Terminal, key: str, waiting: bool) -> None:
         terminal.say(f"note: of very many limits {MOST_GATES:,} are looked at, and those that stop a job: name a key")
         gates += behind.beyond
     if key and not gates:
-        terminal.say(f"note: no limit is called {key!r}, and none begins so; a limit is listed from its first job on")
+        terminal.say(f"note: no limit is called {key!r}, and none begins so; keys made of arguments come with jobs")
     if waiting:
         gates = [gate for gate in gates if behind.counts.get(gate.key) or room(gate, now_ms) <= 0]
     shapes = [
@@ -91,6 +91,10 @@ def _level(gate: Gate, now_ms: int) -> str:
 
     unit = "" if money or not rule.unit else f" {rule.unit.replace('_', ' ')}"
     level = ["no money or quota left"] if gate.breaker_open else []
+    if rule.depth is not None:
+        level.append(f"{rule.depth:,} may wait")
+    if rule.group_depth is not None:
+        level.append(f"{rule.group_depth:,} of each group may wait")
     if rule.interval_us is not None:
         level.append(f"{words(tokens_level(gate, now_ms))} of {words(rule.burst)}{unit} left")
         level += [
@@ -121,6 +125,8 @@ def _is_round(us: int, interval_us: int) -> bool:
     help="Jobs at once after a pause; the rate's number by default, or the code's burst if smaller.",
 )
 @click.option("--concurrency", type=click.IntRange(1), help="Jobs running at once.")
+@click.option("--depth", type=click.IntRange(1), help="Of a queue: jobs that may wait in it; more are refused.")
+@click.option("--group-depth", type=click.IntRange(1), help="Of a queue: the same for each group of its jobs.")
 @click.option(
     "--bucket", "buckets", multiple=True, metavar="UNIT=RATE", help="Such as input_tokens=200000/m; repeatable."
 )
@@ -134,6 +140,8 @@ async def limits_set_body(
     rate: str | None,
     burst: int | None,
     concurrency: int | None,
+    depth: int | None,
+    group_depth: int | None,
     buckets: tuple[str, ...],
     budgets: tuple[str, ...],
     adaptive: bool | None,
@@ -147,10 +155,11 @@ async def limits_set_body(
     if slowest is not None and adaptive is False:
         raise UsageError(f"--slowest {slowest} is for a limit that adapts", fix="leave --no-adaptive out")
     adapts = adaptive if slowest is None else slowest
-    nothing = concurrency is None and adapts is None and not buckets and not budgets
+    numbers = (concurrency, adapts, depth, group_depth)
+    nothing = all(number is None for number in numbers) and not buckets and not budgets
     if rate is None and (burst is not None or nothing):
         what = "a limit" if burst is None else "a burst"
-        fix = "--rate 10/m, --concurrency 20, --bucket tokens=200000/m or --budget usd=50/day"
+        fix = "--rate 10/m, --concurrency 20, --depth 10000, --bucket tokens=200000/m or --budget usd=50/day"
         raise UsageError(f"{what} needs a number to hold to", fix=fix)
     change = LimitChange(
         rate=rate,
@@ -159,6 +168,8 @@ async def limits_set_body(
         buckets=pairs(buckets, "--bucket", "--bucket input_tokens=200000/m"),
         budgets=pairs(budgets, "--budget", "--budget usd=50/day"),
         adaptive=adapts,
+        depth=depth,
+        group_depth=group_depth,
     )
     async with terminal.operator() as operator:
         known = {rule.key: await strange(operator.store, rule.key) for rule in await operator.limit_rules(key, change)}

@@ -12,7 +12,7 @@ from limpet.cli.terminal import Terminal
 from limpet.cli.words import command, complete_queue, complete_task, duration
 from limpet.core.duration import text_of_ms
 from limpet.core.errors import UsageError
-from limpet.core.state import LIVE, STATES
+from limpet.core.state import LIVE, STATES, State
 from limpet.ops.codes import TIMED_OUT
 from limpet.stores.sending import tell_refusals_at_once
 
@@ -38,6 +38,9 @@ async def queues_body(terminal: Terminal) -> None:
             words = f"paused by {gate.paused.by}{f': {gate.paused.reason}' if gate.paused.reason else ''}"
         elif gate is not None and gate.draining:
             words = "draining"
+        elif gate is not None and gate.rule.depth is not None:
+            waiting = sum(view.counts.get(state, 0) for state in LIVE if state is not State.running)
+            words = f"{'full: ' if waiting >= gate.rule.depth else ''}{gate.rule.depth:,} may wait"
         rows.append((view.queue, *(view.counts.get(state, 0) for state in STATES), oldest, words))
     columns = ("queue", *(state.value for state in STATES), "oldest", "note")
     terminal.table("queues", columns, rows, [queue_shape(view) for view in found])
@@ -83,38 +86,52 @@ async def resume_body(terminal: Terminal, queue: str | None, task: str | None, e
     _done(terminal, key, "resumed")
 
 
-@click.argument("queue", shell_complete=complete_queue)
-@click.option("--wait", is_flag=True, help="Wait until the queue is empty.")
+@click.argument("queue", required=False, shell_complete=complete_queue)
+@click.option("--task", metavar="NAME", help="A task instead of a queue.", shell_complete=complete_task)
+@click.option("--all", "everything", is_flag=True, help="Everything.")
+@click.option("--wait", is_flag=True, help="Wait until nothing is left to do.")
 @click.option("--timeout", type=duration, help="With --wait: give up after this time (exit 7).")
 @click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
-async def drain_body(terminal: Terminal, queue: str, wait: bool, timeout: int | None, reason: str) -> int:
-    """Refuse new jobs of QUEUE, work off the rest, then leave it paused."""
+async def drain_body(
+    terminal: Terminal,
+    queue: str | None,
+    task: str | None,
+    everything: bool,
+    wait: bool,
+    timeout: int | None,
+    reason: str,
+) -> int:
+    """Refuse new jobs of QUEUE, a task or everything, work off the rest, then leave it paused."""
+    from limpet.ops.stops import gate_words
+
+    key = _gate(queue, task, everything)
     if wait:
         tell_refusals_at_once(False)
     async with terminal.operator() as operator:
-        await operator.drain(queue, reason=reason)
+        await operator.drain(key, reason=reason)
         if not wait:
-            _done(terminal, f"queue:{queue}", "draining")
+            _done(terminal, key, "draining")
             return 0
-        left = await _drained(terminal, operator, queue, timeout)
+        left = await _drained(terminal, operator, key, timeout)
         if left:
             if terminal.machine:
-                terminal.answer({"gate": f"queue:{queue}", "state": "draining", "left": left})
+                terminal.answer({"gate": key, "state": "draining", "left": left})
             jobs = "1 job is" if left == 1 else f"{left:,} jobs are"
-            terminal.say(f"{jobs} left in queue {queue}; it goes on draining")
+            where = "" if everything else f" of {gate_words(key)}"
+            terminal.say(f"{jobs} left{where}; it goes on draining")
             return TIMED_OUT.exit
-        await operator.pause(f"queue:{queue}", reason=reason or "drained")
-    _done(terminal, f"queue:{queue}", "drained")
+        await operator.pause(key, reason=reason or "drained")
+    _done(terminal, key, "drained")
     return 0
 
 
-async def _drained(terminal: Terminal, operator: Operator, queue: str, timeout_ms: int | None) -> int:
-    """Wait until nothing of the queue is left to do; answers how many jobs are left when the time is over."""
+async def _drained(terminal: Terminal, operator: Operator, key: str, timeout_ms: int | None) -> int:
+    """Wait until nothing is left to do behind this gate; answers how many jobs are left when the time is over."""
     until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
     total = 0
-    with terminal.progress(f"draining {queue}") as progress:
+    with terminal.progress(f"draining {key.partition(':')[2] or 'everything'}") as progress:
         while True:
-            left = _left(await operator.stats(), queue)
+            left = _left(await operator.stats(), key)
             total = max(total, left)
             if progress is not None:
                 progress(total - left, total)
@@ -123,8 +140,12 @@ async def _drained(terminal: Terminal, operator: Operator, queue: str, timeout_m
             await asyncio.sleep(LOOK_S)
 
 
-def _left(counts: Counts, queue: str) -> int:
-    return sum(count for (name, _, state), count in counts.now.items() if name == queue and state in LIVE)
+def _left(counts: Counts, key: str) -> int:
+    return sum(
+        count
+        for (queue, task, state), count in counts.now.items()
+        if state in LIVE and key in ("all", f"queue:{queue}", f"task:{task}")
+    )
 
 
 def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:

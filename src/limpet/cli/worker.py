@@ -152,12 +152,15 @@ def _bytes(megabytes: int | None) -> int | None:
 
 
 def _retention(table: RetentionTable) -> Retention:
+    from limpet.core.retention import FOREVER
     from limpet.core.view import Retention
 
     names = {"succeeded": "succeeded_ms", "cancelled": "cancelled_ms", "dead": "dead_ms", "audit": "audit_ms"}
-    given = {field: _ms(getattr(table, name), f"retention.{name}") for name, field in names.items()}
-    given["event_ms"] = _ms(table.events, "retention.events")
-    return Retention(**{field: ms for field, ms in given.items() if ms is not None})
+    names["events"] = "event_ms"
+    said: dict[str, Any] = {name: value for name in names if (value := getattr(table, name)) is not None}
+    for name, value in said.items():
+        said[name] = None if value == FOREVER else _ms(value, f"retention.{name}")
+    return Retention(**{names[name]: ms for name, ms in said.items()})
 
 
 def _check(terminal: Terminal, reference: str, answer: Answer, settings: WorkerSettings) -> None:

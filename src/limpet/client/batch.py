@@ -10,6 +10,7 @@ from limpet.client.work import JobSpec
 from limpet.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from limpet.core.gate import GateRule
 from limpet.core.job import Job
+from limpet.core.options import longer_wait
 from limpet.core.task import TaskSpec, build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
@@ -29,6 +30,7 @@ class Batch:
         self.jobs: list[Job] = []
         self.rules: dict[str, GateRule] = {}
         self.purse = Purse()
+        self.wait_ms: int | None = None  # for room in a full queue: the longest that one of its jobs asks for
         self._bytes = 0
         self._dependencies = 0
 
@@ -38,6 +40,8 @@ class Batch:
             spec, job, rules = _build(item, id)
         except UsageError as error:
             raise type(error)(f"jobs[{index}]: {error.message}", fix=error.fix) from error
+        assert isinstance(item, JobSpec)
+        self.wait_ms = longer_wait(self.wait_ms, item.options.wait_ms)
         if spec.budgets:
             self.purse.add(spec, job, f"jobs[{index}]: ")
         self.jobs.append(job)

@@ -26,6 +26,7 @@ from limpet.core.gate import GateRule
 from limpet.core.ids import id_bytes
 from limpet.core.job import Enqueued, Job
 from limpet.core.naming import did_you_mean
+from limpet.core.options import refuse_waiting
 from limpet.core.payload import decode_json
 from limpet.core.refs import with_refs
 from limpet.core.task import PLAIN, Options, TaskSpec, build_job
@@ -128,10 +129,25 @@ class Client:
             await self._check(purse)
         if joined():
             # A call of its own: the store must see whose transaction it may wait for, and refuse nobody else with it.
-            (answer,) = await self._producer.enqueue_batch([job], rules)
-        else:
+            (answer,) = await self._send_when_room([job], rules, options.wait_ms)
+        elif options.wait_ms is None:
             answer = await post.add(job, rules)
+        else:
+            answer = await self._producer.with_room(options.wait_ms, lambda: post.add(job, rules))
         return JobHandle(self, answer.id, task=spec.name, existing=answer.existing)
+
+    async def _send_when_room(
+        self,
+        jobs: Sequence[Job],
+        rules: Sequence[GateRule],
+        wait_ms: int | None,
+        stored: Sequence[str] = (),
+        *,
+        again: str = "",
+    ) -> list[Enqueued]:
+        return await self._producer.with_room(
+            wait_ms, lambda: self._producer.enqueue_batch(jobs, rules, stored, again=again)
+        )
 
     async def _check(self, purse: Purse) -> None:
         """Refuse what its budgets never have room for and, where the code asks for that, what they have not now."""
@@ -241,13 +257,21 @@ class Client:
         return output
 
     async def enqueue_graph(
-        self, jobs: Sequence[Job], rules: Sequence[GateRule], purse: Purse, conn: object = None
+        self,
+        jobs: Sequence[Job],
+        rules: Sequence[GateRule],
+        purse: Purse,
+        conn: object = None,
+        *,
+        wait_ms: int | None = None,
     ) -> list[tuple[bytes, bool]]:
         """Store all jobs of a flow or none: (id, whether it was there) of each. Parents come first in `jobs`."""
         if conn is None:
             await self._check(purse)
-            answers = await self._producer.enqueue_batch(jobs, rules, again="await its .enqueue() again")
+            answers = await self._send_when_room(jobs, rules, wait_ms, again="await its .enqueue() again")
             return [(answer.id, answer.existing) for answer in answers]
+        if wait_ms is not None:
+            refuse_waiting()
         purse.check_declared()
         if self._outbox() is not None:
             _refuse_late_duplicates(jobs)
@@ -277,10 +301,13 @@ class Client:
         rules = list(batch.rules.values())
         try:
             if conn is not None:
+                if batch.wait_ms is not None:
+                    refuse_waiting()
                 batch.purse.check_declared()
                 return await self._put_on(conn, batch.jobs, rules)
             await self._check(batch.purse)
-            answers = await self._producer.enqueue_batch(batch.jobs, rules, [handle.id for handle in before])
+            stored = [handle.id for handle in before]
+            answers = await self._send_when_room(batch.jobs, rules, batch.wait_ms, stored)
         except UsageError as error:
             if not before:
                 raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from limpet.core.gate import GateRule
 from limpet.core.ids import id_bytes, id_text
 from limpet.core.job import Job
 from limpet.core.naming import checked_name, did_you_mean
+from limpet.core.options import longer_wait
 from limpet.core.refs import Refers, flat
 from limpet.core.task import build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
@@ -158,7 +160,8 @@ class Flow:
         nodes = self._in_order()
         jobs, rules, purse = await self._built(nodes, pause=conn is None)
         try:
-            answers = await self._client.enqueue_graph(jobs, list(rules.values()), purse, conn)
+            wait_ms = reduce(longer_wait, (node.spec.options.wait_ms for node in nodes), None)
+            answers = await self._client.enqueue_graph(jobs, list(rules.values()), purse, conn, wait_ms=wait_ms)
         except UnknownParent as error:
             raise self._missing(nodes, error) from error
         self._enqueued = True

@@ -43,6 +43,7 @@ class CallOptions(TypedDict, total=False):
     retry: RetryValue
     id: str
     conn: Any  # the caller's own database connection, inside its transaction
+    wait: bool | Duration  # for room in a full queue: so long, or (True) as long as an enqueue may take
 
 
 class ScheduleOptions(TypedDict, total=False):

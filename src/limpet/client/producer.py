@@ -6,17 +6,19 @@ import asyncio
 import copy
 import logging
 import os
+import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
 
 from limpet.client.late import Asked, late, not_stored
-from limpet.core.errors import LimpetError, StoreError, StoreUnreachable
+from limpet.core.errors import LimpetError, QueueFull, StoreError, StoreUnreachable
 from limpet.core.gate import GateRule
 from limpet.core.ids import IdMaker
-from limpet.core.job import Enqueued, Job
+from limpet.core.job import Enqueued, Job, Lane
+from limpet.core.options import UNTIL_DEADLINE
 from limpet.core.witness import Sight, change
 from limpet.stores.base import Store
 from limpet.stores.callers import apart
@@ -25,6 +27,12 @@ from limpet.stores.sending import Sending, followed
 # Bounds of one shared round trip: far below those of an atomic batch, so that no caller waits long for strangers.
 _SHARED_JOBS: Final = 1_000
 _SHARED_BYTES: Final = 4 * 1024 * 1024
+
+# Between two looks whether a full queue has room: short at first, and many producers do not come together.
+_FIRST_PAUSE_S: Final = 0.02
+_LONGEST_PAUSE_S: Final = 0.5
+
+T = TypeVar("T")
 
 Rules = Sequence[GateRule]
 
@@ -72,6 +80,23 @@ class Producer:
             found = None if met is None or met[0] is not store else change(Sight(met[1]), Sight(store.identity))
             if found is not None:
                 logger.error("%s (%s)", found.text, found.fix)
+
+    async def with_room(self, wait_ms: int | None, send: Callable[[], Awaitable[T]]) -> T:
+        """What `send` answers; while the queue is full it is asked again, for as long as the caller waits for room."""
+        if wait_ms is None:
+            return await send()
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + (self._timeout_s if wait_ms == UNTIL_DEADLINE else wait_ms / 1000)
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            try:
+                return await send()
+            except QueueFull:
+                left_s = until_s - loop.time()
+                if left_s <= 0:
+                    raise
+            await asyncio.sleep(min(left_s, pause_s * random.uniform(0.5, 1.0)))
+            pause_s = min(_LONGEST_PAUSE_S, 2 * pause_s)
 
     def new_id(self) -> bytes:
         """A new job id, larger than the last one of the running loop, or of this thread when it has none."""
@@ -210,6 +235,8 @@ class Bag:
         return letters
 
     async def _deliver(self, letters: list[_Letter]) -> None:
+        if not letters:
+            return
         rules = {rule.key: rule for letter in letters for rule in letter.rules}
         try:
             with followed() as self._sending:
@@ -221,6 +248,9 @@ class Bag:
         except Exception as error:
             if len(letters) == 1:
                 _fail(letters, error)
+                return
+            if isinstance(error, QueueFull) and len(fitting := await self._fail_beyond(letters, error)) < len(letters):
+                await self._deliver(fitting)
                 return
             # One bad job refuses the whole call: halve until it stands alone.
             middle = len(letters) // 2
@@ -238,6 +268,26 @@ class Bag:
             return
         for letter in letters:
             _fail([letter], not_stored(Asked([letter.job.id]), error))
+
+    async def _fail_beyond(self, letters: list[_Letter], full: QueueFull) -> list[_Letter]:
+        """Refuse those that a full queue has no room for, all at once; the others.
+
+        A call that is made again is answered by its job, which is there: such letters stay.
+        """
+        crowd = [letter for letter in letters if _is_of(letter.job.lane, full) and letter.job.unique is None]
+        try:
+            known = await self._store().get([letter.job.id for letter in crowd[full.room :]])
+        except StoreError as error:
+            _fail(letters, error)
+            return []
+        beyond = [letter for letter, view in zip(crowd[full.room :], known, strict=True) if view is None]
+        _fail(beyond, full)
+        gone = set(map(id, beyond))
+        return [letter for letter in letters if id(letter) not in gone]
+
+
+def _is_of(lane: Lane, full: QueueFull) -> bool:
+    return lane.queue == full.queue and full.group in (None, lane.group)
 
 
 def _fail(letters: Sequence[_Letter], error: Exception) -> None:

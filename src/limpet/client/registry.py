@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
 from limpet.core.declaration import KIND, Declaration, read_declaration
+from limpet.core.retention import DECLARED, States, control_of, said_in
 from limpet.core.task import TaskSpec
 from limpet.stores.base import Store
 
@@ -24,6 +25,17 @@ async def publish(store: Store, specs: Iterable[TaskSpec]) -> int:
             await store.put_control(control)
             written += 1
     return written
+
+
+async def publish_retention(store: Store, said: Mapping[str, States], served: Collection[str]) -> None:
+    """Write how long the jobs of queues stay, for the workers of all programs: each of them prunes for all.
+
+    Of a queue that is served here and of which nothing is said any more, that is written too.
+    """
+    known = said_in(await store.controls(DECLARED))
+    for queue in sorted({*said, *(known.keys() & served)}):
+        if known.get(queue, {}) != said.get(queue, {}):
+            await store.put_control(control_of(DECLARED, queue, said.get(queue, {})))
 
 
 class Published:

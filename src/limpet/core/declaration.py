@@ -155,7 +155,7 @@ class Declaration(Struct, frozen=True, omit_defaults=True):
             limits=tuple(one.limit() for one in self.limits),
             budgets=tuple(one.budget() for one in self.budgets),
             breaker=_breaker(self.breaker),
-            queues={} if self.ceiling is None else {self.queue: Queue(self.queue, self.ceiling.concurrency)},
+            queues={} if self.ceiling is None else {self.queue: Queue.published(self.ceiling)},
             needs=self.needs,
             tags=self.tags,
             unique=self.unique_key,

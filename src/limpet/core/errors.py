@@ -82,6 +82,23 @@ class QueueDraining(UsageError):
     code = "queue_draining"
 
 
+class QueueFull(UsageError):
+    """The queue, or the share of one group in it, holds as many waiting jobs as it may; nothing was stored.
+
+    `room` is how many more would fit. `group` is None when the queue itself is full.
+    """
+
+    code = "queue_full"
+
+    def __init__(
+        self, message: str, *, fix: str = "", queue: str = "", group: str | None = None, room: int = 0
+    ) -> None:
+        super().__init__(message, fix=fix)
+        self.queue = queue
+        self.group = group
+        self.room = room
+
+
 class BudgetExceeded(UsageError):
     """A budget that refuses (`over="refuse"`) has no room for the job now; nothing was stored.
 

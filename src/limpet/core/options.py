@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from types import EllipsisType
-from typing import Any, Final, cast, get_args
+from typing import Any, Final, NoReturn, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,6 +46,7 @@ class Options(Struct, frozen=True):
     retry: Retry | None = None
     id: bytes | None = None
     conn: Any = None
+    wait_ms: int | None = None  # for room in a full queue; UNTIL_DEADLINE = as long as an enqueue may take
 
     def replace(self, **given: Any) -> Options:
         """A copy with these public options; names and values are checked.
@@ -59,6 +60,8 @@ class Options(Struct, frozen=True):
             if reader is None:
                 raise InvalidOption(f"there is no option {name!r}", fix=did_you_mean(name, _READERS))
             changed.update(reader(value))
+        if changed.get("conn", self.conn) is not None and changed.get("wait_ms", self.wait_ms) is not None:
+            refuse_waiting()
         if "delay" in given and "at" in given:
             raise InvalidOption("delay= and at= contradict each other", fix="pass one of them")
         return replace(self, **changed)
@@ -77,6 +80,21 @@ class Options(Struct, frozen=True):
 
 
 PLAIN: Final = Options()
+UNTIL_DEADLINE: Final = -1
+
+
+def refuse_waiting() -> NoReturn:
+    """Inside the caller's own transaction nothing waits for room."""
+    raise InvalidOption(
+        "wait= cannot be kept with conn=: your transaction would hold its locks while it waits for room",
+        fix="leave wait= out; catch QueueFull, roll back and try again later",
+    )
+
+
+def longer_wait(one: int | None, other: int | None) -> int | None:
+    """The longer of two `wait_ms`; a time that is said is taken for longer than the deadline."""
+    waits = [wait for wait in (one, other) if wait is not None]
+    return max(waits, default=None)
 
 
 def priority_of(value: str | int) -> int:
@@ -166,6 +184,12 @@ def _optional(name: str, value: Duration | None) -> int | None:
     return None if value is None else to_ms(value, what=name)
 
 
+def _wait_of(value: object) -> int | None:
+    if value is None or value is False:
+        return None
+    return UNTIL_DEADLINE if value is True else to_ms(cast(Duration, value), what="wait")
+
+
 def _at(value: datetime | None) -> dict[str, Any]:
     return {"due_at_ms": None if value is None else instant_ms(value), "delay_ms": 0}
 
@@ -190,4 +214,5 @@ _READERS: Final[Mapping[str, Any]] = {
     "retry": lambda v: {"retry": Retry.of(v)},
     "id": lambda v: {"id": None if v is None else _own_id(v)},
     "conn": lambda v: {"conn": v},
+    "wait": lambda v: {"wait_ms": _wait_of(v)},
 }

@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from limpet.core.errors import InvalidOption
 from limpet.core.naming import did_you_mean
+from limpet.core.retention import keep_of
+from limpet.core.state import State
 
 DEFAULT_URL: Final = "sqlite:///limpet.db"
 DEFAULT_NAMESPACE: Final = "default"
@@ -44,6 +46,11 @@ class RetentionTable(Struct, frozen=True, forbid_unknown_fields=True):
     dead: Seconds | None = None
     audit: Seconds | None = None
     events: Seconds | None = None
+    queues: dict[str, dict[str, Seconds]] = {}  # by queue: how long its jobs stay, by how they ended
+
+    def of_queues(self) -> dict[str, dict[State, int | None]]:
+        """What it says of single queues."""
+        return {name: keep_of(table, what=f"retention.queues.{name}") for name, table in self.queues.items()}
 
 
 class FileSettings(Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,7 +79,9 @@ def parse_settings(table: Mapping[str, object], where: str) -> FileSettings:
         if isinstance(inner, Mapping):
             refuse_unknown(inner, kind.__struct_fields__, f"{where} [{name}]")
     try:
-        return msgspec.convert(table, FileSettings)
+        found = msgspec.convert(table, FileSettings)
+        found.retention.of_queues()  # raises, naming what makes no sense
+        return found
     except msgspec.ValidationError as error:
         raise InvalidOption(f"{where}: {error}", fix="see the configuration page of the docs for each key") from error
 

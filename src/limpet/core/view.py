@@ -184,7 +184,7 @@ class Entry(Struct, frozen=True):
 
 
 class Retention(Struct, frozen=True):
-    """How long finished things stay; None = for ever."""
+    """How long finished things stay; None = for ever. `queues` has what is said of one queue, by state."""
 
     succeeded_ms: int | None = 86_400_000
     cancelled_ms: int | None = 7 * 86_400_000
@@ -192,6 +192,12 @@ class Retention(Struct, frozen=True):
     audit_ms: int | None = 365 * 86_400_000
     event_ms: int | None = 86_400_000
     events: int = 100_000
+    queues: dict[str, dict[State, int | None]] = {}
+
+    def of(self, state: State) -> tuple[int | None, dict[str, int | None]]:
+        """How long jobs that ended so stay, and what is said of single queues."""
+        usual = {State.succeeded: self.succeeded_ms, State.cancelled: self.cancelled_ms, State.dead: self.dead_ms}
+        return usual[state], {queue: said[state] for queue, said in self.queues.items() if state in said}
 
 
 class Finding(Struct, frozen=True):

@@ -46,6 +46,7 @@ MEANINGS: Final[dict[str, Meaning]] = {
     "job_not_found": NOT_FOUND,
     "flow_not_found": NOT_FOUND,
     "queue_draining": REFUSED,
+    "queue_full": REFUSED,
     "budget_exceeded": REFUSED,
     "wrong_context": REFUSED,
     "unique_held": CONFLICT,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from limpet.core.budget import base_of
 from limpet.core.declaration import KIND, Declaration, read_declaration
-from limpet.core.gate import GateRule
+from limpet.core.gate import Gate, GateRule
 from limpet.stores.base import Store
 
 
@@ -12,6 +14,39 @@ async def declared_tasks(store: Store) -> list[Declaration]:
     """Every published task that this release can read, by name."""
     found = [read_declaration(control) for control in await store.controls(KIND)]
     return [one for one in found if one is not None]
+
+
+async def live_tasks(store: Store) -> list[Declaration]:
+    """Those of them that a live worker serves."""
+    serves = [session.serves for session in await store.sessions()]
+    if not serves:
+        return []
+    return [
+        task
+        for task in await declared_tasks(store)
+        if any(each.tasks is None or task.name in each.tasks for each in serves)
+    ]
+
+
+async def declared_gates(store: Store) -> list[Gate]:
+    """The limits, breakers and ceilings of queues that live workers declare, by key, as before their first job.
+
+    Keys that a job's arguments make are not known before one comes.
+    """
+    rules = {rule.key: rule for task in await live_tasks(store) for rule in task.constant_rules()}
+    return [Gate(rules[key]) for key in sorted(rules)]
+
+
+async def with_declared(store: Store, stored: Iterable[Gate]) -> list[Gate]:
+    """These gates, and those that are only declared; by kind and key."""
+    found = {gate.key: gate for gate in await declared_gates(store)} | {gate.key: gate for gate in stored}
+    return [found[key] for key in sorted(found)]
+
+
+async def declared_queues(store: Store) -> set[str]:
+    """The queues that live workers serve, and those that their tasks go to."""
+    names = {queue for session in await store.sessions() for queue in session.serves.queues or ()}
+    return names | {task.queue for task in await live_tasks(store)}
 
 
 async def declared_rule(store: Store, gate: str) -> GateRule | None:

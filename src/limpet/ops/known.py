@@ -9,7 +9,7 @@ from limpet.core.errors import UnknownQueue, UsageError
 from limpet.core.naming import did_you_mean
 from limpet.core.schedules import schedule
 from limpet.core.schedules.schedule import read_schedule
-from limpet.ops.declared import declared_rule, declared_tasks
+from limpet.ops.declared import declared_queues, declared_rule, declared_tasks
 from limpet.stores.asking import gate_of
 from limpet.stores.base import Store
 
@@ -27,8 +27,7 @@ async def known(store: Store, kind: Kind) -> set[str]:
     names = {gate.key.partition(":")[2] for gate in await store.gates(f"{kind}:")}
     if kind == "queue":
         names.update(view.queue for view in await store.queues())
-        for session in await store.sessions():
-            names.update(session.serves.queues or ())
+        names.update(await declared_queues(store))
     if kind == "task":
         names.update(task for (_, task, _) in (await store.count()).now)
         names.update(control.name for control in await store.controls("task"))
@@ -36,7 +35,7 @@ async def known(store: Store, kind: Kind) -> set[str]:
             names.update(session.serves.tasks or ())
     if kind == "schedule":
         names.update(control.name for control in await store.controls(schedule.KIND) if read_schedule(control))
-    if kind == "limit":
+    if kind in ("limit", "breaker"):
         declared = (rule.key.partition(":") for task in await declared_tasks(store) for rule in task.constant_rules())
         names.update(name for kind_of, _, name in declared if kind_of == kind)
     return names

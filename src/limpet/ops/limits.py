@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from limpet.core.budget import base_of, budget_key, checked_cap
+from limpet.core.depth import checked_depth
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import Gate, GateChange, GateRule, admits, room
 from limpet.core.limit import slowest_floor, usual_floor
@@ -18,7 +19,7 @@ from limpet.core.rate import checked_burst, checked_ceiling, parse_bucket, parse
 from limpet.core.state import LIVE, State
 from limpet.core.unit import UNITS, checked_unit, stored_unit
 from limpet.core.view import Query, Term
-from limpet.ops.declared import declared_rule, declared_tasks
+from limpet.ops.declared import declared_gates, declared_rule, declared_tasks
 from limpet.ops.select import PAGE
 from limpet.stores.asking import MOST_GATES, gate_of
 from limpet.stores.base import Store
@@ -28,6 +29,8 @@ LOOKED_AT: Final = 2_000  # ready jobs that one look at waiters reads: there may
 
 class LimitChange:
     """What an operator asks of a limit: a rate such as "10/m", a burst, a ceiling of jobs at once, whether it adapts.
+
+    Of a queue also how many jobs may wait in it (`depth`), and of each group in it (`group_depth`).
 
     Without a burst it is the rate's number, or the code's burst if that is smaller. `adaptive` may be the slowest rate
     that it may fall to; a new rate alone keeps the proportion of the two.
@@ -43,10 +46,13 @@ class LimitChange:
         buckets: Mapping[str, str] | None = None,
         budgets: Mapping[str, str] | None = None,
         adaptive: bool | str | None = None,
+        depth: int | None = None,
+        group_depth: int | None = None,
     ) -> None:
-        if rate is None and concurrency is None and adaptive is None and not buckets and not budgets:
+        numbers = (rate, concurrency, adaptive, depth, group_depth)
+        if all(number is None for number in numbers) and not buckets and not budgets:
             raise InvalidOption(
-                "a limit needs a rate or a concurrency, a bucket or a budget",
+                "a limit needs a rate or a concurrency, a bucket or a budget; a queue may have a depth",
                 fix='such as rate="10/m", concurrency=20, buckets={"tokens": "200000/m"} or budgets={"usd": "50/day"}',
             )
         if burst is not None and rate is None:
@@ -60,6 +66,11 @@ class LimitChange:
             parse_rate(adaptive, what="the slowest rate")
         if concurrency is not None:
             checked_ceiling(concurrency, what=f"concurrency={concurrency!r}")
+        self.depths = {
+            name: checked_depth(number, what=f"{name}={number!r}")
+            for name, number in (("depth", depth), ("group_depth", group_depth))
+            if number is not None
+        }
         self.rate, self.burst, self.concurrency, self.adaptive = rate, burst, concurrency, adaptive
         self._rated: tuple[int, int] | None = None  # microseconds between two tokens, and how many may go at once
         if rate is not None:
@@ -74,9 +85,11 @@ class LimitChange:
     async def rules(self, store: Store, gate_key: str) -> list[tuple[GateRule, dict[str, object]]]:
         """The rules with the operator's numbers in place of their own, each with what the audit log keeps."""
         found: list[tuple[GateRule, dict[str, object]]] = []
-        if self.rate is not None or self.concurrency is not None or self.adaptive is not None:
+        if self.depths and not gate_key.startswith("queue:"):
+            raise InvalidOption(f"{gate_key} is no queue: only queues have a depth", fix="name a queue: queue:NAME")
+        if self.depths or any(number is not None for number in (self.rate, self.concurrency, self.adaptive)):
             facts: dict[str, object] = {"rate": self.rate, "burst": self.burst, "concurrency": self.concurrency}
-            facts["adaptive"] = self.adaptive
+            facts |= {"adaptive": self.adaptive, **self.depths}
             found.append((await self._own(store, gate_key), facts))
         if (self.buckets or self.budgets) and not gate_key.startswith("limit:"):
             raise InvalidOption(f"{gate_key} has no buckets and no budgets", fix="name the key of a limit or a budget")
@@ -92,7 +105,8 @@ class LimitChange:
 
     async def _own(self, store: Store, gate_key: str) -> GateRule:
         gate = await gate_of(store, gate_key)
-        rule = gate.rule if gate is not None else GateRule(gate_key)
+        # Before its first job a limit is only published: what is not named here stays as the code declares it.
+        rule = gate.rule if gate is not None else await declared_rule(store, gate_key) or GateRule(gate_key)
         if rule.unit or rule.cap is not None:
             what, flag = ("a budget", "--budget") if rule.cap is not None else ("a bucket", "--bucket")
             base = base_of(gate_key.removeprefix("limit:"))[2]
@@ -109,6 +123,7 @@ class LimitChange:
             rule = replace(rule, interval_us=interval_us, burst=burst)
         if self.concurrency is not None:
             rule = replace(rule, concurrency=self.concurrency)
+        rule = replace(rule, **self.depths)
         return rule if self.adaptive is None else _adapting(rule, self.adaptive)
 
 
@@ -209,9 +224,11 @@ async def gates_of_limit(store: Store, gate_key: str) -> list[Gate]:
 async def limits_beginning(store: Store, begins: str) -> list[Gate]:
     """The gates of limits whose keys begin so, their buckets and budgets included, by key."""
     gate_key = begins if begins in ("queue:", "task:", "limit:") else limit_gate_key(begins)
-    if not gate_key.startswith("limit:"):
-        return await store.gates(gate_key)
-    found = {gate.key: gate for key in keys_of_limit(gate_key) for gate in await store.gates(key)}
+    keys = keys_of_limit(gate_key)
+    found = {gate.key: gate for key in keys for gate in await store.gates(key)}
+    for gate in await declared_gates(store):
+        if gate.key.startswith(tuple(keys)):
+            found.setdefault(gate.key, gate)
     return [found[key] for key in sorted(found)]
 
 

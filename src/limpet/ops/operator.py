@@ -14,6 +14,7 @@ from limpet.core.errors import InvalidOption
 from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
 from limpet.core.ids import id_text
 from limpet.core.lease import SessionView, Signal
+from limpet.core.retention import Keep
 from limpet.core.state import LIVE, State
 from limpet.core.steps import SLEEP, waits_of
 from limpet.core.template import checked_key
@@ -31,6 +32,7 @@ from limpet.core.view import (
     Standing,
 )
 from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
+from limpet.ops.declared import declared_gates, declared_queues, declared_rule, with_declared
 from limpet.ops.doctor import doctor
 from limpet.ops.edits import Edit
 from limpet.ops.events import is_about, latest
@@ -50,6 +52,7 @@ from limpet.ops.limits import (
 from limpet.ops.position import more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.rerun import FINAL, Rerun
+from limpet.ops.retention import Kept, clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
 from limpet.ops.weights import Weight, set_weight, weights
 from limpet.stores.asking import all_gates, gate_of
@@ -125,8 +128,12 @@ class Operator:
         return await self.store.causes(None if queue is None else checked_text(queue, what="queue"), limit)
 
     async def queues(self) -> list[QueueView]:
-        """Every queue in one look."""
-        return await self.store.queues()
+        """Every queue in one look: those that hold or held jobs, and those that live workers serve."""
+        found = {view.queue: view for view in await self.store.queues()}
+        declared = {gate.key: gate for gate in await declared_gates(self.store)}
+        for name in await declared_queues(self.store):
+            found.setdefault(name, QueueView(name, {}, None, declared.get(f"queue:{name}")))
+        return [found[name] for name in sorted(found)]
 
     async def workers(self) -> list[SessionView]:
         """Live workers and agents."""
@@ -139,14 +146,19 @@ class Operator:
     async def limits(self, begins: str = "") -> list[Gate]:
         """Limits, and queues and tasks that have a ceiling of their own or were pushed back; 10,000 limits at most.
 
+        Those that live workers declare are there before their first job, but for keys that a job's arguments make.
         With `begins`, those whose keys begin so, and their buckets and budgets.
         """
         checked_text(begins, what="begins")
         now_ms = self.now_ms()
         return [
             gate
-            for gate in (await limits_beginning(self.store, begins) if begins else await all_gates(self.store))
-            if gate.key.startswith("limit:") or gate.held_until_ms > now_ms or is_counting(gate, now_ms)
+            for gate in (await limits_beginning(self.store, begins) if begins else await self._gates())
+            if gate.key.startswith("limit:")
+            or gate.held_until_ms > now_ms
+            or is_counting(gate, now_ms)
+            or gate.rule.depth is not None
+            or gate.rule.group_depth is not None
         ]
 
     async def waiters(self, gates: Sequence[Gate]) -> Waiters:
@@ -154,8 +166,14 @@ class Operator:
         return await waiters(self.store, gates, self.now_ms())
 
     async def breakers(self) -> list[Gate]:
-        """Every breaker that has been declared, tripped or counted, and every other gate that is open as one."""
-        return [gate for gate in await all_gates(self.store) if gate.key.startswith("breaker:") or gate.breaker_open]
+        """Every breaker that has been declared, tripped or counted, and every other gate that is open as one.
+
+        Those that live workers declare are there before their first job.
+        """
+        return [gate for gate in await self._gates() if gate.key.startswith("breaker:") or gate.breaker_open]
+
+    async def _gates(self) -> list[Gate]:
+        return await with_declared(self.store, await all_gates(self.store))
 
     async def events(self, limit: int = 100) -> list[Entry]:
         """The newest events: what became of breakers, limits and budgets; oldest first."""
@@ -374,6 +392,31 @@ class Operator:
         await self.store.append([decision.entry(self._asked_ms)])
         return found
 
+    # -- how long finished jobs stay
+
+    async def retention(self) -> list[Kept]:
+        """Queues whose finished jobs stay for another time than those of all others."""
+        return await retention(self.store)
+
+    async def set_retention(self, queue: str, keep: Keep, *, reason: str = "") -> Kept:
+        """Keep finished jobs of a queue so long, by how they ended: {"succeeded": "7d", "dead": None} (None: for ever).
+
+        It wins over what code and settings files say until it is cleared.
+        """
+        found = await set_retention(self.store, queue, keep)
+        said = {state.value: ms for state, ms in found.states.items() if state in found.set_by_operator}
+        decision = Decision("retention.set", self.actor, reason, {"queue": queue, "keep_ms": said})
+        await self.store.append([decision.entry(self._asked_ms)])
+        return found
+
+    async def clear_retention(self, queue: str, *, reason: str = "") -> Kept:
+        """Forget what was set for a queue."""
+        found = await clear_retention(self.store, queue)
+        await self.store.append(
+            [Decision("retention.clear", self.actor, reason, {"queue": queue}).entry(self._asked_ms)]
+        )
+        return found
+
     # -- correcting gates
 
     async def pause(self, gate: str, *, reason: str = "", new: bool = False) -> Gate:
@@ -393,9 +436,10 @@ class Operator:
         await self._met(gate, new=False)
         return await self._change(GateChange(gate, resume=True), "resume", reason)
 
-    async def drain(self, queue: str, *, reason: str = "") -> Gate:
-        """Refuse new jobs for a queue and work off the rest."""
-        gate = f"queue:{queue}"
+    async def drain(self, gate: str, *, reason: str = "") -> Gate:
+        """Refuse new jobs of `all`, `queue:NAME` or `task:NAME` and work off the rest; what is empty ends paused."""
+        if gate.partition(":")[0] not in ("all", "queue", "task"):
+            raise InvalidOption(f"{gate!r} cannot be drained", fix="all, queue:NAME or task:NAME")
         await self._met(gate, new=False)
         return await self._change(GateChange(gate, drain=True), "drain", reason)
 
@@ -430,7 +474,9 @@ class Operator:
         """Open a breaker by hand: for a time, after which a probe is let through, or until it is reset."""
         gate = f"breaker:{breaker}"
         await self._met(gate, new=new)
-        change = GateChange(gate, trip_ms=FOREVER_MS if for_ms is None else for_ms)
+        declared = None if await gate_of(self.store, gate) else await declared_rule(self.store, gate)
+        trip_ms = FOREVER_MS if for_ms is None else for_ms
+        change = GateChange(gate, rule=declared, declared=declared is not None, trip_ms=trip_ms)
         return await self._change(change, "trip", reason, for_ms=for_ms)
 
     async def reset(self, breaker: str, *, reason: str = "") -> Gate:

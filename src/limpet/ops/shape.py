@@ -36,6 +36,7 @@ from limpet.core.view import AttemptView, CauseView, Counts, Entry, Finding, Job
 from limpet.ops.bulk import BulkReport
 from limpet.ops.explain import Explanation
 from limpet.ops.rerun import rerun_of
+from limpet.ops.retention import Kept
 from limpet.ops.waits import Asked
 
 Shape = dict[str, Any]
@@ -271,6 +272,8 @@ def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
         "free": None if (free := room(gate, now_ms)) >= LOTS else _amount(rule.unit, free),
         "concurrency": rule.concurrency,
         "used": gate.used,
+        "depth": rule.depth,
+        "group_depth": rule.group_depth,
         "unit": public_unit(rule.unit),
         "per_second": None if rule.interval_us is None else _amount(rule.unit, 1_000_000 / rule.interval_us),
         "burst": _amount(rule.unit, rule.burst) if rule.interval_us is not None else None,
@@ -307,7 +310,7 @@ def breaker_shape(gate: Gate, now_ms: int) -> Shape:
         "breaker": gate.key.removeprefix("breaker:"),
         "state": breaker_state(gate, now_ms),
         "open_until": when(gate.open_until_ms or None),
-        "by_hand": gate.open_until_ms >= FOREVER_MS,
+        "by_hand": gate.by_hand,
         "probe_under_way": bool(gate.probe_token),
         "recent_failures": failures,
         "recent_calls": calls,
@@ -327,6 +330,17 @@ def queue_shape(view: QueueView) -> Shape:
         else {"by": gate.paused.by, "reason": gate.paused.reason, "at": when(gate.paused.at_ms)},
         "draining": gate is not None and gate.draining,
         "concurrency": None if gate is None else gate.rule.concurrency,
+        "depth": None if gate is None else gate.rule.depth,
+        "group_depth": None if gate is None else gate.rule.group_depth,
+    }
+
+
+def kept_shape(kept: Kept) -> Shape:
+    """How long finished jobs of a queue stay, in seconds; null = for ever, left out = as for all queues."""
+    return {
+        "queue": kept.queue,
+        "keep": {state.value: None if ms is None else ms / 1000 for state, ms in kept.states.items()},
+        "set_by": {state.value: "operator" if state in kept.set_by_operator else "code" for state in kept.states},
     }
 
 

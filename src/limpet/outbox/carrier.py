@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from limpet.core.errors import LimpetError, QueueDraining, SchemaOutdated, StoreError, UnknownParent
+from limpet.core.errors import LimpetError, QueueDraining, QueueFull, SchemaOutdated, StoreError, UnknownParent
 from limpet.core.gate import GateRule
 from limpet.core.ids import id_text
 from limpet.core.job import Enqueued, Job
@@ -149,7 +149,7 @@ class Carrier:
 
     async def _may_pass(self, turn: Turn, job: Job, refusal: Exception) -> bool:
         """True when the same job may be taken later by itself."""
-        if isinstance(refusal, QueueDraining):
+        if isinstance(refusal, QueueDraining | QueueFull):
             return True
         return isinstance(refusal, UnknownParent) and await turn.holds([id_text(parent) for parent in job.after])
 

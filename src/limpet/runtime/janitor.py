@@ -7,6 +7,9 @@ import logging
 import random
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
+from limpet.core.retention import DECLARED, SET, merged, said_in
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patience import Patience
@@ -41,11 +44,15 @@ class Janitor(Part):
                 worker_log(logging.WARNING, "leases taken back", jobs=lost)
             self.on_sweep()
             if loop.time() >= prune_at_s:
-                gone = await self._patience.ask(
-                    "prune", lambda: self._store.prune(self._settings.retention, PRUNE_ROWS)
-                )
+                gone = await self._patience.ask("prune", self._prune)
                 # While there is more to remove, go on with the next sweep instead of the next round.
                 prune_at_s = loop.time() + (0 if gone >= PRUNE_ROWS else self._spread_s(self._settings.prune_ms))
+
+    async def _prune(self) -> int:
+        """One step. What operators and other programs say of single queues counts here too."""
+        usual = self._settings.retention
+        said = [said_in(await self._store.controls(kind)) for kind in (DECLARED, SET)]
+        return await self._store.prune(replace(usual, queues=merged(usual.queues, *said)), PRUNE_ROWS)
 
     def _spread_s(self, ms: int) -> float:
         return ms / 1000 * self._rng.uniform(0.75, 1.25)

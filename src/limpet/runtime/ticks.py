@@ -115,7 +115,9 @@ class Ticks:
     async def _relay(
         self, schedule: Schedule, tick_at_ms: int, jobs: Sequence[Job] = (), rules: Sequence[GateRule] = ()
     ) -> list[Enqueued] | None:
-        return await self._store.relay(source_of(schedule.name), tick_at_ms, jobs, rules, now_ms=self._asked_ms())
+        source, now_ms = source_of(schedule.name), self._asked_ms()
+        # A tick comes once: whether its queue is full or not, its job is stored.
+        return await self._store.relay(source, tick_at_ms, jobs, rules, always=True, now_ms=now_ms)
 
     async def _remember(self, name: str, ticks: Sequence[Tick]) -> None:
         """Keep what became of the ticks, for people. A crash just before this leaves a gap that the jobs fill."""

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from limpet.core.errors import QueueDraining
+from limpet.core.depth import queue_draining
 from limpet.core.gate import Gate
 from limpet.core.job import Lane
 from limpet.core.lease import ClaimRequest, Serves
@@ -67,7 +67,4 @@ async def refuse_draining(store: Store, *lanes: Lane) -> None:
     """
     for gate in await store.gates(keys=[key for lane in lanes for key in lane.class_gates[:3]]):
         if gate.draining:
-            raise QueueDraining(
-                f"{gate.key} is draining and takes no new jobs",
-                fix=f"limpet resume {gate.key.removeprefix('queue:')}",
-            )
+            raise queue_draining(gate.key)

@@ -124,6 +124,10 @@ class Store(Protocol):
 
         `rules` declare the limits and breakers that the jobs name. Raises UnknownParent,
         QueueDraining or BatchTooLarge, naming the index. Jobs may name parents of the same call.
+
+        QueueFull when a gate "queue:Q" has a depth, and more new jobs come than may wait there with those that do
+        (blocked, scheduled and ready ones), of the queue or of their group in it. Only calls at the same time can
+        exceed it together.
         """
 
     async def enqueue_on(
@@ -143,6 +147,7 @@ class Store(Protocol):
         jobs: Sequence[Job],
         rules: Sequence[GateRule] = (),
         *,
+        always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
         """Enqueue what an outbox holds and move its mark, in one atomic step: both happen, or neither.
@@ -155,7 +160,8 @@ class Store(Protocol):
 
         Otherwise it is enqueue: all jobs or none, duplicates by id or unique key answer the job that is there
         (the mark moves all the same), and what enqueue refuses is raised and leaves the mark where it was.
-        Jobs whose ids ascend keep their order. No jobs at all move the mark and answer [].
+        Jobs whose ids ascend keep their order. No jobs at all move the mark and answer []. With `always` no depth
+        refuses them.
         """
 
     # -- workers

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Unpack, cast
 
+from limpet.core.errors import QueueFull
 from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.ids import IdMaker
 from limpet.core.job import Enqueued, Job
@@ -18,6 +19,7 @@ from limpet.testing.harness import Clock, Harness, Transactional, Visitor
 from limpet.testing.making import JobOptions, make_job
 
 SWEEP_MS = 1_000  # the pace of a janitor; a longer gap would make `expire` wait a lease time (D6)
+WAITING = (State.blocked, State.scheduled, State.ready)
 STORED = (State.blocked, State.scheduled, State.ready, State.running, State.dead)
 
 
@@ -192,6 +194,21 @@ class Bench:
             assert not account.uncounted, f"{gate.key} counts {gate.spent}, and {account.reserved} are reserved"
             assert not account.stuck, f"{gate.key} waits for a probe that nobody runs"
         return Books(counts, jobs, [account.gate for account in accounts])
+
+    async def check_depth(self, queue: str, group: str | None) -> None:
+        """A queue that may hold as many as wait in it takes no new job, and says how many those are."""
+        waiting = [job for job in await self.everything() if job.lane.queue == queue and job.state in WAITING]
+        counts, key = Counter(job.lane.group for job in waiting), f"queue:{queue}"
+        for whose, most in ((None, len(waiting)), *([(group, counts[group])] if group is not None else [])):
+            rule = GateRule(key, depth=most) if whose is None else GateRule(key, group_depth=most)
+            await self.change(GateChange(key, rule=rule))
+            said = ""
+            try:
+                await self.put(self.job(queue=queue, group=group))
+            except QueueFull as full:
+                said = str(full)
+            assert f"its depth is {most:,}, {most:,} wait," in said, f"{most} wait in {queue} (group {whose}): {said}"
+        await self.change(GateChange(key, rule=GateRule(key), declared=True, clear=True))
 
     async def _check_flows(self, jobs: Sequence[JobView]) -> None:
         """Every flow is listed with all of its jobs that are stored, and no other is."""

@@ -104,7 +104,7 @@ FLOWS = [None, None, b"flow 1".ljust(16), b"flow 2".ljust(16)]
 EVENTS = ["go", "go", "stop"]
 RECORDED = ["fetch", "send"]
 FORGOTTEN: list[tuple[str, ...]] = [(), (), ("fetch",), ("*",)]
-OPERATIONS = ["default", "second", "reopen", "prune"]
+OPERATIONS = ["default", "second", "reopen", "prune", "fill"]
 EVERYTHING = (LEAST_URGENT, 0, 0)
 LEVELS = [EVERYTHING, EVERYTHING, (3, 0, 0), (LEAST_URGENT, 2, 4), (3, 1, 4)]  # least urgent, aged, most urgent
 SPANS_MS = [1, 1_000, 5_000, 25_000]
@@ -279,6 +279,9 @@ class StoreWalk(RuleBasedStateMachine):
     def operate(self, what: str) -> None:
         if what == "prune":
             self.run(self.tandem.prune())
+        elif what == "fill":
+            for queue, group in (("default", None), ("default", "acme"), ("second", "acme")):
+                self.run(self.tandem.bench.check_depth(queue, group))
         else:
             self.run(self.tandem.reopen() if what == "reopen" else self.tandem.pause_or_resume(what))
 

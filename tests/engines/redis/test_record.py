@@ -215,11 +215,11 @@ def test_inputs_and_notes_are_read_from_their_hashes() -> None:
     ("lane", "flags"),
     [
         (LANE, 0),
-        (Lane("q", "t", 0, "acme"), 0),
+        (Lane("q", "t", 0, "acme"), 8),
         (Lane("q", "t", 9, None, ("gpu",), ("smtp",), (), "api"), 2),
         (Lane("q", "t", breaker="api"), 2),
         (Lane("q", "t", keys=("customer:1",)), 3),
-        (Lane("q", "t", 5, "acme", keys=("customer:1",)), 7),
+        (Lane("q", "t", 5, "acme", keys=("customer:1",)), 15),
     ],
 )
 def test_a_lane_is_stored_with_what_scripts_ask_first(lane: Lane, flags: int) -> None:

@@ -79,7 +79,13 @@ def remembers(gate: Gate, now_ms: int) -> bool:
 def trip(gate: Gate, until_ms: int) -> Gate:
     """Open the breaker until `until_ms`, when one probe is let through."""
     return replace(
-        gate, open_until_ms=until_ms, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0), opened=gate.opened + 1
+        gate,
+        open_until_ms=until_ms,
+        probe_token=0,
+        failed_at_ms=(),
+        calls=(0, 0, 0, 0),
+        opened=gate.opened + 1,
+        by_hand=False,
     )
 
 
@@ -95,4 +101,4 @@ def cut_off(gate: Gate, until_ms: int, token: int, now_ms: int) -> Gate:
 
 def reset(gate: Gate) -> Gate:
     """Close the breaker and forget its failures."""
-    return replace(gate, open_until_ms=0, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0))
+    return replace(gate, open_until_ms=0, probe_token=0, failed_at_ms=(), calls=(0, 0, 0, 0), by_hand=False)

@@ -52,7 +52,7 @@ def apply_change(gate: Gate | None, change: GateChange, now_ms: int) -> Gate:
     if change.ceiling is not None:
         gate = replace(gate, ceiling=max(1, min(FULL, change.ceiling)))
     if change.trip_ms is not None:
-        gate = trip(gate, min(FOREVER_MS, now_ms + change.trip_ms))
+        gate = replace(trip(gate, min(FOREVER_MS, now_ms + change.trip_ms)), by_hand=True)
     if change.reset:
         if gate.rule.interval_us is not None:  # one may go at once, however far somebody had pushed it back
             one_token_us = later_us(now_ms * 1000, gate.rule.burst - 1, gate.rule.interval_us)

@@ -79,7 +79,7 @@ def give_back(
     if taken.probe and gate.probe_token == token:
         gate = replace(gate, probe_token=0)
         if verdict == "ok":
-            return replace(gate, open_until_ms=0, failed_at_ms=(), calls=(0, 0, 0, 0))
+            return replace(gate, open_until_ms=0, failed_at_ms=(), calls=(0, 0, 0, 0), by_hand=False)
         if verdict == "failed":
             return trip(gate, now_ms + (gate.rule.breaker or BreakerRule()).cooldown_ms)
         return gate

@@ -50,6 +50,8 @@ class GateRule(Struct, frozen=True):
     climb_ms: int = 60_000  # how long an adaptive gate would take from a standstill to its full pace
     cap: int | None = None  # a budget: so much of the unit in each period
     period: Period | None = None  # of the cap
+    depth: int | None = None  # of a queue: how many jobs may wait in it before new ones are refused
+    group_depth: int | None = None  # of a queue: the same for each group of its jobs
 
 
 class Gate(Struct, frozen=True):
@@ -76,6 +78,7 @@ class Gate(Struct, frozen=True):
     wants: int = 0  # what the first job that did not fit needs: till then nobody passes it
     ruled_at_ms: int = 0  # when its rule was changed, or its rate reset: what was charged till then never returns
     told: int = 0  # what people have heard of the budget in this period; see core.news
+    by_hand: bool = False  # somebody opened it; what its probe finds ends that
 
     @property
     def key(self) -> str:

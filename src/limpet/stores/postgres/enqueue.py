@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from limpet.core.errors import InvalidOption, QueueDraining, UnknownParent, WrongContext
+from limpet.core.errors import InvalidOption, WrongContext
 from limpet.core.flow import order
 from limpet.core.gate import GateRule
 from limpet.core.ids import id_text
@@ -20,6 +20,7 @@ from limpet.stores.base import check_size
 from limpet.stores.callers import Caller, caller_of
 from limpet.stores.packed import Extra, encode_extra, is_plain
 from limpet.stores.postgres.gates import rules_json
+from limpet.stores.postgres.trouble import usage_error
 from limpet.stores.postgres.wire import clean_json, in_schema
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _BATCH: Final = """ROW (
   %b::bytea[], %b::jsonb,
   %b::bytea[], %b::smallint[], %b::bigint[], %b::smallint[],
   %b::bytea[], %b::bytea[], %b::smallint[],
-  %b::integer[], %b::jsonb, %b::boolean
+  %b::integer[], %b::jsonb, %b::boolean, %b::boolean
 )::lp.batch, %b::bigint"""
 ENQUEUE: Final = f"SELECT * FROM lp.enqueue_1({_BATCH})"
 # Of a caller's connection: drivers may have been taught ways of their own to write JSON.
@@ -67,15 +68,24 @@ async def enqueue(
     if not jobs:
         return [], ""
     batch = Batch(jobs, rules, guest=False)
-    ids, existing, states, store = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    answer = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    ids, existing, states, store, full = answer
+    if full is not None:
+        raise usage_error("LP006", full)
     return batch.answers(ids, existing, states), str(store)
 
 
 async def relay(
-    route: Route, mark: tuple[str, int], jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+    route: Route,
+    mark: tuple[str, int],
+    jobs: Sequence[Job],
+    rules: Sequence[GateRule],
+    *,
+    always: bool,
+    now_ms: int | None,
 ) -> list[Enqueued] | None:
     """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
-    batch = Batch(jobs, rules, guest=False)
+    batch = Batch(jobs, rules, guest=False, always=always)
     values = (*mark, *batch.values(now_ms))
     moved, ids, existing, states = await route.change(RELAY, values, verb="relay", now_ms=now_ms)
     return batch.answers(ids, existing, states) if moved else None
@@ -84,7 +94,7 @@ async def relay(
 class Batch:
     """The jobs of one call as lp.batch has them: definitions once, parents before their children."""
 
-    def __init__(self, jobs: Sequence[Job], rules: Sequence[GateRule], *, guest: bool) -> None:
+    def __init__(self, jobs: Sequence[Job], rules: Sequence[GateRule], *, guest: bool, always: bool = False) -> None:
         check_size(jobs)
         self.positions = _parents_first(jobs)
         self.jobs = [jobs[at] for at in self.positions]
@@ -110,6 +120,7 @@ class Batch:
             list(self.positions),
             rules_json(rules) if rules else None,
             guest,
+            always,
         )
 
     def values(self, now_ms: int | None) -> tuple[Any, ...]:
@@ -237,7 +248,7 @@ async def enqueue_on(
     sql = in_schema(_dollars(ENQUEUE_ON), schema)
     ((ids, existing, states, refused, message, hint),) = await caller.run(sql, values)
     if refused is not None:
-        raise (UnknownParent if refused == "LP001" else QueueDraining)(message, fix=hint)
+        raise usage_error(refused, message, hint)
     return batch.answers(ids, existing, states)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.gate import FOREVER_MS
 from limpet.core.lease import Signal
+from limpet.core.retention import LOOKED_AT, Walk, walks
 from limpet.core.state import State
 from limpet.core.view import Retention
 from limpet.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
@@ -22,6 +23,9 @@ UNFINISHED: Final = "SELECT lp.unfinished_1(%b::bytea[])"
 RETRY: Final = "SELECT * FROM lp.retry_1(%b::text, %b::bytea[], %b::bigint, %b::bytea, %b::text[], %b::bigint)"
 SIGNAL: Final = "SELECT * FROM lp.signal_1(%b::text, %b::bytea[], %b::text[], %b::bytea[], %b::bigint)"
 DISCARD: Final = "SELECT * FROM lp.discard_1(%b::text, %b::bytea[], %b::bigint)"
+PRUNE_WALK: Final = """SELECT * FROM lp.prune_walk_1(
+  %b::text, %b::smallint, %b::bigint, %b::text, %b::text[], %b::integer, %b::integer, %b::bigint
+)"""
 PRUNE_JOBS: Final = "SELECT * FROM lp.prune_jobs_1(%b::smallint, %b::bigint, %b::integer, %b::bigint)"
 PRUNE_REST: Final = "SELECT lp.prune_rest_1(%b::bigint, %b::bigint, %b::integer, %b::integer, %b::bigint)"
 FORGET: Final = "SELECT * FROM lp.forget_1(%b::integer, %b::bigint)"
@@ -98,13 +102,14 @@ async def discard(route: Route, ids: Sequence[bytes], now_ms: int | None) -> int
 
 async def prune(route: Route, retention: Retention, limit: int, now_ms: int | None) -> int:
     """Remove what has outlived its time; how many rows went. Each step is small; 0 = all was looked at."""
-    removed = 0
-    for state, keep_ms in (
-        (State.succeeded, retention.succeeded_ms),
-        (State.cancelled, retention.cancelled_ms),
-        (State.dead, retention.dead_ms),
-    ):
-        if keep_ms is not None and removed < limit:
+    removed, looked_at_all = 0, True
+    for state in (State.succeeded, State.cancelled, State.dead):
+        keep_ms, queues = retention.of(state)
+        if queues:
+            for walk in walks(state, keep_ms, queues):
+                gone, ended = await _walk(route, walk, limit - removed, now_ms) if removed < limit else (0, False)
+                removed, looked_at_all = removed + gone, looked_at_all and ended
+        elif keep_ms is not None and removed < limit:
             values = (state.code, min(keep_ms, FOREVER_MS), limit - removed, now_ms)
             (gone,) = await route.change(PRUNE_JOBS, values, verb="prune", now_ms=now_ms)
             removed += gone
@@ -116,7 +121,17 @@ async def prune(route: Route, retention: Retention, limit: int, now_ms: int | No
     if removed < limit:
         (gone,) = await route.change(FORGET, (limit - removed, now_ms), verb="prune", now_ms=now_ms)
         removed += gone
-    return removed
+    return removed if looked_at_all else max(1, removed)
+
+
+async def _walk(route: Route, walk: Walk, limit: int, now_ms: int | None) -> tuple[int, bool]:
+    """How many jobs of the walk went, and whether it came to its end."""
+    queue = None if walk.queue is None else clean(walk.queue)
+    others = [clean(name) for name in sorted(walk.others)]
+    kept = (clean(walk.name), walk.state.code, min(walk.keep_ms, FOREVER_MS), queue, others)
+    values = (*kept, limit, LOOKED_AT * limit, now_ms)
+    gone, ended = await route.change(PRUNE_WALK, values, verb="prune", now_ms=now_ms)
+    return gone, ended
 
 
 def call_name() -> str:

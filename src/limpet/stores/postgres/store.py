@@ -149,9 +149,10 @@ class PostgresStore:
         jobs: Sequence[Job],
         rules: Sequence[GateRule] = (),
         *,
+        always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
-        return await enqueue.relay(await self._route(), (source, batch), jobs, rules, now_ms)
+        return await enqueue.relay(await self._route(), (source, batch), jobs, rules, always=always, now_ms=now_ms)
 
     # -- workers
 

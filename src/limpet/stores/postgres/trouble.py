@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
+import msgspec
 import psycopg
 
+from limpet.core.depth import queue_full
 from limpet.core.errors import (
     LimpetError,
     QueueDraining,
+    QueueFull,
     SchemaOutdated,
     StoreCorrupt,
     StoreError,
@@ -44,7 +47,12 @@ REMEDIES: Final[dict[str, Remedy]] = {
 MIGRATE: Final = "run `limpet migrate`"
 
 # LP…: raised by the engine's own functions, with the texts for people.
-_USAGE: Final[dict[str, type[UsageError]]] = {"LP001": UnknownParent, "LP002": QueueDraining, "LP003": UsageError}
+_USAGE: Final[dict[str, type[UsageError]]] = {
+    "LP001": UnknownParent,
+    "LP002": QueueDraining,
+    "LP003": UsageError,
+    "LP006": QueueFull,
+}
 
 # code: (error, what is wrong, how to fix it)
 _REASONS: Final[dict[str, tuple[type[StoreError], str, str]]] = {
@@ -118,8 +126,8 @@ def remedy_of(refusal: Refusal) -> Remedy:
 def refused(refusal: Refusal, verb: str, where: object) -> LimpetError:
     """The error for an answer that asking again does not change, or has not changed in time."""
     error: LimpetError
-    if (usage := _USAGE.get(refusal.code)) is not None:
-        error = usage(refusal.text, fix=refusal.hint)
+    if refusal.code in _USAGE:
+        error = usage_error(refusal.code, refusal.text, refusal.hint)
     elif (known := _REASONS.get(refusal.code)) is not None:
         kind, reason, fix = known
         error = kind(f"{verb}: {where} {reason} ({refusal.text})", verb=verb, fix=fix)
@@ -130,6 +138,13 @@ def refused(refusal: Refusal, verb: str, where: object) -> LimpetError:
         )
     error.__cause__ = refusal
     return error
+
+
+def usage_error(code: str, text: str, hint: str = "") -> UsageError:
+    """What a function of ours refused: in its own words, or in those of core for the facts that it names."""
+    if _USAGE[code] is QueueFull:
+        return queue_full(**msgspec.json.decode(text))
+    return _USAGE[code](text, fix=hint)
 
 
 def unsure(lost: BaseException, verb: str, where: object) -> StoreError:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.errors import InvalidOption, QueueDraining, UnknownParent
+from limpet.core.depth import queue_draining, queue_full
+from limpet.core.errors import InvalidOption, QueueDraining, QueueFull, UnknownParent
 from limpet.core.flow import order
 from limpet.core.gate import GateRule
 from limpet.core.ids import id_text
@@ -41,18 +42,25 @@ async def enqueue(
     check_size(jobs)
     positions = sorted(range(len(jobs)), key=lambda i: jobs[i].id)
     in_order = [jobs[i] for i in positions]
-    args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules, positions)]
+    args = ["" if now_ms is None else now_ms, *_arguments(in_order, rules, positions, always=False)]
     answer = await route.script("enqueue", script("enqueue"), key, args)
     return _answers(answer, in_order, positions), answer[3].decode()
 
 
 async def relay(
-    route: Route, key: bytes, mark: tuple[str, int], jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+    route: Route,
+    key: bytes,
+    mark: tuple[str, int],
+    jobs: Sequence[Job],
+    rules: Sequence[GateRule],
+    *,
+    always: bool,
+    now_ms: int | None,
 ) -> list[Enqueued] | None:
     """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
     check_size(jobs)
     positions = range(len(jobs))
-    args = ["" if now_ms is None else now_ms, *mark, *_arguments(jobs, rules, positions)]
+    args = ["" if now_ms is None else now_ms, *mark, *_arguments(jobs, rules, positions, always=always)]
     answer = await route.script("relay", script("relay"), key, args)
     return None if answer is None else _answers(answer, jobs, positions)
 
@@ -72,15 +80,13 @@ def _answers(answer: list[Any], jobs: Sequence[Job], positions: Sequence[int]) -
     return [each for each in answers if each is not None]
 
 
-def _refusal(answer: list[Any], positions: Sequence[int]) -> UnknownParent | QueueDraining:
+def _refusal(answer: list[Any], positions: Sequence[int]) -> UnknownParent | QueueDraining | QueueFull:
+    if answer[0] == b"full":
+        return queue_full(**_full(answer[1]))
     why, at, what = answer
     index = positions[at - 1]
     if why == b"draining":
-        place = what.decode()
-        return QueueDraining(
-            f"{place} is draining and takes no new jobs (item {index})",
-            fix=f"limpet resume {place.removeprefix('queue:')}",
-        )
+        return queue_draining(what.decode(), index)
     return UnknownParent(
         f"item {index} waits for job {id_text(what)}, which is not stored",
         fix="enqueue the parent first, or in the same call",
@@ -97,7 +103,13 @@ def _too_costly(jobs: Sequence[Job], positions: Sequence[int]) -> InvalidOption:
     return InvalidOption(f"item {index} costs {cost:,}", fix=f"a cost is at most {MOST_COST:,}")
 
 
-def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule], positions: Sequence[int]) -> list[bytes]:
+def _full(packed: bytes) -> dict[str, Any]:
+    return {"group": None, **msgspec.msgpack.decode(packed)}
+
+
+def _arguments(
+    jobs: Sequence[Job], rules: Sequence[GateRule], positions: Sequence[int], *, always: bool
+) -> list[bytes]:
     lanes: dict[Lane, int] = {}
     policies: dict[Policy, int] = {}
     runs: list[list[int]] = []
@@ -119,6 +131,8 @@ def _arguments(jobs: Sequence[Job], rules: Sequence[GateRule], positions: Sequen
             last = like
         rest += (job.id, tail, _meta(job, flags))
     head: dict[str, object] = {"lanes": len(lanes), "policies": len(policies), "rules": rules, "runs": runs}
+    if always:
+        head["always"] = True
     if any(job.after for job in jobs):
         head["order"] = _parents_first(jobs)
     if flows := _flows(jobs):

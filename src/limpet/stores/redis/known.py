@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 MOST: Final = 50_000  # how many definitions one process keeps in memory
 FIXED: Final = 26  # bytes before the definition of a lane: class, member, ring, priority, flags
-KEYED, LIMITED, MULTI = 1, 2, 4
+KEYED, LIMITED, MULTI, GROUPED = 1, 2, 4, 8
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_policy = msgspec.json.Decoder(Policy).decode
@@ -27,7 +27,8 @@ _decode_lane = msgspec.msgpack.Decoder(
 def lane_value(lane: Lane) -> bytes:
     """The stored form of a lane."""
     keyed = bool(lane.keys)
-    flags = keyed * KEYED + lane.limited * LIMITED + (keyed and lane.group is not None) * MULTI
+    grouped = lane.group is not None
+    flags = keyed * KEYED + lane.limited * LIMITED + (keyed and grouped) * MULTI + grouped * GROUPED
     ids = id8(lane.kind) + id8(lane.member) + id8(lane.ring)
     body = (lane.queue, lane.task, lane.priority, lane.group, lane.needs, lane.limits, lane.keys, lane.breaker)
     return ids + bytes((lane.priority, flags)) + _encode(body)

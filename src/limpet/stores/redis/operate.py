@@ -104,9 +104,14 @@ async def prune(route: Route, key: bytes, retention: Retention, limit: int, keep
     kept = [
         "" if each is None else each for each in (retention.succeeded_ms, retention.cancelled_ms, retention.dead_ms)
     ]
+    own = {
+        queue: [[state.code, -1 if ms is None else ms] for state, ms in said.items()]
+        for queue, said in retention.queues.items()
+    }
+    queues = _pack(own)
     removed, stage, cursor = 0, b"jobs", b"0"
     while stage and removed < limit:
-        args = (_now(now_ms), limit - removed, keep, *kept, stage, cursor)
+        args = (_now(now_ms), limit - removed, keep, *kept, stage, cursor, queues)
         answer: list[Any] = await route.script("prune", script("prune"), key, args)
         went, stage, cursor = answer
         removed += went

@@ -105,9 +105,10 @@ class RedisStore:
         jobs: Sequence[Job],
         rules: Sequence[GateRule] = (),
         *,
+        always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
-        return await enqueue.relay(self._route, self._key, (source, batch), jobs, rules, now_ms)
+        return await enqueue.relay(self._route, self._key, (source, batch), jobs, rules, always=always, now_ms=now_ms)
 
     # -- workers
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from limpet.core.errors import QueueDraining, UnknownParent
+from limpet.core.depth import crowds, queue_draining, queue_full
+from limpet.core.errors import QueueFull, UnknownParent
 from limpet.core.flow import order
 from limpet.core.gate import GateChange, GateRule, apply_change
 from limpet.core.ids import id_text
@@ -24,11 +25,13 @@ MODES = {"cancel": 0, "run": 1, "wait": 2}
 _encode = msgspec.json.Encoder().encode
 
 
-def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued]:
-    """Check everything, then write everything."""
+def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], *, always: bool = False) -> list[Enqueued]:
+    """Check everything, then write everything. With `always` no depth refuses them."""
     check_size(jobs)
     draining = _draining(tx, jobs)
-    plain = not draining and not any(job.unique is not None or job.after for job in jobs)
+    depths = {} if always else _depths(tx, jobs, rules)
+    tight = bool(depths) and _full(tx, jobs, depths) is not None
+    plain = not draining and not tight and not any(job.unique is not None or job.after for job in jobs)
     known = {} if plain and not tx.row("any_gone") else _stored(tx, [job.id for job in jobs])
     if plain and not known:
         answers = _insert_new(tx, jobs)
@@ -36,7 +39,7 @@ def enqueue(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqu
             declare(tx, rules)
             return answers
         known = _stored(tx, [job.id for job in jobs])
-    return _insert_checked(tx, jobs, rules, known, draining)
+    return _insert_checked(tx, jobs, rules, known, draining, depths)
 
 
 def declare(tx: Tx, rules: Sequence[GateRule]) -> None:
@@ -60,10 +63,30 @@ def _draining(tx: Tx, jobs: Sequence[Job]) -> set[str]:
 def _refuse_draining(job: Job, index: int, draining: set[str]) -> None:
     for key in job.lane.class_gates[:3]:
         if key in draining:
-            raise QueueDraining(
-                f"{key} is draining and takes no new jobs (item {index})",
-                fix=f"limpet resume {key.removeprefix('queue:')}",
-            )
+            raise queue_draining(key, index)
+
+
+def _depths(tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule]) -> dict[str, GateRule]:
+    """The rules of the queues of these jobs that bound how many may wait, as they are after this call."""
+    keys = {lane.class_gates[1] for lane in {job.lane for job in jobs}}
+    said = {rule.key: rule for rule in rules}
+    found = {}
+    for key in keys:
+        gate = tx.gate(key)
+        stored = None if gate is None else gate.rule
+        rule = stored if gate is not None and not gate.declared else said.get(key, stored)
+        if rule is not None and (rule.depth is not None or rule.group_depth is not None):
+            found[key] = rule
+    return found
+
+
+def _full(tx: Tx, new: Sequence[Job], depths: dict[str, GateRule]) -> QueueFull | None:
+    """Why these new jobs do not fit, when they do not."""
+    for (queue, group), (most, brought) in crowds((job.lane for job in new), depths).items():
+        found = tx.row("queue_waiting", (queue,)) if group is None else tx.row("group_waiting", (queue, group))
+        if found[0] + brought > most:
+            return queue_full(queue, group, found[0], most, brought)
+    return None
 
 
 def _stored(tx: Tx, ids: Sequence[bytes]) -> dict[bytes, int]:
@@ -177,7 +200,12 @@ def remember_policies(tx: Tx, policies: set[Policy]) -> None:
 
 
 def _insert_checked(
-    tx: Tx, jobs: Sequence[Job], rules: Sequence[GateRule], known: dict[bytes, int], draining: set[str]
+    tx: Tx,
+    jobs: Sequence[Job],
+    rules: Sequence[GateRule],
+    known: dict[bytes, int],
+    draining: set[str],
+    depths: dict[str, GateRule],
 ) -> list[Enqueued]:
     """The careful way: ids, unique keys and parents are looked up first; one bad item refuses all."""
     alias, replaced = _stand_ins(tx, jobs, known)
@@ -185,6 +213,10 @@ def _insert_checked(
     for index, job in enumerate(jobs):
         if job.id in new:
             _refuse_draining(job, index, draining)
+    if depths:
+        full = _full(tx, list({job.id: job for job in jobs if job.id in new}.values()), depths)
+        if full is not None:
+            raise full
     parents = _parents(tx, jobs, alias, new)
     in_order = _parents_first(jobs)
     declare(tx, rules)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from limpet.core.gate import Gate, GateChange, GateRule, apply_change, is_blank
 from limpet.core.job import Enqueued, Job
+from limpet.core.retention import LOOKED_AT, WALK, Walk, Walked, walks
+from limpet.core.state import State
 from limpet.core.view import Control, Entry, Retention
 from limpet.stores.base import MARK, CancelAnswer, RetryAnswer, RetryRequest
 from limpet.stores.sqlite import graph, lanes, settle, suspension, unique
 from limpet.stores.sqlite.enqueue import enqueue, put_args
 from limpet.stores.sqlite.settle import Running
 from limpet.stores.sqlite.tx import (
-    CANCELLED,
     DEAD,
     DISCARDED,
     KIDS,
@@ -134,24 +136,49 @@ def _erase(tx: Tx, rows: Sequence[tuple[bytes, int, int, bytes | None, int, int]
 
 def prune(tx: Tx, retention: Retention, limit: int) -> int:
     """Remove what has outlived its time, `limit` rows at most."""
-    removed = 0
-    for state, keep_ms in (
-        (SUCCEEDED, retention.succeeded_ms),
-        (CANCELLED, retention.cancelled_ms),
-        (DEAD, retention.dead_ms),
-    ):
-        if keep_ms is None or removed >= limit:
+    removed, looked_at_all = 0, True
+    for state in (State.succeeded, State.cancelled, State.dead):
+        keep_ms, queues = retention.of(state)
+        if not queues:
+            if keep_ms is not None and removed < limit:
+                removed += _erase_old(
+                    tx, state.code, tx.rows("outlived", (state.code, tx.now_ms - keep_ms, limit - removed))
+                )
             continue
-        rows = tx.rows("outlived", (state, tx.now_ms - keep_ms, limit - removed))
-        if state == DEAD:
-            removed += discard(tx, [row[0] for row in rows])
-            continue
-        _erase(tx, rows)
-        for row in rows:
-            tx.move(tx.lane(row[1]), state, None)
-        removed += len(rows)
+        for walk in walks(state, keep_ms, queues):
+            gone, ended = _walk(tx, walk, max(0, limit - removed))
+            removed, looked_at_all = removed + gone, looked_at_all and ended
     removed += _prune_rest(tx, retention, max(0, limit - removed))
-    return removed
+    return removed if looked_at_all else max(1, removed)
+
+
+def _erase_old(tx: Tx, state: int, rows: list[Any]) -> int:
+    if state == DEAD:
+        return discard(tx, [row[0] for row in rows])
+    _erase(tx, rows)
+    for row in rows:
+        tx.move(tx.lane(row[1]), state, None)
+    return len(rows)
+
+
+def _walk(tx: Tx, walk: Walk, limit: int) -> tuple[int, bool]:
+    """Go on where the last walk stopped, over jobs that stay too; how many went, and whether it came to its end."""
+    row = tx.row("control_value", (WALK, walk.name))
+    at = Walked.read(None if row is None else row[0], tx.now_ms)
+    until_ms, most = tx.now_ms - walk.keep_ms, LOOKED_AT * limit
+    rows = tx.rows("outlived_from", (walk.state.code, at.at_ms, at.at_ms, at.id, until_ms, most)) if limit else []
+    old: list[Any] = []
+    passed = at
+    for found in rows:
+        if len(old) == limit:
+            break
+        passed = at.passed(found[4], found[0])
+        if walk.concerns(tx.lane(found[1]).queue):
+            old.append(found)
+    if passed != at:
+        put_control(tx, Control(WALK, walk.name, passed.written()), None)
+    ended = bool(limit) and len(rows) < most and (not rows or rows[-1][0] == passed.id)
+    return _erase_old(tx, walk.state.code, old), ended
 
 
 def _prune_rest(tx: Tx, retention: Retention, limit: int) -> int:
@@ -206,12 +233,14 @@ def put_control(tx: Tx, control: Control, expect: int | None) -> Control | None:
     return Control(control.kind, control.name, control.value, version + 1)
 
 
-def relay(tx: Tx, source: str, batch: int, jobs: Sequence[Job], rules: Sequence[GateRule]) -> list[Enqueued] | None:
+def relay(
+    tx: Tx, source: str, batch: int, jobs: Sequence[Job], rules: Sequence[GateRule], *, always: bool
+) -> list[Enqueued] | None:
     """Enqueue the jobs of an outbox's batch and move its mark; None when the mark is there or further."""
     row = tx.row("control_value", (MARK, source))
     if row is not None and batch <= int(row[0]):
         return None
-    answers = enqueue(tx, jobs, rules)
+    answers = enqueue(tx, jobs, rules, always=always)
     put_control(tx, Control(MARK, source, b"%d" % batch), None)
     return answers
 

@@ -242,9 +242,13 @@ class SqliteStore:
         jobs: Sequence[Job],
         rules: Sequence[GateRule] = (),
         *,
+        always: bool = False,
         now_ms: int | None = None,
     ) -> list[Enqueued] | None:
-        return await self._write("relay", lambda tx: operate.relay(tx, source, batch, jobs, rules), now_ms)
+        def work(tx: Tx) -> list[Enqueued] | None:
+            return operate.relay(tx, source, batch, jobs, rules, always=always)
+
+        return await self._write("relay", work, now_ms)
 
     # -- workers
 

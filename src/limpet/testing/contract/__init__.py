@@ -21,6 +21,7 @@ from limpet.testing.contract.controls import TestControls, TestDrain, TestHold, 
 from limpet.testing.contract.counters import TestCounters
 from limpet.testing.contract.dead import TestDeadLetters, TestDiscard, TestRetryByAPerson
 from limpet.testing.contract.dependencies import TestDependencies, TestFailedParents
+from limpet.testing.contract.depth import TestDepth
 from limpet.testing.contract.enqueue import TestEnqueue
 from limpet.testing.contract.fairness import TestFairness
 from limpet.testing.contract.fencing import TestFencing
@@ -64,6 +65,7 @@ __all__ = [
     "TestCounters",
     "TestDeadLetters",
     "TestDependencies",
+    "TestDepth",
     "TestDiscard",
     "TestDrain",
     "TestEnqueue",

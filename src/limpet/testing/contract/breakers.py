@@ -266,6 +266,25 @@ class TestBreakerByHand:
         await hand.succeed(*jobs)
         assert len(await hand.claim(5)) == 2
 
+    @pytest.mark.parametrize(("how", "opens"), [("succeed", False), ("fail", True)])
+    async def test_it_is_said_that_somebody_opened_it_until_its_probe_has_ended(
+        self, bench: Bench, how: str, opens: bool
+    ) -> None:
+        await broken(bench)
+        assert not (await level(bench)).by_hand
+        gate = (await bench.change(GateChange(KEY, trip_ms=5_000)))[0]
+        assert gate.by_hand
+        bench.clock.advance(5_000)
+        hand = bench.hand()
+        probe = await hand.take()
+        assert (await level(bench)).by_hand
+        await hand.end(how, probe)
+        gate = await level(bench)
+        assert (gate.breaker_open, gate.by_hand) == (opens, False)
+        await bench.change(GateChange(KEY, trip_ms=FOREVER_MS))
+        assert (await level(bench)).by_hand
+        assert not (await bench.change(GateChange(KEY, reset=True)))[0].by_hand
+
     async def test_a_reset_breaker_forgets_its_failures(self, bench: Bench) -> None:
         await broken(bench)
         await bench.change(GateChange(KEY, reset=True))

@@ -50,6 +50,54 @@ class TestPrune:
         assert await bench.states([succeeded, cancelled]) == [State.succeeded, None]
         assert (await bench.store.count()).cancelled == 1
 
+    async def test_a_queue_has_a_retention_of_its_own_for_each_state(self, bench: Bench) -> None:
+        hand, ids = bench.hand(), {}
+        for queue in ("short", "usual", "long"):
+            for how in ("succeed", "bury", "drop"):
+                ids[queue, how] = await bench.add(queue=queue)
+                await hand.end(how, await hand.take())
+        bench.clock.advance(HOUR_MS + 1)
+        keep = Retention(
+            succeeded_ms=2 * HOUR_MS,
+            cancelled_ms=2 * HOUR_MS,
+            queues={
+                "short": {State.succeeded: HOUR_MS, State.dead: HOUR_MS},
+                "long": {State.succeeded: None, State.cancelled: 4 * HOUR_MS},
+            },
+        )
+        gone = {("short", "succeed"), ("short", "bury")}
+        await prune(bench, keep)
+        assert {key for key, id in ids.items() if await bench.states([id]) == [None]} == gone
+        bench.clock.advance(HOUR_MS)
+        gone |= {("usual", "succeed"), ("usual", "drop"), ("short", "drop")}
+        await prune(bench, keep)
+        assert {key for key, id in ids.items() if await bench.states([id]) == [None]} == gone
+        bench.clock.advance(2 * HOUR_MS)
+        gone |= {("long", "drop")}
+        await prune(bench, keep)
+        assert {key for key, id in ids.items() if await bench.states([id]) == [None]} == gone
+        counts = await bench.store.count()
+        assert (counts.enqueued, counts.succeeded, counts.cancelled, counts.discarded) == (9, 3, 3, 1)
+        await bench.check_books()
+        await prune(bench, Retention(succeeded_ms=HOUR_MS))  # nobody says anything of single queues any more
+        assert await bench.states([ids["long", "succeed"]]) == [None]
+
+    async def test_what_one_queue_keeps_does_not_stop_the_others_from_going(self, bench: Bench) -> None:
+        kept = await bench.add_many(30, queue="long")
+        going = await bench.add_many(30, queue="usual")
+        await bench.hand().drain()
+        more = await bench.add_many(10, queue="usual")
+        bench.clock.advance(HOUR_MS + 1)
+        keep = Retention(succeeded_ms=HOUR_MS, queues={"long": {State.succeeded: None}})
+        assert 1 <= await bench.store.prune(keep, 3, now_ms=bench.clock.now_ms) <= 3
+        await prune(bench, keep, 3)
+        assert await bench.states([*kept, *going]) == [State.succeeded] * 30 + [None] * 30
+        await bench.hand().drain()
+        bench.clock.advance(HOUR_MS + 1)
+        await prune(bench, keep, 3)
+        assert await bench.states([kept[0], *more]) == [State.succeeded, *[None] * 10]
+        await bench.check_books()
+
     async def test_dead_jobs_stay_unless_asked(self, bench: Bench) -> None:
         id, hand = await bench.add(), bench.hand()
         await hand.bury(await hand.take())

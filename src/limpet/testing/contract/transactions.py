@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from msgspec.structs import replace
 
-from limpet.core.errors import BatchTooLarge, QueueDraining, UnknownParent, WrongContext
+from limpet.core.errors import BatchTooLarge, QueueDraining, QueueFull, UnknownParent, WrongContext
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.job import Enqueued, Job, Unique
 from limpet.core.lease import Claimed, Input
@@ -237,6 +237,21 @@ class TestJoining:
         await visitor.commit()
         assert await visitor.rows() == ["after", "before"]
         assert (await bench.store.count()).enqueued == 1
+
+    async def test_a_full_queue_is_refused_and_the_transaction_goes_on(self, bench: Bench, visitor: Visitor) -> None:
+        await bench.change(GateChange("queue:full", rule=GateRule("queue:full", depth=2)))
+        await bench.add(queue="full")
+        await visitor.begin()
+        await visitor.write("before")
+        await put_on(visitor, bench, bench.job(queue="full"))
+        with pytest.raises(QueueFull, match="its depth is 2, 2 wait"):  # its own jobs count
+            await put_on(visitor, bench, bench.job(queue="full"))
+        await visitor.write("after")
+        await visitor.commit()
+        assert await visitor.rows() == ["after", "before"]
+        assert (await bench.store.count()).enqueued == 2
+        with pytest.raises(QueueFull):
+            await bench.put(bench.job(queue="full"))
 
     async def test_a_batch_over_the_bound_is_refused(self, bench: Bench, visitor: Visitor) -> None:
         job = bench.job()

@@ -1,7 +1,7 @@
 -- Promise: removes what has outlived its time, in small steps; changes nothing that anybody still needs.
 -- Keys: the namespace's m.
 -- Args: now · limit · finished jobs to keep per queue · how long succeeded, cancelled and dead jobs stay, in ms
---   (each "" = for ever) · stage · cursor
+--   (each "" = for ever) · stage · cursor · what is said of single queues (msgpack {queue: [[state, ms or -1 = for ever]]})
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
 -- Bounds: `limit` rows of each sort, about 100 queues, 500 gates or 50 flows looked at, 2,000 sessions and all signatures,
 --   1,000 dependents.
@@ -13,9 +13,21 @@ end
 local QUEUES, GATES_SEEN, SESSIONS_SEEN = 100, 500, 2000
 local limit, keep, stage, cursor = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[7], ARGV[8]
 local times = { [SUCCEEDED] = tonumber(ARGV[4]), [CANCELLED] = tonumber(ARGV[5]), [DEAD] = tonumber(ARGV[6]) }
-local removed = 0
+local own, removed = unpack_(ARGV[9]), 0
+
+local function times_of(queue)
+  if not own[queue] then
+    return times
+  end
+  local found = { [SUCCEEDED] = times[SUCCEEDED], [CANCELLED] = times[CANCELLED], [DEAD] = times[DEAD] }
+  for _, said in ipairs(own[queue]) do
+    found[said[1]] = said[2] >= 0 and said[2] or nil
+  end
+  return found
+end
 
 local function jobs_of(queue)
+  local times = times_of(queue)
   for _, state in ipairs({ SUCCEEDED, CANCELLED, DEAD }) do
     local old = times[state] and erasing.outlived(queue, state, tx.now - times[state], limit - removed) or {}
     if state == DEAD then

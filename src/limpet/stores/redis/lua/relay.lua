@@ -4,7 +4,7 @@
 -- Args: now · source · batch (a whole number below 2^53) · from head on as enqueue.lua says, ids in any order
 -- Answer: nil when the batch is not newer, else as enqueue.lua; what is refused leaves the mark where it was.
 -- Bounds: the 20,000 jobs of a call.
--- Uses: base record period gate fair change signature wake tx gating news seats lanes waiting calendar unique ledger flows erasing ending graph noting storing arrival
+-- Uses: base record period gate fair change signature wake tx gating news seats lanes waiting calendar unique ledger flows erasing ending graph noting storing depth arrival
 local refused = tx.begin()
 if refused then
   return refused

@@ -52,6 +52,9 @@ local function again(r, lane)
   r.state, r.due = delay > 0 and SCHEDULED or READY, tx.now + delay
   record.save(r)
   tx.move(class, old, r.state)
+  if old == DEAD then
+    lanes.crowd(lane, 1)
+  end
   if r.state == READY then
     lanes.add(lane, { record.item(r) })
   else

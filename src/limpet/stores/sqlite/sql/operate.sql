@@ -33,6 +33,12 @@ DELETE FROM limpet_unique WHERE key IN (SELECT key FROM limpet_unique WHERE stat
 SELECT id, lane, state, extra, finished_ms, flags FROM limpet_job INDEXED BY limpet_job_finished
 WHERE state = ? AND state >= 4 AND finished_ms <= ? ORDER BY finished_ms LIMIT ?;
 
+-- The same from one place on, in the order of the index.
+-- name: outlived_from
+SELECT id, lane, state, extra, finished_ms, flags FROM limpet_job INDEXED BY limpet_job_finished
+WHERE state = ? AND state >= 4 AND finished_ms >= ? AND (finished_ms, id) > (?, ?) AND finished_ms <= ?
+ORDER BY finished_ms, id LIMIT ?;
+
 -- name: erase_job
 DELETE FROM limpet_job WHERE id = ?;
 

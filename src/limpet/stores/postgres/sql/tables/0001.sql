@@ -221,6 +221,8 @@ CREATE TABLE lp.gate (
   climb_ms bigint NOT NULL DEFAULT 60000,
   cap bigint, -- NULL: no budget
   period text COLLATE "C",
+  depth bigint, -- of a queue: how many jobs may wait in it; NULL: any number
+  group_depth bigint, -- of a queue: the same for each group of its jobs
   declared boolean NOT NULL DEFAULT true,
   paused_at_ms bigint, -- NULL: not paused
   paused_by text COLLATE "C",
@@ -243,6 +245,7 @@ CREATE TABLE lp.gate (
   wants bigint NOT NULL DEFAULT 0,
   ruled_at_ms bigint NOT NULL DEFAULT 0,
   told bigint NOT NULL DEFAULT 0, -- written by log_news_1 alone
+  by_hand boolean NOT NULL DEFAULT false, -- somebody opened it
   opens_ms bigint
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX gate_opens ON lp.gate (opens_ms) WHERE opens_ms IS NOT NULL;
@@ -347,10 +350,17 @@ CREATE TABLE lp.attempt (
 );
 
 -- Counting only inserts; the janitor folds. what: 0-6 states; 10 enqueued 11 succeeded 12 cancelled 13 discarded
--- 14 lost 15 stale, ever, over all lanes; 20 erased from, 21 moved into this lane.
+-- 14 lost 15 stale, ever, over all lanes; 20 erased from, 21 moved into this lane. In `count` also 22 waiting, 23 running of
+-- a group, which stands there as task.
 CREATE TABLE lp.tally (lane bigint NOT NULL, whats smallint[] NOT NULL, ns integer[] NOT NULL)
   WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE TABLE lp.count (queue text COLLATE "C" NOT NULL, task text COLLATE "C" NOT NULL, what smallint NOT NULL, n bigint NOT NULL, PRIMARY KEY (queue, task, what));
+
+-- Of queues, and of groups in them, whose depth is bounded: how many jobs waited or ran there when that was last counted
+-- (`waiting`: how many only waited), and what has been added since (counted_at NULL).
+CREATE TABLE lp.depth (place text COLLATE "C" NOT NULL, n bigint NOT NULL, waiting bigint, counted_at timestamptz)
+  WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX depth_place ON lp.depth (place);
 
 -- Dead jobs of one origin: counted like everything, by rows that are folded.
 CREATE TABLE lp.cause_tally (cause text COLLATE "C" NOT NULL, queue text COLLATE "C" NOT NULL, task text COLLATE "C" NOT NULL, n integer NOT NULL, type text COLLATE "C" NOT NULL, message text COLLATE "C" NOT NULL, at_ms bigint NOT NULL, sample bytea NOT NULL);
@@ -376,6 +386,11 @@ CREATE INDEX gone_until ON lp.gone (until_ms);
 CREATE TABLE lp.pruned (what text NOT NULL PRIMARY KEY, at_ms bigint NOT NULL DEFAULT 0, key text NOT NULL DEFAULT '')
   WITH (fillfactor = 10);
 INSERT INTO lp.pruned (what) VALUES ('4'), ('5'), ('6'), ('gone'), ('gate');
+
+-- The same for jobs of single queues, whose index they share with all: how far each walk over it has come, and when it began.
+CREATE TABLE lp.walked (
+  name text COLLATE "C" NOT NULL PRIMARY KEY, at_ms bigint NOT NULL DEFAULT -1, id bytea NOT NULL DEFAULT '', since_ms bigint NOT NULL
+) WITH (fillfactor = 10);
 
 CREATE TABLE lp.watch (job bytea NOT NULL, ear text COLLATE "C" NOT NULL, PRIMARY KEY (job, ear));
 CREATE TABLE lp.control (kind text COLLATE "C" NOT NULL, name text COLLATE "C" NOT NULL, version bigint NOT NULL, value bytea NOT NULL, PRIMARY KEY (kind, name));
@@ -405,7 +420,8 @@ CREATE TYPE lp.batch AS (
   children bytea[], parents bytea[], modes smallint[], -- who waits for whom, and what a failure of it means; NULL: nobody
   positions integer[], -- where each job stands in the caller's list, for words about it
   rules jsonb,
-  guest boolean -- inside a transaction of the caller's own
+  guest boolean, -- inside a transaction of the caller's own
+  always boolean -- no depth refuses them
 );
 
 -- What a claim may take and has taken so far.

@@ -2,11 +2,11 @@
 -- Answer: as each says. Each function's name ends in its version: a later release adds the next one beside it, so workers of both can run.
 --
 -- Locks are taken in this order, and nobody waits for an earlier one while holding a later one:
---   the floor (claim alone) < unique keys < rows of `running` by id < the graph < rows of `wait` and `done` by id
+--   the floor (claim alone) < unique keys < depths < rows of `running` by id < the graph < rows of `wait` and `done` by id
 --   < leases < gates by key < the log
 -- A claim that holds the floor waits for nobody: it skips what is locked and says "again".
 
--- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 7 pruning. One of each per schema.
+-- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 7 pruning, 8 depths. One of each per schema.
 CREATE OR REPLACE FUNCTION lp.lock_1(p_which integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock(1819279360 + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);

@@ -143,6 +143,7 @@ BEGIN
   p_gate.failed_at_ms := '{}';
   p_gate.calls := '{0,0,0,0}';
   p_gate.opened := p_gate.opened + 1;
+  p_gate.by_hand := false;
   RETURN p_gate;
 END $$;
 
@@ -151,6 +152,7 @@ CREATE OR REPLACE FUNCTION lp.gate_reset_1(p_gate lp.gate) RETURNS lp.gate LANGU
 BEGIN
   p_gate.open_until_ms := 0;
   p_gate.probe_token := 0;
+  p_gate.by_hand := false;
   p_gate.failed_at_ms := '{}';
   p_gate.calls := '{0,0,0,0}';
   RETURN p_gate;

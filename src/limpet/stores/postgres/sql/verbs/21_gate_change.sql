@@ -33,6 +33,7 @@ BEGIN
   v_gate.cut_token := 0;
   v_gate.ruled_at_ms := 0;
   v_gate.told := 0;
+  v_gate.by_hand := false;
   RETURN v_gate;
 END $$;
 
@@ -47,7 +48,8 @@ CREATE OR REPLACE FUNCTION lp.gate_json_1(p_gate lp.gate) RETURNS json LANGUAGE 
         'cooldown_ms', (p_gate).breaker_cooldown_ms, 'probe_after_ms', (p_gate).breaker_probe_after_ms,
         'rate', (p_gate).breaker_rate, 'min_calls', (p_gate).breaker_min_calls
       ) END,
-      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms
+      'unit', (p_gate).unit, 'cap', (p_gate).cap, 'period', (p_gate).period, 'floor', (p_gate).floor, 'climb_ms', (p_gate).climb_ms,
+      'depth', (p_gate).depth, 'group_depth', (p_gate).group_depth
     ),
     'declared', (p_gate).declared,
     'paused', CASE WHEN (p_gate).paused_at_ms IS NOT NULL THEN json_build_object(
@@ -57,7 +59,8 @@ CREATE OR REPLACE FUNCTION lp.gate_json_1(p_gate lp.gate) RETURNS json LANGUAGE 
     'held_until_ms', (p_gate).held_until_ms, 'failed_at_ms', (p_gate).failed_at_ms, 'calls', (p_gate).calls,
     'open_until_ms', (p_gate).open_until_ms, 'probe_token', (p_gate).probe_token, 'opened', (p_gate).opened,
     'period_ms', (p_gate).period_ms, 'spent', (p_gate).spent, 'wants', (p_gate).wants,
-    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'ruled_at_ms', (p_gate).ruled_at_ms, 'told', (p_gate).told
+    'pace', (p_gate).pace, 'paced_at_ms', (p_gate).paced_at_ms, 'ceiling', (p_gate).ceiling, 'cut_token', (p_gate).cut_token, 'ruled_at_ms', (p_gate).ruled_at_ms, 'told', (p_gate).told,
+    'by_hand', (p_gate).by_hand
   )
 $$;
 
@@ -81,6 +84,8 @@ BEGIN
   p_gate.period := p_rule ->> 'period';
   p_gate.floor := (p_rule ->> 'floor')::bigint;
   p_gate.climb_ms := coalesce((p_rule ->> 'climb_ms')::bigint, 60000);
+  p_gate.depth := (p_rule ->> 'depth')::bigint;
+  p_gate.group_depth := (p_rule ->> 'group_depth')::bigint;
   RETURN p_gate;
 END $$;
 
@@ -153,6 +158,7 @@ BEGIN
   END IF;
   IF p_change ->> 'trip_ms' IS NOT NULL THEN
     p_gate := lp.gate_trip_1(p_gate, least(4503599627370496, p_now + (p_change ->> 'trip_ms')::bigint));
+    p_gate.by_hand := true;
   END IF;
   IF (p_change ->> 'reset')::boolean THEN
     p_gate := lp.gate_reset_1(p_gate);
@@ -207,6 +213,11 @@ END $$;
 -- Write a gate whose row is held; `opens_ms` stays as it is stored.
 CREATE OR REPLACE FUNCTION lp.gate_write_1(p_gate lp.gate) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
+  IF starts_with(p_gate.key, 'queue:') AND EXISTS (
+    SELECT FROM lp.gate AS g WHERE g.key = p_gate.key AND (g.depth, g.group_depth) IS DISTINCT FROM (p_gate.depth, p_gate.group_depth)
+  ) THEN
+    PERFORM lp.forget_depths_1(substr(p_gate.key, 7));
+  END IF;
   UPDATE lp.gate AS g SET
     concurrency = p_gate.concurrency, interval_us = p_gate.interval_us, burst = p_gate.burst, learns = p_gate.learns,
     breaker_failures = p_gate.breaker_failures, breaker_within_ms = p_gate.breaker_within_ms,
@@ -218,7 +229,8 @@ BEGIN
     open_until_ms = p_gate.open_until_ms, probe_token = p_gate.probe_token, opened = p_gate.opened,
     unit = p_gate.unit, cap = p_gate.cap, period = p_gate.period, period_ms = p_gate.period_ms, spent = p_gate.spent,
     wants = p_gate.wants, floor = p_gate.floor, climb_ms = p_gate.climb_ms, pace = p_gate.pace,
-    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms
+    paced_at_ms = p_gate.paced_at_ms, ceiling = p_gate.ceiling, cut_token = p_gate.cut_token, ruled_at_ms = p_gate.ruled_at_ms,
+    depth = p_gate.depth, group_depth = p_gate.group_depth, by_hand = p_gate.by_hand
   WHERE g.key = p_gate.key;
 END $$;
 

@@ -3,7 +3,8 @@
 -- open side by side. Inputs: lanes and policies once each, jobs as parallel arrays that index them from 1, parents
 -- before their children; extras, costs, delays, dues, expires, flows and unit_costs are NULL where every job is as most
 -- are. Answer: ids, existing, states in order; ids NULL = all are new and as given. Usage errors are raised as LP001
--- (unknown parent) and LP002 (draining). Relies on the primary keys.
+-- (unknown parent), LP002 (draining) and, for guests, LP006 (full). Others hear of a full queue by `refused`: an error would
+-- undo the count, and the next who is refused would have to count again. Relies on the primary keys.
 
 -- Post the lanes of jobs that were just stored, once each, and count the jobs.
 CREATE OR REPLACE FUNCTION lp.post_lanes_1(p_batch lp.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
@@ -80,26 +81,38 @@ END $$;
 -- expected to be new. When one of them was there, nothing has a place yet, and the careful way finds out which.
 CREATE OR REPLACE FUNCTION lp.enqueue_1(
   p_batch lp.batch, p_now bigint,
-  OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT store bigint,
+  OUT ids bytea[], OUT existing boolean[], OUT states smallint[], OUT store bigint, OUT refused text,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
   v_now bigint := lp.now_1(p_now);
+  v_tight boolean := false; -- and they may not fit
   v_count integer := cardinality(p_batch.ids);
   v_careful boolean;
   v_unknown boolean;
+  v_bounded boolean; -- a depth bounds how many may wait where some of these would
   v_new integer;
   v_dues bigint[];
 BEGIN
   store := 'lp.home'::regclass::oid::bigint; -- a schema that is made anew has another; known without a look
   SELECT p_batch.unique_keys IS NOT NULL OR p_batch.children IS NOT NULL
-    OR EXISTS (SELECT 1 FROM lp.gate WHERE key = ANY (p_batch.places) AND draining)
-    OR EXISTS (SELECT 1 FROM lp.gone WHERE id = ANY (p_batch.ids)),
+    OR g.draining IS TRUE OR EXISTS (SELECT 1 FROM lp.gone WHERE id = ANY (p_batch.ids)),
+    g.bounded IS TRUE OR p_batch.rules IS NOT NULL AND p_batch.rules @? '$[*] ? (@.depth != null || @.group_depth != null)',
     EXISTS (
       SELECT 1 FROM unnest(p_batch.policies) AS p (id) WHERE NOT EXISTS (SELECT 1 FROM lp.policy AS k WHERE k.id = p.id OFFSET 0)
     )
-  INTO v_careful, v_unknown;
+  INTO v_careful, v_bounded, v_unknown FROM (
+    SELECT bool_or(draining) AS draining, bool_or(depth IS NOT NULL OR group_depth IS NOT NULL) AS bounded
+    FROM lp.gate WHERE key = ANY (p_batch.places)
+  ) AS g;
+  IF v_bounded AND NOT p_batch.always THEN
+    v_tight := lp.is_tight_1(p_batch);
+    v_careful := v_careful OR v_tight;
+    IF v_tight AND NOT p_batch.guest AND p_batch.unique_keys IS NULL THEN -- who may wait for a key counts with it in hand
+      PERFORM lp.count_tight_1(p_batch);
+    END IF;
+  END IF;
   IF NOT v_careful THEN
     INSERT INTO lp.job (id, lane, policy, enqueued_ms, args, extra)
     SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], v_now, j.args, j.extra FROM ( -- faster than FROM unnest(…)
@@ -109,8 +122,16 @@ BEGIN
     GET DIAGNOSTICS v_new = ROW_COUNT;
     v_careful := v_new < v_count;
   END IF;
-  IF v_careful THEN
-    SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM lp.insert_checked_1(p_batch, v_now) AS c;
+  IF v_careful AND v_tight AND NOT p_batch.guest THEN
+    BEGIN
+      SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM lp.insert_checked_1(p_batch, v_now, true) AS c;
+    EXCEPTION WHEN SQLSTATE 'LP006' THEN
+      GET STACKED DIAGNOSTICS refused = MESSAGE_TEXT;
+      RETURN;
+    END;
+  ELSIF v_careful THEN
+    SELECT c.ids, c.existing, c.states INTO ids, existing, states
+    FROM lp.insert_checked_1(p_batch, v_now, v_bounded AND NOT p_batch.always) AS c;
   ELSIF cardinality(p_batch.lanes) = 1 AND p_batch.dues IS NULL AND p_batch.delays IS NULL THEN
     states := array_fill(2::smallint, ARRAY[v_count]);
     INSERT INTO lp.wait (id, lane, due_ms, expires_ms, cost, state, priority)
@@ -140,6 +161,9 @@ BEGIN
   IF NOT v_careful AND (p_batch.flows IS NOT NULL OR p_batch.unit_costs IS NOT NULL) THEN
     PERFORM lp.store_beside_1(p_batch, NULL);
   END IF;
+  IF v_bounded THEN
+    PERFORM lp.add_depths_1(p_batch, existing);
+  END IF;
   -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
   IF v_unknown THEN
     PERFORM lp.remember_policies_1(p_batch);
@@ -161,7 +185,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 BEGIN
   SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM lp.enqueue_1(p_batch, p_now) AS s;
   PERFORM pg_notify(lp.channel_1(), CASE WHEN 3 >= ANY (p_batch.priorities) THEN 'pu' ELSE 'p' END);
-EXCEPTION WHEN SQLSTATE 'LP001' OR SQLSTATE 'LP002' THEN
+EXCEPTION WHEN SQLSTATE 'LP001' OR SQLSTATE 'LP002' OR SQLSTATE 'LP006' THEN
   GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
 END $$;
 
@@ -181,6 +205,8 @@ CREATE OR REPLACE FUNCTION lp.relay_1(
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+  v_refused text;
 BEGIN
   moved := lp.move_mark_1(p_source, p_number);
   IF NOT moved THEN
@@ -188,7 +214,10 @@ BEGIN
   END IF;
   states := '{}';
   IF p_batch.ids <> '{}' THEN
-    SELECT s.ids, s.existing, s.states, s.w_lanes, s.w_ns, s.w_dues, s.w_gates
-    INTO ids, existing, states, w_lanes, w_ns, w_dues, w_gates FROM lp.enqueue_1(p_batch, p_now) AS s;
+    SELECT s.ids, s.existing, s.states, s.refused, s.w_lanes, s.w_ns, s.w_dues, s.w_gates
+    INTO ids, existing, states, v_refused, w_lanes, w_ns, w_dues, w_gates FROM lp.enqueue_1(p_batch, p_now) AS s;
+  END IF;
+  IF v_refused IS NOT NULL THEN
+    RAISE EXCEPTION '%', v_refused USING ERRCODE = 'LP006'; -- the mark stays where it was
   END IF;
 END $$;

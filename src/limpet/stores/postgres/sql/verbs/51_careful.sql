@@ -1,5 +1,5 @@
 -- Promise: the careful way of storing jobs: ids, unique keys and parents are looked up first; one bad item refuses all.
--- Inputs: lp.batch. Answer: as enqueue_1. Locks, in order: keys in their order, parents that run (by id, FOR KEY SHARE:
+-- Inputs: lp.batch. Answer: as enqueue_1. Locks, in order: keys in their order, depths, parents that run (by id, FOR KEY SHARE:
 -- they cannot end meanwhile), the graph, parents that wait; a caller's own transaction locks no parent: its children are
 -- looked at when it has committed (post 2).
 
@@ -51,7 +51,10 @@ BEGIN
   );
   IF v_at IS NOT NULL THEN
     RAISE EXCEPTION '% is draining and takes no new jobs (item %)', v_places[p_batch.lane_of[v_at]], p_batch.positions[v_at]
-    USING ERRCODE = 'LP002', HINT = 'limpet resume ' || regexp_replace(v_places[p_batch.lane_of[v_at]], '^queue:', '');
+    USING ERRCODE = 'LP002', HINT = 'limpet resume ' || CASE
+      WHEN v_places[p_batch.lane_of[v_at]] = 'all' THEN '--all'
+      ELSE regexp_replace(regexp_replace(v_places[p_batch.lane_of[v_at]], '^queue:', ''), '^task:', '--task ')
+    END;
   END IF;
 END $$;
 
@@ -275,6 +278,8 @@ BEGIN
   PERFORM lp.count_1(v_old.lane, v_old.state::integer, -1, 20, 1);
   PERFORM lp.post_lanes_1(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);
   PERFORM lp.count_1(p_batch.lanes[v_lane], 10, -1, 21, 1); -- it was enqueued before
+  PERFORM lp.note_depth_1(l.body ->> 'queue', l.body ->> 'group')
+  FROM (SELECT convert_from(p_batch.bodies[v_lane], 'UTF8')::jsonb AS body) AS l;
 END $$;
 
 -- Where each of these is, or was when it went; NULL: it was never stored, or long ago.
@@ -286,9 +291,9 @@ BEGIN
   );
 END $$;
 
--- Check everything, then write everything.
+-- Check everything, then write everything. p_bounded: a depth bounds how many may wait where some of these would.
 CREATE OR REPLACE FUNCTION lp.insert_checked_1(
-  p_batch lp.batch, p_now bigint, OUT ids bytea[], OUT existing boolean[], OUT states smallint[]
+  p_batch lp.batch, p_now bigint, p_bounded boolean, OUT ids bytea[], OUT existing boolean[], OUT states smallint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_known smallint[] := lp.known_1(p_batch.ids);
@@ -300,6 +305,13 @@ BEGIN
   IF p_batch.unique_keys IS NOT NULL THEN
     v_known := lp.known_1(p_batch.ids); -- the same call, made twice, may have come first
   END IF;
+  SELECT array_agg(s.known IS NULL AND s.target = s.id AND s.first ORDER BY s.at) INTO v_new FROM (
+    SELECT t.*, row_number() OVER (PARTITION BY t.id ORDER BY t.at) = 1 AS first
+    FROM unnest(p_batch.ids, ids, v_known) WITH ORDINALITY AS t (id, target, known, at)
+  ) AS s;
+  IF p_bounded THEN
+    PERFORM lp.refuse_full_1(p_batch, ARRAY(SELECT NOT n.new FROM unnest(v_new) WITH ORDINALITY AS n (new, at) ORDER BY n.at));
+  END IF;
   IF p_batch.children IS NOT NULL AND NOT p_batch.guest THEN
     -- A parent of this call may stand for one that is stored: that one must hold still, too.
     PERFORM lp.keep_parents_1(
@@ -307,10 +319,6 @@ BEGIN
       || ARRAY(SELECT id FROM unnest(ids) AS id EXCEPT SELECT id FROM unnest(p_batch.ids) AS id)
     );
   END IF;
-  SELECT array_agg(s.known IS NULL AND s.target = s.id AND s.first ORDER BY s.at) INTO v_new FROM (
-    SELECT t.*, row_number() OVER (PARTITION BY t.id ORDER BY t.at) = 1 AS first
-    FROM unnest(p_batch.ids, ids, v_known) WITH ORDINALITY AS t (id, target, known, at)
-  ) AS s;
   PERFORM lp.refuse_draining_1(p_batch, v_new);
   IF p_batch.children IS NOT NULL THEN
     PERFORM lp.refuse_unknown_1(

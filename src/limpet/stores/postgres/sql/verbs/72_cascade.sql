@@ -317,6 +317,7 @@ BEGIN
     v_old.priority, v_old.flags & ~32, v_old.cause, v_old.error_type
   );
   PERFORM lp.count_1(v_old.lane, 6, -1, 0, 1, 12, -1);
+  PERFORM lp.note_depth_1(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
   RETURN true;
 END $$;
 

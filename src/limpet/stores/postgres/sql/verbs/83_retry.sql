@@ -40,6 +40,7 @@ BEGIN
   VALUES (p_id, v_old.lane, v_due, v_old.cost, v_state, v_old.priority, v_old.flags & ~4);
   PERFORM lp.unbury_1(p_id, v_old.lane, v_old.cause, p_now);
   PERFORM lp.count_1(v_old.lane, 5, -1, v_state, 1);
+  PERFORM lp.note_depth_1(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
   PERFORM lp.set_out_1(p_id, v_old.lane, v_due, v_state, p_args);
   RETURN true;
 END $$;

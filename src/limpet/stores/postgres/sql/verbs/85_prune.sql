@@ -33,6 +33,15 @@ BEGIN
   );
 END $$;
 
+-- Erase these finished jobs of a state; how many went.
+CREATE OR REPLACE FUNCTION lp.erase_old_1(p_done lp.done[], p_state smallint, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+BEGIN
+  IF p_state = 5 THEN
+    RETURN lp.erase_dead_1(p_done, p_now);
+  END IF;
+  RETURN cardinality(lp.erase_1(p_done, p_state, NULL, p_now));
+END $$;
+
 -- Verb: finished jobs of a state go when they ended `p_keep` ms ago.
 CREATE OR REPLACE FUNCTION lp.prune_jobs_1(
   p_state smallint, p_keep bigint, p_limit integer, p_now bigint, OUT removed integer,
@@ -59,11 +68,68 @@ BEGIN
   END IF;
   UPDATE lp.pruned SET at_ms = (v_old[cardinality(v_old)]).finished_ms WHERE what = p_state::text;
   v_old := lp.unheld_1(v_old);
-  IF p_state = 5 THEN
-    removed := lp.erase_dead_1(v_old, v_now);
-  ELSE
-    removed := cardinality(lp.erase_1(v_old, p_state, NULL, v_now));
+  removed := lp.erase_old_1(v_old, p_state, v_now);
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+END $$;
+
+-- Verb: the same for the jobs of one queue, or (p_queue NULL) of all queues but these. It goes on from where the walk of
+-- that name stopped, over jobs that stay too, `p_looked` of them at most: the index knows no queues. Once a day a walk
+-- begins anew, for what was held or ended by another clock. `ended`: nothing is left to look at for now.
+CREATE OR REPLACE FUNCTION lp.prune_walk_1(
+  p_name text, p_state smallint, p_keep bigint, p_queue text, p_others text[], p_limit integer, p_looked integer, p_now bigint,
+  OUT removed integer, OUT ended boolean,
+  OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+) LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
+SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
+DECLARE
+  v_now bigint := lp.now_1(p_now);
+  v_walk lp.walked;
+  v_at_ms bigint[];
+  v_ids bytea[];
+  v_ours boolean[];
+  v_last integer;
+  v_old lp.done[];
+BEGIN
+  removed := 0;
+  ended := true;
+  IF NOT lp.try_lock_1(7) THEN
+    RETURN;
   END IF;
+  INSERT INTO lp.walked (name, since_ms) VALUES (p_name, v_now) ON CONFLICT (name) DO UPDATE SET
+    at_ms = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.at_ms ELSE -1 END,
+    id = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.id ELSE '' END,
+    since_ms = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.since_ms ELSE v_now END
+  RETURNING * INTO v_walk;
+  SELECT array_agg(f.finished_ms ORDER BY f.finished_ms, f.id), array_agg(f.id ORDER BY f.finished_ms, f.id),
+    array_agg(f.ours ORDER BY f.finished_ms, f.id)
+  INTO v_at_ms, v_ids, v_ours FROM (
+    SELECT d.finished_ms, d.id, CASE WHEN p_queue IS NULL THEN l.queue <> ALL (p_others) ELSE l.queue = p_queue END AS ours
+    FROM (
+      SELECT o.finished_ms, o.id, o.lane FROM lp.done AS o
+      WHERE o.state = p_state AND (o.finished_ms, o.id) > (v_walk.at_ms, v_walk.id) AND o.finished_ms <= v_now - p_keep
+      ORDER BY o.finished_ms, o.id LIMIT p_looked
+    ) AS d CROSS JOIN LATERAL (SELECT n.queue FROM lp.lane AS n WHERE n.id = d.lane OFFSET 0) AS l
+  ) AS f;
+  IF v_ids IS NULL THEN
+    RETURN;
+  END IF;
+  v_last := coalesce((
+    SELECT o.at FROM (
+      SELECT u.at, row_number() OVER (ORDER BY u.at) AS number FROM unnest(v_ours) WITH ORDINALITY AS u (ours, at) WHERE u.ours
+    ) AS o WHERE o.number = p_limit
+  ), cardinality(v_ids));
+  ended := v_last = cardinality(v_ids) AND cardinality(v_ids) < p_looked;
+  UPDATE lp.walked SET at_ms = v_at_ms[v_last], id = v_ids[v_last] WHERE name = p_name;
+  v_old := lp.unheld_1(ARRAY(
+    SELECT d FROM lp.done AS d WHERE d.id = ANY (ARRAY(
+      SELECT u.id FROM unnest(v_ids[:v_last], v_ours[:v_last]) AS u (id, ours) WHERE u.ours
+    )) AND d.state = p_state FOR UPDATE SKIP LOCKED
+  ));
+  IF v_old = '{}' THEN
+    RETURN;
+  END IF;
+  removed := lp.erase_old_1(v_old, p_state, v_now);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
 END $$;
 
@@ -156,5 +222,5 @@ BEGIN
   IF p_event IS NOT NULL THEN
     v_removed := v_removed + lp.prune_log_1('event', v_now - p_event, p_limit);
   END IF;
-  RETURN v_removed + lp.prune_events_1(p_events, p_limit);
+  RETURN v_removed + lp.prune_depths_1(p_limit) + lp.prune_events_1(p_events, p_limit);
 END $$;

@@ -54,10 +54,15 @@ BEGIN
     SELECT CASE WHEN s.what < 10 THEN l.queue ELSE '' END AS queue, CASE WHEN s.what < 10 THEN l.task ELSE '' END AS task,
       s.what, s.n
     FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) LEFT JOIN lp.lane AS l ON l.id = s.lane WHERE s.what < 20
+    UNION ALL
+    SELECT l.queue, l.grp, CASE s.what WHEN 3 THEN 23 ELSE 22 END, s.n
+    FROM unnest(v_lanes, v_whats, v_ns) AS s (lane, what, n) JOIN lp.lane AS l ON l.id = s.lane
+    WHERE s.what <= 3 AND l.grp IS NOT NULL
   ) AS x GROUP BY x.queue, x.task, x.what ORDER BY x.queue, x.task, x.what
   ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   DELETE FROM lp.count AS c USING (
-    SELECT DISTINCT l.queue, l.task FROM lp.lane AS l WHERE l.id = ANY (v_lanes)
+    SELECT l.queue, l.task FROM lp.lane AS l WHERE l.id = ANY (v_lanes)
+    UNION SELECT l.queue, l.grp FROM lp.lane AS l WHERE l.id = ANY (v_lanes) AND l.grp IS NOT NULL
   ) AS f WHERE c.queue = f.queue AND c.task = f.task AND c.n = 0;
   SELECT array_agg(x.lane), array_agg(x.n) INTO lanes, ns FROM (
     SELECT s.lane, sum(CASE s.what WHEN 20 THEN -s.n ELSE s.n END)::bigint AS n

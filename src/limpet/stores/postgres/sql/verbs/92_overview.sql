@@ -23,7 +23,7 @@ SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   RETURN QUERY
   SELECT x.queue, x.task, x.what, sum(x.n)::bigint FROM (
-    SELECT c.queue, c.task, c.what, c.n FROM lp.count AS c
+    SELECT c.queue, c.task, c.what, c.n FROM lp.count AS c WHERE c.what < 20
     UNION ALL
     SELECT names.queue, names.task, t.what, t.n FROM (
       SELECT d.lane, u.what, sum(u.n) AS n FROM lp.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)

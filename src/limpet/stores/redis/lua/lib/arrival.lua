@@ -54,6 +54,11 @@ function arrival.all(from)
     end
   end
 
+  local crowds = depth.crowds(defs, head)
+  if depth.full(crowds, run_of) then
+    careful = true
+  end
+
   local gone = call("EXISTS", P .. "GL") == 1 and erasing.remembered(ids) or {}
   local known, alias, taken, replaces, new = {}, {}, {}, {}, {} -- by id, but for `taken` (by key) and `replaces` (by index)
   local state_of = {} -- by id: the states of parents that were stored before, and of new jobs
@@ -80,6 +85,10 @@ function arrival.all(from)
         end
         new[id] = alias[id] == id and not known[id] or nil
       end
+    end
+    local full = depth.full(crowds, run_of, ids, new)
+    if full then
+      return { "full", pack(full) }
     end
     local outside = {}
     for i, id in ipairs(ids) do

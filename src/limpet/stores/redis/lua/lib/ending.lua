@@ -95,6 +95,7 @@ function ending.bury_waiting(id, failure, item, lane_id)
     call("ZREM", P .. "E", base.b6(r.rare.e) .. id)
   end
   tx.move(ending.class(r), r.state, DEAD)
+  lanes.crowd(lanes.get(r.lane), -1)
   ending.bury(r, failure)
   ending.file(r, DEAD)
   r.flags = record.with(r.flags, ATTEMPTS)

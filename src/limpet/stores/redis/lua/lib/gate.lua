@@ -274,7 +274,7 @@ do
     end
     g.probe_token = 0
     if verdict == "ok" then
-      g.open_until_ms = 0
+      g.open_until_ms, g.by_hand = 0, false
       forget(g)
     elseif verdict == "failed" then
       gate.trip(g, now + (g.rule.breaker and g.rule.breaker.cooldown_ms or 60000))
@@ -332,7 +332,7 @@ do
   -- Open the breaker until `until_ms`, when one probe is let through.
   function gate.trip(g, until_ms)
     forget(g)
-    g.open_until_ms, g.probe_token, g.opened = until_ms, 0, (g.opened or 0) + 1
+    g.open_until_ms, g.probe_token, g.opened, g.by_hand = until_ms, 0, (g.opened or 0) + 1, false
   end
 
   -- The job under `token` was told that there is no money left: open, until one job probes it. Jobs that were under way
@@ -345,7 +345,7 @@ do
   -- Close the breaker and forget its failures.
   function gate.reset(g)
     forget(g)
-    g.open_until_ms, g.probe_token = 0, 0
+    g.open_until_ms, g.probe_token, g.by_hand = 0, 0, false
   end
 
   -- Admit nobody before `until_ms`; a longer hold stays.
@@ -425,7 +425,10 @@ do
     if change.drain ~= nil then g.draining = change.drain end
     if change.hold_ms then gate.hold(g, now + change.hold_ms) end
     if change.ceiling then g.ceiling = max(1, min(FULL, change.ceiling)) end
-    if change.trip_ms then gate.trip(g, min(gate.FOREVER_MS, now + change.trip_ms)) end
+    if change.trip_ms then
+      gate.trip(g, min(gate.FOREVER_MS, now + change.trip_ms))
+      g.by_hand = true
+    end
     if change.reset then
       local rule = g.rule
       if rule.interval_us then  -- one may go at once, however far somebody had pushed it back
@@ -443,11 +446,12 @@ do
     full_at_us = "number", held_until_ms = "number", failed_at_ms = "table", calls = "table",
     open_until_ms = "number", probe_token = "number", opened = "number", pace = "number", paced_at_ms = "number",
     ceiling = "number", cut_token = "number", period_ms = "number", spent = "number", wants = "number",
-    told = "number", ruled_at_ms = "number"
+    told = "number", ruled_at_ms = "number", by_hand = "boolean"
   }
   local RULE_TYPES = {
     key = "string", concurrency = "number", interval_us = "number", burst = "number", breaker = "table",
-    learns = "boolean", unit = "string", floor = "number", climb_ms = "number", cap = "number", period = "string"
+    learns = "boolean", unit = "string", floor = "number", climb_ms = "number", cap = "number", period = "string",
+    depth = "number", group_depth = "number"
   }
   local BREAKER_TYPES = {
     failures = "number", within_ms = "number", cooldown_ms = "number", probe_after_ms = "number", rate = "number",
@@ -495,6 +499,7 @@ do
   local function rule_map(rule)
     local map = {key = rule.key, concurrency = rule.concurrency, interval_us = rule.interval_us}
     map.floor, map.cap, map.period = rule.floor, rule.cap, rule.period
+    map.depth, map.group_depth = rule.depth, rule.group_depth
     keep(map, rule, "burst", 1)
     keep(map, rule, "learns", false)
     keep(map, rule, "unit", "")
@@ -530,6 +535,7 @@ do
     keep(map, g, "wants", 0)
     keep(map, g, "ruled_at_ms", 0)
     keep(map, g, "told", 0)
+    keep(map, g, "by_hand", false)
     if g.failed_at_ms and #g.failed_at_ms > 0 then map.failed_at_ms = g.failed_at_ms end
     local calls = g.calls
     if calls and not (calls[1] == 0 and calls[2] == 0 and calls[3] == 0 and calls[4] == 0) then map.calls = calls end

@@ -67,6 +67,7 @@ end
 function gating.drop(key)
   gates[key], changed[key], touched[key] = false, nil, nil
   call("HDEL", P .. "g", key)
+  call("SREM", P .. "dp", key)
   call("ZREM", P .. "T", "g" .. key)
 end
 
@@ -140,6 +141,9 @@ function gating.settle()
       end
       call("HSET", P .. "g", key, gate.encode(body))
       call(body.draining and "SADD" or "SREM", P .. "dr", key)
+      if sub(key, 1, 6) == "queue:" then
+        call((body.rule.depth or body.rule.group_depth) and "SADD" or "SREM", P .. "dp", key)
+      end
     end
   end
   if #events > 0 then

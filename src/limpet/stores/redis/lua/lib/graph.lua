@@ -200,6 +200,7 @@ local function cancel_records(records, reason, by_parent)
       end
     end
     tx.move(class, r.state, CANCELLED)
+    lanes.crowd(lanes.get(r.lane), -1)
     r.state, r.finished, r.rare.r = CANCELLED, tx.now, reason
     if by_parent then
       r.flags = record.with(r.flags, BY_PARENT)
@@ -342,6 +343,7 @@ function handle.revived(task, children, stack, last)
     if r and r.state == CANCELLED and record.has(r.flags, BY_PARENT) and may_wait_again(r.id, task[2]) and unique.reclaim(r) then
       ending.unfile(r)
       tx.move(ending.class(r), CANCELLED, BLOCKED)
+      lanes.crowd(lanes.get(r.lane), 1)
       tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
       r.state, r.flags, r.rare.r = BLOCKED, record.without(r.flags, BY_PARENT), nil
       record.save(r)

@@ -19,7 +19,7 @@ function lanes.read(id, raw)
   local flags = byte(raw, 26)
   local lane = {
     id = id, raw = raw, kind = sub(raw, 1, 8), member = sub(raw, 9, 16), ring = sub(raw, 17, 24), prio = byte(raw, 25),
-    keyed = flags % 2 == 1, limited = flags % 4 >= 2, multi = flags % 8 >= 4,
+    keyed = flags % 2 == 1, limited = flags % 4 >= 2, multi = flags % 8 >= 4, grouped = flags % 16 >= 8,
   }
   known[id] = lane
   return lane
@@ -55,6 +55,14 @@ end
 function lanes.group(lane)
   local group = unpack_(sub(lane.raw, 27))[4]
   return group and "group:" .. group or ""
+end
+
+-- Jobs of a lane came to wait, or (below zero) wait no more: those of groups are counted by queue and group.
+function lanes.crowd(lane, count)
+  if lane.grouped then
+    lane.field = lane.field or tx.class(lane.kind).queue .. "\0" .. unpack_(sub(lane.raw, 27))[4]
+    tx.crowds[lane.field] = (tx.crowds[lane.field] or 0) + count
+  end
 end
 
 -- Store a lane that is not there yet; `class` is the packed definition of its class.

@@ -211,6 +211,9 @@ function outcome.one(s, r, t)
     state = apply[t.kind](s, r, t)
   end
   tx.move(tx.class(lanes.get(r.lane).kind), RUNNING, state)
+  if state < RUNNING then
+    lanes.crowd(lanes.get(r.lane), 1)
+  end
   if charges then
     give_back(s, charges, token, claimed, t)
   end

@@ -99,7 +99,7 @@ local function short()
   local members = call("ZRANGE", line, 0, 1)
   local lane = not members[2] and call("HGET", P .. "sl", kind .. members[1])
   local definition = lane and call("HGET", P .. "ln", lane)
-  if not definition or byte(definition, 26) ~= 0 or call("EXISTS", P .. "R:" .. lane) == 1 then
+  if not definition or byte(definition, 26) % 8 ~= 0 or call("EXISTS", P .. "R:" .. lane) == 1 then
     return nil
   end
   local class, list = unpack_(call("HGET", P .. "cl", kind)), P .. "L:" .. lane
@@ -151,6 +151,12 @@ local function short()
     call("HDEL", P .. "n", field .. READY)
   end
   call("HINCRBY", P .. "n", field .. RUNNING, count)
+  if byte(definition, 26) ~= 0 then
+    local crowd = class[1] .. "\0" .. unpack_(sub(definition, 27))[4]
+    if call("HINCRBY", P .. "wg", crowd, -count) <= 0 then
+      call("HDEL", P .. "wg", crowd)
+    end
+  end
   call("HSET", P .. "rc:" .. session, claimer, seq .. " " .. text)
   call("PEXPIRE", P .. "rc:" .. session, 3600000)
   if known[2] and least == 9 then

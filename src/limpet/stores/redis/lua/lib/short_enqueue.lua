@@ -54,12 +54,18 @@ local function sit(id, turn)
   return turn
 end
 
+-- True when something is to be looked at that only the long way knows: a drain, weights, a depth of this queue.
+local function is_odd(queue)
+  local found = call("EXISTS", P .. "dr", P .. "wgt", P .. "dp")
+  return found > 1 or found == 1 and (call("EXISTS", P .. "dp") == 0 or call("SISMEMBER", P .. "dp", "queue:" .. queue) == 1)
+end
+
 local function short()
   local head, count = unpack_(ARGV[2]), (#ARGV - 8) / 3
   local run = head.runs[1]
   if
     head.lanes > 1 or head.policies > 1 or head.runs[2] or head.rules[1] or head.order or head.flows
-    or run[4] > 0 or run[5] >= 0 or run[6] >= 0 or byte(ARGV[4], 26) >= 4
+    or run[4] > 0 or run[5] >= 0 or run[6] >= 0 or byte(ARGV[4], 26) % 8 >= 4
   then
     return nil
   end
@@ -68,10 +74,10 @@ local function short()
       return nil
     end
   end
-  local lane, policy, list = ARGV[3], ARGV[6], P .. "L:" .. ARGV[3]
+  local lane, class, policy, list = ARGV[3], unpack_(ARGV[5]), ARGV[6], P .. "L:" .. ARGV[3]
   local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn", "store")
   if
-    tonumber(meta[1]) ~= base.LAYOUT or call("EXISTS", P .. "dr", P .. "wgt") > 0 or call("HEXISTS", P .. "ln", lane) == 0
+    tonumber(meta[1]) ~= base.LAYOUT or is_odd(class[1]) or call("HEXISTS", P .. "ln", lane) == 0
     or call("HEXISTS", P .. "po", policy) == 0
   then
     return nil
@@ -122,7 +128,7 @@ local function short()
     rooms()
     ledger.write(seq + 1, ids, stored)
   end
-  local class, turn = unpack_(ARGV[5]), tonumber(meta[5] or 0)
+  local turn = tonumber(meta[5] or 0)
   local kind, member, ring, prio, flags = struct.unpack(">c8c8c8BB", ARGV[4])
   if call("HSETNX", P .. "ls", lane, "a") == 1 then
     call("ZADD", P .. "hd:" .. class[1], "LT", base.text(now), lane)
@@ -138,8 +144,11 @@ local function short()
   end
   call("HINCRBY", P .. "n", class[1] .. "\0" .. class[2] .. "\0" .. READY, new)
   call("HINCRBY", P .. "n", "\0\0" .. ENQUEUED, new)
+  if flags >= 8 then
+    call("HINCRBY", P .. "wg", class[1] .. "\0" .. unpack_(sub(ARGV[4], 27))[4], new)
+  end
   call("HSET", P .. "m", "seq", base.text(seq + count), "turn", base.text(turn))
-  wake_for(kind, class, prio, flags >= 2, new, now)
+  wake_for(kind, class, prio, flags % 4 >= 2, new, now)
   return answer
 end
 

@@ -93,6 +93,7 @@ function storing.other(run, id, seq, tail, meta, parents)
   tx.tally(ENQUEUED, 1)
   tx.move(tx.class(lane.kind), nil, state)
   tx.count_lane(lane.id, 1)
+  lanes.crowd(lane, 1)
   index_expiry(run, id)
   if meta.key then
     unique.hold(meta.key, id, meta.states, meta.window)
@@ -167,6 +168,8 @@ function storing.replace(target, run, tail, meta)
   tx.move(tx.class(lane.kind), nil, state)
   tx.count_lane(old.id, -1)
   tx.count_lane(lane.id, 1)
+  lanes.crowd(old, -1)
+  lanes.crowd(lane, 1)
   if state == SCHEDULED then
     calendar.schedule(lane, record.item(r))
   elseif state == READY and not stays then
@@ -181,6 +184,7 @@ function storing.finish(runs)
       tx.tally(ENQUEUED, run.new)
       tx.move(tx.class(run.lane.kind), nil, run.state, run.new)
       tx.count_lane(run.lane.id, run.new)
+      lanes.crowd(run.lane, run.new)
     end
   end
   for lane_id, heap in pairs(items) do

@@ -309,6 +309,7 @@ function taking.start(lane, rows)
   t.left = t.left - admitted
   t.slots = t.slots - (taking.must_start(class) and admitted or suspects)
   t.moved[class] = (t.moved[class] or 0) + admitted
+  lanes.crowd(lane, -admitted)
   return admitted
 end
 

@@ -11,6 +11,7 @@ tx = {
   ready = {}, -- lane -> jobs that became ready in it: workers are woken for so many
   timers = {}, -- lane -> a new instant at which it will have some
   counts = {},
+  crowds = {}, -- queue and group -> how many more wait, or (below zero) fewer
   lane_jobs = {},
   tells = {}, -- ear -> messages
   gated = false, -- gates were looked at
@@ -213,6 +214,11 @@ function tx.finish()
   for field, count in pairs(tx.counts) do
     if count ~= 0 and call("HINCRBY", P .. "n", field, count) == 0 then
       call("HDEL", P .. "n", field)
+    end
+  end
+  for field, count in pairs(tx.crowds) do
+    if count ~= 0 and call("HINCRBY", P .. "wg", field, count) <= 0 then
+      call("HDEL", P .. "wg", field)
     end
   end
   if next(tx.ready) or next(tx.timers) then

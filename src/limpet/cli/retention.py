@@ -1,0 +1,91 @@
+"""Commands about how long the finished jobs of single queues stay: list, set, clear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from limpet.cli.terminal import Terminal
+from limpet.cli.words import Listing, command, complete_queue
+from limpet.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from limpet.ops.retention import Kept
+
+ENDS: Final = ("succeeded", "cancelled", "dead")
+
+
+@click.group(cls=Listing)
+def retention() -> None:
+    """How long finished jobs of single queues stay."""
+
+
+async def list_body(terminal: Terminal) -> None:
+    """List queues whose finished jobs stay for another time than those of all others."""
+    from limpet.ops.shape import kept_shape
+
+    async with terminal.operator() as operator:
+        found = await operator.retention()
+    rows = [(kept.queue, *_times(kept)) for kept in found]
+    terminal.table("retention", ("queue", *ENDS), rows, [kept_shape(kept) for kept in found])
+
+
+def _times(kept: Kept) -> list[str]:
+    from limpet.core.duration import text_of_ms
+    from limpet.core.state import State
+
+    words = []
+    for state in map(State, ENDS):
+        ms = kept.states.get(state)
+        text = "" if state not in kept.states else "forever" if ms is None else text_of_ms(ms)
+        words.append(f"{text} (set)" if state in kept.set_by_operator else text)
+    return words
+
+
+@click.argument("queue", shell_complete=complete_queue)
+@click.option("--succeeded", metavar="TIME", help="Such as 1h or 7d; or forever.")
+@click.option("--cancelled", metavar="TIME", help="The same for cancelled jobs.")
+@click.option("--dead", metavar="TIME", help="The same for dead ones.")
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def set_body(
+    terminal: Terminal, queue: str, succeeded: str | None, cancelled: str | None, dead: str | None, reason: str
+) -> None:
+    """Keep finished jobs of QUEUE so long; it wins over what the code and settings files say until cleared."""
+    from limpet.ops.known import strange
+
+    given = dict(zip(ENDS, (succeeded, cancelled, dead), strict=True))
+    keep = {name: value for name, value in given.items() if value is not None}
+    if not keep:
+        raise UsageError("say how long which jobs stay", fix="--succeeded 7d, --cancelled 1d or --dead forever")
+    async with terminal.operator() as operator:
+        note = await strange(operator.store, f"queue:{queue}")
+        kept = await operator.set_retention(queue, keep, reason=reason)
+    _told(terminal, kept, [note] if note else [])
+
+
+@click.argument("queue", shell_complete=complete_queue)
+@click.option("--reason", default="", metavar="TEXT", help="Why; kept in the audit log.")
+async def clear_body(terminal: Terminal, queue: str, reason: str) -> None:
+    """Forget what was set here for QUEUE; what the code and settings files say counts again."""
+    async with terminal.operator() as operator:
+        kept = await operator.clear_retention(queue, reason=reason)
+    _told(terminal, kept)
+
+
+def _told(terminal: Terminal, kept: Kept, notes: Sequence[str] = ()) -> None:
+    from limpet.ops.shape import kept_shape
+
+    if terminal.machine:
+        terminal.answer({**kept_shape(kept), "notes": list(notes)})
+        return
+    said = [f"{name} {text}" for name, text in zip(ENDS, _times(kept), strict=True) if text]
+    terminal.text(f"{kept.queue}: {', '.join(said) or 'as all queues'}")
+    for note in notes:
+        terminal.say(f"note: {note}")
+
+
+retention.add_command(command("list", lists=True)(list_body))
+retention.add_command(command("set")(set_body))
+retention.add_command(command("clear")(clear_body))

@@ -1,0 +1,107 @@
+"""What live workers declare is seen, and can be changed, before the first job."""
+
+from __future__ import annotations
+
+import pytest
+
+from limpet.core.declaration import Declaration
+from limpet.core.errors import InvalidOption, QueueDraining, QueueFull
+from limpet.core.gate import BreakerRule, GateRule
+from limpet.core.lease import Beat, Serves
+from limpet.core.limit import Breaker, Limit
+from limpet.core.queue import Queue
+from limpet.core.task import TaskSpec
+from limpet.ops import LimitChange, Operator
+from limpet.ops.known import UnknownName
+from limpet.stores.base import Store
+from tests.ops.making import claim, job, put
+
+
+def spec() -> TaskSpec:
+    return TaskSpec.declare(
+        lambda customer: None,
+        name="send",
+        queue=Queue("mail", concurrency=9, depth=2),
+        limits=[Limit("smtp", rate="10/m", burst=3, concurrency=4), Limit("customer:{customer}", concurrency=1)],
+        breaker=Breaker("api", failures=2),
+    )
+
+
+async def live(store: Store) -> None:
+    """A worker that has published its task, and serves it."""
+    await store.put_control(Declaration.of(spec()).control())
+    await store.beat(Beat("w1", 15_000, Serves(queues=("mail", "urgent"), tasks=("send",))))
+
+
+async def test_limits_breakers_and_queues_are_listed_before_their_first_job(operator: Operator, store: Store) -> None:
+    await live(store)
+    assert {gate.key: gate.rule.concurrency for gate in await operator.limits()} == {"limit:smtp": 4, "queue:mail": 9}
+    assert [gate.key for gate in await operator.limits("smtp")] == ["limit:smtp"]
+    assert [gate.key for gate in await operator.limits("queue:")] == ["queue:mail"]
+    assert [(gate.key, gate.rule.breaker) for gate in await operator.breakers()] == [
+        ("breaker:api", BreakerRule(failures=2))
+    ]
+    queues = {view.queue: view.gate for view in await operator.queues()}
+    assert sorted(queues) == ["mail", "urgent"]
+    assert (gate := queues["mail"]) is not None
+    assert gate.rule.depth == 2
+    await store.leave("w1")
+    assert (await operator.limits(), await operator.breakers(), await operator.queues()) == ([], [], [])
+
+
+async def test_what_is_stored_is_listed_as_it_is(operator: Operator, store: Store) -> None:
+    await live(store)
+    await operator.set_limit("smtp", LimitChange(concurrency=1))
+    (gate,) = await operator.limits("smtp")
+    assert (gate.rule.concurrency, gate.declared) == (1, False)
+    assert (gate.rule.interval_us, gate.rule.burst) == (6_000_000, 3)  # as declared: nobody has named them
+
+
+async def test_a_breaker_is_tripped_before_its_first_job(operator: Operator, store: Store) -> None:
+    with pytest.raises(UnknownName):
+        await operator.trip("api")
+    await live(store)
+    gate = await operator.trip("api", for_ms=60_000)
+    assert (gate.breaker_open, gate.rule.breaker, gate.declared) == (True, BreakerRule(failures=2), True)
+    await put(store, job(breaker="api"), rules=(GateRule("breaker:api", breaker=BreakerRule(failures=2)),))
+    assert await claim(store) == []
+    await operator.reset("api")
+    assert len(await claim(store)) == 1
+
+
+async def test_a_queue_is_paused_and_bounded_before_its_first_job(operator: Operator, store: Store) -> None:
+    await live(store)
+    await operator.pause("queue:urgent")
+    (gate,) = await operator.set_limit("queue:mail", LimitChange(depth=1))
+    assert (gate.rule.concurrency, gate.rule.depth) == (9, 1)
+    await put(store, job())
+    with pytest.raises(QueueFull):
+        await put(store, job())
+    (gate,) = await operator.clear_limit("queue:mail")
+    assert gate.rule == GateRule("queue:mail", concurrency=9, depth=2)
+
+
+async def test_only_queues_have_a_depth(operator: Operator) -> None:
+    for key in ("smtp", "task:send"):
+        with pytest.raises(InvalidOption, match="only queues have a depth"):
+            await operator.set_limit(key, LimitChange(group_depth=5))
+    with pytest.raises(InvalidOption, match="number of jobs that may wait"):
+        LimitChange(depth=0)
+
+
+@pytest.mark.parametrize(("gate", "fix"), [("task:send", "--task send"), ("all", "--all"), ("queue:mail", "mail")])
+async def test_a_task_or_everything_is_drained_like_a_queue(
+    operator: Operator, store: Store, gate: str, fix: str
+) -> None:
+    await put(store, job())
+    await operator.drain(gate, reason="moving")
+    with pytest.raises(QueueDraining) as refused:
+        await put(store, job())
+    assert refused.value.fix == f"limpet resume {fix}"
+    if gate == "task:send":
+        await put(store, job(task="other"))
+    assert "send" in {claimed.lane.task for claimed in await claim(store)}
+    await operator.resume(gate)
+    await put(store, job())
+    with pytest.raises(InvalidOption, match="cannot be drained"):
+        await operator.drain("limit:smtp")
