@@ -304,7 +304,7 @@ def agree(floor: Floor, gates: dict[str, Gate], jobs: list[Job], counts: dict[La
     )
     assert Place(floor.schema).stored() == {key: marked(gates[key], gate, T0) for key, gate in model.gates.items()}
     assert left == model.slots
-    running = {id: (token, sorted(charged or [])) for id, token, charged in floor.schema.ask(RUNNING)}
+    running = {id: (token, sorted(each[:4] for each in taken or [])) for id, token, taken in floor.schema.ask(RUNNING)}
     expected = {id: (token, sorted(map(_listed, charged))) for id, (token, charged) in model.running.items()}
     assert running == expected
     assert not floor.schema.ask(ASTRAY, T0)
