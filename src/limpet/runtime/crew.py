@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from limpet.core.decide import awaits_commit
+from limpet.core.lease import Claimed
 from limpet.core.task import TaskSpec
 from limpet.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
 from limpet.runtime.attempt import Attempt
@@ -59,6 +60,8 @@ class Crew:
         self.running: dict[tuple[bytes, int], Attempt] = {}
         self.ended = 0
         self.refill_at = 0
+        # A handler has ended in a way that a gate may learn from: nothing has started since, and the store is not told.
+        self.on_lesson: Callable[[Claimed, Transition], None] = lambda job, transition: None
         self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
         self.on_abandoned: Callable[[], None] = lambda: None  # a handler was given up and may still run
 
@@ -197,6 +200,8 @@ class Crew:
         if self.running:
             self._forget(attempt)
         if transition is not None and not attempt.over:
+            if type(transition) is not Succeed or attempt.job.lane.breaker is not None:
+                self.on_lesson(attempt.job, transition)
             self._settler.put(transition, attempt.bill)
             if type(transition) is not Succeed or logger.isEnabledFor(logging.INFO):
                 log_end(attempt, transition)

@@ -35,6 +35,7 @@ from limpet.runtime.resources import Resources
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import AppRef, Ending, Parts, WorkerCutOff, WorkerFailed, WorkerSettings, WorkReport
 from limpet.runtime.settler import Settler
+from limpet.runtime.stopping import Stopping
 from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
 from limpet.stores.base import Store
@@ -97,6 +98,7 @@ class Life:
         self._crew = Crew(
             tasks, self.rack, self._settler, self._pace, self._desk, plan.roster, settings.cleanup_ms / 1000
         )
+        stopping = Stopping(tasks, self.rack)
         self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000, self._known, self._settler)
         self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes)
         shared = Claiming(
@@ -111,6 +113,7 @@ class Life:
             report=plan.report,
             crew=self._crew,
             ageing=Ageing(settings.ageing, rng),
+            stopping=stopping,
         )
         self._fetcher = Fetcher(shared)
         self._bypass = Bypass(shared)
@@ -123,6 +126,12 @@ class Life:
         self._keeper.newest_token = lambda: self.rack.newest_token
         if plan.roster is not None:
             self._keeper.on_beat = plan.roster.beat
+        self._crew.on_lesson = stopping.ended
+        self._settler.on_write = stopping.sent
+        self._settler.on_answer = stopping.answered
+        stopping.give_back = shared.give_back
+        stopping.on_slow = self._places
+        stopping.on_lifted = self._lifted
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
         self._fetcher.on_empty = self._empty
@@ -232,6 +241,14 @@ class Life:
         self._fetcher.poke()
         self._bypass.poke()
 
+    def _lifted(self, narrowed: bool) -> None:
+        """Jobs that lay aside may start, or their places are free."""
+        self._crew.wake()
+        if narrowed:  # an empty answer said nothing of all that could be asked for
+            self._fetcher.news()
+            self._bypass.call()
+        self._places()
+
     def _low(self) -> None:
         self._places()
         limit = self._settings.max_jobs
@@ -250,7 +267,7 @@ class Life:
         """With until_empty: end once nothing is claimed, running or unsettled, and nothing comes soon."""
         if not self._plan.until_empty or not self._fetcher.dry:
             return
-        if self.rack.slots.busy or self.rack.held or self._settler.unsettled:
+        if self.rack.slots.busy or self.rack.held or self.rack.aside or self._settler.unsettled:
             return
         if self._next_in_ms is not None and self._next_in_ms <= self._settings.linger_ms:
             return  # the fetcher's alarm asks again when that is due
@@ -282,7 +299,7 @@ class Life:
     async def _wind_down(self) -> None:
         for part in (self._ticker, self._fetcher, self._bypass, self._listener):
             await part.stop()
-        for job in self.rack.shed(0):
+        for job in self.rack.clear():
             self._settler.put(Release(job.id, job.token))
         await self._crew.drain(self._settings.grace_ms / 1000, self._forced)
         await self._audit.stop()

@@ -143,7 +143,7 @@ class Worker:
             "version": VERSION,
             "concurrency": self.settings.concurrency,
             "running": 0 if life is None else life.rack.slots.busy,
-            "held": 0 if life is None else life.rack.held,
+            "held": 0 if life is None else life.rack.held + life.rack.aside,
             "memory_bytes": resident_bytes(),
             FIELD: {schedule.name: schedule.fingerprint for schedule in self._parts.schedules},
         }
