@@ -129,6 +129,7 @@ class Life:
         self._crew.on_lesson = stopping.ended
         self._settler.on_write = stopping.sent
         self._settler.on_answer = stopping.answered
+        stopping.fits = self._settler.fits
         stopping.give_back = shared.give_back
         stopping.on_slow = self._places
         stopping.on_lifted = self._lifted

@@ -87,6 +87,10 @@ class Settler(Part):
         """Transitions that the store has not confirmed."""
         return len(self._waiting) + self._writing
 
+    def fits(self) -> bool:
+        """Whether one more is written in one step with all that waits."""
+        return len(self._waiting) < MOST_PER_CALL
+
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every job whose end is not written yet."""
         return {(each.id, each.token) for each in (*self._waiting, *self._under_way)}

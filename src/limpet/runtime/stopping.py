@@ -39,6 +39,7 @@ class Stopping:
         self._shut: dict[str, int] = {}  # those that were heard of while claims were under way
         self._slow: asyncio.TimerHandle | None = None
         self._narrowed = False  # somebody has claimed without the barred tasks
+        self.fits: Callable[[], bool] = lambda: True  # what ends now is written together with all that waits
         self.give_back: Callable[[list[Claimed]], None] = lambda jobs: None
         self.on_slow: Callable[[], None] = lambda: None  # places that barred jobs were claimed for may go to others
         self.on_lifted: Callable[[bool], None] = lambda narrowed: None
@@ -65,7 +66,7 @@ class Stopping:
 
     def _cannot_shut(self, gate: str, job: Claimed) -> bool:
         """Whether a success in the same write has the breaker count anew, and it takes more failures than since."""
-        if gate not in self._runs or job.probe:
+        if gate not in self._runs or job.probe or not self.fits():
             return False
         self._runs[gate] += 1
         return self._runs[gate] < self._fewest.get(gate, 0)
