@@ -53,7 +53,7 @@ async def test_of_many_at_once_those_fail_that_were_running(bench: Bench, slots:
     for _ in range(400):
         await bench.put(spec)
     await bench.drain({"concurrency": slots})
-    assert 5 <= ran <= slots
+    assert 5 <= ran <= slots + 4, "all places at first, and again those of failures that did not open it yet"
 
 
 async def test_after_one_pushback_nothing_starts_that_was_held_ahead(bench: Bench) -> None:
