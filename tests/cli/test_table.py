@@ -85,7 +85,7 @@ async def busy(store: Store) -> None:
         (("jobs",), ("id", "state", "task", "queue", "attempt", "age", "error", "urllib3")),
         (
             ("queues",),
-            ("queue", "bloc", "sche", "ready", "runn", "succ", "dead", "canc", "oldest", "gate", "paused by"),
+            ("queue", "bloc", "sche", "ready", "runn", "succ", "dead", "canc", "oldest", "note", "paused by"),
         ),
         (("audit",), ("seq", "at", "who", "what", "on", "why", "the prov")),
     ],

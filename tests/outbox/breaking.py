@@ -95,7 +95,7 @@ class BrokenTable:
 
 
 class BrokenStore:
-    """The two verbs that a relay asks of a store."""
+    """What a relay asks of a store."""
 
     def __init__(self, store: Store, between: Break) -> None:
         self._store = store
@@ -105,6 +105,9 @@ class BrokenStore:
         self, source: str, batch: int, jobs: Sequence[Job], rules: Sequence[GateRule] = ()
     ) -> list[Enqueued] | None:
         return await step("relay", self._store.relay(source, batch, jobs, rules), self._between)
+
+    async def open(self) -> None:
+        await self._store.open()
 
     async def controls(self, kind: str) -> list[Control]:
         return await step("controls", self._store.controls(kind), self._between)

@@ -220,3 +220,49 @@ def test_claim_ahead_follows_the_observed_speed() -> None:
     assert window(20, 0.001) == 2  # few but quick: one is there when one ends
     pace.stall()
     assert window(20, 0.5) == 0  # slow: hold none
+
+
+def test_jobs_of_a_barred_gate_lie_aside_and_are_still_known() -> None:
+    held = rack()
+    for number in range(4):
+        held.push(job(number, limit="api" if number % 2 else None))
+    held.bar("limit:api", at_once=True)
+    held.push(job(5, limit="api"))
+    assert numbers(held) == [0, 2]
+    assert (held.held, held.aside) == (0, 3)
+    known = held.keys()
+    assert {int.from_bytes(id, "big") for id, _ in known} == {1, 3, 5}
+    assert held.remove(job(3).id, 1)
+    assert held.lift(["limit:api"]) == []
+    assert numbers(held) == [1, 5]
+
+
+def test_what_was_claimed_for_a_free_place_keeps_it_when_another_fails() -> None:
+    held = rack()
+    held.push(job(1, limit="api"))
+    held.push(job(2))
+    held.bar("limit:api", at_once=False)
+    held.bar("task:in_loop", at_once=False)
+    assert numbers(held) == [1]
+
+
+def test_what_finds_no_place_when_the_bar_is_lifted_is_taken_out() -> None:
+    held = rack(slots=2, reserve=0)
+    held.bar("limit:api", at_once=True)
+    for number in range(3):
+        held.push(job(number, limit="api"))
+    held.push(job(9))
+    assert numbers(held) == [9]
+    assert [int.from_bytes(each.id, "big") for each in held.lift(["limit:api"])] == [1, 2]
+    assert numbers(held) == [0]
+
+
+def test_a_shut_gate_takes_out_what_is_held_there_and_the_end_takes_out_all() -> None:
+    held = rack()
+    held.bar("limit:api", at_once=True)
+    for number in range(3):
+        held.push(job(number, limit="api" if number else None))
+    held.push(job(7, limit="other"))
+    assert [int.from_bytes(each.id, "big") for each in held.withdraw({"limit:other"})] == [7]
+    assert [int.from_bytes(each.id, "big") for each in held.clear()] == [0, 1, 2]
+    assert (held.held, held.aside) == (0, 0)

@@ -17,7 +17,7 @@ ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 WIDEST: Final = 60  # a cell of a plain table; whole texts are in --json
 BETWEEN: Final = 2  # what stands between two columns
-FREE: Final = frozenset({"error", "message", "why", "gate", "tasks", "queues", "when", "next"})
+FREE: Final = frozenset({"error", "message", "why", "note", "tasks", "queues", "when", "next"})
 IDS: Final = frozenset({"id", "sample", "on"})
 COUNTS: Final = frozenset(state.value for state in STATES)
 NAMES: Final = frozenset(

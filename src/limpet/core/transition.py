@@ -113,8 +113,13 @@ Transition = Succeed | RetryAfter | Bury | Drop | Release | Snooze | Suspend | H
 Answer = Literal["done", "stale", "gone"]
 
 
-class Settled(Struct, frozen=True):
-    """What became of one transition: done; stale (the job is not under that token); gone (no such job)."""
+class Settled(Struct, frozen=True, omit_defaults=True):
+    """What became of one transition: done; stale (the job is not under that token); gone (no such job).
+
+    `shut` are the gates at which it counted as a failure, or that it held, and that are shut now: nobody may start
+    under them, not even a job that was claimed before.
+    """
 
     answer: Answer
     state: State | None = None  # where the job is now; None when gone
+    shut: tuple[str, ...] = ()

@@ -15,9 +15,10 @@ from limpet.runtime.ageing import Ageing, Short
 from limpet.runtime.crew import Crew
 from limpet.runtime.pace import Pace
 from limpet.runtime.patience import Patience
-from limpet.runtime.rack import Rack
+from limpet.runtime.rack import Rack, stops
 from limpet.runtime.settings import WorkReport
 from limpet.runtime.settler import Settler
+from limpet.runtime.stopping import Stopping
 from limpet.stores.base import Store
 
 Reach = tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
@@ -49,6 +50,7 @@ class Claiming(Struct, frozen=True):
     report: WorkReport
     crew: Crew
     ageing: Ageing
+    stopping: Stopping
     _narrowed: dict[tuple[bool, bool], Serves] = {}
 
     def owed(self, reach: Reach) -> int:
@@ -68,7 +70,7 @@ class Claiming(Struct, frozen=True):
         most_urgent = self.ageing.most_urgent if want.aged else 0
         request = ClaimRequest(
             self.session,
-            self._served(want.reach),
+            self.stopping.served(self._served(want.reach)),
             want.limit,
             want.slots,
             seq,
@@ -78,16 +80,18 @@ class Claiming(Struct, frozen=True):
             most_urgent,
         )
         self.rack.promised += want.places
+        asked = self.stopping.ask()
         try:
             claim = await self.patience.ask("claim", partial(self.store.claim, request))
         finally:
             self.rack.promised -= want.places
+            shut = self.stopping.hear(asked)
         if claim.jobs:
             aged: list[Claimed] = []
             if want.aged:
                 aged = [job for job in claim.jobs if job.lane.priority >= most_urgent][: want.aged]
             short = self._short(want.aged_reach or want.reach)
-            self._hold(claim, aged, want.aged, short)
+            self._hold(claim, aged, want.aged, short, shut)
             if want.aged and not aged:
                 self.ageing.nobody_came(most_urgent, short, anybody_could=all(want.reach))
         return claim
@@ -110,17 +114,21 @@ class Claiming(Struct, frozen=True):
             self._narrowed[key] = Serves(self.serves.queues, tasks, self.serves.capabilities)
         return self._narrowed[key]
 
-    def _hold(self, claim: Claim, aged: list[Claimed], asked: int, short: Short) -> None:
+    def _hold(self, claim: Claim, aged: list[Claimed], asked: int, short: Short, shut: frozenset[str]) -> None:
         """Hold what was claimed, return what cannot start soon, start what can."""
         passing = {job.id for job in aged}
+        surplus: list[Claimed] = []
         for job in claim.jobs:
-            self.rack.push(job, aged=job.id in passing)
+            if shut and stops(shut, job.lane):  # it was claimed before that, as far as is known here
+                surplus.append(job)
+            else:
+                self.rack.push(job, aged=job.id in passing)
             self.rack.newest_token = max(self.rack.newest_token, job.token)
         self.report.claimed += len(claim.jobs)
         ahead = self.pace.ahead()
         self.crew.refill_at = ahead // 2
         self.crew.wake()
-        surplus = self.rack.surplus(ahead)
+        surplus += self.rack.surplus(ahead)
         self.ageing.count([job for job in claim.jobs if job.id not in passing], short)
         self.ageing.took(aged, [job for job in aged if job not in surplus], short, asked=asked)
         self.give_back(surplus)

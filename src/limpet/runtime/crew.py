@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from limpet.core.decide import awaits_commit
+from limpet.core.lease import Claimed
 from limpet.core.spending import Bill
 from limpet.core.task import TaskSpec
 from limpet.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
@@ -70,6 +71,8 @@ class Crew:
         self.left = 0  # handlers that were given up and run on
         self.ended = 0
         self.refill_at = 0
+        # A handler has ended in a way that a gate may learn from: nothing has started since, and the store is not told.
+        self.on_lesson: Callable[[Claimed, Transition], None] = lambda job, transition: None
         self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
         self.on_abandoned: Callable[[], None] = lambda: None  # a handler was given up and may still run
         self.on_given_up: Callable[[Transition], None] = lambda transition: None  # and what becomes of its job
@@ -278,6 +281,8 @@ class Crew:
             self.given_up[attempt.job.id, attempt.job.token] = transition, attempt.bill
             self.on_given_up(transition)
         else:
+            if type(transition) is not Succeed or attempt.job.lane.breaker is not None:
+                self.on_lesson(attempt.job, transition)
             self._settler.put(transition, attempt.bill)
 
     def _forget(self, attempt: Attempt) -> None:

@@ -77,9 +77,10 @@ class Fetcher(Part):
         shared, rack = self._shared, self._shared.rack
         ahead = shared.pace.ahead()
         free = max(0, rack.slots.free() - rack.promised)
-        if not free and rack.held * 2 > ahead:
+        held = rack.held + rack.waiting
+        if not free and held * 2 > ahead:
             return None
-        limit = min(MOST_PER_CLAIM, free + ahead - rack.held)
+        limit = min(MOST_PER_CLAIM, free + ahead - held)
         slots = rack.startable()
         reach = shared.reach(LEAST_URGENT, slots)
         if limit <= 0 or self._dry == reach:
@@ -160,7 +161,7 @@ class Bypass(Part):
                 self._dry = want.reach
             if claim.again or len(claim.jobs) == want.limit:
                 self._hungry = True
-                if rack.slots.free(URGENT):
+                if rack.slots.free(URGENT) > rack.waiting:
                     self.call()
                     await asyncio.sleep(0)  # others may ask for the places in between
 
@@ -173,7 +174,7 @@ class Bypass(Part):
     def _want(self) -> Want | None:
         """Urgent jobs for whatever is free, and aged ones among them where those can go wherever urgent ones can."""
         shared, rack = self._shared, self._shared.rack
-        free = max(0, rack.slots.free(URGENT) - rack.promised)
+        free = max(0, rack.slots.free(URGENT) - rack.promised - rack.waiting)
         # With quick jobs a place falls free before a claim comes back, so one urgent job may be held.
         limit = free + (1 if shared.pace.ahead() else 0)
         slots = rack.startable(URGENT)

@@ -48,6 +48,7 @@ from limpet.runtime.settings import (
     urgent_executors,
 )
 from limpet.runtime.settler import Settler
+from limpet.runtime.stopping import Stopping
 from limpet.runtime.threads import Threads
 from limpet.runtime.ticker import Ticker
 from limpet.runtime.witness import Witness
@@ -138,6 +139,7 @@ class Life:
             self._fence,
             settings.cleanup_ms / 1000,
         )
+        stopping = Stopping(tasks, self.rack)
         self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000, self._known, self._settler)
         self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes, plan.roster)
         shared = Claiming(
@@ -152,6 +154,7 @@ class Life:
             report=plan.report,
             crew=self._crew,
             ageing=Ageing(settings.ageing, rng),
+            stopping=stopping,
         )
         self._fetcher = Fetcher(shared)
         self._bypass = Bypass(shared)
@@ -163,6 +166,13 @@ class Life:
         self._keeper.on_pulse = self.pulse
         self._keeper.newest_token = lambda: self.rack.newest_token
         self._keeper.on_beat = self._fence.beaten
+        self._crew.on_lesson = stopping.ended
+        self._settler.on_write = stopping.sent
+        self._settler.on_answer = stopping.answered
+        stopping.fits = self._settler.fits
+        stopping.give_back = shared.give_back
+        stopping.on_slow = self._places
+        stopping.on_lifted = self._lifted
         self._crew.on_low = self._low
         self._crew.on_abandoned = self._abandoned
         self._crew.on_given_up = self._given_up
@@ -298,6 +308,14 @@ class Life:
         self._fetcher.poke()
         self._bypass.poke()
 
+    def _lifted(self, narrowed: bool) -> None:
+        """Jobs that lay aside may start, or their places are free."""
+        self._crew.wake()
+        if narrowed:  # an empty answer said nothing of all that could be asked for
+            self._fetcher.news()
+            self._bypass.call()
+        self._places()
+
     def _low(self) -> None:
         self._places()
         limit = self._settings.max_jobs
@@ -324,7 +342,7 @@ class Life:
         """With until_empty: end once nothing is claimed, running or unsettled, and nothing comes soon."""
         if not self._plan.until_empty or not self._fetcher.dry:
             return
-        if self.rack.slots.busy or self.rack.held or self._settler.unsettled:
+        if self.rack.slots.busy or self.rack.held or self.rack.aside or self._settler.unsettled:
             return
         if self._next_in_ms is not None and self._next_in_ms <= self._settings.linger_ms:
             return  # the fetcher's alarm asks again when that is due
@@ -363,7 +381,7 @@ class Life:
             self._plan.roster.end_begins()
         for part in (self._ticker, self._fetcher, self._bypass, self._listener):
             await part.stop()
-        for job in self.rack.shed(0):
+        for job in self.rack.clear():
             self._settler.put(Release(job.id, job.token))
         grace_s = self._grace_s()
         self._end_at_s = self._loop.time() + grace_s + END_S

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from limpet.core.job import LEAST_URGENT, URGENT
+from limpet.core.job import LEAST_URGENT, URGENT, Lane
 from limpet.core.lease import Claimed
 from limpet.core.task import TaskSpec
 
@@ -78,6 +78,9 @@ class Rack:
         self.started = 0
         self.on_started: Callable[[], None] = lambda: None  # all that was claimed for free slots has started
         self._isolates = isolates  # suspects can be run alone in a process
+        self._barred: set[str] = set()  # gates under which nothing starts
+        self._aside: list[_Entry] = []  # what is held of those
+        self.overtaken = False  # the places that those were claimed for are for others as well
 
     def facts(self) -> dict[str, dict[str, int]]:
         """The places of each kind: of all jobs, and of those executors that tasks of this worker need."""
@@ -104,18 +107,78 @@ class Rack:
 
         Those of an executor that is not idle are not asked for.
         """
-        free = self.slots.free(priority) - self._at_once
+        free = self.slots.free(priority) - self._at_once - self.waiting
         pools = [self._spare(name, priority) for name in self._limited]
         return max(0, min([free, *(spare for spare in pools if spare > 0)]) - self.promised)
 
     def push(self, job: Claimed, *, aged: bool = False) -> None:
         """Hold a claimed job until it may start."""
         self._arrived += 1
-        self.held += 1
         lane = job.lane
         rank = AGED if aged else AT_ONCE if job.lost or job.probe or lane.limited else lane.priority
-        self._at_once += rank <= AT_ONCE
-        heappush(self._heaps[self.executor_of(job), lane.priority <= URGENT], (rank, self._arrived, job))
+        entry = (rank, self._arrived, job)
+        if self._barred and stops(self._barred, lane):
+            self._aside.append(entry)
+        else:
+            self._add(entry)
+
+    def _add(self, entry: _Entry) -> None:
+        job = entry[2]
+        self.held += 1
+        self._at_once += entry[0] <= AT_ONCE
+        heappush(self._heaps[self.executor_of(job), job.lane.priority <= URGENT], entry)
+
+    @property
+    def aside(self) -> int:
+        """How many jobs are held besides, under gates that are barred."""
+        return len(self._aside)
+
+    @property
+    def waiting(self) -> int:
+        """How many of those count as if they took places: all, or what is too many, once others may overtake them."""
+        return max(0, len(self._aside) - self.slots.size) if self.overtaken else len(self._aside)
+
+    def bar(self, gate: str, *, at_once: bool) -> None:
+        """Claim nothing into a place under this gate, and start nothing that was held.
+
+        What was claimed for a place that is free has it, though the loop has not come to it; `at_once` takes it away.
+        """
+        self._barred.add(gate)
+        self._aside += self._take_out({gate}, AGED if at_once else AT_ONCE + 1)
+
+    def lift(self, gates: Iterable[str]) -> list[Claimed]:
+        """Start jobs under these gates again. What must start at once and finds no place is taken out."""
+        self._barred.difference_update(gates)
+        aside, self._aside, back = sorted(self._aside), [], []
+        for entry in aside:
+            job = entry[2]
+            if stops(self._barred, job.lane):
+                self._aside.append(entry)
+            elif entry[0] <= AT_ONCE and self._room(self.executor_of(job), entry) <= self._at_once:
+                back.append(job)
+            else:
+                self._add(entry)
+        return back
+
+    def withdraw(self, gates: Set[str]) -> list[Claimed]:
+        """Take out whatever is held under these gates."""
+        taken = self._take_out(gates, AGED) + [entry for entry in self._aside if stops(gates, entry[2].lane)]
+        self._aside = [entry for entry in self._aside if not stops(gates, entry[2].lane)]
+        return [job for _, _, job in sorted(taken)]
+
+    def _take_out(self, gates: Set[str], least: int) -> list[_Entry]:
+        """Take out of the heaps what is held under these gates, with that rank or behind it."""
+        taken: list[_Entry] = []
+        for heap in self._heaps.values():
+            kept: list[_Entry] = []
+            for entry in heap:
+                (taken if entry[0] >= least and stops(gates, entry[2].lane) else kept).append(entry)
+            if len(kept) < len(heap):
+                heap[:] = kept
+                heapify(heap)
+        if taken:
+            self._count()
+        return taken
 
     def pop(self) -> tuple[Claimed, str] | None:
         """The most urgent job that may start, with its executor; it takes its places. None when none may."""
@@ -150,15 +213,19 @@ class Rack:
 
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every held job."""
-        return {(job.id, job.token) for heap in self._heaps.values() for _, _, job in heap}
+        return {(job.id, job.token) for heap in (*self._heaps.values(), self._aside) for _, _, job in heap}
 
     def remove(self, id: bytes, token: int) -> bool:
         """Take out a held job; False when it is not here."""
-        return self._filter(lambda job: (job.id, job.token) != (id, token)) > 0
+        return self._forget(lambda job: (job.id, job.token) != (id, token)) > 0
 
     def drop(self, newest_token: int) -> None:
         """Forget what was claimed up to that token."""
-        self._filter(lambda job: job.token > newest_token)
+        self._forget(lambda job: job.token > newest_token)
+
+    def _forget(self, keep: Callable[[Claimed], bool]) -> int:
+        before, self._aside = self.aside, [entry for entry in self._aside if keep(entry[2])]
+        return before - self.aside + self._filter(keep)
 
     def _filter(self, keep: Callable[[Claimed], bool]) -> int:
         before = self.held
@@ -209,6 +276,11 @@ class Rack:
         self._count()
         return [entry[2] for entry, _ in entries[keep:]]
 
+    def clear(self) -> list[Claimed]:
+        """Take out all that is held."""
+        aside, self._aside = self._aside, []
+        return self.shed(0) + [job for _, _, job in aside]
+
     def _keep(self, executor: str, entries: list[_Entry]) -> None:
         """Of an executor only these stay; they are sorted, so each part of them is a heap."""
         for urgent in (True, False):
@@ -219,3 +291,8 @@ class Rack:
     def _count(self) -> None:
         entries = [entry for heap in self._heaps.values() for entry in heap]
         self.held, self._at_once = len(entries), sum(rank <= AT_ONCE for rank, _, _ in entries)
+
+
+def stops(gates: Set[str], lane: Lane) -> bool:
+    """Whether one of these gates is on the way of that lane's jobs."""
+    return not (gates.isdisjoint(lane.class_gates) and gates.isdisjoint(lane.lane_gates))

@@ -79,12 +79,18 @@ class Settler(Part):
         self._closing = False
         self._news = asyncio.Event()
         self.on_settled: Callable[[], None] | None = None
+        self.on_write: Callable[[], None] = lambda: None  # what has ended by now is under way
+        self.on_answer: Callable[[Sequence[Transition], set[str]], None] = lambda batch, shut: None  # and shut gates
         self.before: Callable[[Set[tuple[bytes, int]]], Awaitable[None]] | None = None  # id and token of those that end
 
     @property
     def unsettled(self) -> int:
         """Transitions that the store has not confirmed."""
         return len(self._waiting) + len(self._under_way)
+
+    def fits(self) -> bool:
+        """Whether one more is written in one step with all that waits."""
+        return len(self._waiting) < MOST_PER_CALL
 
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every job whose end is not written yet."""
@@ -134,6 +140,7 @@ class Settler(Part):
         return self.unsettled
 
     async def _write(self, batch: list[Transition]) -> None:
+        self.on_write()
         if self.before is not None:
             await self.before({(each.id, each.token) for each in batch})
         try:
@@ -205,11 +212,15 @@ class Settler(Part):
         for kind, count in Counter(map(type, batch)).items():
             name = _COUNTED[kind]
             setattr(report, name, getattr(report, name) + count)
+        shut: set[str] = set()
         for transition, settled in zip(batch, answers, strict=True):
+            if settled.shut:
+                shut.update(settled.shut)
             if settled.answer != "done":
                 self._refused(transition, settled.answer)
             elif settled.state is State.succeeded and type(transition) is not Succeed:
                 self._had_succeeded(transition)
+        self.on_answer(batch, shut)
 
     def _had_succeeded(self, transition: Transition) -> None:
         """The handler's own transaction was committed: the job has succeeded, whatever was asked for it."""

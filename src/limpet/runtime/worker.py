@@ -175,7 +175,7 @@ class Worker:
             "version": VERSION,
             "concurrency": self.settings.concurrency,
             "running": 0 if life is None else life.rack.slots.busy,
-            "held": 0 if life is None else life.rack.held,
+            "held": 0 if life is None else life.rack.held + life.rack.aside,
             "places": {} if life is None else life.rack.facts(),
             "per_second": self._lately(),
             "stuck": 0 if life is None else life.stuck,

@@ -195,6 +195,9 @@ class Store(Protocol):
         reserved an estimate are corrected in the same step. What is not said is as it was reserved; but a job that is
         put off (Hold, Snooze, Suspend) or dropped gives back to budgets what it does not say.
 
+        Answers name the gates that are shut now, of those at which a transition counted as a failure, or that it held.
+        From the commit on no claim gives a job that passes such a gate, until that opens.
+
         The same (session, seq) again gets the same answers again and changes nothing.
         """
 

@@ -166,7 +166,7 @@ class Ground:
         values = (session or self.name(), seq, *_said(columns(transitions, spent)), NOW)
         row = (line or self.schema.line).execute(self.schema.sql(SETTLE), values).fetchone()
         assert row is not None
-        return answers(len(transitions), row[0])
+        return answers(len(transitions), row[0], row[1])
 
     def settling(self, *transitions: Transition, session: str | None = None) -> Call[list[Settled]]:
         """A settlement on a connection of its own, under way."""

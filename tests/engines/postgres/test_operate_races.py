@@ -32,8 +32,6 @@ async def place() -> AsyncIterator[Place]:
 @pytest.mark.parametrize(
     ("key", "change"),
     [
-        ("breaker:api", GateChange("breaker:api", trip_ms=1_000)),
-        ("task:work", GateChange("task:work", trip_ms=1_000)),
         ("task:work", GateChange("task:work", rule=GateRule("task:work", concurrency=5))),
         ("limit:api", GateChange("limit:api", rule=GateRule("limit:api", unit="usd", cap=5, period="day"))),
     ],

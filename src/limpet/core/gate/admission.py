@@ -30,6 +30,12 @@ def room(gate: Gate, now_ms: int) -> int:
     return free
 
 
+def is_shut(gate: Gate, now_ms: int) -> bool:
+    """Whether nobody passes, whatever the numbers say: it is paused or held, or its breaker is open."""
+    is_open = gate.open_until_ms > now_ms or (gate.open_until_ms > 0 and gate.probe_token != 0)
+    return is_open or gate.paused is not None or gate.held_until_ms > now_ms
+
+
 def tokens(gate: Gate, now_ms: int) -> int:
     """Whole tokens in the rate bucket now; below zero while a costly job is being paid off."""
     interval = gate.rule.interval_us

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from limpet.core.lease import Note
 from limpet.core.state import STATES, State
@@ -51,6 +52,7 @@ ANSWERS: Final = {
 SUCCEEDED: Final = ANSWERS[State.succeeded.code]
 
 _encode = msgspec.json.Encoder().encode
+_shut_gates = msgspec.json.Decoder(list[tuple[int, tuple[str, ...]]]).decode
 
 
 def _failed(failure: Failure) -> dict[str, object]:
@@ -127,8 +129,8 @@ async def settle(
     if not transitions:
         return []
     values = (session, seq, *columns(transitions, spent), now_ms)
-    (codes,) = await route.change(SETTLE, values, verb="settle", now_ms=now_ms)
-    return answers(len(transitions), codes)
+    codes, shut = await route.change(SETTLE, values, verb="settle", now_ms=now_ms)
+    return answers(len(transitions), codes, shut)
 
 
 def columns(
@@ -160,9 +162,12 @@ def _bounded(spent: Mapping[str, int]) -> dict[str, int]:
     return {unit: min(max(amount, -MOST_SPENT), MOST_SPENT) for unit, amount in spent.items()}
 
 
-def answers(count: int, codes: Sequence[int] | None) -> list[Settled]:
-    """What became of so many transitions."""
-    return [SUCCEEDED] * count if codes is None else [ANSWERS[code] for code in codes]
+def answers(count: int, codes: Sequence[int] | None, shut: str | None) -> list[Settled]:
+    """What became of so many transitions, and which gates are shut after each."""
+    settled = [SUCCEEDED] * count if codes is None else [ANSWERS[code] for code in codes]
+    for place, gates in _shut_gates(shut) if shut is not None else ():
+        settled[place - 1] = replace(settled[place - 1], shut=gates)
+    return settled
 
 
 async def settle_on(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from limpet.core.lease import Note
 from limpet.core.state import STATES
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
 _pack = msgspec.msgpack.Encoder().encode
+_shut_gates = msgspec.msgpack.Decoder(list[tuple[int, tuple[str, ...]]]).decode
 
 NO_TOKEN: Final = b"\xff" * 7  # no lease has it: tokens are positive and below 2^53
 MOST: Final = 0xFFFF  # what two bytes can count
@@ -127,7 +129,11 @@ async def settle(
     ids = b"".join([transition.id for transition in transitions])
     args = ("" if now_ms is None else now_ms, session, seq, keep, b"".join(groups), ids, *bodies)
     answer: bytes = await route.script("settle", script("settle"), key, args)
-    return [ANSWERS[each] for each in answer]
+    answers = [ANSWERS[each] for each in answer[: len(transitions)]]
+    if len(answer) > len(transitions):
+        for place, shut in _shut_gates(answer[len(transitions) :]):
+            answers[place - 1] = replace(answers[place - 1], shut=shut)
+    return answers
 
 
 def _accounts(

@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from limpet.core.gate import FOREVER_MS, Charge, Verdict, cut_off, give_back, push_back, real_cost, returned_us
+from limpet.core.gate import FOREVER_MS, Charge, cut_off, give_back, is_shut, push_back, real_cost, returned_us
 from limpet.core.lease import Note
 from limpet.core.state import STATES
+from limpet.core.stopping import verdict_of
 from limpet.core.transition import (
     Bury,
     Drop,
@@ -92,6 +93,7 @@ class Settling:
         self.session = session
         self.spent = spent
         self.forced = False  # whoever runs the job has not been asked, and may spend more
+        self.touched: list[str] = []  # gates at which the last one failed, or that it held
         self.returned: dict[str, Counter[int]] = {}  # gate → what came back to its rate, by when it was charged
         self.left: Counter[int] = Counter()  # token → jobs that left its lease
         self.succeeded: list[bytes] = []
@@ -103,6 +105,7 @@ class Settling:
         tx = self.tx
         heads = {row[0]: row for row in tx.rows_in("heads", [t.id for t in transitions])}
         plain: Counter[int] = Counter()
+        touched: dict[int, list[str]] = {}  # by position
         answers = []
         for transition in transitions:
             id, token = transition.id, transition.token
@@ -122,11 +125,16 @@ class Settling:
                 state = SUCCEEDED
             else:
                 state = self.one(Running(*row), transition)
+                if self.touched:
+                    touched[len(answers)] = self.touched
             heads[id] = (id, state, None)
             answers.append(DONE[state])
         for lane_id, count in plain.items():
             tx.move(tx.lane(lane_id), RUNNING, SUCCEEDED, count)
         self.write()
+        for at, keys in touched.items():
+            shut = tuple(key for key in keys if is_shut(tx.gate_or_new(key), tx.now_ms))
+            answers[at] = Settled("done", answers[at].state, shut)
         return answers
 
     def one(self, head: Running, transition: Transition) -> int:
@@ -134,6 +142,7 @@ class Settling:
         if head.flags & SETTLED:
             transition = self._noted(head, transition)
         self.left[transition.token] += 1
+        self.touched = []
         lane = self.tx.lane(head.lane)
         if isinstance(transition, Hold):  # what it was told of a key counts for the others, should it stop or not
             self._shut(transition)
@@ -217,6 +226,7 @@ class Settling:
         gate, until_ms = self.tx.gate_or_new(hold.gate), min(FOREVER_MS, self.tx.now_ms + hold.delay_ms)
         shut = cut_off if hold.trips else push_back
         self.tx.put_gate(shut(gate, until_ms, hold.token, self.tx.now_ms))
+        self.touched.append(hold.gate)
 
     def _put_off(self, head: Running, outcome: str, delay_ms: int, reason: str) -> int:
         self._attempt(head, outcome, None, reason)
@@ -262,6 +272,8 @@ class Settling:
             gate = self.tx.gate(taken.gate)
             if gate is None:
                 continue
+            if verdict == "failed" and (taken.probe or gate.rule.breaker is not None):
+                self.touched.append(gate.key)
             real = 0 if unstarted else real_cost(gate.rule, spent, unfinished=unfinished)
             returned = self.returned.setdefault(gate.key, Counter())
             after = give_back(
@@ -291,15 +303,6 @@ class Settling:
                 tx.run("lease_less", (count, token))
         for head, state, result in self.ended:
             graph.after_end(tx, head.id, head.flags, state, result)
-
-
-def verdict_of(transition: Transition | None) -> Verdict:
-    """What an outcome says about the health of what the job depends on."""
-    if isinstance(transition, Succeed):
-        return "ok"
-    if isinstance(transition, (RetryAfter, Bury)) and transition.failure.kind in ("transient", "timeout"):
-        return "failed"
-    return "neutral"
 
 
 def take_back(tx: Tx, heads: Sequence[Running], session: str, reason: str) -> None:

@@ -46,6 +46,7 @@ from limpet.testing.contract.revival import TestRevival
 from limpet.testing.contract.schedule import TestExpiry, TestSchedule
 from limpet.testing.contract.settle import TestSettle
 from limpet.testing.contract.starvation import TestStarvation
+from limpet.testing.contract.stopping import TestStopping
 from limpet.testing.contract.suspension import TestSignal, TestSleep, TestWaiting
 from limpet.testing.contract.unique import TestReplace, TestUnique
 from limpet.testing.contract.wakeups import TestWakeUps, TestWatch
@@ -111,6 +112,7 @@ __all__ = [
     "TestSpentOfARate",
     "TestStanding",
     "TestStarvation",
+    "TestStopping",
     "TestTokens",
     "TestUnique",
     "TestWaiting",

@@ -9,6 +9,8 @@
 --   p suspend: msgpack [delay or -1, event…] · h hold: msgpack [gate, delay, reason, trips] ·
 --   l lose: reason, L lose proven: reason
 -- Answer: one character per transition: "0" + state when done, "A" + state when stale, "-" when there is no such job.
+--   Behind them, if any of the gates is shut at which these failed, or that they held: msgpack [[place of the transition,
+--   [gate…]]…].
 -- Bounds: the transitions given, and the notes of jobs that suspend; 256 released children per parent and 1,000 dependents in all (the rest in fan), and
 --   twice as many old jobs as were settled (and at most 64 more), erased; of cancelled ones 1,000 per queue.
 -- Short way: short_settle
@@ -59,6 +61,7 @@ local runs, raws = base.mget(P .. "run", ids), base.mget(P .. "J", ids)
 local s, now_in, answers = settling.new(session), {}, {}
 local last, fits, i = nil, false, 0
 local spent, first = {}, 1 -- by place
+local touched, shut = {}, {} -- places with their gates
 if sub(groups, 1, 1) == "$" then
   next_body, first = 7, 11
   for _, each in ipairs(unpack_(ARGV[7])) do
@@ -95,13 +98,21 @@ for at = first, #groups, 10 do
         local t = read(kind, body)
         t.spent = spent[i]
         now_in[id] = outcome.one(s, r, t)
+        touched[#touched + 1] = #t.touched > 0 and { i, t.touched } or nil
       end
       answers[i] = r and char(48 + now_in[id]) or "-"
     end
   end
 end
 
-local answer = table.concat(answers)
+for _, each in ipairs(touched) do
+  local keys = {}
+  for _, key in ipairs(each[2]) do
+    keys[#keys + 1] = gate.is_shut(gating.get(key), tx.now) and key or nil
+  end
+  shut[#shut + 1] = #keys > 0 and { each[1], keys } or nil
+end
+local answer = table.concat(answers) .. (#shut > 0 and pack(shut) or "")
 tx.insist()
 settling.write(s)
 for queue, count in pairs(s.kept) do

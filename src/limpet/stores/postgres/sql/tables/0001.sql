@@ -290,7 +290,7 @@ CREATE TABLE lp.lease (
 CREATE INDEX lease_session ON lp.lease (session);
 CREATE INDEX lease_hard ON lp.lease (hard_until_ms) WHERE hard_until_ms IS NOT NULL;
 
--- The last answer of each claimer (tokens) and of each settler (answer and state codes), for whoever asks again.
+-- The last answer of each claimer (tokens) and of each settler (answer and state codes, shut gates), for whoever asks again.
 CREATE TABLE lp.receipt (
   session text COLLATE "C" NOT NULL,
   claimer text COLLATE "C" NOT NULL,
@@ -298,6 +298,7 @@ CREATE TABLE lp.receipt (
   at_ms bigint NOT NULL,
   tokens bigint[],
   answers smallint[],
+  shut text,
   PRIMARY KEY (session, claimer)
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
 CREATE INDEX receipt_at ON lp.receipt (at_ms);

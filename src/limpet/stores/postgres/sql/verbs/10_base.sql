@@ -3,10 +3,11 @@
 --
 -- Locks are taken in this order, and nobody waits for an earlier one while holding a later one:
 --   the floor (claim alone) < unique keys < depths < rows of `running` by id < the graph < rows of `wait` and `done` by id
---   < leases < gates by key < the log
--- A claim that holds the floor waits for nobody: it skips what is locked and says "again".
+--   < leases < gates by key < the log < the door
+-- A claim that holds the floor waits for nobody: it skips what is locked and says "again". But for the door, which is the
+-- last lock of whoever takes it, so that it is free again after one commit.
 
--- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 7 pruning, 8 depths. One of each per schema.
+-- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 6 the door, 7 pruning, 8 depths. One of each per schema.
 CREATE OR REPLACE FUNCTION lp.lock_1(p_which integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM pg_advisory_xact_lock(1819279360 + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
@@ -15,6 +16,13 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.try_lock_1(p_which integer) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   RETURN pg_try_advisory_xact_lock(1819279360 + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
+END $$;
+
+-- The door stands between those who shut a gate (lock 6, at the end of their step) and claims, who share it: a claim sees
+-- the gate shut, or was committed before that was.
+CREATE OR REPLACE FUNCTION lp.share_door_1() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM pg_advisory_xact_lock_shared(1819279366, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
 -- The channel that every process of this namespace hears: callers' own transactions say on it that they have posted.

@@ -58,6 +58,12 @@ CREATE OR REPLACE FUNCTION lp.gate_room_1(p_gate lp.gate, p_now bigint) RETURNS 
   END
 $$;
 
+-- Whether nobody passes, whatever the numbers say: it is paused or held, or its breaker is open.
+CREATE OR REPLACE FUNCTION lp.gate_is_shut_1(p_gate lp.gate, p_now bigint) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
+  SELECT (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now OR (p_gate).open_until_ms > p_now
+    OR ((p_gate).open_until_ms > 0 AND (p_gate).probe_token <> 0)
+$$;
+
 -- When a shut gate may admit again by the passing of time alone; NULL when only an event can open it.
 CREATE OR REPLACE FUNCTION lp.gate_opens_at_1(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE

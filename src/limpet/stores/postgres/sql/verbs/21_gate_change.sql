@@ -313,6 +313,7 @@ DECLARE
     SELECT g FROM lp.gate_take_1(ARRAY(SELECT c ->> 'key' FROM jsonb_array_elements(p_changes) AS c)) AS g
   );
   v_answers json[] := '{}';
+  v_shuts boolean := false; -- one that was not shut
 BEGIN
   FOR v_change IN SELECT c FROM jsonb_array_elements(p_changes) AS c LOOP
     SELECT g.* INTO v_gate FROM lp.gate AS g WHERE g.key = v_change ->> 'key';
@@ -325,7 +326,11 @@ BEGIN
   FOREACH v_gate IN ARRAY v_old LOOP
     SELECT g.* INTO v_after FROM lp.gate AS g WHERE g.key = v_gate.key;
     PERFORM lp.gate_tell_1(v_gate, v_after, p_now), lp.log_news_1(v_gate, v_after, true, p_now);
+    v_shuts := v_shuts OR (lp.gate_is_shut_1(v_after, p_now) AND NOT lp.gate_is_shut_1(v_gate, p_now));
   END LOOP;
+  IF v_shuts THEN
+    PERFORM lp.lock_1(6);
+  END IF;
   RETURN v_answers;
 END $$;
 

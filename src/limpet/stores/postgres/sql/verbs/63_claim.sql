@@ -1,5 +1,6 @@
 -- Promise: ready jobs are leased to a live session, in one step that can be asked again. One claim at a time per
--- namespace (lock 1): it waits there while it holds nothing, and for nobody after. Its commit does not wait for the
+-- namespace (lock 1): it waits there while it holds nothing, and for nobody after but for a step that shuts a gate and is
+-- about to commit (the door): nothing is handed out under a gate after it was seen shut. Its commit does not wait for the
 -- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
 
@@ -207,7 +208,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
-  PERFORM lp.need_no_disk_1(), lp.lock_1(1);
+  PERFORM lp.need_no_disk_1(), lp.lock_1(1), lp.share_door_1();
   SELECT r.tokens INTO v_tokens FROM lp.receipt AS r WHERE r.session = p_session AND r.claimer = p_claimer AND r.seq = p_seq;
   IF FOUND THEN
     jobs := lp.hand_out_1(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));

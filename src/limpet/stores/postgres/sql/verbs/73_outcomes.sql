@@ -142,11 +142,19 @@ BEGIN
   WHERE f.opened OR EXISTS (SELECT 1 FROM lp.lane_now AS l WHERE l.gate = f.key AND l.state = 2 OFFSET 0);
 END $$;
 
+-- Write what a gate has learnt, its row is held; true when it is shut now and was not.
+CREATE OR REPLACE FUNCTION lp.put_learnt_1(p_before lp.gate, p_gate lp.gate, p_last boolean, p_now bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lp.put_gate_1(p_before, p_gate, p_now), lp.log_news_1(p_before, p_gate, p_last, p_now);
+  RETURN lp.gate_is_shut_1(p_gate, p_now) AND lp.gate_is_shut_1(p_before, p_now) IS NOT TRUE; -- NULL: it was not there
+END $$;
+
 -- What ends mean to gates that learn from them, one after the other; gates that are to hold their jobs back do, and go
--- slower after that, or are opened as breakers (kind 9).
+-- slower after that, or are opened as breakers (kind 9). True when one of them is shut now and was not.
 CREATE OR REPLACE FUNCTION lp.learn_ends_1(
   p_keys text[], p_fates lp.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint
-) RETURNS void LANGUAGE plpgsql AS $$
+) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_end record;
   v_gate lp.gate;
@@ -157,6 +165,7 @@ DECLARE
   v_back bigint;
   v_real bigint;
   v_place integer;
+  v_shuts boolean := false;
 BEGIN
   FOR v_end IN
     SELECT t.taken ->> 0 AS key, f.ordinality AS at, t.taken, f.token, f.verdict, f.unstarted, f.claimed_ms, f.hold_until
@@ -169,7 +178,7 @@ BEGIN
   LOOP
     IF v_end.key IS DISTINCT FROM v_gate.key THEN
       IF v_gate.key IS NOT NULL THEN
-        PERFORM lp.put_gate_1(v_before, v_gate, p_now), lp.log_news_1(v_before, v_gate, p_last, p_now);
+        v_shuts := lp.put_learnt_1(v_before, v_gate, p_last, p_now) OR v_shuts;
       END IF;
       SELECT g.* INTO v_gate FROM lp.gate AS g WHERE g.key = v_end.key;
       v_before := v_gate;
@@ -197,13 +206,14 @@ BEGIN
       v_gate, v_end.taken, v_end.token, v_end.verdict, v_real, p_now, v_end.claimed_ms, v_back
     );
   END LOOP;
-  PERFORM lp.put_gate_1(v_before, v_gate, p_now), lp.log_news_1(v_before, v_gate, p_last, p_now);
+  RETURN lp.put_learnt_1(v_before, v_gate, p_last, p_now) OR v_shuts;
 END $$;
 
 -- What these jobs took is given back to their gates, and gates that are to hold their jobs back do. By job: the kind of
--- its outcome, and what it cost in truth (p_spent, NULL: nobody said). p_last: this step locks nothing any more.
+-- its outcome, and what it cost in truth (p_spent, NULL: nobody said). p_last: this step locks nothing any more but the
+-- door, which it must when the answer is true: a gate is shut now and was not.
 CREATE OR REPLACE FUNCTION lp.give_back_1(p_fates lp.fate[], p_kinds smallint[], p_spent jsonb[], p_last boolean, p_now bigint)
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_holds text[] := ARRAY(SELECT f.hold_gate FROM unnest(p_fates) AS f WHERE f.hold_gate IS NOT NULL);
   v_keys text[]; -- the gates of what was taken, by how many alike, and how that ended
@@ -237,7 +247,7 @@ BEGIN
     -- One that is to hold its jobs back is made if it is not there.
     PERFORM FROM lp.gate_take_1(v_holds || ARRAY(SELECT g.key FROM lp.gate AS g WHERE g.key = ANY (v_moved)));
   ELSIF v_moved = '{}' THEN
-    RETURN; -- all look the same as before, and are not locked: most ends under a rate or a breaker
+    RETURN false; -- all look the same as before, and are not locked: most ends under a rate or a breaker
   END IF;
   SELECT array_agg(l.key) FILTER (WHERE l.plain), array_agg(l.n) FILTER (WHERE l.plain), array_agg(l.key) FILTER (WHERE NOT l.plain)
   INTO v_free, v_places, v_learning FROM (
@@ -252,17 +262,40 @@ BEGIN
     PERFORM lp.free_places_1(v_free, v_places, p_now);
   END IF;
   IF v_learning IS NOT NULL OR v_holds <> '{}' THEN
-    PERFORM lp.learn_ends_1(v_learning, p_fates, p_kinds, p_spent, p_last, p_now);
+    RETURN lp.learn_ends_1(v_learning, p_fates, p_kinds, p_spent, p_last, p_now);
   END IF;
+  RETURN false;
+END $$;
+
+-- Of the gates at which these jobs failed, or that they held, those that are shut: [[which of the jobs, [key...]]...] as
+-- JSON, NULL when there is none.
+CREATE OR REPLACE FUNCTION lp.shut_by_1(p_fates lp.fate[], p_now bigint) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (
+    SELECT jsonb_agg(jsonb_build_array(s.at, s.keys) ORDER BY s.at) FROM (
+      SELECT e.at, jsonb_agg(e.key) AS keys FROM (
+        SELECT f.ordinality AS at, f.hold_gate AS key, true AS counts FROM unnest(p_fates) WITH ORDINALITY AS f
+        WHERE f.hold_gate IS NOT NULL
+        UNION ALL
+        SELECT f.ordinality, t.taken ->> 0, (t.taken -> 3)::boolean FROM unnest(p_fates) WITH ORDINALITY AS f
+        CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) WHERE f.verdict = 'failed'
+      ) AS e
+      CROSS JOIN LATERAL (
+        SELECT FROM lp.gate AS x
+        WHERE x.key = e.key AND (e.counts OR x.breaker_failures IS NOT NULL) AND lp.gate_is_shut_1(x, p_now) OFFSET 0
+      ) AS g
+      GROUP BY e.at
+    ) AS s
+  );
 END $$;
 
 -- Jobs that have left `running` (their rows are deleted) meet their fates; where they are now, in order. p_spent: what each
 -- cost in truth (NULL: nobody said). p_ended and p_tokens: others that left it in the same step, as successes that are
--- written already. p_last: the step locks nothing after that.
+-- written already. p_last: the step locks nothing after that but the door, if it `shuts` a gate. `shut`: see shut_by_1.
 CREATE OR REPLACE FUNCTION lp.meet_1(
   p_heads lp.running[], p_outcomes lp.outcome[], p_spent jsonb[], p_ended bytea[], p_tokens bigint[], p_session text,
-  p_last boolean, p_now bigint
-) RETURNS smallint[] LANGUAGE plpgsql AS $$
+  p_last boolean, p_now bigint, OUT states smallint[], OUT shuts boolean, OUT shut jsonb
+) LANGUAGE plpgsql AS $$
 DECLARE
   v_ids bytea[] := ARRAY(SELECT h.id FROM unnest(p_heads) AS h);
   v_settled lp.settled[];
@@ -270,12 +303,13 @@ DECLARE
   v_fate lp.fate;
   v_fates lp.fate[] := '{}';
   v_kinds smallint[] := '{}';
-  v_states smallint[] := '{}';
   v_ended bytea[] := p_ended;
   v_ended_as smallint[] := array_fill(4::smallint, ARRAY[cardinality(p_ended)]);
   v_noted boolean := false;
   v_charged boolean := false;
+  v_stops boolean := false; -- it may have shut a gate
 BEGIN
+  states := '{}';
   -- What a handler noted in its own transaction is the truth, whatever is asked here.
   WITH found AS (DELETE FROM lp.settled AS s WHERE s.id = ANY (v_ids) RETURNING s.*)
   SELECT array_agg(f) INTO v_settled FROM found AS f;
@@ -291,18 +325,19 @@ BEGIN
     v_fate := lp.fate_1(p_heads[v_at], v_outcome, p_now);
     v_fates := v_fates || v_fate;
     v_kinds := v_kinds || CASE WHEN v_outcome.kind = 3 AND v_outcome.started IS NOT TRUE THEN 10::smallint ELSE v_outcome.kind END;
-    v_states := v_states || v_fate.state;
+    states := states || v_fate.state;
     IF v_fate.state > 3 THEN
       v_ended := v_ended || v_fate.id;
       v_ended_as := v_ended_as || v_fate.state;
     END IF;
     v_noted := v_noted OR v_fate.a_how IS NOT NULL;
     v_charged := v_charged OR v_fate.charged IS NOT NULL OR v_fate.hold_gate IS NOT NULL;
+    v_stops := v_stops OR (v_fate.verdict = 'failed' AND v_fate.charged IS NOT NULL) OR v_fate.hold_gate IS NOT NULL;
   END LOOP;
-  IF 3 > ANY (v_states) THEN
+  IF 3 > ANY (states) THEN
     PERFORM lp.write_waiting_1(v_fates);
   END IF;
-  IF 3 < ANY (v_states) THEN
+  IF 3 < ANY (states) THEN
     PERFORM lp.write_ended_1(v_fates, p_now);
   END IF;
   IF v_noted THEN
@@ -314,9 +349,11 @@ BEGIN
   END IF;
   PERFORM lp.lease_less_1(p_tokens || ARRAY(SELECT h.token FROM unnest(p_heads) AS h));
   IF v_charged THEN
-    PERFORM lp.give_back_1(v_fates, v_kinds, p_spent, p_last, p_now);
+    shuts := lp.give_back_1(v_fates, v_kinds, p_spent, p_last, p_now);
   END IF;
-  RETURN v_states;
+  IF v_stops THEN
+    shut := lp.shut_by_1(v_fates, p_now);
+  END IF;
 END $$;
 
 -- Running jobs leave their leases, each with its own outcome; where they are now, in order. Their rows are locked.
@@ -324,7 +361,7 @@ CREATE OR REPLACE FUNCTION lp.outcomes_1(p_heads lp.running[], p_outcomes lp.out
 RETURNS smallint[] LANGUAGE plpgsql AS $$
 BEGIN
   DELETE FROM lp.running AS r WHERE r.id = ANY (ARRAY(SELECT h.id FROM unnest(p_heads) AS h));
-  RETURN lp.meet_1(p_heads, p_outcomes, NULL, '{}', '{}', p_session, false, p_now);
+  RETURN (SELECT m.states FROM lp.meet_1(p_heads, p_outcomes, NULL, '{}', '{}', p_session, false, p_now) AS m);
 END $$;
 
 -- One running job leaves its lease; where it is now. Its row is locked.

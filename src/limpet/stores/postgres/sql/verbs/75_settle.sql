@@ -1,10 +1,11 @@
 -- Promise: the verbs of whoever holds a lease: settle (see 74_taking), save, and settle_on inside a transaction of the
--- handler's own. Inputs: the lease's session, ids and tokens. Answer: what became of each. Relies on the primary keys.
+-- handler's own. Inputs: the lease's session, ids and tokens. Answer: what became of each; and of the gates at which they
+-- failed, or that they held, those that are shut now: [[position, [key...]]...] as JSON. Relies on the primary keys.
 
 -- What became of running jobs. p_spent: what each cost in truth, {unit: how much} or null by position (NULL: nobody said).
 CREATE OR REPLACE FUNCTION lp.settle_1(
   p_session text, p_seq bigint, p_ids bytea[], p_tokens bigint[], p_results bytea[], p_rest jsonb, p_spent jsonb, p_now bigint,
-  OUT codes smallint[], OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
+  OUT codes smallint[], OUT shut text, OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
@@ -17,10 +18,12 @@ DECLARE
   v_ats integer[];
   v_settled boolean;
   v_awaited boolean;
+  v_shuts boolean; -- a gate that was not shut
+  v_shut jsonb;
 BEGIN
   -- The same call twice at once: the second waits here for what the first has to say.
   PERFORM pg_advisory_xact_lock(hashtextextended(p_session, 'lp.floor'::regclass::oid::bigint));
-  SELECT r.answers INTO codes FROM lp.receipt AS r WHERE r.session = p_session AND r.claimer = 'settle' AND r.seq = p_seq;
+  SELECT r.answers, r.shut INTO codes, shut FROM lp.receipt AS r WHERE r.session = p_session AND r.claimer = 'settle' AND r.seq = p_seq;
   IF FOUND THEN
     RETURN;
   END IF;
@@ -51,11 +54,14 @@ BEGIN
       SELECT t.heads, t.outcomes, t.ats INTO v_heads, v_outcomes, v_ats
       FROM lp.all_taken_1(v_plain.heads, v_plain.head_ats, p_results, v_heads, v_outcomes, v_ats) AS t;
     END IF;
-    codes := lp.meet_1(
+    SELECT m.states, m.shuts, m.shut INTO codes, v_shuts, v_shut FROM lp.meet_1(
       v_heads, v_outcomes, CASE WHEN p_spent IS NOT NULL THEN
         ARRAY(SELECT p_spent -> (a.at - 1) FROM unnest(v_ats) WITH ORDINALITY AS a (at, n) ORDER BY a.n)
       END, coalesce(v_plain.ids, '{}'), coalesce(v_plain.tokens, '{}'), p_session, true, v_now
-    );
+    ) AS m;
+    IF v_shut IS NOT NULL THEN
+      shut := (SELECT jsonb_agg(jsonb_build_array(v_ats[(s ->> 0)::integer], s -> 1)) FROM jsonb_array_elements(v_shut) AS s);
+    END IF;
     v_awaited := true;
   ELSIF v_plain.ids IS NOT NULL THEN
     IF v_awaited THEN
@@ -69,11 +75,14 @@ BEGIN
       codes := lp.refuse_1(p_ids, codes);
     END IF;
   END IF;
-  INSERT INTO lp.receipt AS r (session, claimer, seq, at_ms, answers) VALUES (p_session, 'settle', p_seq, v_now, codes)
-  ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, answers = excluded.answers,
+  INSERT INTO lp.receipt AS r (session, claimer, seq, at_ms, answers, shut) VALUES (p_session, 'settle', p_seq, v_now, codes, shut)
+  ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, answers = excluded.answers, shut = excluded.shut,
     at_ms = CASE WHEN abs(excluded.at_ms - r.at_ms) < 300000 THEN r.at_ms ELSE excluded.at_ms END; -- its index stays as it is
   IF v_awaited THEN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
+  END IF;
+  IF v_shuts THEN
+    PERFORM lp.lock_1(6); -- the last of all: claims wait for no more than this commit
   END IF;
 END $$;
 

@@ -117,6 +117,13 @@ do
     return free
   end
 
+  -- Whether nobody passes, whatever the numbers say: it is paused or held, or its breaker is open.
+  function gate.is_shut(g, now)
+    local open_until = g.open_until_ms or 0
+    local is_open = open_until > now or (open_until ~= 0 and (g.probe_token or 0) ~= 0)
+    return is_open or g.paused ~= nil or (g.held_until_ms or 0) > now
+  end
+
   -- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
   function gate.tokens(g, now)
     local interval = g.rule.interval_us

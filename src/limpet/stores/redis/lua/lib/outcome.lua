@@ -1,6 +1,6 @@
 -- What becomes of a running job: each way in which a hold can end, applied to its record.
 -- A transition t has a `kind`, the name of its core record in small letters, and that record's fields; and `spent`, what
--- the job cost in truth (unit -> cost), if that was said.
+-- the job cost in truth (unit -> cost), if that was said. It gets `touched`: the gates at which it failed, or that it held.
 
 outcome = {}
 
@@ -185,6 +185,9 @@ local function give_back(s, charges, token, claimed, t)
   for _, taken in ipairs(charges) do
     local key = taken[1]
     local found = gating.get(key)
+    if found and verdict == "failed" and (taken[4] or found.rule.breaker) then
+      t.touched[#t.touched + 1] = key
+    end
     local real = found and (unstarted and 0 or gate.real_cost(found.rule, t.spent, PUTS_OFF[t.kind] and not t.forced))
     if found and is_unmoved(found, taken, verdict, real) then
       gating.touch(key)
@@ -200,9 +203,11 @@ function outcome.one(s, r, t)
   settling.leave(s, r.running)
   s.records[#s.records + 1] = r
   r.claimed, r.number, r.expired = claimed, r.attempt + 1, r.rare.e
+  t.touched = {}
   if t.kind == "hold" then -- what it was told of a key counts for the others, should it stop or not
     local shut = t.trips and gate.cut_off or gate.push_back
     shut(gating.edit(t.gate), tx.now + t.delay_ms, token, tx.now)
+    t.touched[1] = t.gate
   end
   local state
   if t.kind ~= "succeed" and record.has(r.flags, CANCELLING) then
