@@ -30,6 +30,13 @@ function ledger.write(first, ids, stored)
   end
 end
 
+-- Who arrived under this number; nil when the slot is blank.
+function ledger.at(seq)
+  local slot = seq % SLOTS
+  local id = call("GETRANGE", P .. "X:" .. base.text(floor(seq / SLOTS)), slot * 16, slot * 16 + 15)
+  return #id == 16 and id ~= NOBODY and id or nil
+end
+
 -- The first arrival number from `first` to `last` whose job is stored; nil when there is none.
 function ledger.first(first, last)
   local seq = first

@@ -102,7 +102,11 @@ local function short()
   if not definition or byte(definition, 26) ~= 0 or call("EXISTS", P .. "R:" .. lane) == 1 then
     return nil
   end
-  local class, list = unpack_(call("HGET", P .. "cl", kind)), P .. "L:" .. lane
+  local class, list = call("HGET", P .. "cl", kind), P .. "L:" .. lane
+  if not class then
+    return nil
+  end
+  class = unpack_(class)
   local gates = call("HMGET", P .. "g", "all", "queue:" .. class[1], "task:" .. class[2])
   limit = min(limit, 1024)
   local items = call("LRANGE", list, 0, limit - 1)

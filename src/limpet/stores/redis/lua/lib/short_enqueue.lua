@@ -103,7 +103,8 @@ local function short()
       items[#items + 1], stored[i], answers[i] = at .. number .. id, true, "2"
     else
       local running, raw = call("HEXISTS", P .. "run", id) == 1, call("HGET", jobs, id)
-      answers[i] = char(64 + (running and RUNNING or #raw < 56 and DEAD or byte(raw, 2)))
+      local state = #raw < 56 and DEAD or min(byte(raw, 2), CANCELLED)
+      answers[i] = char(64 + (running and RUNNING or state))
     end
   end
   local answer, new = { "ok", table.concat(answers), {} }, #items

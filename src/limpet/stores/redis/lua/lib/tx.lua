@@ -116,10 +116,13 @@ end
 -- -- classes, turns and gates, each read once
 
 local function read_class(kind, raw)
-  local body = unpack_(raw)
+  local ok, body = pcall(unpack_, raw)
+  if not ok or type(body) ~= "table" or type(body[1]) ~= "string" or type(body[2]) ~= "string" then
+    return nil
+  end
   local queue, task, limits, breaker = body[1], body[2], body[4], body[5]
   local keys = { "all", "queue:" .. queue, "task:" .. task }
-  for _, key in ipairs(limits) do
+  for _, key in ipairs(type(limits) == "table" and limits or {}) do
     keys[#keys + 1] = "limit:" .. key
   end
   if breaker then

@@ -8,7 +8,7 @@ local ENTRY = ">c16BI6"
 
 local function entry(key)
   local raw = call("HGET", P .. "U", key)
-  if raw then
+  if raw and #raw == 23 then
     return struct.unpack(ENTRY, raw)
   end
 end

@@ -1,0 +1,52 @@
+"""Records that somebody has spoilt: no script fails half way, nothing leaks, and what cannot be read can be seen."""
+
+from __future__ import annotations
+
+import pytest
+
+from limpet.core.job import Lane
+from limpet.core.state import State
+from limpet.stores.redis.enqueue import definition
+from limpet.stores.redis.scripts import source
+from limpet.testing.seeds import chance_of
+from tests.engines.redis.place import Place
+from tests.engines.redis.wreck import DAMAGES, Wreck
+from tests.size import in_matrix
+
+SEEDS = [1, *in_matrix("further seeds of the same damage", *range(2, 12))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_what_cannot_be_read_ends_in_the_dead_letters_from_every_state(seed: int) -> None:
+    place = Place()
+    wreck = Wreck(place, chance_of(seed))
+    await wreck.build()
+    assert place.sound()
+    wreck.spoil(DAMAGES["another version"])
+    await wreck.every_verb()
+    await wreck.clear()
+    assert place.sound()
+    views = [view for view in await place.store.get(wreck.spoilt) if view is not None]
+    assert views
+    assert {view.state for view in views} <= {State.dead, State.succeeded, State.cancelled}
+    assert any(view.error_type == "limpet.Undecodable" for view in views)
+    await place.store.close()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_no_damage_makes_a_verb_fail_or_a_slot_leak(damage: str, seed: int) -> None:
+    place = Place()
+    wreck = Wreck(place, chance_of(seed))
+    await wreck.build()
+    wreck.spoil(DAMAGES[damage])
+    await wreck.every_verb()
+    await wreck.clear()
+    for account in await place.store.accounts():
+        assert (account.leaked, account.stuck) == (0, False), account
+    await place.store.close()
+
+
+def test_the_lane_of_jobs_that_name_none_is_written_as_every_lane_is() -> None:
+    for part in definition(Lane("unreadable", "unreadable")):
+        assert part.hex() in source("lib/ending.lua").replace('" .. "', "")
