@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from limpet.core.gate import Charge
 from limpet.core.job import LEAST_URGENT
 from limpet.core.lease import Claim, Claimed, ClaimRequest
 from limpet.stores.packed import PLAIN, extra_or_none
 from limpet.stores.sqlite import graph, lanes
 from limpet.stores.sqlite.handout import Row, claimed
+from limpet.stores.sqlite.settle import charges_of
 from limpet.stores.sqlite.taking import Taking
 from limpet.stores.sqlite.tx import Tx
 
@@ -69,4 +69,4 @@ def _repeat(tx: Tx, tokens: list[int]) -> Claim:
 
 
 def _is_probe(charged: bytes) -> bool:
-    return any(each.probe for each in msgspec.json.decode(charged, type=list[Charge]))
+    return any(each.probe for each in charges_of(charged))
