@@ -112,7 +112,7 @@ end
 -- -- release
 
 -- Children that wait for nobody any more become ready or scheduled.
-local function release(ids)
+local function free(ids)
   local stored, listed, ready, scheduled = {}, {}, {}, {} -- the last two by lane
   for i, raw in ipairs(base.mget(P .. "J", ids)) do
     local r = raw and record.open(ids[i], raw)
@@ -147,16 +147,16 @@ end
 
 -- These dependencies on `parent` are settled; children that wait for nobody else are released.
 local function close(parent, children, value)
-  local free = {}
+  local released = {}
   base.chunked("ZREM", P .. "c:" .. parent, children)
   for _, child in ipairs(children) do
     local key = P .. "d:" .. child
     call("HSET", key, parent, value)
     if call("HINCRBY", key, "#", -1) <= 0 then
-      free[#free + 1] = child
+      released[#released + 1] = child
     end
   end
-  release(free)
+  free(released)
 end
 
 -- Hand the result of a parent that succeeded on to the next of its children.
@@ -380,6 +380,19 @@ function graph.cancel_waiting(id, reason, by_parent)
     walk({ { "failed", id, "", "is cancelled", false, reason } })
   end
   return true
+end
+
+-- Those of a repair: jobs that wait for nobody go on; whoever waits for a job that is not stored is cancelled; a child is
+-- where its parent finds it.
+graph.free = free
+
+function graph.removed(parent)
+  walk({ { "removed", parent, "", "", false } })
+end
+
+function graph.wait_for(child, parent)
+  call("ZADD", P .. "c:" .. parent, 0, child)
+  flag_kids({ parent })
 end
 
 -- A job waits for no parent any more, whatever becomes of it.

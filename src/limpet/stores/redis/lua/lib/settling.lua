@@ -124,11 +124,21 @@ local function write_leases(s)
     if lease and lease[2] > gone.n then
       call("HSET", P .. "le", token, pack({ lease[1], lease[2] - gone.n }))
     elseif lease then
-      call("HDEL", P .. "le", token)
-      call("DEL", P .. "b:" .. token)
-      call("ZREM", P .. "H", token)
-      call("SREM", P .. "st:" .. lease[1], token)
+      settling.put_lease(token, lease[1], 0)
     end
+  end
+end
+
+-- Say again how many jobs are left of a lease; without any it is over.
+function settling.put_lease(token, session, left)
+  if left > 0 then
+    call("HSET", P .. "le", token, pack({ session, left }))
+    call("SADD", P .. "st:" .. session, token)
+  else
+    call("HDEL", P .. "le", token)
+    call("DEL", P .. "b:" .. token)
+    call("ZREM", P .. "H", token)
+    call("SREM", P .. "st:" .. session, token)
   end
 end
 

@@ -69,7 +69,7 @@ local function short()
     end
   end
   local lane, policy, list = ARGV[3], ARGV[6], P .. "L:" .. ARGV[3]
-  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn")
+  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn", "recount")
   if
     tonumber(meta[1]) ~= base.LAYOUT or call("EXISTS", P .. "dr", P .. "wgt") > 0 or call("HEXISTS", P .. "ln", lane) == 0
     or call("HEXISTS", P .. "po", policy) == 0
@@ -78,7 +78,7 @@ local function short()
   end
   local now = base.now(meta[2], meta[3])
   local tail = call("LINDEX", list, -1)
-  if tail and base.n6(tail, 1) > now then
+  if tonumber(meta[6] or 0) > now or (tail and base.n6(tail, 1) > now) then
     return nil
   end
   if call("EXISTS", P .. "GL") == 1 then

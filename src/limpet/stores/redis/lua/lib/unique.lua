@@ -81,6 +81,21 @@ function unique.reclaim(r)
   return true
 end
 
+-- True when the key of a stored job knows it: as its holder, or as one that held it before. With `mend` it does then.
+function unique.knows(r, extra, mend)
+  local key, states = key_of(r, extra)
+  local id = key and entry(key)
+  if not key or id == r.id or (id and call("ZSCORE", former(key), r.id)) then
+    return true
+  end
+  if mend and id then
+    supersede(key, r.id)
+  elseif mend then
+    unique.hold(key, r.id, states, -1)
+  end
+  return false
+end
+
 -- A job is erased: its key goes with it, once its window is over.
 function unique.let_go(r, extra)
   local key = key_of(r, extra)

@@ -1,0 +1,591 @@
+-- Compares everything that is kept beside the records with them, a page at a time; with `mend` it is set by them.
+
+mending = { found = {} } -- word and id (or "") in turn
+
+-- Whether what is found is to be put right.
+function mending.begin(mend)
+  mending.mend = mend
+end
+
+local KIDS_SEEN = 1000 -- children of one job that are looked at
+
+-- One entry is wrong; true when it is to be put right.
+local function tell(word, id)
+  local n = #mending.found
+  mending.found[n + 1], mending.found[n + 2] = word, id or ""
+  return mending.mend
+end
+
+-- -- records
+
+-- True when an item is in the list of a lane, which is in order.
+local function is_listed(lane_id, item)
+  local key = P .. "L:" .. lane_id
+  local low, high = 0, call("LLEN", key) - 1
+  while low <= high do
+    local middle = floor((low + high) / 2)
+    local other = call("LINDEX", key, middle)
+    if other == item then
+      return true
+    elseif base.before(other, item) then
+      low = middle + 1
+    else
+      high = middle - 1
+    end
+  end
+  return false
+end
+
+-- True when a lane with ready jobs stands where claims, or the opening of its gate, find it.
+local function is_seen(lane)
+  local state = call("HGET", P .. "ls", lane.id)
+  if state == "a" then
+    local seat = call("ZSCORE", P .. "S:" .. lane.kind .. char(lane.prio), lane.member)
+    local act = call("ZSCORE", P .. "act", char(lane.prio) .. lane.ring .. lane.kind)
+    local place = lane.multi and call("ZSCORE", P .. "A:" .. lane.kind .. lane.member, lane.id)
+      or not lane.multi and call("HGET", P .. "sl", lane.kind .. lane.member)
+    return seat and act and place and seats.turn(lane.member) and seats.turn(lane.ring) and true
+  end
+  local gate_key = state and sub(state, 2)
+  return state and call("ZSCORE", P .. "W:" .. lane.kind .. gate_key, lane.id)
+    and call("SISMEMBER", P .. "WC:" .. gate_key, lane.kind) == 1
+end
+
+local waits = {}
+
+waits[BLOCKED] = function(r)
+  local key, open, gone = P .. "d:" .. r.id, 0, nil
+  if call("ZSCORE", P .. "bl", r.id) ~= base.text(r.seq) and tell("blocked", r.id) then
+    call("ZADD", P .. "bl", base.text(r.seq), r.id)
+  end
+  local all = call("HGETALL", key)
+  for i = 1, #all, 2 do
+    local parent = all[i]
+    if #parent == 16 and sub(all[i + 1], 1, 1) == "o" then
+      open = open + 1
+      if call("HEXISTS", P .. "J", parent) == 0 then
+        gone = parent
+      elseif not call("ZSCORE", P .. "c:" .. parent, r.id) and tell("children", r.id) then
+        graph.wait_for(r.id, parent)
+      end
+    end
+  end
+  if tonumber(call("HGET", key, "#") or -1) ~= open and tell("parents", r.id) then
+    call("HSET", key, "#", base.text(open))
+  end
+  if gone and tell("vanished", gone) then
+    graph.wait_for(r.id, gone)
+    graph.removed(gone)
+  elseif open == 0 and tell("unblocked", r.id) then
+    graph.free({ r.id })
+  end
+end
+
+waits[SCHEDULED] = function(r)
+  local lane, item = lanes.get(r.lane), record.item(r)
+  local timer = tonumber(call("ZSCORE", P .. "T", "z" .. lane.prio) or math.huge)
+  local listed = call("ZSCORE", P .. "Z:" .. lane.prio, item)
+  if (not listed or (r.due < NEVER and timer > r.due)) and tell("scheduled", r.id) then
+    calendar.schedule(lane, item)
+  end
+end
+
+waits[READY] = function(r)
+  local lane, item = lanes.get(r.lane), record.item(r)
+  if not call("ZSCORE", P .. "R:" .. r.lane, item) and not is_listed(r.lane, item) and tell("ready", r.id) then
+    call("ZADD", P .. "R:" .. r.lane, 0, item)
+  end
+  if not is_seen(lane) and tell("unseen") then
+    call("HDEL", P .. "ls", r.lane)
+    lanes.activate(lane, 1, item)
+  end
+end
+
+local function is_filed(r)
+  local key = P .. "F:" .. r.state .. ending.class(r).queue
+  if call("ZSCORE", key, base.b6(r.finished) .. r.id) then
+    return true
+  end
+  if r.state == SUCCEEDED then
+    for _, member in ipairs(call("ZRANGEBYLEX", key, "[" .. base.b6(r.finished), "(" .. base.b6(r.finished + 1))) do
+      for at = 7, #member, 16 do
+        if sub(member, at, at + 15) == r.id then
+          return true
+        end
+      end
+    end
+  end
+  return false
+end
+
+-- A job that has ended is among those that have.
+local function ended(r)
+  if (r.finished == 0 or not is_filed(r)) and tell("finished", r.id) then
+    r.finished = r.finished > 0 and r.finished or tx.now
+    record.save(r)
+    call("ZADD", P .. "F:" .. r.state .. ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
+  end
+end
+
+-- Children that do not wait for this job are not among those that do.
+local function kids(r)
+  for _, child in ipairs(call("ZRANGE", P .. "c:" .. r.id, 0, KIDS_SEEN - 1)) do
+    local open = sub(call("HGET", P .. "d:" .. child, r.id) or "", 1, 1) == "o"
+    if not (open and call("HEXISTS", P .. "J", child) == 1) and tell("children", child) then
+      call("ZREM", P .. "c:" .. r.id, child)
+    end
+  end
+end
+
+-- What is beside the record is what it says; and what it says of its end and of its run fits the state.
+local function beside(r)
+  local flags, state, finished = r.flags, r.state, r.finished
+  for flag, there in pairs({
+    [NOTES] = call("EXISTS", P .. "no:" .. r.id), [RESULT] = call("HEXISTS", P .. "res", r.id),
+    [ATTEMPTS] = call("EXISTS", P .. "at:" .. r.id), [BODY] = call("HEXISTS", P .. "B", r.id),
+  }) do
+    flags = there == 1 and record.with(flags, flag) or record.without(flags, flag)
+  end
+  if call("EXISTS", P .. "c:" .. r.id) == 1 then
+    flags = record.with(flags, KIDS)
+  end
+  if call("EXISTS", P .. "d:" .. r.id) == 1 then
+    flags = record.with(flags, INPUTS)
+  end
+  if r.running then
+    state = READY
+  end
+  if state < SUCCEEDED then
+    finished = 0
+  end
+  if (flags ~= r.flags or state ~= r.state or finished ~= r.finished) and tell("record", r.id) then
+    r.flags, r.state, r.finished = flags, state, finished
+    record.save(r)
+  end
+end
+
+-- A job is in the ledger under its number, or under a new one.
+local function listed(r)
+  local there = ledger.at(r.seq)
+  if there == r.id or not tell("ledger", r.id) then
+    return
+  end
+  if there or r.seq > (tx.meta("seq") or 0) then
+    r.seq = tx.next_seq(1)
+    record.save(r)
+  end
+  ledger.write(r.seq, { r.id }, { true })
+end
+
+local function sound(r)
+  listed(r)
+  beside(r)
+  local extra, state = record.extra(r), record.state(r)
+  if not unique.knows(r, extra, mending.mend) then
+    tell("key", r.id)
+  end
+  if extra[4] and not flows.knows(base.bytes(extra[4]), r.seq, mending.mend) then
+    tell("flow", r.id)
+  end
+  if state <= READY and r.rare.e and not call("ZSCORE", P .. "E", base.b6(r.rare.e) .. r.id) and tell("expiring", r.id) then
+    call("ZADD", P .. "E", 0, base.b6(r.rare.e) .. r.id)
+  end
+  if state ~= BLOCKED and state ~= CANCELLED and record.has(r.flags, INPUTS) then
+    if (call("HGET", P .. "d:" .. r.id, "#") or "0") ~= "0" and tell("parents", r.id) then
+      graph.leave_parents(r.id)
+    end
+  end
+  kids(r)
+  if state >= SUCCEEDED then
+    ended(r)
+  elseif state ~= RUNNING then
+    waits[state](r)
+  end
+end
+
+-- Some of the records; where to go on.
+function mending.records(cursor, count)
+  local page = call("HSCAN", P .. "J", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local id = page[2][i]
+    local r = record.load(id)
+    local body_gone = r and record.has(r.flags, BODY) and call("HEXISTS", P .. "B", id) == 0
+    if r and not (body_gone and record.state(r) <= READY) then
+      sound(r)
+    elseif r ~= nil and call("HEXISTS", P .. "run", id) == 0 and tell("unreadable", id) then
+      ending.bury_spoilt(id)
+    end
+  end
+  return page[1]
+end
+
+-- -- running jobs and leases
+
+-- A running job is one that is stored, under a lease that names it. What nobody holds is over: the next sweep takes it back.
+function mending.running(cursor, count)
+  local page = call("HSCAN", P .. "run", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local id, running = page[2][i], page[2][i + 1]
+    local token = id ~= "" and base.text((record.hold(running)))
+    if id ~= "" and (call("HEXISTS", P .. "J", id) == 0 or #running < 13) then
+      if tell(#running < 13 and "lease" or "vanished", id) then
+        call("HDEL", P .. "run", id)
+      end
+    elseif token then
+      local packed, lease = call("GET", P .. "b:" .. token) or "", call("HGET", P .. "le", token)
+      lease = lease and settling.lease(lease)
+      local named = false
+      for at = 1, #packed, 16 do
+        named = named or sub(packed, at, at + 15) == id
+      end
+      if not (named and lease) and tell("lease", id) then
+        if not named then
+          call("APPEND", P .. "b:" .. token, id)
+        end
+        settling.put_lease(token, lease and lease[1] or "", lease and lease[2] or 1)
+        if not lease then
+          call("ZADD", P .. "H", base.text(tx.now - (tx.meta("shift") or 0)), token)
+        end
+      end
+    end
+  end
+  return page[1]
+end
+
+-- A lease counts what runs under it, and is of a session that is known, or has an end.
+function mending.leases(cursor, count)
+  local page = call("HSCAN", P .. "le", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local token, lease = page[2][i], settling.lease(page[2][i + 1])
+    local session, left = lease and lease[1] or "", #holding.jobs({ token }, base.LOTS)
+    local kept = call("EXISTS", P .. "s:" .. session) == 1 or call("ZSCORE", P .. "H", token)
+    local listed_there = call("SISMEMBER", P .. "st:" .. session, token) == 1
+    if (not lease or lease[2] ~= left or not kept or not listed_there) and tell("lease") then
+      settling.put_lease(token, session, left)
+      if left > 0 and not kept then
+        call("ZADD", P .. "H", base.text(tx.now - (tx.meta("shift") or 0)), token)
+      end
+    end
+  end
+  return page[1]
+end
+
+-- Gates count the slots that running jobs hold, and wait for probes that run. The answer is key, used, held, stuck 0|1 of each
+-- that does not.
+function mending.gates()
+  local slots, probes, wrong, all = {}, {}, {}, call("HGETALL", P .. "run")
+  for i = 2, #all, 2 do
+    local token, _, charges = record.hold(all[i])
+    for _, taken in ipairs(all[i - 1] ~= "" and charges or {}) do
+      slots[taken[1]] = (slots[taken[1]] or 0) + (taken[2] and 1 or 0)
+      probes[taken[1] .. "\0" .. token] = taken[4] or probes[taken[1] .. "\0" .. token]
+    end
+  end
+  for _, key in ipairs(call("HKEYS", P .. "g")) do
+    local g, held = gating.get(key), slots[key] or 0
+    local used, probe = g.used or 0, g.probe_token or 0
+    local stuck = probe ~= 0 and not probes[key .. "\0" .. probe]
+    if used ~= held or stuck then
+      wrong[#wrong + 1] = { key, used, held, stuck and 1 or 0 }
+      if mending.mend then
+        local mended = gating.edit(key)
+        mended.used, mended.probe_token = held, not stuck and g.probe_token or nil
+      end
+    end
+  end
+  return wrong
+end
+
+-- -- lists: what stands in them stands for a job
+
+local function state_of(id)
+  local r = record.load(id)
+  return r and record.state(r), r
+end
+
+local stands = {}
+
+function stands.bl(id)
+  return state_of(id) == BLOCKED
+end
+
+function stands.Z(item)
+  local state, r = state_of(sub(item, 13))
+  return state == SCHEDULED and record.item(r) == item
+end
+
+function stands.E(entry)
+  local state, r = state_of(sub(entry, 7))
+  return state and state <= RUNNING and r.rare.e == base.n6(entry, 1)
+end
+
+-- Members of a sorted set that stand for no job go.
+function mending.list(name, cursor, count)
+  local page = call("ZSCAN", P .. name, cursor, "COUNT", count)
+  local is_right = stands[string.match(name, "^%a+")]
+  for i = 1, #page[2], 2 do
+    if not is_right(page[2][i]) and tell("listed") then
+      call("ZREM", P .. name, page[2][i])
+    end
+  end
+  return page[1]
+end
+
+-- The same for jobs that ended: those that did so together share a member.
+function mending.filed(name, cursor, count)
+  local key, state = P .. "F:" .. name, tonumber(sub(name, 1, 1))
+  local page = call("ZSCAN", key, cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local member, kept = page[2][i], {}
+    for at = 7, #member, 16 do
+      local found, r = state_of(sub(member, at, at + 15))
+      if found == state and base.b6(r.finished) == sub(member, 1, 6) and state .. ending.class(r).queue == name then
+        kept[#kept + 1] = r.id
+      end
+    end
+    if #kept * 16 + 6 < #member and tell("listed") then
+      call("ZREM", key, member)
+      if #kept > 0 then
+        call("ZADD", key, "0", sub(member, 1, 6) .. table.concat(kept))
+      end
+    end
+  end
+  return page[1]
+end
+
+-- Keys of jobs that are gone: the window of one that was erased may go on, and then it is known when it ends.
+function mending.keys(cursor, count)
+  local page = call("HSCAN", P .. "U", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local key, raw = page[2][i], page[2][i + 1]
+    local over = #raw == 23 and base.n6(raw, 18) or 0
+    if call("HEXISTS", P .. "J", sub(raw, 1, 16)) == 0 and not call("ZSCORE", P .. "UO", key) and tell("listed") then
+      if over > tx.now then
+        call("ZADD", P .. "UO", base.text(over), key)
+      else
+        call("HDEL", P .. "U", key)
+      end
+    end
+    local former = P .. "uh:" .. sub(key, (string.find(key, "\0", 1, true) or 0) + 1)
+    for _, id in ipairs(call("ZRANGE", former, 0, KIDS_SEEN - 1)) do
+      local r = record.load(id)
+      if not (r and record.extra(r)[5]) and tell("listed") then
+        call("ZREM", former, id)
+      end
+    end
+  end
+  return page[1]
+end
+
+-- Ranges of arrivals hold jobs of their flow and no others.
+local function range_of(flow, range)
+  local first, last, kept, from, upto = base.n6(range, 1), base.n6(range, 7), {}, nil, nil
+  local foreign = false
+  for seq = first, last do
+    local id = ledger.at(seq)
+    local r = id and record.load(id)
+    if r and r.seq == seq and record.extra(r)[4] and base.bytes(record.extra(r)[4]) == flow then
+      from, upto = from or seq, seq
+    elseif r and r.seq == seq then
+      foreign = true
+      if from then
+        kept[#kept + 1] = { from, upto }
+        from = nil
+      end
+    end
+  end
+  if from then
+    kept[#kept + 1] = { from, upto }
+  end
+  return kept, foreign or not kept[1] or kept[1][1] ~= first
+end
+
+function mending.flows(cursor, count)
+  local page = call("ZSCAN", P .. "fw", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local flow = page[2][i]
+    local key = P .. "fl:" .. flow
+    for _, range in ipairs(call("ZRANGE", key, 0, -1)) do
+      local kept, wrong = range_of(flow, range)
+      if wrong and tell("listed") then
+        call("ZREM", key, range)
+        for _, part in ipairs(kept) do
+          flows.join(flow, part[1], part[2])
+        end
+      end
+    end
+    if call("EXISTS", key) == 0 and tell("listed") then
+      call("ZREM", P .. "fw", flow)
+    end
+  end
+  return page[1]
+end
+
+-- -- counting
+
+-- What is left of a job whose record is gone goes.
+local function vanish(id, seq)
+  call("HDEL", P .. "run", id)
+  ledger.wipe({ seq })
+  graph.leave_parents(id)
+  call("DEL", P .. "d:" .. id, P .. "no:" .. id, P .. "at:" .. id, P .. "wa:" .. id)
+  call("HDEL", P .. "B", id)
+  call("HDEL", P .. "res", id)
+  call("ZREM", P .. "bl", id)
+  graph.removed(id)
+end
+
+-- Count the jobs of some further chunks of the ledger; true when all are counted.
+function mending.count(chunks, until_ms)
+  local from = (tx.meta("counted") or 0) + 1
+  local last, missing = min((floor(from / 64) + chunks) * 64 - 1, tx.meta("seq") or 0), {}
+  for seq = from, last do
+    local id = ledger.at(seq)
+    local place, number = nil, nil
+    if id then
+      place, number = tx.place(id)
+    end
+    if place and number == seq then
+      tx.recounted(place, 1)
+    elseif id and call("HEXISTS", P .. "J", id) == 0 then
+      missing[#missing + 1] = { id, seq }
+    elseif id and place and tell("ledger", id) then
+      ledger.wipe({ seq }) -- it has another number
+    end
+  end
+  tx.set_meta("counted", max(from - 1, last))
+  tx.set_meta("recount", until_ms)
+  for _, each in ipairs(missing) do
+    if tell("vanished", each[1]) then
+      vanish(each[1], each[2])
+    end
+  end
+  return last >= (tx.meta("seq") or 0)
+end
+
+-- Add to a number under a name.
+local function add(sums, name, count)
+  sums[name] = (sums[name] or 0) + count
+end
+
+-- Hashes of numbers that differ: {name -> {found, right}}.
+local function differences(found, right)
+  local wrong = {}
+  for name, count in pairs(right) do
+    if (found[name] or 0) ~= count then
+      wrong[name] = { found[name] or 0, count }
+    end
+  end
+  for name, count in pairs(found) do
+    if not right[name] and count ~= 0 then
+      wrong[name] = { count, 0 }
+    end
+  end
+  return wrong
+end
+
+local function numbers(name)
+  local all, found = call("HGETALL", P .. name), {}
+  for i = 1, #all, 2 do
+    if all[i] ~= "" then
+      found[all[i]] = tonumber(all[i + 1])
+    end
+  end
+  return found
+end
+
+local function put(key, wrong)
+  for name, each in pairs(wrong) do
+    if each[2] == 0 then
+      call("HDEL", P .. key, name)
+    else
+      call("HSET", P .. key, name, base.text(each[2]))
+    end
+  end
+end
+
+local function put_causes(right)
+  local all, found = call("HGETALL", P .. "ca"), {}
+  for i = 1, #all, 2 do
+    local ok, entry = pcall(unpack_, all[i + 1])
+    found[all[i]] = ok and type(entry) == "table" and tonumber(entry[1]) or -1
+  end
+  for name, each in pairs(differences(found, right)) do
+    if tell("cause") then
+      local known = each[1] > 0 and unpack_(call("HGET", P .. "ca", name))
+      local cause = string.match(name, "^(%Z*)")
+      local entry = known or { 0, cause, "", tx.now, tx.now, "" }
+      entry[1] = each[2]
+      if each[2] > 0 then
+        call("HSET", P .. "ca", name, pack(entry))
+      else
+        call("HDEL", P .. "ca", name)
+      end
+    end
+  end
+end
+
+-- A total that must be changed so that enqueued = live + dead + succeeded + cancelled + discarded: {what, found, right}, or false.
+-- Jobs that have vanished count as discarded; where more are known than were enqueued, they were enqueued.
+local function balance(sums)
+  local ever = {}
+  for what = ENQUEUED, DISCARDED do
+    ever[what] = tonumber(call("HGET", P .. "n", "\0\0" .. what) or 0)
+  end
+  local missing = ever[ENQUEUED] - ever[EVER_SUCCEEDED] - ever[EVER_CANCELLED] - ever[DISCARDED]
+  for state, count in ipairs(sums) do
+    missing = missing - (state - 1 ~= SUCCEEDED and state - 1 ~= CANCELLED and count or 0)
+  end
+  if missing == 0 then
+    return false
+  end
+  local what = missing > 0 and DISCARDED or ENQUEUED
+  if mending.mend then
+    call("HINCRBY", P .. "n", "\0\0" .. what, math.abs(missing))
+  end
+  return { what, ever[what], ever[what] + math.abs(missing) }
+end
+
+-- Compare the counters with what was counted, and set them. The answer: {field, found, right} of counters, and what balance says.
+function mending.compare()
+  local all, ids, jobs, counts, causes, kept, sums = call("HGETALL", P .. "rp"), {}, {}, {}, {}, {}, { 0, 0, 0, 0, 0, 0, 0 }
+  for i = 1, #all, 2 do
+    ids[#ids + 1] = sub(all[i], 1, 8)
+  end
+  lanes.load(ids)
+  for i = 1, #all, 2 do
+    local lane_id, state, count = sub(all[i], 1, 8), byte(all[i], 9), tonumber(all[i + 1])
+    local class = tx.class(lanes.get(lane_id).kind)
+    add(jobs, lane_id, count)
+    add(counts, class.field .. state, count)
+    sums[state + 1] = sums[state + 1] + count
+    if state == SUCCEEDED then
+      add(kept, class.queue, count)
+    elseif state == DEAD then
+      add(causes, sub(all[i], 10) .. "\0" .. class.queue .. "\0" .. class.task, count)
+    end
+  end
+  local found, now = {}, numbers("n")
+  for name in pairs(now) do
+    now[name] = sub(name, 1, 2) ~= "\0\0" and now[name] or nil
+  end
+  local wrong, wrong_lanes, wrong_kept = differences(now, counts), differences(numbers("lj"), jobs), differences(numbers("fc"), kept)
+  for name, each in pairs(wrong) do
+    found[#found + 1] = { name, each[1], each[2] }
+  end
+  for lane_id, each in pairs(wrong_lanes) do
+    if tell("lane") then
+      call(each[2] > 0 and "ZREM" or "ZADD", P .. "lz", unpack(each[2] > 0 and { lane_id } or { 0, lane_id }))
+    end
+  end
+  for _ in pairs(wrong_kept) do
+    tell("kept")
+  end
+  put_causes(causes)
+  if mending.mend then
+    put("n", wrong)
+    put("lj", wrong_lanes)
+    put("fc", wrong_kept)
+  end
+  return found, balance(sums)
+end
