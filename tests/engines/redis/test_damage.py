@@ -6,6 +6,7 @@ import pytest
 
 from limpet.core.job import Lane
 from limpet.core.state import State
+from limpet.stores.base import Repairs
 from limpet.stores.redis.enqueue import definition
 from limpet.stores.redis.scripts import source
 from limpet.testing.seeds import chance_of
@@ -35,7 +36,7 @@ async def test_what_cannot_be_read_ends_in_the_dead_letters_from_every_state(see
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("damage", DAMAGES)
-async def test_no_damage_makes_a_verb_fail_or_a_slot_leak(damage: str, seed: int) -> None:
+async def test_no_damage_makes_a_verb_fail_or_a_slot_leak_and_a_repair_makes_all_sound(damage: str, seed: int) -> None:
     place = Place()
     wreck = Wreck(place, chance_of(seed))
     await wreck.build()
@@ -44,6 +45,11 @@ async def test_no_damage_makes_a_verb_fail_or_a_slot_leak(damage: str, seed: int
     await wreck.clear()
     for account in await place.store.accounts():
         assert (account.leaked, account.stuck) == (0, False), account
+    assert isinstance(place.store, Repairs)
+    await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
+    assert place.sound()
+    assert await place.store.repair(dry_run=True, now_ms=place.clock.now_ms) == []
+    await place.check_books()
     await place.store.close()
 
 

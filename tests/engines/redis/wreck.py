@@ -27,7 +27,7 @@ KINDS: Final[list[JobOptions]] = [
     {"args": b'{"x":"' + b"x" * 2_000 + b'"}', "tags": ("large",)},
     {"expires_ms": 30_000},
 ]
-PER_STATE: Final = 7
+PER_STATE: Final = 7  # as many as there are kinds
 
 Damage = Callable[[bytes, Random], bytes | None]
 

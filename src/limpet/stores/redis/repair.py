@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.errors import StoreError
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
 LISTS: Final = ("bl", "E", *(f"Z:{level}" for level in range(10)))
+SCANNED: Final = 1_000  # keys of the server that one step passes
 ENDED: Final = (b"4", b"5", b"6")
 TOTALS: Final = {10: "enqueued", 13: "discarded"}
 
@@ -30,6 +32,7 @@ _WORDS: Final[dict[str, tuple[Kind, str]]] = {
     "children": ("index", "dependents that their parents do not know"),
     "record": ("index", "records that do not say what is kept beside them"),
     "ledger": ("index", "jobs that the list of all jobs does not show"),
+    "chunk": ("index", "parts of the list of all jobs that count other jobs than they show"),
     "key": ("index", "unique keys that their jobs do not hold"),
     "flow": ("index", "jobs that their flows do not show"),
     "expiring": ("index", "jobs that would not expire"),
@@ -79,15 +82,19 @@ class _Walk:
 async def repair(route: Route, key: bytes, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
     """What differs; without `dry_run` it is put right on the way. What a stage changes is seen by those after it."""
     walk = _Walk(route, key, dry_run, now_ms)
-    for stage in ("running", "leases", "records"):
+    for stage in ("running", "leases", "keys"):
         await walk.stage(stage)
+    for bare in await _former(route, key[:-1] + b"uh:"):
+        await walk.stage("former", bare)
+    await walk.stage("records")
     for name in LISTS:
         await walk.stage("list", name)
     for queue in await route.call("repair", "SMEMBERS", key[:-1] + b"qs"):
         for state in ENDED:
             await walk.stage("filed", state + queue)
-    for stage in ("keys", "flows"):
-        await walk.stage(stage)
+    for name in ("res", "B"):
+        await walk.stage("left", name)
+    await walk.stage("flows")
     counters, total = await walk.stage("count")
     if not dry_run:  # those that were held by jobs which have vanished
         await walk.stage("leases")
@@ -105,3 +112,14 @@ async def repair(route: Route, key: bytes, *, dry_run: bool, now_ms: int | None)
         numbers.append(Difference("total", TOTALS[what], found, right))
     return [*walk.entries(), *numbers]
 
+
+async def _former(route: Route, prefix: bytes) -> set[bytes]:
+    """The keys that other jobs held before, of which no list is kept: few have any."""
+    pattern = re.sub(rb"([\\*?\[\]])", rb"\\\1", prefix) + b"*"
+    found: set[bytes] = set()
+    cursor: bytes | str = "0"
+    while True:
+        cursor, names = await route.call("repair", "SCAN", cursor, "MATCH", pattern, "COUNT", SCANNED)
+        found.update(name[len(prefix) :] for name in names)
+        if cursor == b"0":
+            return found

@@ -37,10 +37,8 @@ if stage == "count" then
   end
 elseif stage == "gates" then
   more, cursor = mending.gates(), "0"
-elseif stage == "list" then
-  cursor = mending.list(list, cursor, PAGE)
-elseif stage == "filed" then
-  cursor = mending.filed(list, cursor, PAGE)
+elseif list ~= "" then
+  cursor = mending[stage](list, cursor, PAGE)
 else
   cursor = mending[stage](cursor, PAGE)
 end

@@ -179,7 +179,9 @@ local function unlist_ended(r)
         if #rest > 6 then
           call("ZADD", key, "0", rest)
         end
-        call("HINCRBY", P .. "fc", queue, -1)
+        if call("HINCRBY", P .. "fc", queue, -1) <= 0 then
+          call("HDEL", P .. "fc", queue)
+        end
         return
       end
     end

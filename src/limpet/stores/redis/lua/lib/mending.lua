@@ -353,6 +353,17 @@ function mending.filed(name, cursor, count)
   return page[1]
 end
 
+-- Results and large arguments of jobs that are not stored go.
+function mending.left(name, cursor, count)
+  local page = call("HSCAN", P .. name, cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    if call("HEXISTS", P .. "J", page[2][i]) == 0 and tell("listed") then
+      call("HDEL", P .. name, page[2][i])
+    end
+  end
+  return page[1]
+end
+
 -- Keys of jobs that are gone: the window of one that was erased may go on, and then it is known when it ends.
 function mending.keys(cursor, count)
   local page = call("HSCAN", P .. "U", cursor, "COUNT", count)
@@ -366,12 +377,16 @@ function mending.keys(cursor, count)
         call("HDEL", P .. "U", key)
       end
     end
-    local former = P .. "uh:" .. sub(key, (string.find(key, "\0", 1, true) or 0) + 1)
-    for _, id in ipairs(call("ZRANGE", former, 0, KIDS_SEEN - 1)) do
-      local r = record.load(id)
-      if not (r and record.extra(r)[5]) and tell("listed") then
-        call("ZREM", former, id)
-      end
+  end
+  return page[1]
+end
+
+-- Jobs that are said to have held a key before have.
+function mending.former(bare, cursor, count)
+  local page = call("ZSCAN", P .. "uh:" .. bare, cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    if not unique.is_former(page[2][i], bare) and tell("listed") then
+      call("ZREM", P .. "uh:" .. bare, page[2][i])
     end
   end
   return page[1]
@@ -458,6 +473,11 @@ function mending.count(chunks, until_ms)
   for _, each in ipairs(missing) do
     if tell("vanished", each[1]) then
       vanish(each[1], each[2])
+    end
+  end
+  for number = floor(from / 64), floor(last / 64) do
+    if not ledger.counts(number, mending.mend) then
+      tell("chunk")
     end
   end
   return last >= (tx.meta("seq") or 0)

@@ -16,32 +16,78 @@ function record.piece(raw, at)
   if not size or #raw < at + 3 + size then
     return nil
   end
-  local ok, body = pcall(unpack_, sub(raw, at + 4, at + 3 + size))
-  return ok and type(body) == "table" and body or nil, at + 4 + size
+  local ok, body, more = pcall(unpack_, sub(raw, at + 4, at + 3 + size))
+  return ok and type(body) == "table" and more == nil and body or nil, at + 4 + size
 end
 
 local RARES = { e = "number", hs = "number", r = "string", c = "string", t = "string" }
+-- Characters of UTF-8 of more than one byte: Python reads no others.
+local LONGER = {
+  "^[\194-\223][\128-\191]", "^\224[\160-\191][\128-\191]", "^[\225-\236\238\239][\128-\191][\128-\191]",
+  "^\237[\128-\159][\128-\191]", "^\240[\144-\191][\128-\191][\128-\191]",
+  "^[\241-\243][\128-\191][\128-\191][\128-\191]", "^\244[\128-\143][\128-\191][\128-\191]",
+}
 
--- True when scripts can read all of what they have added.
+local function is_whole(value)
+  return type(value) == "number" and value >= 0 and value == floor(value)
+end
+
+local function is_text(value)
+  if type(value) ~= "string" then
+    return false
+  end
+  local at = string.find(value, "[\128-\255]")
+  while at do
+    local over
+    for _, pattern in ipairs(LONGER) do
+      local _, last = string.find(value, pattern, at)
+      over = over or last
+    end
+    if not over then
+      return false
+    end
+    at = string.find(value, "[\128-\255]", over + 1)
+  end
+  return true
+end
+
+-- True when all that scripts have added can be read, by them and by Python.
 function record.is_rare(rare)
-  for name, kind in pairs(RARES) do
-    if rare[name] ~= nil and type(rare[name]) ~= kind then
+  for name, value in pairs(rare) do
+    local kind = RARES[name]
+    if not is_text(name) or (kind == "string" and not is_text(value)) or (kind == "number" and not is_whole(value)) then
       return false
     end
   end
   return true
 end
 
--- What scripts read of the packed part, and how: a flow, a key and its states, costs.
+-- The same for the packed part.
 function record.is_extra(extra)
-  return (extra[4] == nil or type(extra[4]) == "string" and string.match(extra[4], "^%x+$") ~= nil and #extra[4] == 32)
-    and (extra[5] == nil or type(extra[5]) == "string")
-    and (extra[7] == nil or type(extra[7]) == "number")
+  local flow, key = extra[4], extra[5]
+  if
+    not (is_whole(extra[1]) and is_whole(extra[7]) and is_text(extra[3]) and is_text(extra[6]))
+    or (flow ~= nil and not (type(flow) == "string" and #flow == 32 and string.match(flow, "^%x+$")))
+    or (key ~= nil and not is_text(key)) or type(extra[2]) ~= "table" or type(extra[8]) ~= "table"
+  then
+    return false
+  end
+  for at, tag in pairs(extra[2]) do
+    if type(at) ~= "number" or not is_text(tag) then
+      return false
+    end
+  end
+  for unit, cost in pairs(extra[8]) do
+    if not is_text(unit) or not is_whole(cost) then
+      return false
+    end
+  end
+  return true
 end
 
--- True when `code` is that of a state.
+-- True when `code` is that of a state. Running is never written.
 function record.is_state(code)
-  return code ~= nil and code <= CANCELLED
+  return code ~= nil and code <= CANCELLED and code ~= RUNNING
 end
 
 -- The record as a table; false when its bytes make no sense, or name a lane that is not stored. Whoever has opened a

@@ -85,7 +85,7 @@ end
 function unique.knows(r, extra, mend)
   local key, states = key_of(r, extra)
   local id = key and entry(key)
-  if not key or id == r.id or (id and call("ZSCORE", former(key), r.id)) then
+  if not key or id == r.id or call("ZSCORE", former(key), r.id) then
     return true
   end
   if mend and id then
@@ -94,6 +94,13 @@ function unique.knows(r, extra, mend)
     unique.hold(key, r.id, states, -1)
   end
   return false
+end
+
+-- True when a stored job held the key `bare` before, and does not now.
+function unique.is_former(id, bare)
+  local r = record.load(id)
+  local extra = r and record.extra(r) or {}
+  return extra[5] == bare and entry((key_of(r, extra))) ~= id
 end
 
 -- A job is erased: its key goes with it, once its window is over.
