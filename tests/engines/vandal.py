@@ -51,7 +51,9 @@ class Vandal:
         """Counters say something else: one of a state, and a total."""
         match self.store:
             case SqliteStore():
-                self._sqlite("UPDATE limpet_count SET n = n + CASE what WHEN 2 THEN 5 ELSE 12 END WHERE what IN (2, 10)")
+                self._sqlite(
+                    "UPDATE limpet_count SET n = n + CASE what WHEN 2 THEN 5 ELSE 12 END WHERE what IN (2, 10)"
+                )
             case RedisStore():
                 self.redis("HINCRBY", "n", b"default\0work\0" + b"2", 5)
                 self.redis("HINCRBY", "n", b"\0\0" + b"10", 12)

@@ -188,7 +188,9 @@ def _conservation(counts: Counts) -> Iterator[Finding]:
         yield Finding("ok", "conservation", f"all {counts.enqueued} jobs ever enqueued are accounted for")
     else:
         text = f"{counts.enqueued} jobs were enqueued and {known} are accounted for"
-        yield Finding("error", "conservation", text, f"a job may be lost or counted twice; {FIX} says which, and mends it")
+        yield Finding(
+            "error", "conservation", text, f"a job may be lost or counted twice; {FIX} says which, and mends it"
+        )
 
 
 def _accounts(accounts: Sequence[Account]) -> Iterator[Finding]:

@@ -44,7 +44,8 @@ async def repair(store: Store, decision: Decision, *, dry_run: bool, now_ms: int
 def _repairing(store: Store) -> Repairs:
     if not isinstance(store, Repairs):
         raise WrongContext(
-            f"the {store.features.name} engine cannot repair its store", fix="restore it from a backup, or use its tools"
+            f"the {store.features.name} engine cannot repair its store",
+            fix="restore it from a backup, or use its tools",
         )
     return store
 

@@ -12,7 +12,7 @@ from limpet.core.lease import Claimed, Note, Signal
 from limpet.core.view import Retention
 from limpet.testing.hand import ENDINGS, Hand
 from limpet.testing.making import JobOptions
-from tests.engines.redis.place import Place
+from tests.engines.redis.place import Numbers, Place
 
 RULES: Final = (
     GateRule("limit:smtp", concurrency=8, interval_us=1_000, burst=500),
@@ -57,6 +57,7 @@ class Wreck:
 
     def __init__(self, place: Place, rng: Random) -> None:
         self.place = place
+        place.ids = Numbers()  # type: ignore[assignment]  # ids that are the same for the same seed
         self.rng = rng
         self.hands: list[Hand] = [place.hand("one"), place.hand("two")]
         self.held: list[tuple[Hand, Claimed]] = []
@@ -92,7 +93,7 @@ class Wreck:
     def spoil(self, damage: Damage, share: float = 0.4) -> None:
         """Spoil some of the records, whatever state their jobs are in."""
         server, records = self.place.server, self.place.key("J")
-        for id in server.ask("HKEYS", records):
+        for id in sorted(server.ask("HKEYS", records)):
             if self.rng.random() >= share:
                 continue
             self.spoilt.append(id)

@@ -65,7 +65,9 @@ async def _unfinished(route: Route, key: bytes, ids: Sequence[bytes]) -> set[byt
     alive: set[bytes] = set()
     for part in _parts(ids):
         raws: list[bytes | None] = await route.call("cancel", "HMGET", key[:-1] + b"J", *part)
-        alive.update(id for id, raw in zip(part, raws, strict=True) if (head := head_of(raw or b"")) and _is_alive(head))
+        alive.update(
+            id for id, raw in zip(part, raws, strict=True) if (head := head_of(raw or b"")) and _is_alive(head)
+        )
     return alive
 
 

@@ -24,7 +24,12 @@ AT_ONCE: Final = 256  # entries that one step changes
 
 NOWHERE: Final = Lane("unreadable", "unreadable")
 UNDECODABLE: Final = Failure("permanent", "limpet.Undecodable", "the stored record names a lane that is not stored")
-_TOTALS: Final = {"enqueued": ENQUEUED, "succeeded": EVER_SUCCEEDED, "cancelled": EVER_CANCELLED, "discarded": DISCARDED}
+_TOTALS: Final = {
+    "enqueued": ENQUEUED,
+    "succeeded": EVER_SUCCEEDED,
+    "cancelled": EVER_CANCELLED,
+    "discarded": DISCARDED,
+}
 _BESIDE: Final = ("erase_body", "erase_result", "erase_notes", "erase_attempts", "erase_deps", "erase_watch")
 
 
@@ -209,7 +214,7 @@ def _look_totals(tx: Tx) -> Found:
 STAGES: Final = (
     Stage(_look_nowhere, _mend_nowhere),
     Stage(_look_left, _mend_left),
-    Stage(_look_blocked, lambda tx, ids: graph.release(tx, ids)),
+    Stage(_look_blocked, graph.release),
     Stage(_look_keys, _mend_keys),
     Stage(_look_leases, _mend_leases),
     Stage(_look_gates, _mend_gates),

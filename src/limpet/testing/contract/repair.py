@@ -51,4 +51,3 @@ async def _live(bench: Bench) -> None:
     await bench.change(GateChange("task:work", rule=GateRule("task:work", concurrency=2)))
     await hand.claim(2)
     await bench.add(delay_ms=90_000, expires_ms=100_000)
-
