@@ -36,11 +36,13 @@ MOVES: Final[dict[State, dict[State, str]]] = {
         State.ready: "last parent succeeded",
         State.scheduled: "last parent succeeded, due later",
         State.cancelled: "cancel, expire, parent failed",
+        State.dead: "undecodable",
     },
     State.scheduled: {
         State.ready: "due, signalled",
         State.scheduled: "replace, debounce",
         State.cancelled: "cancel, expire",
+        State.dead: "undecodable",
     },
     State.ready: {
         State.running: "claim",
@@ -53,15 +55,15 @@ MOVES: Final[dict[State, dict[State, str]]] = {
         State.succeeded: "succeed",
         State.scheduled: "retry, snooze, suspend",
         State.ready: "release, hold, suspend, lost lease",
-        State.dead: "bury, poison",
+        State.dead: "bury, poison, undecodable",
         State.cancelled: "cancelled by its handler or on request",
     },
-    State.succeeded: {},
+    State.succeeded: {State.dead: "undecodable"},
     State.dead: {
         State.ready: "retry by a person",
         State.scheduled: "retry later by a person",
     },
-    State.cancelled: {State.blocked: "replay of the parent that took it down"},
+    State.cancelled: {State.blocked: "replay of the parent that took it down", State.dead: "undecodable"},
 }
 
 # The words people and folders of JSON files use for the seven states.

@@ -71,16 +71,17 @@ def words_of(difference: Difference) -> str:
     found, right, what = difference.found, difference.right, difference.what
     match difference.kind:
         case "count":
-            return f"{found} {what} are counted, and {right} are stored"
+            return f"{what}: {found} counted, {right} stored"
         case "total":
-            return f"{found} jobs count as {what}, and {right} make the sum hold"
+            return f"jobs that count as {what}: {found}, and {right} make the sum hold"
         case "slots":
             return f"{what} counts {found} slots as taken, and running jobs hold {right}"
         case "probe":
             return f"{what} waits for a probe that no job is"
         case "vanished" | "unreadable":
-            return f"{found} {what}: {', '.join(map(id_text, difference.jobs))}"
-    return f"{found} {what}"
+            more = ", …" if found > len(difference.jobs) else ""
+            return f"{what}: {found} ({', '.join(map(id_text, difference.jobs))}{more})"
+    return f"{what}: {found}"
 
 
 def repair_shape(report: RepairReport) -> dict[str, object]:
