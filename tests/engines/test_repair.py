@@ -181,6 +181,7 @@ async def test_a_repair_counts_what_others_do_meanwhile(bench: Bench, vandal: Va
 
     workers = [asyncio.ensure_future(work(name)) for name in ("one", "two")]
     for _ in range(3):
+        vandal.remove(await bench.add())
         await bench.store.repair(dry_run=False, now_ms=bench.clock.now_ms)
     over.set()
     await asyncio.gather(*workers)
