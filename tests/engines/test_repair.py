@@ -189,3 +189,13 @@ async def test_a_repair_counts_what_others_do_meanwhile(bench: Bench, vandal: Va
         await bench.store.leave(name, now_ms=bench.clock.now_ms)
     assert await bench.store.repair(dry_run=True, now_ms=bench.clock.now_ms) == []
     await bench.check_books()
+
+
+async def test_jobs_of_a_lane_that_is_gone_are_dead_letters(bench: Bench, vandal: Vandal) -> None:
+    ids = [await one_in(bench, state) for state in (State.ready, State.scheduled, State.running, State.succeeded)]
+    vandal.forget_lanes()
+    other = await (await bench.other()).add(task="another")
+    found = await repaired(bench)
+    assert any(one.kind == "unreadable" for one in found)
+    assert await bench.states(ids) == [State.dead, State.dead, State.dead, State.succeeded]
+    assert [job.id for job in await bench.hand("new").claim(9)] == [other]

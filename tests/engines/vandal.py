@@ -91,6 +91,16 @@ class Vandal:
             case _:
                 self._postgres("DELETE FROM {s}.lease")
 
+    def forget_lanes(self) -> None:
+        """Nothing says any more what the lanes of the stored jobs are."""
+        match self.store:
+            case SqliteStore():
+                self._sqlite("DELETE FROM limpet_lane")
+            case RedisStore():
+                self.redis("DEL", "ln")
+            case _:
+                self._postgres(*(f"DELETE FROM {{s}}.{t}" for t in ("lane", "lane_now", "lane_gate", "seat", "post")))
+
     # -- shells
 
     def _sqlite(self, sql: str, *values: object) -> None:

@@ -58,12 +58,12 @@ MOVES: Final[dict[State, dict[State, str]]] = {
         State.dead: "bury, poison, undecodable",
         State.cancelled: "cancelled by its handler or on request",
     },
-    State.succeeded: {State.dead: "undecodable"},
+    State.succeeded: {},
     State.dead: {
         State.ready: "retry by a person",
         State.scheduled: "retry later by a person",
     },
-    State.cancelled: {State.blocked: "replay of the parent that took it down", State.dead: "undecodable"},
+    State.cancelled: {State.blocked: "replay of the parent that took it down"},
 }
 
 # The words people and folders of JSON files use for the seven states.

@@ -13,7 +13,6 @@ from limpet.core.job import Unique
 from limpet.core.lease import Note
 from limpet.core.state import State
 from limpet.stores.base import Repairs
-from limpet.testing.hand import ENDINGS
 from limpet.testing.seeds import chance_of
 from tests.engines.postgres.audit import faults
 from tests.engines.postgres.places import Place, a_place

@@ -18,7 +18,16 @@ from limpet.core.state import STATES, State
 from limpet.core.transition import Failure
 from limpet.stores.packed import extra_or_none
 from limpet.stores.sqlite import graph, lanes, sessions, unique
-from limpet.stores.sqlite.tx import DEAD, DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_SUCCEEDED, Tx
+from limpet.stores.sqlite.tx import (
+    CANCELLED,
+    DEAD,
+    DISCARDED,
+    ENQUEUED,
+    EVER_CANCELLED,
+    EVER_SUCCEEDED,
+    SUCCEEDED,
+    Tx,
+)
 
 AT_ONCE: Final = 256  # entries that one step changes
 
@@ -58,7 +67,9 @@ def _look_nowhere(tx: Tx) -> Found:
 def _mend_nowhere(tx: Tx, ids: Sequence[Any]) -> None:
     lanes.remember(tx, [NOWHERE])
     for id in ids:
-        (_, flags) = tx.row("mend_nowhere", (NOWHERE.id, NOWHERE.priority, id))
+        state, flags = tx.row("mend_nowhere", (NOWHERE.id, NOWHERE.priority, id))
+        if state in (SUCCEEDED, CANCELLED):
+            continue  # what has succeeded or was cancelled stays so
         failure = UNDECODABLE
         tx.run("mend_buried", (failure.message, failure.type, failure.type, tx.now_ms, id))
         tx.run("attempt_add", (id, id, 0, "dead", tx.now_ms, tx.now_ms, "", *graph.failure_row(failure)))

@@ -201,7 +201,8 @@ BEGIN
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
 END $$;
 
--- Verb: jobs of lanes that nothing is known of go to the dead letters, in a lane that is given whole.
+-- Verb: jobs of lanes that nothing is known of go to the dead letters, in a lane that is given whole; those that have ended
+-- only to that lane.
 CREATE OR REPLACE FUNCTION lp.repair_lanes_1(
   p_lane bigint, p_class bigint, p_member bigint, p_ring bigint, p_body bytea, p_limit integer, p_now bigint, OUT mended bigint,
   OUT w_lanes bigint[], OUT w_ns integer[], OUT w_dues bigint[], OUT w_gates text[]
@@ -216,9 +217,10 @@ BEGIN
   IF mended > 0 THEN
     INSERT INTO lp.post (kind, lane, class, member, ring, body) VALUES (0, p_lane, p_class, p_member, p_ring, p_body);
     UPDATE lp.job SET lane = p_lane WHERE id = ANY (v_ids);
+    UPDATE lp.done SET lane = p_lane WHERE id = ANY (v_ids); -- what has ended stays as it is
+    v_ids := ARRAY(SELECT i FROM unnest(v_ids) AS i WHERE NOT EXISTS (SELECT FROM lp.done AS d WHERE d.id = i));
     DELETE FROM lp.wait WHERE id = ANY (v_ids);
     DELETE FROM lp.running WHERE id = ANY (v_ids);
-    DELETE FROM lp.done WHERE id = ANY (v_ids);
     PERFORM lp.bury_wrecks_1(v_ids, v_now);
   END IF;
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
@@ -252,7 +254,7 @@ BEGIN
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
 END $$;
 
--- Verb: counters are set by the jobs, and one total by the sum that all must make: p_what more of `p_more`. Nobody folds meanwhile.
+-- Verb: counters are set by the jobs, and one total by the sum that all must make. Nobody folds meanwhile.
 CREATE OR REPLACE FUNCTION lp.repair_counts_1() RETURNS void LANGUAGE plpgsql SET jit = off SET lock_timeout = '5s' AS $$
 BEGIN
   PERFORM lp.lock_1(4);

@@ -162,32 +162,6 @@ function ending.salvage(id, raw, running, place)
   }
 end
 
--- A job that ended is no longer listed as such.
-local function unlist_ended(r)
-  local queue = ending.class(r).queue
-  local key = P .. "F:" .. r.state .. queue
-  if r.state ~= SUCCEEDED then
-    call("ZREM", key, base.b6(r.finished) .. r.id)
-    return
-  end
-  local from, to = "[" .. base.b6(r.finished), "(" .. base.b6(r.finished + 1)
-  for _, member in ipairs(call("ZRANGEBYLEX", key, from, to)) do
-    for at = 7, #member, 16 do
-      if sub(member, at, at + 15) == r.id then
-        call("ZREM", key, member)
-        local rest = sub(member, 1, at - 1) .. sub(member, at + 16)
-        if #rest > 6 then
-          call("ZADD", key, "0", rest)
-        end
-        if call("HINCRBY", P .. "fc", queue, -1) <= 0 then
-          call("HDEL", P .. "fc", queue)
-        end
-        return
-      end
-    end
-  end
-end
-
 -- Take a job off the list of its state. Its item may stay in its lane: claim drops it.
 local function unlist(r)
   if r.rare.e then
@@ -201,12 +175,12 @@ local function unlist(r)
   elseif r.state == READY then
     call("ZREM", P .. "R:" .. r.lane, record.item(r))
   else
-    unlist_ended(r)
+    call("ZREM", P .. "F:" .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
   end
 end
 
 -- The record of a job that does not run and cannot be read goes to the dead letters with its bytes; the state it was in,
--- nil when there is no such job.
+-- nil when there is no such job. One that has succeeded or was cancelled stays so, and can be read.
 function ending.bury_spoilt(id, place)
   local raw = call("HGET", P .. "J", id)
   if not raw then
@@ -214,13 +188,15 @@ function ending.bury_spoilt(id, place)
   end
   local r, failure = ending.salvage(id, raw, false, place or {}), ending.UNDECODABLE
   local old = r.state
+  if old == SUCCEEDED or old == CANCELLED then
+    r.finished = r.finished > 0 and r.finished or tx.now
+    record.save(r)
+    return old
+  end
   unlist(r)
   tx.move(ending.class(r), old, DEAD)
   if old == DEAD then
     ending.unbury(r)
-  end
-  if old == SUCCEEDED or old == CANCELLED then -- it is no longer one of those
-    tx.tally(old == SUCCEEDED and EVER_SUCCEEDED or EVER_CANCELLED, -1)
   end
   ending.bury(r, failure)
   ending.file(r, DEAD)

@@ -7,6 +7,7 @@ function mending.begin(mend)
   mending.mend = mend
 end
 
+local NOWHERE = string.rep("\0", 8) -- the lane of jobs that cannot be read
 local KIDS_SEEN = 1000 -- children of one job that are looked at
 
 -- One entry is wrong; true when it is to be put right.
@@ -212,8 +213,14 @@ function mending.records(cursor, count)
     local body_gone = r and record.has(r.flags, BODY) and call("HEXISTS", P .. "B", id) == 0
     if r and not (body_gone and record.state(r) <= READY) then
       sound(r)
-    elseif r ~= nil and call("HEXISTS", P .. "run", id) == 0 and tell("unreadable", id) then
-      ending.bury_spoilt(id)
+    elseif r ~= nil and tell("unreadable", id) then
+      local running = call("HGET", P .. "run", id)
+      if running then -- whoever runs it is told so when it ends
+        outcome.take_back({ ending.salvage(id, call("HGET", P .. "J", id), running, {}) }, {}, "", "")
+      else
+        ending.bury_spoilt(id)
+      end
+      sound(record.load(id))
     end
   end
   return page[1]
@@ -466,6 +473,8 @@ function mending.count(chunks, until_ms)
       missing[#missing + 1] = { id, seq }
     elseif id and place and tell("ledger", id) then
       ledger.wipe({ seq }) -- it has another number
+    elseif id and not place and not mending.mend then
+      tx.recounted(NOWHERE .. char(DEAD), 1) -- it cannot be read, and would be a dead letter
     end
   end
   tx.set_meta("counted", max(from - 1, last))
@@ -575,13 +584,15 @@ function mending.compare()
   lanes.load(ids)
   for i = 1, #all, 2 do
     local lane_id, state, count = sub(all[i], 1, 8), byte(all[i], 9), tonumber(all[i + 1])
-    local class = tx.class(lanes.get(lane_id).kind)
-    add(jobs, lane_id, count)
-    add(counts, class.field .. state, count)
+    local class = lanes.whole(lane_id) and tx.class(lanes.get(lane_id).kind)
     sums[state + 1] = sums[state + 1] + count
-    if state == SUCCEEDED then
+    if class then
+      add(jobs, lane_id, count)
+      add(counts, class.field .. state, count)
+    end
+    if class and state == SUCCEEDED then
       add(kept, class.queue, count)
-    elseif state == DEAD then
+    elseif class and state == DEAD then
       add(causes, sub(all[i], 10) .. "\0" .. class.queue .. "\0" .. class.task, count)
     end
   end
