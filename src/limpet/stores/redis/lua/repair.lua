@@ -1,11 +1,11 @@
--- Promise: a page of what is kept beside the records is compared with them, and with `mend` set by them; see mending.
+-- Promise: a page of what is kept beside the records is compared with them, and with `mend` set by them; see mending and listing.
 -- Keys: the namespace's m.
 -- Args: now · the repair's own name · mend 0|1 · stage · cursor · name of a list
 -- Answer: {next cursor ("0": this was the last page), word and id in turn of what is wrong, more}; more is of the stage gates
 --   {key, used, held, stuck 0|1} each, of the last step of a count {{counter, found, right} each, total or nil}. {"busy"}: another repair counts.
 -- Bounds: 100 entries of a page and the parents, children and ranges of each; 1,024 jobs that are counted; of the stage gates
 --   every running job and gate, of the last step of a count every lane and counter.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows outcome settling holding mending
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows outcome settling holding mending listing
 local refused = tx.begin()
 if refused then
   return refused
@@ -27,20 +27,20 @@ if stage == "count" then
   elseif other ~= name or (tx.meta("recount") or 0) <= tx.now then
     return { "busy" }
   end
-  cursor = mending.count(CHUNKS, tx.now + LONGEST) and "0" or "1"
+  cursor = listing.count(CHUNKS, tx.now + LONGEST) and "0" or "1"
   if cursor == "0" then
     tx.set_meta("recount", 0)
     tx.finish()
-    local counters, total = mending.compare()
+    local counters, total = listing.compare()
     call("DEL", P .. "rp", P .. "rw")
     return { cursor, mending.found, { counters, total } }
   end
 elseif stage == "gates" then
   more, cursor = mending.gates(), "0"
 elseif list ~= "" then
-  cursor = mending[stage](list, cursor, PAGE)
+  cursor = listing[stage](list, cursor, PAGE)
 else
-  cursor = mending[stage](cursor, PAGE)
+  cursor = (mending[stage] or listing[stage])(cursor, PAGE)
 end
 tx.finish()
 return { cursor, mending.found, more }

@@ -41,7 +41,7 @@ function tx.insist()
   call("ZREM", P .. "T", "")
 end
 
--- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see mending). Up to the instant `recount`
+-- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see listing). Up to the instant `recount`
 -- whoever changes a job that is counted already (its number is at most `counted`) moves it in that count too.
 
 local places = {} -- id -> where it was counted before this call changed it, or false
