@@ -199,3 +199,16 @@ async def test_jobs_of_a_lane_that_is_gone_are_dead_letters(bench: Bench, vandal
     assert any(one.kind == "unreadable" for one in found)
     assert await bench.states(ids) == [State.dead, State.dead, State.dead, State.succeeded]
     assert [job.id for job in await bench.hand("new").claim(9)] == [other]
+
+
+async def test_what_a_running_job_took_and_nobody_can_read_stops_no_sweep(bench: Bench, vandal: Vandal) -> None:
+    await bench.declare(SMTP)
+    ids = await bench.add_many(2, limits=("smtp",))
+    await bench.sweep(20_000)
+    assert len(await bench.hand().claim(2)) == 2
+    if not vandal.spoil_charges():
+        pytest.skip("the engine's own types keep it readable")
+    await bench.sweep(40_000)
+    assert await bench.states(ids) == [State.ready, State.ready]
+    assert {one.kind for one in await repaired(bench)} == {"slots"}
+    assert [job.id for job in await bench.hand("new").claim(9)] == ids

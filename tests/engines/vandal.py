@@ -101,6 +101,20 @@ class Vandal:
             case _:
                 self._postgres(*(f"DELETE FROM {{s}}.{t}" for t in ("lane", "lane_now", "lane_gate", "seat", "post")))
 
+    def spoil_charges(self) -> bool:
+        """What running jobs took of their gates cannot be read; False where it can be nothing else."""
+        match self.store:
+            case SqliteStore():
+                self._sqlite("UPDATE limpet_job SET charged = x'ff' WHERE state = 3")
+            case RedisStore():
+                running = self.redis("HGETALL", "run")
+                assert isinstance(running, list)
+                for id, hold in zip(running[::2], running[1::2], strict=True):
+                    self.redis("HSET", "run", id, hold[:13] + b"\xc1")
+            case _:
+                return False
+        return True
+
     # -- shells
 
     def _sqlite(self, sql: str, *values: object) -> None:

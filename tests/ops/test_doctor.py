@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from limpet.core.declaration import Declaration, DeclaredLimit
 from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.ids import id_text
@@ -137,3 +139,14 @@ def test_every_error_of_the_tree_has_a_meaning() -> None:
         code = "newer"
 
     assert meaning_of(Newer("x")).exit == 5
+
+
+async def test_a_large_store_is_not_read_whole(
+    operator: Operator, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(store, job(), job(), job())
+    monkeypatch.setattr("limpet.ops.repair.SMALL", 2)
+    (finding,) = [each for each in await operator.doctor() if each.code == "books"]
+    assert finding.level == "ok"
+    assert finding.text == "the store holds 3 jobs, more than 2: its counters were not compared with its records"
+    assert finding.fix == "limpet doctor --repair --dry-run compares them, whatever the size"

@@ -12,7 +12,7 @@ from limpet.core.view import Counts, Finding
 from limpet.ops.bulk import Decision
 from limpet.stores.base import Repairs, Store
 
-SMALL: Final = 100_000  # stored jobs that doctor compares with the counters: a second of reading
+SMALL: Final = 20_000  # stored jobs that doctor compares with the counters: a second or two of reading, on Redis
 FIX: Final = "limpet doctor --repair"
 _SHOWN: Final = 3  # differences that one finding names
 _TOLD: Final = frozenset({"slots", "probe", "total"})  # doctor has findings of its own for these

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from limpet.core.errors import StoreError
 from limpet.core.job import Lane
 from limpet.core.state import State
 from limpet.stores.base import Repairs
+from limpet.stores.redis import RedisStore
 from limpet.stores.redis.enqueue import definition
-from limpet.stores.redis.scripts import source
+from limpet.stores.redis.scripts import script, source
 from limpet.testing.seeds import chance_of
 from tests.engines.redis.place import Place
 from tests.engines.redis.wreck import DAMAGES, Wreck
@@ -56,3 +58,21 @@ async def test_no_damage_makes_a_verb_fail_or_a_slot_leak_and_a_repair_makes_all
 def test_the_lane_of_jobs_that_name_none_is_written_as_every_lane_is() -> None:
     for part in definition(Lane("unreadable", "unreadable")):
         assert part.hex() in source("lib/ending.lua").replace('" .. "', "")
+
+
+async def test_a_repair_that_is_killed_leaves_nothing_behind() -> None:
+    place = Place()
+    store = place.store
+    assert isinstance(store, RedisStore)
+    await place.add_many(1_100)
+    args = (place.clock.now_ms, "killed", 1, "count", "0", "")
+    (cursor, _, _) = await store._route.script("repair", script("repair"), place.key("m"), args)
+    assert cursor == b"1", "it has not counted all"
+    with pytest.raises(StoreError, match="another repair"):
+        await store.repair(dry_run=True, now_ms=place.clock.now_ms)
+    hand = place.hand()
+    assert len(await hand.drain(100)) == 1_100
+    place.clock.advance(31_000)
+    assert await store.repair(dry_run=False, now_ms=place.clock.now_ms) == []
+    assert place.sound()
+    await store.close()
