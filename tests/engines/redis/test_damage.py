@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from limpet.core.errors import StoreError
@@ -60,13 +62,40 @@ def test_the_lane_of_jobs_that_name_none_is_written_as_every_lane_is() -> None:
         assert part.hex() in source("lib/ending.lua").replace('" .. "', "")
 
 
+async def count_on(place: Place, cursor: bytes) -> list[Any]:
+    """One step of a count."""
+    assert isinstance(place.store, RedisStore)
+    args = (place.clock.now_ms, "a repair", 1, "count", cursor, "")
+    answer: list[Any] = await place.store._route.script("repair", script("repair"), place.key("m"), args)
+    return answer
+
+
+async def test_jobs_that_move_while_they_are_counted_are_counted_once() -> None:
+    place = Place()
+    ids = await place.add_many(1_100)
+    (cursor, _, _) = await count_on(place, b"0")
+    assert cursor == b"1", "it has not counted all"
+    hand = place.hand()
+    jobs = await hand.claim(60)
+    await hand.succeed(*jobs[:20])
+    await hand.release(*jobs[20:30])
+    await hand.bury(jobs[30])
+    await place.cancel(*ids[1_000:1_100:3])
+    await place.add_many(50, delay_ms=1_000)
+    place.clock.advance(1_000)
+    await hand.claim(5)
+    (cursor, found, (counters, total)) = await count_on(place, cursor)
+    assert (cursor, found, counters, total) == (b"0", [], [], None)
+    assert place.sound()
+    await place.store.close()
+
+
 async def test_a_repair_that_is_killed_leaves_nothing_behind() -> None:
     place = Place()
     store = place.store
     assert isinstance(store, RedisStore)
     await place.add_many(1_100)
-    args = (place.clock.now_ms, "killed", 1, "count", "0", "")
-    (cursor, _, _) = await store._route.script("repair", script("repair"), place.key("m"), args)
+    (cursor, _, _) = await count_on(place, b"0")
     assert cursor == b"1", "it has not counted all"
     with pytest.raises(StoreError, match="another repair"):
         await store.repair(dry_run=True, now_ms=place.clock.now_ms)
