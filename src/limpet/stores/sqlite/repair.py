@@ -83,12 +83,12 @@ def _look_left(tx: Tx) -> Found:
 
 def _mend_left(tx: Tx, ids: Sequence[Any]) -> None:
     stored = {id for (id,) in tx.rows_in("mend_stored", ids)}
-    for id in ids:
-        if id in stored:
-            continue
+    gone = [id for id in ids if id not in stored]
+    for id in gone:
         graph.orphan(tx, id, released=False)
-        for name in (*_BESIDE, "mend_settled", "mend_unique"):
+        for name in (*_BESIDE, "mend_settled"):
             tx.run(name, (id,))
+    tx.rows_in("repair_unique", gone)
 
 
 def _look_blocked(tx: Tx) -> Found:

@@ -105,8 +105,8 @@ SELECT id FROM limpet_job WHERE id IN (:keys);
 -- name: mend_settled
 DELETE FROM limpet_settled WHERE id = ?;
 
--- name: mend_unique
-DELETE FROM limpet_unique WHERE job = ? AND states <> 0;
+-- name: repair_unique
+DELETE FROM limpet_unique WHERE states <> 0 AND job IN (:keys);
 
 -- name: mend_nowhere
 UPDATE limpet_job SET lane = ?1, priority = ?2 WHERE id = ?3 RETURNING state, flags;

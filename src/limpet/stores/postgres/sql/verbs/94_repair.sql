@@ -4,7 +4,7 @@
 -- whatever others do meanwhile: what is found is added to the number as it is then, in one statement.
 
 -- Every job that has a place, and its state.
-CREATE OR REPLACE FUNCTION lp.places_1() RETURNS TABLE (id bytea, lane bigint, state smallint, cause text) LANGUAGE sql STABLE AS $$
+CREATE OR REPLACE FUNCTION lp.all_places_1() RETURNS TABLE (id bytea, lane bigint, state smallint, cause text) LANGUAGE sql STABLE AS $$
   SELECT w.id, w.lane, w.state, NULL FROM lp.wait AS w
   UNION ALL SELECT r.id, r.lane, 3::smallint, NULL FROM lp.running AS r
   UNION ALL SELECT d.id, d.lane, d.state, d.cause FROM lp.done AS d
@@ -24,7 +24,7 @@ LANGUAGE sql STABLE AS $$
   SELECT x.queue, x.task, x.what, sum(x.n)::bigint, sum(x.jobs)::bigint FROM (
     SELECT c.queue, c.task, c.what, c.n, 0 AS jobs FROM lp.counts_1() AS c WHERE c.what < 10
     UNION ALL
-    SELECT l.queue, l.task, p.state, 0, count(*) FROM lp.places_1() AS p JOIN lp.named_lanes_1() AS l ON l.id = p.lane
+    SELECT l.queue, l.task, p.state, 0, count(*) FROM lp.all_places_1() AS p JOIN lp.named_lanes_1() AS l ON l.id = p.lane
     GROUP BY l.queue, l.task, p.state
   ) AS x GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> sum(x.jobs)
 $$;
@@ -46,7 +46,7 @@ RETURNS TABLE (cause text, queue text, task text, more bigint, sample bytea) LAN
     SELECT c.cause, c.queue, c.task, c.n, 0 AS dead, NULL::bytea AS sample FROM lp.cause AS c
     UNION ALL SELECT c.cause, c.queue, c.task, c.n, 0, NULL FROM lp.cause_tally AS c
     UNION ALL
-    SELECT p.cause, l.queue, l.task, 0, 1, p.id FROM lp.places_1() AS p JOIN lp.named_lanes_1() AS l ON l.id = p.lane WHERE p.state = 5
+    SELECT p.cause, l.queue, l.task, 0, 1, p.id FROM lp.all_places_1() AS p JOIN lp.named_lanes_1() AS l ON l.id = p.lane WHERE p.state = 5
   ) AS x GROUP BY x.cause, x.queue, x.task HAVING sum(x.n) <> sum(x.dead)
 $$;
 
@@ -88,7 +88,7 @@ CREATE OR REPLACE FUNCTION lp.wrecks_1() RETURNS TABLE (id bytea, part integer) 
   SELECT j.id, 1 FROM lp.job AS j WHERE NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = j.id)
     AND NOT EXISTS (SELECT FROM lp.running AS r WHERE r.id = j.id) AND NOT EXISTS (SELECT FROM lp.done AS d WHERE d.id = j.id)
   UNION ALL
-  SELECT p.id, 2 FROM lp.places_1() AS p WHERE NOT EXISTS (SELECT FROM lp.job AS j WHERE j.id = p.id)
+  SELECT p.id, 2 FROM lp.all_places_1() AS p WHERE NOT EXISTS (SELECT FROM lp.job AS j WHERE j.id = p.id)
   UNION ALL
   SELECT x.id, 3 FROM (
     SELECT id FROM lp.result UNION SELECT job FROM lp.note UNION SELECT job FROM lp.attempt UNION SELECT child FROM lp.dep
@@ -96,7 +96,7 @@ CREATE OR REPLACE FUNCTION lp.wrecks_1() RETURNS TABLE (id bytea, part integer) 
     UNION SELECT id FROM lp.cost_job UNION SELECT job FROM lp.unique_key WHERE states <> 0
     UNION SELECT d.parent FROM lp.dep AS d JOIN lp.wait AS w ON w.id = d.child AND w.state = 0 WHERE NOT d.done
   ) AS x WHERE NOT EXISTS (SELECT FROM lp.job AS j WHERE j.id = x.id) AND NOT EXISTS (SELECT FROM lp.gone AS g WHERE g.id = x.id)
-    AND NOT EXISTS (SELECT FROM lp.places_1() AS p WHERE p.id = x.id)
+    AND NOT EXISTS (SELECT FROM lp.all_places_1() AS p WHERE p.id = x.id)
 $$;
 
 -- Blocked jobs that wait for no parent.
@@ -106,14 +106,14 @@ $$;
 
 -- Unfinished jobs whose key is nobody's.
 CREATE OR REPLACE FUNCTION lp.keyless_1() RETURNS TABLE (id bytea) LANGUAGE sql STABLE AS $$
-  SELECT j.id FROM lp.job AS j JOIN lp.places_1() AS p ON p.id = j.id
+  SELECT j.id FROM lp.job AS j JOIN lp.all_places_1() AS p ON p.id = j.id
   WHERE j.unique_key IS NOT NULL AND p.state < 4 AND j.unique_states & (1 << p.state) <> 0
     AND NOT EXISTS (SELECT FROM lp.unique_key AS u WHERE u.key = j.unique_key)
 $$;
 
 -- Jobs of lanes that nothing is known of.
 CREATE OR REPLACE FUNCTION lp.laneless_1() RETURNS TABLE (id bytea) LANGUAGE sql STABLE AS $$
-  SELECT p.id FROM lp.places_1() AS p WHERE NOT EXISTS (SELECT FROM lp.named_lanes_1() AS l WHERE l.id = p.lane)
+  SELECT p.id FROM lp.all_places_1() AS p WHERE NOT EXISTS (SELECT FROM lp.named_lanes_1() AS l WHERE l.id = p.lane)
 $$;
 
 -- Verb: all differences. `place` is [queue, task, state] of a counter, or [key] of a gate; the others say how many and which.
@@ -134,7 +134,7 @@ BEGIN
   RETURN QUERY SELECT 'causes', '{}'::text[], count(*), 0::bigint, NULL::bytea[] FROM lp.wrong_causes_1() AS x;
   RETURN QUERY SELECT 'count', ARRAY[x.queue, x.task, x.what::text], x.counted, x.jobs, NULL::bytea[] FROM lp.wrong_counts_1() AS x
     ORDER BY x.queue, x.task, x.what;
-  RETURN QUERY SELECT 'stored', ARRAY[x.state::text], count(*), 0::bigint, NULL::bytea[] FROM lp.places_1() AS x GROUP BY x.state;
+  RETURN QUERY SELECT 'stored', ARRAY[x.state::text], count(*), 0::bigint, NULL::bytea[] FROM lp.all_places_1() AS x GROUP BY x.state;
   RETURN QUERY SELECT 'total', ARRAY[x.what::text], x.n, 0::bigint, NULL::bytea[] FROM lp.counts_1() AS x WHERE x.what BETWEEN 10 AND 13;
 END $$;
 
@@ -264,7 +264,7 @@ BEGIN
   INSERT INTO lp.count AS c (queue, task, what, n)
   SELECT '', '', CASE WHEN s.missing > 0 THEN 13 ELSE 10 END, abs(s.missing) FROM (
     SELECT coalesce((SELECT sum(CASE t.what WHEN 10 THEN t.n ELSE -t.n END) FROM lp.counts_1() AS t WHERE t.what BETWEEN 10 AND 13), 0)
-      - (SELECT count(*) FROM lp.places_1() AS p WHERE p.state NOT IN (4, 6)) AS missing
+      - (SELECT count(*) FROM lp.all_places_1() AS p WHERE p.state NOT IN (4, 6)) AS missing
   ) AS s WHERE s.missing <> 0 ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   INSERT INTO lp.cause AS c (cause, queue, task, n, type, message, first_ms, last_ms, sample)
   SELECT w.cause, w.queue, w.task, w.more, coalesce(d.error_type, ''), coalesce(d.reason, ''), coalesce(d.finished_ms, 0),
