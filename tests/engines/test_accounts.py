@@ -75,14 +75,14 @@ DAMAGE: dict[str, tuple[str, dict[str, int], str, str, str]] = {
         {"used": 3},
         "slots",
         "limit smtp counts 3 slots as taken, and running jobs hold 2",
-        "report this; until then: limpet limits set smtp --concurrency 6",
+        "limpet doctor --repair",
     ),
     "a slot that is not counted": (
         "limit:smtp",
         {"used": 1},
         "slots",
         "limit smtp counts 1 slots as taken, and running jobs hold 2",
-        "report this: more jobs may run at once than it allows, until those end",
+        "limpet doctor --repair",
     ),
     "money that is not counted": (
         "limit:usd/day:llm:acme",
@@ -96,7 +96,7 @@ DAMAGE: dict[str, tuple[str, dict[str, int], str, str, str]] = {
         {"probe_token": 7},
         "probe",
         "breaker api waits for a probe that nobody runs, and admits nobody",
-        "limpet breakers reset api",
+        "limpet doctor --repair",
     ),
 }
 

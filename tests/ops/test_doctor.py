@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from limpet.core.declaration import Declaration, DeclaredLimit
 from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.ids import id_text
@@ -177,3 +179,14 @@ async def test_a_worker_whose_loop_does_not_turn_is_told(operator: Operator, sto
     assert finding.level == "warning"
     assert finding.text == "the loop of worker w1 has not turned for 20s"
     assert [view.silent_ms for view in await operator.workers()] == [20_000, None]
+
+
+async def test_a_large_store_is_not_read_whole(
+    operator: Operator, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await put(store, job(), job(), job())
+    monkeypatch.setattr("limpet.ops.repair.SMALL", 2)
+    (finding,) = [each for each in await operator.doctor() if each.code == "books"]
+    assert finding.level == "ok"
+    assert finding.text == "the store holds 3 jobs, more than 2: its counters were not compared with its records"
+    assert finding.fix == "limpet doctor --repair --dry-run compares them, whatever the size"

@@ -9,6 +9,7 @@ import click
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command
 from limpet.core.duration import text_of_ms
+from limpet.core.errors import UsageError
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
 
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}
@@ -97,13 +98,23 @@ def _thing(data: dict[str, str]) -> str:
 
 
 @click.option("--quiet", "-q", is_flag=True, help="Leave out what is in order.")
-async def doctor_body(terminal: Terminal, quiet: bool) -> int:
+@click.option("--repair", is_flag=True, help="Set counters, slots and indexes by the stored records; asks first.")
+@click.option("--dry-run", is_flag=True, help="With --repair: say what would change, and change nothing.")
+@click.option("--yes", "-y", is_flag=True, help="With --repair: do not ask.")
+@click.option("--reason", default="", metavar="TEXT", help="With --repair: why; kept in the audit log.")
+async def doctor_body(terminal: Terminal, quiet: bool, repair: bool, dry_run: bool, yes: bool, reason: str) -> int:
     """Say what is wrong, or could be: the engine, who serves the queues, what is stuck, what code declares.
 
     Exit 10 with warnings, 11 with errors.
     """
     from limpet.ops.shape import finding_shape
 
+    if repair:
+        from limpet.cli.repair import run_repair
+
+        return await run_repair(terminal, dry_run=dry_run, yes=yes, reason=reason)
+    if dry_run or yes or reason:
+        raise UsageError("--dry-run, --yes and --reason belong to a repair", fix="add --repair")
     async with terminal.operator() as operator:
         findings = await operator.doctor()
     levels = {finding.level for finding in findings}

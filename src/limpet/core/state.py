@@ -36,11 +36,13 @@ MOVES: Final[dict[State, dict[State, str]]] = {
         State.ready: "last parent succeeded",
         State.scheduled: "last parent succeeded, due later",
         State.cancelled: "cancel, expire, parent failed",
+        State.dead: "undecodable",
     },
     State.scheduled: {
         State.ready: "due, signalled",
         State.scheduled: "replace, debounce",
         State.cancelled: "cancel, expire",
+        State.dead: "undecodable",
     },
     State.ready: {
         State.running: "claim",
@@ -53,7 +55,7 @@ MOVES: Final[dict[State, dict[State, str]]] = {
         State.succeeded: "succeed",
         State.scheduled: "retry, snooze, suspend",
         State.ready: "release, hold, suspend, lost lease",
-        State.dead: "bury, poison",
+        State.dead: "bury, poison, undecodable",
         State.cancelled: "cancelled by its handler or on request",
     },
     State.succeeded: {},

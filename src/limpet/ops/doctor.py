@@ -19,6 +19,7 @@ from limpet.core.unit import amount_text, amount_typed, public_unit
 from limpet.core.view import Counts, Finding, JobView, Query, QueueView
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
+from limpet.ops.repair import FIX, books
 from limpet.ops.shape import stuck_places
 from limpet.ops.stops import gate_name, gate_words, is_blocked, unblocking
 from limpet.ops.witness import changed_stores
@@ -51,6 +52,7 @@ async def doctor(store: Store, *, now_ms: int) -> list[Finding]:
         *_gates(gates, tasks, now_ms),
         *_dead(counts),
         *_conservation(counts),
+        *await books(store, counts),
         *_accounts(accounts),
         *_review(tasks),
         *_threads(tasks, gates),
@@ -214,7 +216,9 @@ def _conservation(counts: Counts) -> Iterator[Finding]:
         yield Finding("ok", "conservation", f"all {counts.enqueued} jobs ever enqueued are accounted for")
     else:
         text = f"{counts.enqueued} jobs were enqueued and {known} are accounted for"
-        yield Finding("error", "conservation", text, "report this: a job may be lost or counted twice")
+        yield Finding(
+            "error", "conservation", text, f"a job may be lost or counted twice; {FIX} says which, and mends it"
+        )
 
 
 def _accounts(accounts: Sequence[Account]) -> Iterator[Finding]:
@@ -230,11 +234,7 @@ def _faults(account: Account) -> Iterator[Finding]:
     key = gate.key.removeprefix("limit:")
     if account.leaked:
         text = f"{what} counts {gate.used} slots as taken, and running jobs hold {account.slots}"
-        fix = "report this: more jobs may run at once than it allows, until those end"
-        if account.leaked > 0:
-            fix = f"report this; until then: limpet limits set {key} --concurrency "
-            fix += str((rule.concurrency or 0) + account.leaked)
-        yield Finding("error", "slots", text, fix)
+        yield Finding("error", "slots", text, FIX)
     if account.uncounted and rule.cap is not None:
         unit = public_unit(rule.unit)
         counted, reserved = amount_text(unit, gate.spent), amount_text(unit, account.reserved)
@@ -244,7 +244,7 @@ def _faults(account: Account) -> Iterator[Finding]:
         yield Finding("error", "reservations", text, fix)
     if account.stuck:
         text = f"{what} waits for a probe that nobody runs, and admits nobody"
-        yield Finding("error", "probe", text, f"limpet breakers reset {gate.key.removeprefix('breaker:')}")
+        yield Finding("error", "probe", text, FIX)
 
 
 def _review(tasks: Sequence[Declaration]) -> Iterator[Finding]:

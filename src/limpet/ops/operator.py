@@ -51,6 +51,7 @@ from limpet.ops.limits import (
 )
 from limpet.ops.position import more_urgent
 from limpet.ops.query import parse_query, query_text
+from limpet.ops.repair import RepairReport, repair
 from limpet.ops.rerun import FINAL, Rerun
 from limpet.ops.retention import Kept, clear_retention, retention, set_retention
 from limpet.ops.select import Which, chosen, key_holders, refuse_unknown_steps, resolve, view_of
@@ -199,6 +200,14 @@ class Operator:
     async def doctor(self) -> list[Finding]:
         """What is wrong, or could be, with the engine, the queues and the tasks' own declarations."""
         return await doctor(self.store, now_ms=self.now_ms())
+
+    async def repair(self, *, reason: str = "", dry_run: bool = False) -> RepairReport:
+        """Set counters, slots and indexes by the stored records, while workers go on; `dry_run` only compares.
+
+        A total is changed so that the sum of all jobs holds: those that have vanished count as discarded.
+        """
+        decision = Decision("store.repair", self.actor, reason)
+        return await repair(self.store, decision, dry_run=dry_run, now_ms=self._asked_ms)
 
     # -- correcting jobs
 

@@ -13,6 +13,7 @@ from limpet.core.errors import BatchTooLarge
 from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.job import Enqueued, Job
 from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.repair import Difference
 from limpet.core.transition import Settled, Transition
 from limpet.core.view import (
     AttemptView,
@@ -83,6 +84,19 @@ class Migrates(Protocol):
 
     async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
         """Bring the layout up to date; what was done. Of several who try at once one does it, the others nothing."""
+
+
+@runtime_checkable
+class Repairs(Protocol):
+    """An engine that can compare its books with its records, and put them right while workers go on."""
+
+    async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
+        """Where counters, slots and indexes differ from the records; without `dry_run` they are set by the records.
+
+        Every step is atomic and short, and what is done in between by others is counted. Rates, budgets, pauses and
+        whatever else is in no record stay as they are. A record that cannot be read goes to the dead letters, and what
+        is left of a job without a record goes.
+        """
 
 
 def check_size(jobs: Sequence[Job]) -> None:

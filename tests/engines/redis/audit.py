@@ -12,14 +12,17 @@ import msgspec
 from limpet.core.account import Running, accounts
 from limpet.core.gate import Charge, Gate
 from limpet.core.state import State
+from limpet.stores.packed import Extra
 from limpet.stores.redis.record import (
     ATTEMPTS,
     BODY,
+    EXTRA,
     KIDS,
     LAST_MS,
     NOTES,
     RESULT,
     Head,
+    Rare,
     head_of,
     parts_of,
 )
@@ -54,6 +57,18 @@ def everything(server: RedisServer, namespace: str) -> dict[bytes, Any]:
         return found
 
 
+def parts(raw: bytes, flags: int) -> tuple[Rare, Extra]:
+    """What follows the head, as scripts read it: to them an empty list and an empty map are one."""
+    try:
+        rare, extra, _ = parts_of(raw, flags)
+    except msgspec.ValidationError:
+        rare, _, at = parts_of(raw, flags & ~EXTRA)
+        size = int.from_bytes(raw[at : at + 4], "big")
+        stored = unpack(raw[at + 4 : at + 4 + size])
+        extra = Extra(flow=stored[3] and bytes.fromhex(stored[3]), unique=stored[4])
+    return rare, extra
+
+
 class Audit:
     """One look at a namespace."""
 
@@ -69,7 +84,7 @@ class Audit:
         for id, raw in self.hash(b"J").items():
             head = head_of(raw)
             assert head is not None
-            rare, extra, _ = parts_of(raw, head.flags)
+            rare, extra = parts(raw, head.flags)
             self.jobs[id] = head
             self.cause[id] = rare.cause
             if extra.flow is not None:

@@ -43,3 +43,14 @@ class Place(Bench):
         text = self.server.ask("INFO", "commandstats").decode()
         calls = re.findall(r"^cmdstat_(\S+?):calls=(\d+)", text, re.MULTILINE)
         return Counter({name: int(number) for name, number in calls if name not in EAR})
+
+
+class Numbers:
+    """Ids that count."""
+
+    def __init__(self) -> None:
+        self.last = 0
+
+    def make(self, now_ms: int) -> bytes:
+        self.last += 1
+        return now_ms.to_bytes(6, "big") + self.last.to_bytes(10, "big")

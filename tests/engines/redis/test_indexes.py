@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from limpet.stores.base import Store
+from limpet.core.repair import Difference
+from limpet.stores.base import Repairs, Store
 from limpet.stores.open import open_store
 from limpet.testing.seeds import chance_of
 from limpet.testing.stroll import STEPS, Stroll
@@ -44,6 +47,16 @@ class Namespace:
         self._opened.clear()
 
 
+async def differences(server: RedisServer, namespace: str) -> list[Difference]:
+    """What a repair would change."""
+    store = open_store(server.url, namespace)
+    assert isinstance(store, Repairs)
+    try:
+        return await store.repair(dry_run=True)
+    finally:
+        await store.close()
+
+
 @pytest.mark.parametrize("seed", [100, *in_matrix("further seeds of the same walk", *range(101, 106))])
 def test_the_indexes_follow_the_records_on_a_long_way(ground: RedisServer, seed: int) -> None:
     namespace = f"audit{seed}"
@@ -62,3 +75,4 @@ def test_the_indexes_follow_the_records_on_a_long_way(ground: RedisServer, seed:
         raise
     walk.teardown()
     assert not faults(ground, namespace)
+    assert asyncio.run(differences(ground, namespace)) == []

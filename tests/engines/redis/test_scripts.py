@@ -33,7 +33,12 @@ CHEAP: Final = frozenset(
 # A whole set or hash at once: only where the file says what bounds it.
 WHOLE: Final = ("SMEMBERS", "HGETALL", "HKEYS", "HVALS")
 # A few of a collection at a time, from where the last call stopped, or until there are enough.
-SWEEPS: Final = {"prune.lua": {"SSCAN", "HSCAN"}, "accounts.lua": {"HSCAN"}}
+SWEEPS: Final = {
+    "prune.lua": {"SSCAN", "HSCAN"},
+    "accounts.lua": {"HSCAN"},
+    "lib/mending.lua": {"HSCAN"},
+    "lib/listing.lua": {"HSCAN", "ZSCAN"},
+}
 NEVER: Final = ("KEYS", "SCAN", "SORT", "FLUSHDB", "FLUSHALL", "RANDOMKEY", "EVAL", "WAIT")
 CALL: Final = re.compile(r"""\b(?:redis\.p?call|p?call|try)\s*\(\s*(?:"([A-Za-z]+)"|'([A-Za-z]+)'|(\w+))""")
 COMMENT: Final = re.compile(r"--(?!\[\[).*$", re.MULTILINE)

@@ -19,6 +19,7 @@ from limpet.testing.harness import Clock
 from limpet.testing.making import JobOptions
 from limpet.testing.seeds import chance_of
 from tests.engines.redis.audit import everything
+from tests.engines.redis.place import Numbers
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 from tests.size import in_matrix
@@ -106,17 +107,6 @@ class Walk:
         if self.rng.random() < 0.3:
             ruled = GateChange("task:other", rule=GateRule("task:other", concurrency=self.rng.choice([None, 1, 6])))
             await self.bench.change(ruled, GateChange("limit:smtp", ceiling=self.rng.choice([250, 1_000])))
-
-
-class Numbers:
-    """Ids that count."""
-
-    def __init__(self) -> None:
-        self.last = 0
-
-    def make(self, now_ms: int) -> bytes:
-        self.last += 1
-        return now_ms.to_bytes(6, "big") + self.last.to_bytes(10, "big")
 
 
 def long_way(name: str) -> Any:

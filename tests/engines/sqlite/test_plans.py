@@ -20,9 +20,14 @@ SCANS = {"by_suffix"}
 SMALL = re.compile(r"SCAN (limpet_)?(job|j|body|b|attempt|dep|d|result|note|unique)\b")
 
 
+def is_whole(name: str) -> bool:
+    """Whether a statement looks at everything on purpose: those of a repair compare all with all."""
+    return name in SCANS or name.startswith("repair_")
+
+
 def test_no_statement_scans_jobs(tmp_path: Path) -> None:
     with closing(connect(str(tmp_path / "plan.db"), "normal", "limpet_")) as conn:
-        scans = {name: scans_in(conn, sql) for name, sql in statements("limpet_").items() if name not in SCANS}
+        scans = {name: scans_in(conn, sql) for name, sql in statements("limpet_").items() if not is_whole(name)}
     assert {name: lines for name, lines in scans.items() if lines} == {}
 
 

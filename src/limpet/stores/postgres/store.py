@@ -12,6 +12,7 @@ from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.ids import id_text
 from limpet.core.job import Enqueued, Job
 from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.repair import Difference
 from limpet.core.settings import namespace_of
 from limpet.core.state import FINISHED
 from limpet.core.transition import Settled, Transition
@@ -42,6 +43,7 @@ from limpet.stores.postgres import (
     migrate,
     operate,
     overview,
+    repair,
     sessions,
     settle,
     shelf,
@@ -308,6 +310,9 @@ class PostgresStore:
         pruned = await operate.prune(route, retention, limit, now_ms)
         await vacuum.vacuum(route)
         return pruned
+
+    async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
+        return await repair.repair(await self._route(), dry_run=dry_run, now_ms=now_ms)
 
     async def check(self) -> list[Finding]:
         return await check.findings(await self._route())

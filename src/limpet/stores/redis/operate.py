@@ -12,7 +12,7 @@ from limpet.core.state import State
 from limpet.core.view import Retention
 from limpet.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.redis import shelf
-from limpet.stores.redis.record import at_most
+from limpet.stores.redis.record import Head, at_most, head_of
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
@@ -65,8 +65,14 @@ async def _unfinished(route: Route, key: bytes, ids: Sequence[bytes]) -> set[byt
     alive: set[bytes] = set()
     for part in _parts(ids):
         raws: list[bytes | None] = await route.call("cancel", "HMGET", key[:-1] + b"J", *part)
-        alive.update(id for id, raw in zip(part, raws, strict=True) if raw and raw[1] < State.succeeded.code)
+        alive.update(
+            id for id, raw in zip(part, raws, strict=True) if (head := head_of(raw or b"")) and _is_alive(head)
+        )
     return alive
+
+
+def _is_alive(head: Head) -> bool:
+    return head.state < State.succeeded.code
 
 
 async def retry(route: Route, key: bytes, request: RetryRequest, now_ms: int | None) -> list[RetryAnswer]:

@@ -13,7 +13,7 @@ import msgspec
 from limpet.core.gate import FOREVER_MS
 from limpet.core.job import Job, Lane, Policy
 from limpet.core.lease import Claimed, Input, Note
-from limpet.core.state import STATES
+from limpet.core.state import STATES, State
 from limpet.stores.packed import PLAIN, Extra, is_plain
 
 # Bits of a record's flags.
@@ -109,8 +109,8 @@ def id8(number: int) -> bytes:
 
 def head_of(raw: bytes) -> Head | None:
     """The fixed part; None when the bytes are no record of this layout."""
-    if len(raw) < HEAD_BYTES or raw[0] != 1 or raw[1] >= len(STATES):
-        return None
+    if len(raw) < HEAD_BYTES or raw[0] != 1 or raw[1] >= len(STATES) or raw[1] == State.running.code:
+        return None  # that a job runs is never written there
     _, state, flags, attempt, lost, held, *halves = _HEAD.unpack_from(raw)
     (seq, due_ms, enqueued_ms), (lane, policy) = _joined(halves[:6]), halves[6:8]
     claimed_ms, finished_ms = _joined(halves[8:])

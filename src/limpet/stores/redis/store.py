@@ -12,6 +12,7 @@ from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.ids import id_text
 from limpet.core.job import Enqueued, Job
 from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.repair import Difference
 from limpet.core.settings import namespace_of
 from limpet.core.state import FINISHED, State
 from limpet.core.transition import Settled, Transition
@@ -32,7 +33,20 @@ from limpet.core.view import (
 )
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.loops import PerLoop
-from limpet.stores.redis import check, claim, enqueue, find, flows, gates, operate, overview, sessions, settle, shelf
+from limpet.stores.redis import (
+    check,
+    claim,
+    enqueue,
+    find,
+    flows,
+    gates,
+    operate,
+    overview,
+    repair,
+    sessions,
+    settle,
+    shelf,
+)
 from limpet.stores.redis.ear import Ear
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.route import Route
@@ -269,6 +283,9 @@ class RedisStore:
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         return await operate.prune(self._route, self._key, retention, limit, self.url.keep, now_ms)
+
+    async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
+        return await repair.repair(self._route, self._key, dry_run=dry_run, now_ms=now_ms)
 
     async def check(self) -> list[Finding]:
         return await check.findings(self._route)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from limpet.core.gate import Charge, tightest
+from limpet.core.gate import tightest
 from limpet.core.job import LEAST_URGENT
 from limpet.core.lease import Claim, Claimed, ClaimRequest
 from limpet.stores.packed import PLAIN, extra_or_none
 from limpet.stores.sqlite import graph, lanes
 from limpet.stores.sqlite.handout import Row, claimed
+from limpet.stores.sqlite.settle import charges_of
 from limpet.stores.sqlite.taking import Taking
 from limpet.stores.sqlite.tx import Tx
 
@@ -60,11 +61,7 @@ def _repeat(tx: Tx, tokens: list[int]) -> Claim:
     """The answer of a claim that was made before: what is still held of it."""
     jobs: list[Claimed] = []
     for token in tokens:
-        charges = {
-            id: msgspec.json.decode(charged, type=list[Charge])
-            for id, charged in tx.rows("charges_of_token", (token,))
-            if charged
-        }
+        charges = {id: charges_of(charged) for id, charged in tx.rows("charges_of_token", (token,)) if charged}
         for row in map(Row._make, tx.rows("rows_of_token", (token,))):
             spent = row._replace(attempt=row.attempt - 1)
             charged = charges.get(row.id, [])

@@ -73,7 +73,7 @@ def parent_succeeded(tx: Tx, parent: bytes, result: bytes | None) -> None:
     """Hand the result on; children that waited for nothing else become ready or scheduled."""
     children = [child for (child,) in tx.rows("some_children", (parent, FAN_OUT))]
     tx.many("dep_done", [(result, child, parent) for child in children])
-    _release(tx, children)
+    release(tx, children)
     if len(children) == FAN_OUT:
         tx.run("fan_put", (parent,))
 
@@ -118,7 +118,7 @@ def _cancel_below(tx: Tx, root: bytes, state: int) -> None:
                     tx.run("job_flag", (BY_PARENT, child))
                 if flags & KIDS:
                     stack.append((child, CANCELLED))
-    _release(tx, released)
+    release(tx, released)
 
 
 def doom(tx: Tx, child: bytes, why: str, *, revivable: bool) -> None:
@@ -127,7 +127,8 @@ def doom(tx: Tx, child: bytes, why: str, *, revivable: bool) -> None:
         tx.run("job_flag", (BY_PARENT, child))
 
 
-def _release(tx: Tx, children: Sequence[bytes]) -> None:
+def release(tx: Tx, children: Sequence[bytes]) -> None:
+    """Those that wait for no parent any more go on."""
     once = list(dict.fromkeys(children))  # a child of several failed parents comes several times
     for id, lane_id, due_ms in tx.rows_in("released", once):
         state = SCHEDULED if due_ms > tx.now_ms else READY

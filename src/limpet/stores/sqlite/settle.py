@@ -44,7 +44,7 @@ from limpet.stores.sqlite.tx import (
     Tx,
 )
 
-charges_of = msgspec.json.Decoder(list[Charge]).decode
+_decode_charges = msgspec.json.Decoder(list[Charge]).decode
 _encode_answers = msgspec.json.Encoder().encode
 _decode_answers = msgspec.json.Decoder(list[Settled]).decode
 
@@ -67,6 +67,14 @@ class Running(NamedTuple):
     charged: bytes | None
     claimed_ms: int
     reason: str | None
+
+
+def charges_of(charged: bytes) -> list[Charge]:
+    """What a running job took of its gates; nothing when that cannot be read, or its lease could never end."""
+    try:
+        return _decode_charges(charged)
+    except msgspec.DecodeError:
+        return []
 
 
 def settle(

@@ -15,6 +15,7 @@ from limpet.core.gate import Gate, GateChange, GateRule
 from limpet.core.ids import id_text
 from limpet.core.job import Enqueued, Job
 from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.repair import Difference
 from limpet.core.settings import namespace_of
 from limpet.core.state import FINISHED as FINISHED_STATES
 from limpet.core.transition import Settled, Transition
@@ -43,6 +44,7 @@ from limpet.stores.sqlite.file import StoreFile
 from limpet.stores.sqlite.guest import Guests, Plain, Stamp
 from limpet.stores.sqlite.library import is_safe
 from limpet.stores.sqlite.link import Link, forks
+from limpet.stores.sqlite.repair import AT_ONCE, STAGES, Stage
 from limpet.stores.sqlite.sentry import Sentry
 from limpet.stores.sqlite.statements import prefix_of
 from limpet.stores.sqlite.tx import Known, Statements, Tx
@@ -403,6 +405,18 @@ class SqliteStore:
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         return await self._write("prune", lambda tx: operate.prune(tx, retention, limit), now_ms)
+
+    async def repair(self, *, dry_run: bool, now_ms: int | None = None) -> list[Difference]:
+        differences: list[Difference] = []
+        for stage in STAGES:
+            found = await self._read("repair", stage.look, now_ms)
+            differences += found.differences
+            for at in range(0, 0 if dry_run else len(found.keys), AT_ONCE):
+                await self._mend(stage, found.keys[at : at + AT_ONCE], now_ms)
+        return differences
+
+    async def _mend(self, stage: Stage, keys: Sequence[object], now_ms: int | None) -> None:
+        await self._write("repair", lambda tx: stage.mend(tx, keys), now_ms)
 
     async def check(self) -> list[Finding]:
         return await self._read("check", lambda tx: findings(tx.conn, self.path, self.sync))

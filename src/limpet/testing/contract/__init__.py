@@ -42,6 +42,7 @@ from limpet.testing.contract.queries import TestFind, TestLooking, TestStanding
 from limpet.testing.contract.rates import TestRate
 from limpet.testing.contract.reasons import TestReasons
 from limpet.testing.contract.relay import TestRefusedRelay, TestRelay, TestRelayedTwice
+from limpet.testing.contract.repair import TestRepair
 from limpet.testing.contract.revival import TestRevival
 from limpet.testing.contract.schedule import TestExpiry, TestSchedule
 from limpet.testing.contract.settle import TestSettle
@@ -99,6 +100,7 @@ __all__ = [
     "TestRefusedRelay",
     "TestRelay",
     "TestRelayedTwice",
+    "TestRepair",
     "TestRepeatedClaim",
     "TestReplace",
     "TestRetryByAPerson",

@@ -38,7 +38,7 @@ if not fresh then
     ids[i] = job.id
   end
   for i, raw in ipairs(base.mget(P .. "J", ids)) do
-    if raw and record.has(struct.unpack(">H", raw, 3), CANCELLING) then
+    if raw and #raw >= 56 and record.has(struct.unpack(">H", raw, 3), CANCELLING) then
       answer[#answer + 1] = ids[i]
       answer[#answer + 1] = base.text(held[i].token)
     end

@@ -19,8 +19,9 @@ local force, reason, ids = ARGV[3] == "1", ARGV[4], ARGV[5]
 local function stop(r)
   local token = base.text((record.hold(r.running)))
   local lease = call("HGET", P .. "le", token)
+  lease = lease and settling.lease(lease)
   if lease then
-    tx.tell_cancel(unpack_(lease)[1])
+    tx.tell_cancel(lease[1])
   end
   if force then
     outcome.revoke(r, reason)
@@ -42,14 +43,22 @@ for at = 1, #ids, 16 do
   local id = sub(ids, at, at + 15)
   local raw = before[id] == nil and call("HGET", P .. "J", id)
   if raw then
-    before[id] = byte(raw, 2)
+    before[id] = byte(raw, 2) or DEAD
   end
 end
 for at = 1, #ids, 16 do
   local id = sub(ids, at, at + 15)
   local r = record.load(id)
-  if not r then
+  if r == nil then
     answers[#answers + 1] = "-"
+  elseif not r then
+    local running = call("HGET", P .. "run", id)
+    if running then
+      answers[#answers + 1] = stop(ending.salvage(id, call("HGET", P .. "J", id), running, {}))
+    else
+      ending.bury_spoilt(id)
+      answers[#answers + 1] = "f"
+    end
   elseif r.running then
     answers[#answers + 1] = stop(r)
   elseif graph.cancel_waiting(id, reason) then

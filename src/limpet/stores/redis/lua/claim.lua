@@ -80,7 +80,7 @@ local function repeated(tokens)
     end
     local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
     for i, id in ipairs(ids) do
-      if raws[i] and runs[i] then
+      if raws[i] and #raws[i] >= 56 and runs[i] then
         local held, _, charges = record.hold(runs[i])
         if held == tonumber(token) then
           local probe, gates = false, {}

@@ -22,9 +22,9 @@ local limit = tonumber(ARGV[2])
 local function silent(since)
   local taken = 0
   for _, session in ipairs(call("ZRANGEBYSCORE", P .. "S!", "-inf", base.text(since), "LIMIT", 0, SESSIONS)) do
-    local records = holding.records(holding.tokens(session), limit - taken)
-    outcome.take_back(records, session, "session " .. session .. " went silent")
-    taken = taken + #records
+    local records, vanished = holding.all(holding.tokens(session), limit - taken)
+    outcome.take_back(records, vanished, session, "session " .. session .. " went silent")
+    taken = taken + #records + #vanished
     if taken >= limit then
       return taken
     end
@@ -40,12 +40,12 @@ local function overdue(most)
   end
   local by = base.text(tx.now - (tx.meta("shift") or 0))
   local tokens = call("ZRANGEBYSCORE", P .. "H", "-inf", by, "LIMIT", 0, most)
-  local records = holding.records(tokens, most)
-  outcome.take_back(records, "", "the lease passed its hard deadline")
-  if #records == 0 and #tokens > 0 then
+  local records, vanished = holding.all(tokens, most)
+  outcome.take_back(records, vanished, "", "the lease passed its hard deadline")
+  if #records + #vanished == 0 and #tokens > 0 then
     base.chunked("ZREM", P .. "H", tokens) -- leases without jobs must not stand before others
   end
-  return #records
+  return #records + #vanished
 end
 
 -- Jobs that were not started in time are cancelled, whether or not anybody would claim them.

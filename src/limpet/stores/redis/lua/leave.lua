@@ -3,15 +3,15 @@
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ending graph noting outcome settling holding
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting outcome settling holding
 
 local refused = tx.begin()
 if refused then
   return refused
 end
 tx.insist()
-local records = holding.records(holding.tokens(ARGV[2]), base.LOTS)
-outcome.release_all(records, ARGV[2])
+local records, vanished = holding.all(holding.tokens(ARGV[2]), base.LOTS)
+outcome.release_all(records, vanished, ARGV[2])
 holding.forget(ARGV[2])
 tx.finish()
 return #records

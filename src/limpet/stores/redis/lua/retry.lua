@@ -5,7 +5,7 @@
 --   arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
 -- Bounds: the ids given (500 per call), their notes, and 1,000 dependents in all (the rest in fan).
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ending graph noting
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting
 local refused = tx.begin()
 if refused then
   return refused
@@ -69,9 +69,15 @@ end
 tx.insist()
 local answers = {}
 for at = 1, #ids, 16 do
-  local r = record.load(sub(ids, at, at + 15))
-  if not r then
+  local id = sub(ids, at, at + 15)
+  local r = record.load(id)
+  if r == nil then
     answers[#answers + 1] = "-"
+  elseif not r then -- a person should see it first
+    if call("HEXISTS", P .. "run", id) == 0 then
+      ending.bury_spoilt(id)
+    end
+    answers[#answers + 1] = "n"
   elseif r.running or (r.state ~= DEAD and r.state ~= SCHEDULED) then
     answers[#answers + 1] = "n"
   else

@@ -81,26 +81,27 @@ for at = first, #groups, 10 do
       body = ARGV[next_body]
     end
     if running ~= last then -- jobs of one claim have equal entries
-      last, fits = running, running and sub(running, 1, 7) == token
+      last, fits = running, running and #running >= 13 and sub(running, 1, 7) == token
     end
     local ended = now_in[id] -- named before in this call
-    if not raw or #raw < 56 then -- of a job whose record is spoilt nothing can be said
+    if not raw then
+      if fits and not ended then -- somebody has removed its record: what it held is free all the same
+        outcome.vanished(s, id, running, read(kind, body))
+        now_in[id] = DEAD
+      end
       answers[i] = "-"
     elseif ended or not fits then
       tx.tally(STALE)
-      answers[i] = char(65 + (ended or running and RUNNING or byte(raw, 2)))
+      answers[i] = char(65 + (ended or running and RUNNING or record.is_state(byte(raw, 2)) and byte(raw, 2) or DEAD))
     elseif succeeds and settling.clean(s, id, running, raw, body) then
       now_in[id], answers[i] = SUCCEEDED, "4"
     else
-      local r = record.open(id, raw)
-      if r then
-        r.running = running
-        local t = read(kind, body)
-        t.spent = spent[i]
-        now_in[id] = outcome.one(s, r, t)
-        touched[#touched + 1] = #t.touched > 0 and { i, t.touched } or nil
-      end
-      answers[i] = r and char(48 + now_in[id]) or "-"
+      local r = record.open(id, raw) or ending.salvage(id, raw, running, {})
+      local t = read(kind, body)
+      r.running, t.spent = running, spent[i]
+      now_in[id] = outcome.one(s, r, t)
+      touched[#touched + 1] = #t.touched > 0 and { i, t.touched } or nil
+      answers[i] = char(48 + now_in[id])
     end
   end
 end

@@ -4,7 +4,7 @@
 -- Answer: one character per signal: w woken, k kept for when it waits, a there already, m many are (none is taken
 --   any more), f finished, "-" no such job.
 -- Bounds: the signals given, and the notes of those jobs.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar noting
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting
 local refused = tx.begin()
 if refused then
   return refused
@@ -28,8 +28,13 @@ local answers = {}
 for at = 3, #ARGV, 3 do
   local id, event, value = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local r, answer = record.load(id), "k"
-  if not r then
+  if r == nil then
     answer = "-"
+  elseif not r then -- it goes to the dead letters, now or when its run ends
+    if call("HEXISTS", P .. "run", id) == 0 then
+      ending.bury_spoilt(id)
+    end
+    answer = "f"
   elseif r.state >= SUCCEEDED then
     answer = "f"
   elseif noting.has_event(r, { event }) then

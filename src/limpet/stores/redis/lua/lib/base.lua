@@ -18,7 +18,7 @@ local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 -- few of them, and making all their functions anew for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
 local change, holding, unique, ledger, flows, erasing, ending, graph, noting, outcome, settling, front, taking, choosing, sharing
-local merging, storing, depth, arrival, period, news
+local merging, storing, depth, arrival, period, news, mending, listing
 
 local unfurnished = {
   __index = function(room, name)

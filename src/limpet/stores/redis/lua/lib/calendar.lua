@@ -81,6 +81,8 @@ function calendar.promote(level, limit)
       record.save(r)
       local heap = by_lane[r.lane] or {}
       heap[#heap + 1], by_lane[r.lane] = items[i], heap
+    elseif r == false then
+      ending.bury_spoilt(id, { item = items[i], state = SCHEDULED })
     end
   end
   for lane_id, heap in pairs(by_lane) do

@@ -84,9 +84,10 @@ local function of_interest(page)
   end
   for _, kind in ipairs(kinds) do
     local class = tx.class(kind)
-    for _, key in ipairs(class.found and {} or class.gates) do
+    for _, key in ipairs((not class or class.found) and {} or class.gates) do
       keys[#keys + 1] = key
     end
+    t.skipped[kind] = t.skipped[kind] or not class -- one whose definition is gone gives nothing
   end
   gating.load(keys)
   return wanted

@@ -1,6 +1,7 @@
 -- The end of a job: where it is filed, what is written about its runs, and how dead ones are counted by their origin.
 
 ending = {
+  UNDECODABLE = { "permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept", "", "" },
   cancelled = {}, -- queue -> jobs that were filed as cancelled
 }
 
@@ -71,35 +72,140 @@ function ending.attempt(r, number, outcome, session, failure, message)
   return pack({ number, outcome, started, tx.now, session, kind, name, text, trace, cause ~= "" and cause or name })
 end
 
--- A record whose head is spoilt becomes one that can be listed: its bytes are kept as arguments.
-local function salvage(id, item, lane_id)
-  local raw = call("HGET", P .. "J", id)
-  if not raw or not item or call("HEXISTS", P .. "run", id) == 1 then
-    return nil
+-- -- records that cannot be read
+
+-- Lane("unreadable", "unreadable"), as Python writes it: id, definition, class. Jobs that do not say where they belong are
+-- there for people to find.
+local NOWHERE = {
+  "ebfd7384fc054de0",
+  "7e29ca09313f8370bd85bd7f8523652e56646ace8699ea290500" .. "98aa756e7265616461626c65aa756e7265616461626c6505c0909090c0",
+  "96aa756e7265616461626c65aa756e7265616461626c659090c0c2",
+}
+
+local function number_at(raw, at, otherwise)
+  return #raw >= at + 5 and base.n6(raw, at) or otherwise
+end
+
+-- What lies beside a record says which flags it has.
+local function flags_of(id)
+  local flags = 0
+  for flag, there in pairs({
+    [KIDS] = call("EXISTS", P .. "c:" .. id), [WATCHED] = call("EXISTS", P .. "wa:" .. id),
+    [NOTES] = call("EXISTS", P .. "no:" .. id), [INPUTS] = call("EXISTS", P .. "d:" .. id),
+    [BODY] = call("HEXISTS", P .. "B", id), [RESULT] = call("HEXISTS", P .. "res", id),
+    [ATTEMPTS] = call("EXISTS", P .. "at:" .. id),
+  }) do
+    flags = flags + (there == 1 and flag or 0)
   end
-  local due, seq = struct.unpack(">I6I6", item)
+  return flags
+end
+
+-- What can be read of the parts of a spoilt record: what scripts have added, and the one that holds its flow and its key,
+-- as it is stored.
+local function parts_of(raw)
+  local flags = #raw >= 56 and struct.unpack(">H", raw, 3) or 0
+  local at, rare = 57, nil
+  if record.has(flags, RARE) then
+    rare, at = record.piece(raw, at)
+    at = rare and at or #raw + 1
+  end
+  local extra, over = nil, nil
+  if record.has(flags, EXTRA) then
+    extra, over = record.piece(raw, at)
+  end
+  return rare and record.is_rare(rare) and rare or {}, extra and record.is_extra(extra) and sub(raw, at, over - 1) or ""
+end
+
+-- The arrival number of a job: one under which the ledger knows it, or a new one.
+local function arrival_of(id, raw, item)
+  for _, seq in ipairs({ item and base.n6(item, 7) or 0, number_at(raw, 11, 0) }) do
+    if ledger.at(seq) == id then
+      return seq
+    end
+  end
+  local seq = tx.next_seq(1)
+  ledger.write(seq, { id }, { true })
+  return seq
+end
+
+-- The state that a spoilt record had, as far as it can be told.
+local function state_of(id, raw, running, place)
+  if running then
+    return READY -- as every running job's record says
+  elseif call("ZSCORE", P .. "bl", id) then
+    return BLOCKED
+  end
+  return place.state or record.is_state(byte(raw, 2)) and byte(raw, 2) or READY
+end
+
+-- A record that cannot be read as one that can: all of its bytes are its arguments, and what can still be told of it is as
+-- it was. `place` says where it was found: item, lane, state, each if known.
+function ending.salvage(id, raw, running, place)
+  tx.insist()
+  local lane_id = sub(raw, 29, 36)
+  if not lanes.whole(lane_id) then
+    lane_id = place.lane
+  end
+  if not lane_id then
+    local id8, definition, class = base.bytes(NOWHERE[1]), base.bytes(NOWHERE[2]), base.bytes(NOWHERE[3])
+    lane_id = lanes.remember(id8, definition, class).id
+    tx.count_lane(lane_id, 1)
+  end
+  local rare, extra = parts_of(raw)
+  local item = place.item
+  local due = item and base.n6(item, 1) or number_at(raw, 17, tx.now)
   return {
-    id = id, state = READY, flags = 0, attempt = 0, lost = 0, held = 0, seq = seq, due = due, enq = due,
-    lane = lane_id, policy = string.rep("\0", 8), claimed = 0, finished = 0, rare = {}, tail = raw .. sub(id, -1),
+    id = id, running = running, spoilt = true, state = state_of(id, raw, running, place),
+    flags = flags_of(id) + (extra ~= "" and EXTRA or 0), attempt = 0, lost = 0, held = 0, seq = arrival_of(id, raw, item),
+    due = due, enq = number_at(raw, 23, due), lane = lane_id, policy = string.rep("\0", 8), claimed = 0,
+    finished = number_at(raw, 51, 0), rare = rare, tail = extra .. raw .. sub(id, -1),
   }
 end
 
--- The record of a ready job that cannot be read goes to the dead letters with its bytes. `item` and `lane_id` say where it stood.
-function ending.bury_waiting(id, failure, item, lane_id)
-  local r = record.load(id) or salvage(id, item, lane_id)
-  if not r or r.running or r.state ~= READY then
-    return
-  end
-  call("ZREM", P .. "R:" .. r.lane, record.item(r))
+-- Take a job off the list of its state. Its item may stay in its lane: claim drops it.
+local function unlist(r)
   if r.rare.e then
-    call("ZREM", P .. "E", base.b6(r.rare.e) .. id)
+    call("ZREM", P .. "E", base.b6(r.rare.e) .. r.id)
   end
-  tx.move(ending.class(r), r.state, DEAD)
-  lanes.crowd(lanes.get(r.lane), -1)
+  if r.state == BLOCKED then
+    call("ZREM", P .. "bl", r.id)
+    graph.leave_parents(r.id)
+  elseif r.state == SCHEDULED then
+    calendar.unschedule(lanes.get(r.lane), record.item(r))
+  elseif r.state == READY then
+    call("ZREM", P .. "R:" .. r.lane, record.item(r))
+  else
+    call("ZREM", P .. "F:" .. r.state .. ending.class(r).queue, base.b6(r.finished) .. r.id)
+  end
+end
+
+-- The record of a job that does not run and cannot be read goes to the dead letters with its bytes; the state it was in,
+-- nil when there is no such job. One that has succeeded or was cancelled stays so, and can be read.
+function ending.bury_spoilt(id, place)
+  local raw = call("HGET", P .. "J", id)
+  if not raw then
+    return nil
+  end
+  local r, failure = ending.salvage(id, raw, false, place or {}), ending.UNDECODABLE
+  local old = r.state
+  if old == SUCCEEDED or old == CANCELLED then
+    r.finished = r.finished > 0 and r.finished or tx.now
+    record.save(r)
+    return old
+  end
+  unlist(r)
+  tx.move(ending.class(r), old, DEAD)
+  if old == DEAD then
+    ending.unbury(r)
+  end
+  if old == BLOCKED or old == SCHEDULED or old == READY then
+    lanes.crowd(lanes.get(r.lane), -1)
+  end
   ending.bury(r, failure)
   ending.file(r, DEAD)
   r.flags = record.with(r.flags, ATTEMPTS)
   record.save(r)
   call("RPUSH", P .. "at:" .. id, ending.attempt(r, 0, "dead", "", failure))
   graph.after_end(r, DEAD)
+  return old
 end

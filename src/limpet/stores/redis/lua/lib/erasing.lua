@@ -154,16 +154,6 @@ end
 
 -- -- jobs
 
--- A child is gone: no parent has it in its list any more.
-local function leave_parents(id)
-  local all = call("HGETALL", P .. "d:" .. id)
-  for i = 1, #all, 2 do
-    if sub(all[i + 1], 1, 1) == "o" then
-      call("ZREM", P .. "c:" .. all[i], id)
-    end
-  end
-end
-
 -- Remove what lies beside the record and note its flow; false when the job must stay for now.
 local function remove_beside(e, r)
   local flags, id = r.flags, r.id
@@ -178,7 +168,7 @@ local function remove_beside(e, r)
   end
   if record.has(flags, INPUTS) then
     if r.state == CANCELLED then -- one that ran had no open dependency left
-      leave_parents(id)
+      graph.leave_parents(id)
     end
     call("UNLINK", P .. "d:" .. id)
   end
@@ -241,6 +231,11 @@ local function write(e, queue, state)
   end
 end
 
+-- True when it cannot be told from these bytes what is to be erased.
+local function is_spoilt(raw)
+  return #raw < 56 or byte(raw, 1) ~= 1 or not lanes.whole(sub(raw, 29, 36))
+end
+
 -- Erase the first `most` jobs of these members of the index of a queue's jobs that ended in `state`; how many went.
 -- Their ids are remembered from `since` on, or from when each of them ended.
 function erasing.members(queue, state, members, most, since)
@@ -256,8 +251,14 @@ function erasing.members(queue, state, members, most, since)
     end
     for i, raw in ipairs(base.mget(P .. "J", ids)) do
       local id, stored, high, low = ids[i], byte(raw or "", 2, 4)
-      local plain = stored == state and high == 0 and low == 0
-      if e.went >= most or (not plain and stored == state and not remove_beside(e, record.open(id, raw))) then
+      local plain, r = stored == state and high == 0 and low == 0, nil
+      if raw and e.went < most and (is_spoilt(raw) or (stored == state and not plain)) then
+        r = record.open(id, raw) or ending.salvage(id, raw, false, { state = state })
+        if r.spoilt then
+          raw, stored, plain = record.close(r), state, false
+        end
+      end
+      if e.went >= most or (not plain and stored == state and not remove_beside(e, r)) then
         kept[#kept + 1] = id
       else
         e.went = e.went + 1
@@ -283,6 +284,9 @@ end
 -- Remove a dead job for good; how many went (1 or 0).
 function erasing.dead(id)
   local r = record.load(id)
+  if r == false and call("HEXISTS", P .. "run", id) == 0 and ending.bury_spoilt(id) == DEAD then
+    r = record.load(id)
+  end
   if not r or r.state ~= DEAD then
     return 0
   end

@@ -22,6 +22,16 @@ local function tidy(key, range)
   return last
 end
 
+-- True when a job of this flow that arrived under this number is found there. With `mend` it is then.
+function flows.knows(flow, seq, mend)
+  local range = call("ZREVRANGEBYLEX", P .. "fl:" .. flow, "(" .. base.b6(seq + 1), "-", "LIMIT", 0, 1)[1]
+  local known = range and base.n6(range, 7) >= seq and call("ZSCORE", P .. "fw", flow)
+  if not known and mend then
+    flows.join(flow, seq, seq)
+  end
+  return known and true or false
+end
+
 -- Jobs of this flow that had these numbers are erased, and blank in the ledger.
 function flows.leave(flow, seqs)
   local key, seen = P .. "fl:" .. flow, 0

@@ -1,7 +1,5 @@
 -- The front of a lane as one claim sees it: the jobs that can run, in order; what no longer belongs there is dropped.
 
-local UNDECODABLE = { "permanent", "limpet.Undecodable", "the stored record cannot be decoded; its bytes are kept", "", "" }
-
 front = {}
 
 local ahead = {} -- lane -> rows that were read for it together with others
@@ -29,24 +27,26 @@ local function items_of(lane, n)
   return items, where
 end
 
--- True when the record is that of a job that waits in this lane at this place. One that cannot be read counts too.
+-- True when the record is that of a job that waits in this lane at this place.
 local function belongs(raw, item, lane)
-  if #raw < 56 or byte(raw, 1) ~= 1 then
-    return true
-  end
   return byte(raw, 2) == READY and sub(raw, 29, 36) == lane.id and sub(raw, 17, 22) == sub(item, 1, 6)
+end
+
+-- True when no job can be read from these bytes: where it stands is all that is known of it.
+local function is_spoilt(raw)
+  return #raw < 56 or byte(raw, 1) ~= 1 or not record.is_state(byte(raw, 2)) or not lanes.whole(sub(raw, 29, 36))
 end
 
 -- Eight fields from the start: a table that grows is made anew.
 local function row_of(item, id, raw, running, lane, where)
-  -- Cancelled, replaced, moved or already running: the item has outlived its job's stay in this lane.
-  if not raw or running or not belongs(raw, item, lane) then
-    return { item = item, id = id, where = where }
-  end
   local flags, lost = nil, 0
-  if #raw >= 56 then
+  if raw and #raw >= 56 and byte(raw, 1) == 1 and belongs(raw, item, lane) then
     local high, low, _, _, lost_high, lost_low = byte(raw, 3, 8)
     flags, lost = high * 256 + low, lost_high * 256 + lost_low
+  end
+  -- Cancelled, replaced, moved or already running: the item has outlived its job's stay in this lane.
+  if not raw or running or (not flags and not is_spoilt(raw)) then
+    return { item = item, id = id, where = where }
   end
   return { item = item, id = id, where = where, raw = raw, flags = flags, lost = lost, lease = false, stays = false }
 end
@@ -90,16 +90,15 @@ end
 
 -- A row that cannot run leaves its job's record as it should be: expired ones are cancelled, unreadable ones are buried.
 function front.leaves(row, lane)
-  if row.flags == nil or byte(row.raw, 1) ~= 1 then
-    ending.bury_waiting(row.id, UNDECODABLE, row.item, lane.id)
+  local rare = row.flags and row.flags % (2 * RARE) >= RARE
+  local r = rare and record.open(row.id, row.raw)
+  if row.flags == nil or (rare and not r) then
+    ending.bury_spoilt(row.id, { item = row.item, lane = lane.id, state = READY })
     return true
   end
-  if row.flags % (2 * RARE) >= RARE then
-    local expires = record.open(row.id, row.raw).rare.e
-    if expires and expires <= tx.now then
-      graph.cancel_waiting(row.id, "expired")
-      return true
-    end
+  if r and r.rare.e and r.rare.e <= tx.now then
+    graph.cancel_waiting(row.id, "expired")
+    return true
   end
   return false
 end

@@ -45,7 +45,7 @@ local function flag_kids(parents)
     end
   end
   for i, raw in ipairs(base.mget(P .. "J", ids)) do
-    if raw and byte(raw, 4) % 2 == 0 then
+    if raw and #raw >= 56 and byte(raw, 4) % 2 == 0 then
       stored[#stored + 1] = ids[i]
       stored[#stored + 1] = sub(raw, 1, 3) .. char(byte(raw, 4) + KIDS) .. sub(raw, 5)
     end
@@ -66,7 +66,7 @@ local function met(parent, state, open)
   end
   local r = record.load(parent)
   local by_parent = r and record.has(r.flags, BY_PARENT)
-  local cause = r and (by_parent and root_cause(r.rare.r) or r.rare.r)
+  local cause = r and (by_parent and root_cause(r.rare.r or "") or r.rare.r)
   local reason = why(parent, state == DEAD and "is dead" or "is cancelled", cause)
   if open == RUN_CHILD then
     return "f" .. reason
@@ -112,10 +112,13 @@ end
 -- -- release
 
 -- Children that wait for nobody any more become ready or scheduled.
-local function release(ids)
+local function free(ids)
   local stored, listed, ready, scheduled = {}, {}, {}, {} -- the last two by lane
   for i, raw in ipairs(base.mget(P .. "J", ids)) do
-    if raw and byte(raw, 2) == BLOCKED then
+    local r = raw and record.open(ids[i], raw)
+    if r == false then
+      ending.bury_spoilt(ids[i])
+    elseif r and r.state == BLOCKED then
       local id, lane_id, due = ids[i], sub(raw, 29, 36), sub(raw, 17, 22)
       local later_on = base.n6(due, 1) > tx.now
       listed[#listed + 1] = id
@@ -144,16 +147,16 @@ end
 
 -- These dependencies on `parent` are settled; children that wait for nobody else are released.
 local function close(parent, children, value)
-  local free = {}
+  local released = {}
   base.chunked("ZREM", P .. "c:" .. parent, children)
   for _, child in ipairs(children) do
     local key = P .. "d:" .. child
     call("HSET", key, parent, value)
     if call("HINCRBY", key, "#", -1) <= 0 then
-      free[#free + 1] = child
+      released[#released + 1] = child
     end
   end
-  release(free)
+  free(released)
 end
 
 -- Hand the result of a parent that succeeded on to the next of its children.
@@ -249,8 +252,10 @@ end
 local function cancel_all(children, reason, cause, revivable, stack)
   local records = {}
   for i, raw in ipairs(base.mget(P .. "J", children)) do
-    local r = raw and byte(raw, 2) == BLOCKED and record.open(children[i], raw)
-    if r then -- whose dependency is open has never been ready
+    local r = raw and record.open(children[i], raw)
+    if r == false then
+      ending.bury_spoilt(children[i])
+    elseif r and r.state == BLOCKED then -- whose dependency is open has never been ready
       records[#records + 1] = r
       if record.has(r.flags, KIDS) then
         stack[#stack + 1] = { "failed", r.id, "", "is cancelled", revivable, cause }
@@ -304,7 +309,7 @@ function handle.removed(task, children, stack)
 end
 
 local function is_over(raw)
-  return not raw or byte(raw, 2) > SUCCEEDED -- one that succeeded hands on to whoever still waits
+  return not raw or (byte(raw, 2) or DEAD) > SUCCEEDED -- one that succeeded hands on to whoever still waits
 end
 
 -- True when every parent that the child still waits for is alive; `parent` is. Very many may be brought back one by one:
@@ -366,6 +371,9 @@ end
 -- Cancel a waiting job and, level by level, all that depend on it; false when it does not wait.
 function graph.cancel_waiting(id, reason, by_parent)
   local r = record.load(id)
+  if r == false and call("HEXISTS", P .. "run", id) == 0 then
+    ending.bury_spoilt(id)
+  end
   if not r or r.running or r.state > READY then
     return false
   end
@@ -374,6 +382,31 @@ function graph.cancel_waiting(id, reason, by_parent)
     walk({ { "failed", id, "", "is cancelled", false, reason } })
   end
   return true
+end
+
+-- Those of a repair: jobs that wait for nobody go on; whoever waits for a job that is not stored is cancelled; a child is
+-- where its parent finds it.
+graph.free = free
+
+function graph.removed(parent)
+  walk({ { "removed", parent, "", "", false } })
+end
+
+function graph.wait_for(child, parent)
+  call("ZADD", P .. "c:" .. parent, 0, child)
+  flag_kids({ parent })
+end
+
+-- A job waits for no parent any more, whatever becomes of it.
+function graph.leave_parents(id)
+  local key = P .. "d:" .. id
+  local all = call("HGETALL", key)
+  for i = 1, #all, 2 do
+    if sub(all[i + 1], 1, 1) == "o" then
+      call("ZREM", P .. "c:" .. all[i], id)
+      call("HSET", key, all[i], "n", "#", "0")
+    end
+  end
 end
 
 -- Cancel a child whose parent had failed before it came; a replay of a dead parent revives it.
@@ -428,11 +461,11 @@ end
 local function go_on(task)
   local what, r = task[1], record.load(task[2])
   if what == "succeeded" then
-    if r then -- else it was erased, after the last of them
-      release_some(r.id, call("HGET", P .. "res", r.id))
+    if r ~= nil then -- else it was erased, after the last of them
+      release_some(task[2], call("HGET", P .. "res", task[2]))
     end
     return
-  elseif what == "failed" and not (r and r.state >= DEAD) then
+  elseif what == "failed" and r ~= false and not (r and r.state >= DEAD) then
     return -- it was brought back, or its children were told that it is gone
   elseif what == "revived" or what == "unwanted" then
     if call("HINCRBY", P .. "rv", task[2], -1) <= 0 then

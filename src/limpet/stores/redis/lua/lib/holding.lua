@@ -44,6 +44,23 @@ function holding.records(tokens, most)
   return records
 end
 
+-- The same with those that cannot be read, as far as they can be told; and {id, entry in run} of those that are not stored.
+function holding.all(tokens, most)
+  local ids, records, vanished = {}, {}, {}
+  for i, job in ipairs(holding.jobs(tokens, most)) do
+    ids[i] = job.id
+  end
+  local found = record.load_all(ids)
+  for _, id in ipairs(ids) do
+    if found[id] == nil then
+      vanished[#vanished + 1] = { id, call("HGET", P .. "run", id) }
+    else
+      records[#records + 1] = found[id] or ending.salvage(id, call("HGET", P .. "J", id), call("HGET", P .. "run", id), {})
+    end
+  end
+  return records, vanished
+end
+
 -- Remove a session that holds nothing.
 function holding.forget(session)
   local key = P .. "s:" .. session

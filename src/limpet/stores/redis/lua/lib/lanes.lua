@@ -9,10 +9,16 @@ function lanes.get(id)
   local lane = known[id]
   if lane == nil then
     local raw = call("HGET", P .. "ln", id)
-    lane = raw and lanes.read(id, raw) or false
+    lane = raw and #raw > 26 and lanes.read(id, raw) or false
     known[id] = lane
   end
   return lane or nil
+end
+
+-- True when the lane and its class are stored.
+function lanes.whole(id)
+  local lane = lanes.get(id)
+  return lane ~= nil and tx.class(lane.kind) ~= nil
 end
 
 function lanes.read(id, raw)
@@ -34,7 +40,7 @@ function lanes.load(ids)
     end
   end
   for i, raw in ipairs(base.mget(P .. "ln", missing)) do
-    known[missing[i]] = raw and lanes.read(missing[i], raw) or false
+    known[missing[i]] = raw and #raw > 26 and lanes.read(missing[i], raw) or false
   end
 end
 

@@ -30,6 +30,34 @@ function ledger.write(first, ids, stored)
   end
 end
 
+-- Who arrived under this number; nil when the slot is blank.
+function ledger.at(seq)
+  local slot = seq % SLOTS
+  local id = call("GETRANGE", P .. "X:" .. base.text(floor(seq / SLOTS)), slot * 16, slot * 16 + 15)
+  return #id == 16 and id ~= NOBODY and id or nil
+end
+
+-- True when the ids of a chunk are as many as its number says. With `mend` they are then.
+function ledger.counts(number, mend)
+  local chunk, live = base.text(number), 0
+  local ids = call("GETRANGE", P .. "X:" .. chunk, 0, -1)
+  for at = 1, #ids, 16 do
+    live = live + (sub(ids, at, at + 15) ~= NOBODY and 1 or 0)
+  end
+  if live == tonumber(call("HGET", P .. "XN", chunk) or 0) and (live > 0) == (call("ZSCORE", P .. "XL", chunk) and true or false) then
+    return true
+  end
+  if mend and live > 0 then
+    call("HSET", P .. "XN", chunk, base.text(live))
+    call("ZADD", P .. "XL", chunk, chunk)
+  elseif mend then
+    call("DEL", P .. "X:" .. chunk)
+    call("HDEL", P .. "XN", chunk)
+    call("ZREM", P .. "XL", chunk)
+  end
+  return false
+end
+
 -- The first arrival number from `first` to `last` whose job is stored; nil when there is none.
 function ledger.first(first, last)
   local seq = first

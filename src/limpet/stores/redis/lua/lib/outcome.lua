@@ -197,8 +197,20 @@ local function give_back(s, charges, token, claimed, t)
   end
 end
 
--- Apply a transition that is known to be allowed; the state that the job is in after it.
+-- A running job whose record somebody has removed leaves its lease and its gates.
+function outcome.vanished(s, id, running, t)
+  local token, claimed, charges = record.hold(running)
+  settling.leave(s, running)
+  s.vanished[#s.vanished + 1] = id
+  give_back(s, charges or {}, token, claimed, t)
+end
+
+-- Apply a transition that is known to be allowed; the state that the job is in after it. A record that could not be read
+-- goes to the dead letters, whatever became of its run.
 function outcome.one(s, r, t)
+  if r.spoilt then
+    t = { kind = "bury", failure = ending.UNDECODABLE, spent = t.spent }
+  end
   local token, claimed, charges = record.hold(r.running)
   settling.leave(s, r.running)
   s.records[#s.records + 1] = r
@@ -232,9 +244,9 @@ end
 
 -- Write what was gathered here; the first write only removes.
 function outcome.write(s)
-  local ids, stored = {}, {}
-  for i, r in ipairs(s.records) do
-    ids[i] = r.id
+  local ids, stored = s.vanished, {}
+  for _, r in ipairs(s.records) do
+    ids[#ids + 1] = r.id
   end
   base.chunked("HDEL", P .. "run", ids)
   for _, each in ipairs(s.buried) do
@@ -273,26 +285,29 @@ end
 
 -- -- what other rooms ask for
 
-local function all(records, session, t)
+local function all(records, vanished, session, t)
   local s = settling.new(session)
   for _, r in ipairs(records) do
     outcome.one(s, r, t)
+  end
+  for _, each in ipairs(vanished) do
+    outcome.vanished(s, each[1], each[2], t)
   end
   settling.write(s)
 end
 
 -- Lost leases: as if each job had been settled with Lose.
-function outcome.take_back(records, session, reason)
-  all(records, session, { kind = "lose", reason = reason, proven = false })
+function outcome.take_back(records, vanished, session, reason)
+  all(records, vanished, session, { kind = "lose", reason = reason, proven = false })
 end
 
 -- A session that leaves in order gives back what it holds, unspent.
-function outcome.release_all(records, session)
-  all(records, session, { kind = "release", started = true })
+function outcome.release_all(records, vanished, session)
+  all(records, vanished, session, { kind = "release", started = true })
 end
 
 -- A forced cancel: the lease is over at once, and its holder's late success is stale.
 function outcome.revoke(r, reason)
   r.rare.r = reason -- whatever was said when it was asked to stop
-  all({ r }, "", { kind = "drop", reason = reason, forced = true }) -- whoever runs it may spend more
+  all({ r }, {}, "", { kind = "drop", reason = reason, forced = true }) -- whoever runs it may spend more
 end

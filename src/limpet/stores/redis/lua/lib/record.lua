@@ -9,9 +9,91 @@ function record.has(flags, flag)
   return flags % (flag + flag) >= flag
 end
 
--- The record as a table; false when its bytes make no sense.
+-- The table that a part of a record stands for, which begins with its length at `at`, and where the next part begins;
+-- nil when its bytes make no sense.
+function record.piece(raw, at)
+  local size = #raw >= at + 3 and struct.unpack(">I4", raw, at)
+  if not size or #raw < at + 3 + size then
+    return nil
+  end
+  local ok, body, more = pcall(unpack_, sub(raw, at + 4, at + 3 + size))
+  return ok and type(body) == "table" and more == nil and body or nil, at + 4 + size
+end
+
+local RARES = { e = "number", hs = "number", r = "string", c = "string", t = "string" }
+-- Characters of UTF-8 of more than one byte: Python reads no others.
+local LONGER = {
+  "^[\194-\223][\128-\191]", "^\224[\160-\191][\128-\191]", "^[\225-\236\238\239][\128-\191][\128-\191]",
+  "^\237[\128-\159][\128-\191]", "^\240[\144-\191][\128-\191][\128-\191]",
+  "^[\241-\243][\128-\191][\128-\191][\128-\191]", "^\244[\128-\143][\128-\191][\128-\191]",
+}
+
+local function is_whole(value)
+  return type(value) == "number" and value >= 0 and value == floor(value)
+end
+
+local function is_text(value)
+  if type(value) ~= "string" then
+    return false
+  end
+  local at = string.find(value, "[\128-\255]")
+  while at do
+    local over
+    for _, pattern in ipairs(LONGER) do
+      local _, last = string.find(value, pattern, at)
+      over = over or last
+    end
+    if not over then
+      return false
+    end
+    at = string.find(value, "[\128-\255]", over + 1)
+  end
+  return true
+end
+
+-- True when all that scripts have added can be read, by them and by Python.
+function record.is_rare(rare)
+  for name, value in pairs(rare) do
+    local kind = RARES[name]
+    if not is_text(name) or (kind == "string" and not is_text(value)) or (kind == "number" and not is_whole(value)) then
+      return false
+    end
+  end
+  return true
+end
+
+-- The same for the packed part.
+function record.is_extra(extra)
+  local flow, key = extra[4], extra[5]
+  if
+    not (is_whole(extra[1]) and is_whole(extra[7]) and is_text(extra[3]) and is_text(extra[6]))
+    or (flow ~= nil and not (type(flow) == "string" and #flow == 32 and string.match(flow, "^%x+$")))
+    or (key ~= nil and not is_text(key)) or type(extra[2]) ~= "table" or type(extra[8]) ~= "table"
+  then
+    return false
+  end
+  for at, tag in pairs(extra[2]) do
+    if type(at) ~= "number" or not is_text(tag) then
+      return false
+    end
+  end
+  for unit, cost in pairs(extra[8]) do
+    if not is_text(unit) or not is_whole(cost) then
+      return false
+    end
+  end
+  return true
+end
+
+-- True when `code` is that of a state. Running is never written.
+function record.is_state(code)
+  return code ~= nil and code <= CANCELLED and code ~= RUNNING
+end
+
+-- The record as a table; false when its bytes make no sense, or name a lane that is not stored. Whoever has opened a
+-- record can carry its change through: nothing that is read from it later can fail, half way through a script.
 function record.open(id, raw)
-  if not raw or #raw < 56 or byte(raw, 1) ~= 1 then
+  if not raw or #raw < 56 or byte(raw, 1) ~= 1 or not record.is_state(byte(raw, 2)) then
     return false
   end
   local r = { id = id }
@@ -20,26 +102,28 @@ function record.open(id, raw)
   local at = 57
   r.rare = {}
   if record.has(r.flags, RARE) then
-    local n = struct.unpack(">I4", raw, at)
-    local ok, rare = pcall(unpack_, sub(raw, at + 4, at + 3 + n))
-    if ok and type(rare) == "table" then
-      r.rare = rare
+    r.rare, at = record.piece(raw, at)
+    if not r.rare or not record.is_rare(r.rare) then
+      return false
     end
-    at = at + 4 + n
   end
   r.tail = sub(raw, at) -- extra, arguments and one byte of the id (see record.py), as they are
+  if record.has(r.flags, EXTRA) then
+    local extra = record.piece(raw, at)
+    if not extra or not record.is_extra(extra) then
+      return false
+    end
+  end
+  if lanes and not lanes.whole(r.lane) then -- scripts that change nothing do without this room
+    return false
+  end
   return r
 end
 
 -- The part of the tail that Python owns, for its costs and unique key: [cost, tags, meta, flow, unique, mode, states,
 -- costs]. A later layout adds at its end.
 function record.extra(r)
-  if not record.has(r.flags, EXTRA) then
-    return {}
-  end
-  local n = struct.unpack(">I4", r.tail)
-  local ok, extra = pcall(unpack_, sub(r.tail, 5, 4 + n))
-  return ok and type(extra) == "table" and extra or {}
+  return record.has(r.flags, EXTRA) and record.piece(r.tail, 1) or {}
 end
 
 -- What a job with this extra costs in a unit; "" is the plain one.
@@ -114,7 +198,7 @@ function record.states(ids)
     local runs = base.mget(P .. "run", some)
     for i, raw in ipairs(base.mget(P .. "J", some)) do
       if raw then
-        found[some[i]] = #raw >= 56 and (runs[i] and RUNNING or byte(raw, 2))
+        found[some[i]] = #raw >= 56 and (runs[i] and RUNNING or record.is_state(byte(raw, 2)) and byte(raw, 2))
       end
     end
   end
@@ -130,8 +214,25 @@ function record.item(r)
   return struct.pack(">I6I6", r.due, r.seq) .. r.id
 end
 
--- Token, instant of the claim and charges of a running job.
+local function are_charges(charges)
+  for _, taken in ipairs(type(charges) == "table" and charges or { 0 }) do
+    if type(taken) ~= "table" or type(taken[1]) ~= "string" or type(taken[3] or 0) ~= "number" then
+      return false
+    end
+  end
+  return true
+end
+
+-- Token, instant of the claim and charges of a running job. Of an entry that is cut short the token is 0, which nobody
+-- has; charges that cannot be read are none.
 function record.hold(running)
+  if #running < 13 then
+    return 0, 0, nil
+  end
   local token, claimed = struct.unpack(">I7I6", running)
-  return token, claimed, #running > 13 and unpack_(sub(running, 14)) or nil
+  if #running == 13 then
+    return token, claimed, nil
+  end
+  local ok, charges = pcall(unpack_, sub(running, 14))
+  return token, claimed, ok and are_charges(charges) and charges or nil
 end

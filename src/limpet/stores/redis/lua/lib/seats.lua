@@ -61,7 +61,7 @@ local function seats_key(lane)
 end
 
 local function add_seats(id, count)
-  local turn = seats.turn(id)
+  local turn = seats.turn(id) or { turn = 0, left = 1, seats = 0 }
   turn.seats = turn.seats + count
   seats.put_turn(id, turn)
 end

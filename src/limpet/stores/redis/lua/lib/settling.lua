@@ -14,7 +14,7 @@ function settling.new(session)
     count = 0, ids = {}, stored = {}, clean = {}, starts = {}, running = "", times = "", lease = false, lane = "",
     of_lane = false,
     -- All others, see outcome.
-    records = {}, filed = {}, ready = {}, scheduled = {}, suspended = {}, attempts = {}, buried = {}, ended = {},
+    vanished = {}, records = {}, filed = {}, ready = {}, scheduled = {}, suspended = {}, attempts = {}, buried = {}, ended = {},
     results = {}, -- id and result in turn
     returned = {}, -- gate -> what came back to its rate, by when it was charged
     succeeded = {}, -- queue -> ids
@@ -30,11 +30,24 @@ function settling.leave(s, running)
 end
 
 -- A first try that simply worked: no more than a few bytes of its record change. False when there is more to do: it
--- failed or was lost before, is limited, watched, waited for, or has something to forget.
+-- failed or was lost before, is limited, watched, waited for, has something to forget, or cannot be read.
 function settling.clean(s, id, running, raw, result)
-  local high, low, tried, tried_, lost, lost_ = byte(raw, 3, 8)
-  if #running > 13 or tried + tried_ + lost + lost_ > 0 or low % 8 > 0 or low % 128 >= RARE then
+  if #raw < 56 then
     return false
+  end
+  local version, state, high, low, tried, tried_, lost, lost_ = byte(raw, 1, 8)
+  if
+    version ~= 1 or state ~= READY or #running ~= 13 or tried + tried_ + lost + lost_ > 0 or low % 8 > 0
+    or low % 128 >= RARE
+  then
+    return false
+  end
+  local lane = sub(raw, 29, 36)
+  if lane ~= s.lane then
+    if not lanes.whole(lane) then
+      return false
+    end
+    s.lane, s.of_lane = lane, base.heap(s.clean, lane)
   end
   local flags, n = high * 256 + low, s.count
   if result then
@@ -52,10 +65,6 @@ function settling.clean(s, id, running, raw, result)
     start = struct.pack(">BBHH", 1, SUCCEEDED, flags, 1)
     s.starts[flags] = start
   end
-  local lane = sub(raw, 29, 36)
-  if lane ~= s.lane then
-    s.lane, s.of_lane = lane, base.heap(s.clean, lane)
-  end
   local of_lane = s.of_lane
   of_lane[#of_lane + 1] = id
   s.count = n + 1
@@ -70,8 +79,9 @@ local function write_clean(s)
   base.chunked("HDEL", P .. "run", s.ids)
   base.chunked("HSET", P .. "J", s.stored)
   local counts, succeeded = {}, s.succeeded
-  for lane_id, class in pairs(tx.classes(s.clean)) do
-    local ids, queue = s.clean[lane_id], class.queue
+  for lane_id, ids in pairs(s.clean) do
+    local class = tx.class(lanes.get(lane_id).kind)
+    local queue = class.queue
     local list = succeeded[queue]
     counts[class] = (counts[class] or 0) + #ids
     if list then
@@ -99,20 +109,36 @@ local function write_index(s)
   end
 end
 
+-- The stored lease: {session, jobs left}; nil when its bytes make no sense.
+function settling.lease(raw)
+  local ok, lease = pcall(unpack_, raw)
+  return ok and type(lease) == "table" and type(lease[1]) == "string" and type(lease[2]) == "number" and lease or nil
+end
+
 -- Jobs have left their leases; one that has given up its last is over.
 local function write_leases(s)
   for name, gone in pairs(s.leases) do
     local token = base.text((struct.unpack(">I7", name)))
     local raw = call("HGET", P .. "le", token)
-    local lease = raw and unpack_(raw)
+    local lease = raw and settling.lease(raw)
     if lease and lease[2] > gone.n then
       call("HSET", P .. "le", token, pack({ lease[1], lease[2] - gone.n }))
     elseif lease then
-      call("HDEL", P .. "le", token)
-      call("DEL", P .. "b:" .. token)
-      call("ZREM", P .. "H", token)
-      call("SREM", P .. "st:" .. lease[1], token)
+      settling.put_lease(token, lease[1], 0)
     end
+  end
+end
+
+-- Say again how many jobs are left of a lease; without any it is over.
+function settling.put_lease(token, session, left)
+  if left > 0 then
+    call("HSET", P .. "le", token, pack({ session, left }))
+    call("SADD", P .. "st:" .. session, token)
+  else
+    call("HDEL", P .. "le", token)
+    call("DEL", P .. "b:" .. token)
+    call("ZREM", P .. "H", token)
+    call("SREM", P .. "st:" .. session, token)
   end
 end
 
@@ -121,7 +147,7 @@ function settling.write(s)
   if s.count > 0 then
     write_clean(s)
   end
-  if #s.records > 0 then
+  if #s.records + #s.vanished > 0 then
     outcome.write(s)
   end
   base.chunked("HSET", P .. "res", s.results)
@@ -136,7 +162,7 @@ function settling.save(id, token, kind, name, body)
     tx.tally(STALE)
     return false
   end
-  if byte(raw, 4) % (NOTES * 2) < NOTES then
+  if #raw >= 56 and byte(raw, 4) % (NOTES * 2) < NOTES then
     call("HSET", P .. "J", id, sub(raw, 1, 3) .. char(byte(raw, 4) + NOTES) .. sub(raw, 5))
   end
   call("HSET", P .. "no:" .. id, kind .. "\0" .. name, body)

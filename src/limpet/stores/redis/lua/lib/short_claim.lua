@@ -59,12 +59,12 @@ end
 local function short()
   local session, sig, limit, slots, seq = ARGV[2], ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
   local claimer, least, ear, s = ARGV[8], tonumber(ARGV[9]), ARGV[10], P .. "s:" .. ARGV[2]
-  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "shift")
+  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "shift", "recount")
   local now = base.now(meta[2], meta[3])
   local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", P .. "rc:" .. session, claimer)
   local timer = call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2]
   if
-    tonumber(meta[1]) ~= base.LAYOUT or limit < 1 or (least < 9 and ARGV[11] ~= "0") or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
+    tonumber(meta[1]) ~= base.LAYOUT or tonumber(meta[5] or 0) > now or limit < 1 or (least < 9 and ARGV[11] ~= "0") or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
     or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", P .. "fan") == 1
     or call("HEXISTS", P .. "sd", sig) == 0
   then
@@ -102,7 +102,11 @@ local function short()
   if not definition or byte(definition, 26) % 8 ~= 0 or call("EXISTS", P .. "R:" .. lane) == 1 then
     return nil
   end
-  local class, list = unpack_(call("HGET", P .. "cl", kind)), P .. "L:" .. lane
+  local class, list = call("HGET", P .. "cl", kind), P .. "L:" .. lane
+  if not class then
+    return nil
+  end
+  class = unpack_(class)
   local gates = call("HMGET", P .. "g", "all", "queue:" .. class[1], "task:" .. class[2])
   limit = min(limit, 1024)
   local items = call("LRANGE", list, 0, limit - 1)

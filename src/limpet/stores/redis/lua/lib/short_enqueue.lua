@@ -75,7 +75,7 @@ local function short()
     end
   end
   local lane, class, policy, list = ARGV[3], unpack_(ARGV[5]), ARGV[6], P .. "L:" .. ARGV[3]
-  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn", "store")
+  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "seq", "turn", "store", "recount")
   if
     tonumber(meta[1]) ~= base.LAYOUT or is_odd(class[1]) or call("HEXISTS", P .. "ln", lane) == 0
     or call("HEXISTS", P .. "po", policy) == 0
@@ -84,7 +84,7 @@ local function short()
   end
   local now = base.now(meta[2], meta[3])
   local tail = call("LINDEX", list, -1)
-  if tail and base.n6(tail, 1) > now then
+  if tonumber(meta[7] or 0) > now or (tail and base.n6(tail, 1) > now) then
     return nil
   end
   if call("EXISTS", P .. "GL") == 1 then
@@ -109,7 +109,8 @@ local function short()
       items[#items + 1], stored[i], answers[i] = at .. number .. id, true, "2"
     else
       local running, raw = call("HEXISTS", P .. "run", id) == 1, call("HGET", jobs, id)
-      answers[i] = char(64 + (running and RUNNING or #raw < 56 and DEAD or byte(raw, 2)))
+      local state = #raw < 56 and DEAD or min(byte(raw, 2), CANCELLED)
+      answers[i] = char(64 + (running and RUNNING or state))
     end
   end
   local answer, new = { "ok", table.concat(answers), {}, meta[6] }, #items

@@ -7,12 +7,15 @@ local function short()
     return nil
   end
   local kind, token, count = struct.unpack(">c1c7H", groups)
-  local meta = call("HMGET", P .. "m", "layout", "token", "swept")
+  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "recount")
   local receipt = call("HGET", P .. "rc:" .. session, "settle")
   if (kind ~= "s" and kind ~= "S") or tonumber(meta[1]) ~= base.LAYOUT or (receipt and sub(receipt, 1, #seq + 1) == seq .. " ") then
     return nil
   end
   local now = base.now(meta[2], meta[3])
+  if tonumber(meta[4] or 0) > now then
+    return nil
+  end
   local ids, seen = {}, {}
   for i = 1, count do
     local id = sub(packed, 16 * i - 15, 16 * i)

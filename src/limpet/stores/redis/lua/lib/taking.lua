@@ -182,7 +182,8 @@ local function costs_of(rows, gates)
   end
   local extras = counted and {} or NOTHING
   for i, row in ipairs(counted and rows or NOTHING) do
-    extras[i] = record.has(row.flags, EXTRA) and record.extra(record.open(row.id, row.raw)) or NOTHING
+    local r = record.has(row.flags, EXTRA) and record.open(row.id, row.raw)
+    extras[i] = r and record.extra(r) or NOTHING
   end
   for unit, list in pairs(costs) do
     for i = 1, #rows do
@@ -327,6 +328,19 @@ function taking.lane(lane, count)
   return taken
 end
 
+-- Those of the candidates whose definition is there; the others give nothing to this claim.
+local function stored(list)
+  local found = {}
+  for _, each in ipairs(list) do
+    if lanes.get(each.id) then
+      found[#found + 1] = each
+    else
+      t.skipped_lanes[each.id], t.skipped_count = true, t.skipped_count + 1
+    end
+  end
+  return found
+end
+
 -- Take until there is enough or nothing is left; true when a bound ended it first.
 local function fill()
   for _ = 1, MAX_ROUNDS do
@@ -345,7 +359,10 @@ local function fill()
       ids[i] = each.id
     end
     lanes.load(ids)
-    if #list == 1 and not t.cut and not t.chosen then
+    list = stored(list)
+    if #list == 0 then
+      t.set_aside = t.set_aside + 1
+    elseif #list == 1 and not t.cut and not t.chosen then
       taking.lane(lanes.get(list[1].id), t.left)
     else
       sharing.fairly(list, prio)

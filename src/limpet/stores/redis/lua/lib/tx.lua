@@ -21,7 +21,7 @@ local meta, classes = {}, {}
 
 -- -- the clock
 
-local META = { "layout", "min_client", "token", "turn", "seq", "swept", "calm", "shift" }
+local META = { "layout", "min_client", "token", "turn", "seq", "swept", "calm", "shift", "recount", "counted" }
 
 -- Read the clock and the counters; an error reply when the stored layout is not for this release.
 function tx.begin()
@@ -34,11 +34,74 @@ function tx.begin()
     return redis.error_reply("LPLAYOUT layout " .. meta.layout .. ", this release knows " .. base.LAYOUT)
   end
   tx.now = base.now(meta.token, meta.swept)
+  if (meta.recount or 0) > tx.now then
+    tx.trace()
+  end
 end
 
 -- What frees memory must go through when memory is full: a script whose first write needs none may write the rest too.
 function tx.insist()
   call("ZREM", P .. "T", "")
+end
+
+-- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see listing). Up to the instant `recount`
+-- whoever changes a job that is counted already (its number is at most `counted`) moves it in that count too.
+
+local places = {} -- id -> where it was counted before this call changed it, or false
+
+-- Where a job counts: its lane and state, and the cause of a dead one; and its arrival number. Nil when it is not stored.
+function tx.place(id)
+  local raw = redis.call("HGET", P .. "J", id)
+  local r = raw and record.open(id, raw)
+  if not r then
+    return nil
+  end
+  local state = redis.call("HEXISTS", P .. "run", id) == 1 and RUNNING or r.state
+  return r.lane .. char(state) .. (state == DEAD and r.rare.c or ""), r.seq
+end
+
+function tx.recounted(place, count)
+  if redis.call("HINCRBY", P .. "rp", place, count) == 0 then
+    redis.call("HDEL", P .. "rp", place)
+  end
+end
+
+local function note_place(id)
+  if places[id] == nil then
+    local place, seq = tx.place(id)
+    places[id] = place and seq <= (meta.counted or 0) and place or false
+  end
+end
+
+-- From now on every change of a record or of the running jobs is noted before it is made.
+function tx.trace()
+  local every = { HSET = 2, HSETNX = 2, HDEL = 1 }
+  local jobs, running = P .. "J", P .. "run"
+  call = function(command, key, ...)
+    local step = (key == jobs or key == running) and every[command]
+    if step then
+      local values = { ... }
+      for i = 1, #values, step do
+        note_place(values[i])
+      end
+    end
+    return redis.call(command, key, ...)
+  end
+end
+
+local function move_places()
+  for id, before in pairs(places) do
+    local after, seq = tx.place(id)
+    after = after and seq <= (meta.counted or 0) and after or false
+    if before ~= after then
+      if before then
+        tx.recounted(before, -1)
+      end
+      if after then
+        tx.recounted(after, 1)
+      end
+    end
+  end
 end
 
 -- -- calls that must not happen twice: their second argument is the call's own name
@@ -119,10 +182,13 @@ end
 -- -- classes, turns and gates, each read once
 
 local function read_class(kind, raw)
-  local body = unpack_(raw)
+  local ok, body = pcall(unpack_, raw)
+  if not ok or type(body) ~= "table" or type(body[1]) ~= "string" or type(body[2]) ~= "string" then
+    return nil
+  end
   local queue, task, limits, breaker = body[1], body[2], body[4], body[5]
   local keys = { "all", "queue:" .. queue, "task:" .. task }
-  for _, key in ipairs(limits) do
+  for _, key in ipairs(type(limits) == "table" and limits or {}) do
     keys[#keys + 1] = "limit:" .. key
   end
   if breaker then
@@ -248,6 +314,9 @@ function tx.finish()
       values[#values + 1] = base.text(meta[name])
     end
     call("HSET", P .. "m", unpack(values))
+  end
+  if next(places) then
+    move_places()
   end
   for ear, heap in pairs(tx.tells) do
     base.chunked("RPUSH", P .. "ear:" .. ear, heap)

@@ -8,7 +8,7 @@ local ENTRY = ">c16BI6"
 
 local function entry(key)
   local raw = call("HGET", P .. "U", key)
-  if raw then
+  if raw and #raw == 23 then
     return struct.unpack(ENTRY, raw)
   end
 end
@@ -79,6 +79,28 @@ function unique.reclaim(r)
     call("ZREM", former(key), r.id)
   end
   return true
+end
+
+-- True when the key of a stored job knows it: as its holder, or as one that held it before. With `mend` it does then.
+function unique.knows(r, extra, mend)
+  local key, states = key_of(r, extra)
+  local id = key and entry(key)
+  if not key or id == r.id or call("ZSCORE", former(key), r.id) then
+    return true
+  end
+  if mend and id then
+    supersede(key, r.id)
+  elseif mend then
+    unique.hold(key, r.id, states, -1)
+  end
+  return false
+end
+
+-- True when a stored job held the key `bare` before, and does not now.
+function unique.is_former(id, bare)
+  local r = record.load(id)
+  local extra = r and record.extra(r) or {}
+  return extra[5] == bare and entry((key_of(r, extra))) ~= id
 end
 
 -- A job is erased: its key goes with it, once its window is over.

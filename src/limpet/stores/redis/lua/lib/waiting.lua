@@ -31,10 +31,12 @@ function waiting.wake(key)
     local waiting = P .. "W:" .. kind .. key
     local woken = call("ZPOPMIN", waiting, min(free, WAKE))
     for i = 1, #woken, 2 do
-      local lane = lanes.get(woken[i])
-      call("HSET", P .. "ls", lane.id, "a")
-      seats.enter(lane, tonumber(woken[i + 1]) % TURNS)
-      tx.note_ready(lane.id, 1)
+      local lane = lanes.whole(woken[i]) and lanes.get(woken[i])
+      if lane then
+        call("HSET", P .. "ls", lane.id, "a")
+        seats.enter(lane, tonumber(woken[i + 1]) % TURNS)
+        tx.note_ready(lane.id, 1)
+      end
     end
     if call("EXISTS", waiting) == 0 then
       call("SREM", P .. "WC:" .. key, kind)

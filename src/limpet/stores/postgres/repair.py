@@ -1,0 +1,72 @@
+"""Asks the server where its counters, slots and lanes differ from its jobs, and has them set by the jobs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from limpet.core.job import Lane
+from limpet.core.repair import Difference, Kind, count_name, off_balance, wrong
+from limpet.core.state import STATES
+
+if TYPE_CHECKING:
+    from limpet.stores.postgres.route import Route
+
+DIFFERENCES: Final = "SELECT * FROM lp.differences_1(%b::bigint)"
+LANES: Final = (
+    "SELECT * FROM lp.repair_lanes_1"
+    "(%b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bytea, %b::integer, %b::bigint)"
+)
+JOBS: Final = "SELECT * FROM lp.repair_jobs_1(%b::integer, %b::bigint)"
+HOLDS: Final = "SELECT * FROM lp.repair_holds_1(%b::bigint)"
+COUNTS: Final = "SELECT lp.repair_counts_1()"
+
+AT_ONCE: Final = 256  # jobs that one step changes: it holds the graph for so long
+PATIENCE_S: Final = 600.0  # every table is read once, and nobody waits for that
+NOWHERE: Final = Lane("unreadable", "unreadable")
+_TOTALS: Final = {10: "enqueued", 11: "succeeded", 12: "cancelled", 13: "discarded"}
+_ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
+    "laneless": ("unreadable", "jobs of a lane that is not stored"),
+    "wrecks": ("vanished", "jobs that left traces and no whole record"),
+    "unblocked": ("index", "blocked jobs that wait for no parent"),
+    "keys": ("index", "unique keys that their jobs do not hold"),
+    "leases": ("lease", "leases that do not say what runs under them"),
+    "unseen": ("index", "lanes with ready jobs that no claim sees"),
+    "lanes": ("index", "lanes that count other jobs than they store"),
+    "causes": ("index", "origins that count other dead jobs than there are"),
+}
+
+
+async def repair(route: Route, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
+    """What differs now; without `dry_run` it is put right."""
+    rows = await route.rows(DIFFERENCES, (now_ms,), verb="repair", timeout_s=PATIENCE_S)
+    found = _read(rows)
+    if found and not dry_run:
+        body = msgspec.json.encode(NOWHERE)
+        lane = (NOWHERE.id, NOWHERE.kind, NOWHERE.member, NOWHERE.ring, body, AT_ONCE, now_ms)
+        while (await route.change(LANES, lane, verb="repair", now_ms=now_ms))[0]:
+            pass
+        while (await route.change(JOBS, (AT_ONCE, now_ms), verb="repair", now_ms=now_ms))[0] >= AT_ONCE:
+            pass
+        await route.change(HOLDS, (now_ms,), verb="repair", now_ms=now_ms)
+        await route.rows(COUNTS, verb="repair", timeout_s=PATIENCE_S)
+    return found
+
+
+def _read(rows: list[tuple[Any, ...]]) -> list[Difference]:
+    found: list[Difference] = []
+    stored, totals = dict.fromkeys(STATES, 0), dict.fromkeys(_TOTALS.values(), 0)
+    for kind, place, number, rightly, ids in rows:
+        if kind in _ENTRIES:
+            found += wrong(*_ENTRIES[kind], ids or (), number)
+        elif kind == "count":
+            found.append(Difference("count", count_name(place[0], place[1], STATES[int(place[2])]), number, rightly))
+        elif kind == "stored":
+            stored[STATES[int(place[0])]] = number
+        elif kind == "total":
+            totals[_TOTALS[int(place[0])]] = number
+        else:
+            found.append(Difference(kind, place[0], number, rightly))
+    balance = off_balance(stored, totals)
+    return found if balance is None else [*found, balance]

@@ -1,0 +1,306 @@
+-- A repair, its records and who runs what: everything that is kept beside a record is compared with it, a page at a time; with
+-- `mend` it is set by it. Lists and numbers are in listing.
+
+mending = { found = {} } -- word and id (or "") in turn
+
+-- Whether what is found is to be put right.
+function mending.begin(mend)
+  mending.mend = mend
+end
+
+local KIDS_SEEN = 1000 -- children of one job that are looked at
+
+-- One entry is wrong; true when it is to be put right.
+function mending.tell(word, id)
+  local n = #mending.found
+  mending.found[n + 1], mending.found[n + 2] = word, id or ""
+  return mending.mend
+end
+
+local tell = mending.tell
+
+-- -- records
+
+-- True when an item is in the list of a lane, which is in order.
+local function is_listed(lane_id, item)
+  local key = P .. "L:" .. lane_id
+  local low, high = 0, call("LLEN", key) - 1
+  while low <= high do
+    local middle = floor((low + high) / 2)
+    local other = call("LINDEX", key, middle)
+    if other == item then
+      return true
+    elseif base.before(other, item) then
+      low = middle + 1
+    else
+      high = middle - 1
+    end
+  end
+  return false
+end
+
+-- True when a lane with ready jobs stands where claims, or the opening of its gate, find it.
+local function is_seen(lane)
+  local state = call("HGET", P .. "ls", lane.id)
+  if state == "a" then
+    local seat = call("ZSCORE", P .. "S:" .. lane.kind .. char(lane.prio), lane.member)
+    local act = call("ZSCORE", P .. "act", char(lane.prio) .. lane.ring .. lane.kind)
+    local place = lane.multi and call("ZSCORE", P .. "A:" .. lane.kind .. lane.member, lane.id)
+      or not lane.multi and call("HGET", P .. "sl", lane.kind .. lane.member)
+    return seat and act and place and seats.turn(lane.member) and seats.turn(lane.ring) and true
+  end
+  local gate_key = state and sub(state, 2)
+  return state and call("ZSCORE", P .. "W:" .. lane.kind .. gate_key, lane.id)
+    and call("SISMEMBER", P .. "WC:" .. gate_key, lane.kind) == 1
+end
+
+local waits = {}
+
+waits[BLOCKED] = function(r)
+  local key, open, gone = P .. "d:" .. r.id, 0, nil
+  if call("ZSCORE", P .. "bl", r.id) ~= base.text(r.seq) and tell("blocked", r.id) then
+    call("ZADD", P .. "bl", base.text(r.seq), r.id)
+  end
+  local all = call("HGETALL", key)
+  for i = 1, #all, 2 do
+    local parent = all[i]
+    if #parent == 16 and sub(all[i + 1], 1, 1) == "o" then
+      open = open + 1
+      if call("HEXISTS", P .. "J", parent) == 0 then
+        gone = parent
+      elseif not call("ZSCORE", P .. "c:" .. parent, r.id) and tell("children", r.id) then
+        graph.wait_for(r.id, parent)
+      end
+    end
+  end
+  if tonumber(call("HGET", key, "#") or -1) ~= open and tell("parents", r.id) then
+    call("HSET", key, "#", base.text(open))
+  end
+  if gone and tell("vanished", gone) then
+    graph.wait_for(r.id, gone)
+    graph.removed(gone)
+  elseif open == 0 and tell("unblocked", r.id) then
+    graph.free({ r.id })
+  end
+end
+
+waits[SCHEDULED] = function(r)
+  local lane, item = lanes.get(r.lane), record.item(r)
+  local timer = tonumber(call("ZSCORE", P .. "T", "z" .. lane.prio) or math.huge)
+  local listed = call("ZSCORE", P .. "Z:" .. lane.prio, item)
+  if (not listed or (r.due < NEVER and timer > r.due)) and tell("scheduled", r.id) then
+    calendar.schedule(lane, item)
+  end
+end
+
+waits[READY] = function(r)
+  local lane, item = lanes.get(r.lane), record.item(r)
+  if not call("ZSCORE", P .. "R:" .. r.lane, item) and not is_listed(r.lane, item) and tell("ready", r.id) then
+    call("ZADD", P .. "R:" .. r.lane, 0, item)
+  end
+  if not is_seen(lane) and tell("unseen") then
+    call("HDEL", P .. "ls", r.lane)
+    lanes.activate(lane, 1, item)
+  end
+end
+
+local function is_filed(r)
+  local key = P .. "F:" .. r.state .. ending.class(r).queue
+  if call("ZSCORE", key, base.b6(r.finished) .. r.id) then
+    return true
+  end
+  if r.state == SUCCEEDED then
+    for _, member in ipairs(call("ZRANGEBYLEX", key, "[" .. base.b6(r.finished), "(" .. base.b6(r.finished + 1))) do
+      for at = 7, #member, 16 do
+        if sub(member, at, at + 15) == r.id then
+          return true
+        end
+      end
+    end
+  end
+  return false
+end
+
+-- A job that has ended is among those that have.
+local function ended(r)
+  if (r.finished == 0 or not is_filed(r)) and tell("finished", r.id) then
+    r.finished = r.finished > 0 and r.finished or tx.now
+    record.save(r)
+    call("ZADD", P .. "F:" .. r.state .. ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
+  end
+end
+
+-- Children that do not wait for this job are not among those that do.
+local function kids(r)
+  for _, child in ipairs(call("ZRANGE", P .. "c:" .. r.id, 0, KIDS_SEEN - 1)) do
+    local open = sub(call("HGET", P .. "d:" .. child, r.id) or "", 1, 1) == "o"
+    if not (open and call("HEXISTS", P .. "J", child) == 1) and tell("children", child) then
+      call("ZREM", P .. "c:" .. r.id, child)
+    end
+  end
+end
+
+-- What is beside the record is what it says; and what it says of its end and of its run fits the state.
+local function beside(r)
+  local flags, state, finished = r.flags, r.state, r.finished
+  for flag, there in pairs({
+    [NOTES] = call("EXISTS", P .. "no:" .. r.id), [RESULT] = call("HEXISTS", P .. "res", r.id),
+    [ATTEMPTS] = call("EXISTS", P .. "at:" .. r.id), [BODY] = call("HEXISTS", P .. "B", r.id),
+  }) do
+    flags = there == 1 and record.with(flags, flag) or record.without(flags, flag)
+  end
+  if call("EXISTS", P .. "c:" .. r.id) == 1 then
+    flags = record.with(flags, KIDS)
+  end
+  if call("EXISTS", P .. "d:" .. r.id) == 1 then
+    flags = record.with(flags, INPUTS)
+  end
+  if r.running then
+    state = READY
+  end
+  if state < SUCCEEDED then
+    finished = 0
+  end
+  if (flags ~= r.flags or state ~= r.state or finished ~= r.finished) and tell("record", r.id) then
+    r.flags, r.state, r.finished = flags, state, finished
+    record.save(r)
+  end
+end
+
+-- A job is in the ledger under its number, or under a new one.
+local function listed(r)
+  local there = ledger.at(r.seq)
+  if there == r.id or not tell("ledger", r.id) then
+    return
+  end
+  if there or r.seq > (tx.meta("seq") or 0) then
+    r.seq = tx.next_seq(1)
+    record.save(r)
+  end
+  ledger.write(r.seq, { r.id }, { true })
+end
+
+local function sound(r)
+  listed(r)
+  beside(r)
+  local extra, state = record.extra(r), record.state(r)
+  if not unique.knows(r, extra, mending.mend) then
+    tell("key", r.id)
+  end
+  if extra[4] and not flows.knows(base.bytes(extra[4]), r.seq, mending.mend) then
+    tell("flow", r.id)
+  end
+  if state <= READY and r.rare.e and not call("ZSCORE", P .. "E", base.b6(r.rare.e) .. r.id) and tell("expiring", r.id) then
+    call("ZADD", P .. "E", 0, base.b6(r.rare.e) .. r.id)
+  end
+  if state ~= BLOCKED and state ~= CANCELLED and record.has(r.flags, INPUTS) then
+    if (call("HGET", P .. "d:" .. r.id, "#") or "0") ~= "0" and tell("parents", r.id) then
+      graph.leave_parents(r.id)
+    end
+  end
+  kids(r)
+  if state >= SUCCEEDED then
+    ended(r)
+  elseif state ~= RUNNING then
+    waits[state](r)
+  end
+end
+
+-- Some of the records; where to go on.
+function mending.records(cursor, count)
+  local page = call("HSCAN", P .. "J", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local id = page[2][i]
+    local r = record.load(id)
+    local body_gone = r and record.has(r.flags, BODY) and call("HEXISTS", P .. "B", id) == 0
+    if r and not (body_gone and record.state(r) <= READY) then
+      sound(r)
+    elseif r ~= nil and tell("unreadable", id) then
+      local running = call("HGET", P .. "run", id)
+      if running then -- whoever runs it is told so when it ends
+        outcome.take_back({ ending.salvage(id, call("HGET", P .. "J", id), running, {}) }, {}, "", "")
+      else
+        ending.bury_spoilt(id)
+      end
+      sound(record.load(id))
+    end
+  end
+  return page[1]
+end
+
+-- -- running jobs and leases
+
+-- A running job is one that is stored, under a lease that names it. What nobody holds is over: the next sweep takes it back.
+function mending.running(cursor, count)
+  local page = call("HSCAN", P .. "run", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local id, running = page[2][i], page[2][i + 1]
+    local token = id ~= "" and base.text((record.hold(running)))
+    if id ~= "" and (call("HEXISTS", P .. "J", id) == 0 or #running < 13) then
+      if tell(#running < 13 and "lease" or "vanished", id) then
+        call("HDEL", P .. "run", id)
+      end
+    elseif token then
+      local packed, lease = call("GET", P .. "b:" .. token) or "", call("HGET", P .. "le", token)
+      lease = lease and settling.lease(lease)
+      local named = false
+      for at = 1, #packed, 16 do
+        named = named or sub(packed, at, at + 15) == id
+      end
+      if not (named and lease) and tell("lease", id) then
+        if not named then
+          call("APPEND", P .. "b:" .. token, id)
+        end
+        settling.put_lease(token, lease and lease[1] or "", lease and lease[2] or 1)
+        if not lease then
+          call("ZADD", P .. "H", base.text(tx.now - (tx.meta("shift") or 0)), token)
+        end
+      end
+    end
+  end
+  return page[1]
+end
+
+-- A lease counts what runs under it, and is of a session that is known, or has an end.
+function mending.leases(cursor, count)
+  local page = call("HSCAN", P .. "le", cursor, "COUNT", count)
+  for i = 1, #page[2], 2 do
+    local token, lease = page[2][i], settling.lease(page[2][i + 1])
+    local session, left = lease and lease[1] or "", #holding.jobs({ token }, base.LOTS)
+    local kept = call("EXISTS", P .. "s:" .. session) == 1 or call("ZSCORE", P .. "H", token)
+    local listed_there = call("SISMEMBER", P .. "st:" .. session, token) == 1
+    if (not lease or lease[2] ~= left or not kept or not listed_there) and tell("lease") then
+      settling.put_lease(token, session, left)
+      if left > 0 and not kept then
+        call("ZADD", P .. "H", base.text(tx.now - (tx.meta("shift") or 0)), token)
+      end
+    end
+  end
+  return page[1]
+end
+
+-- Gates count the slots that running jobs hold, and wait for probes that run. The answer is key, used, held, stuck 0|1 of each
+-- that does not.
+function mending.gates()
+  local slots, probes, wrong, all = {}, {}, {}, call("HGETALL", P .. "run")
+  for i = 2, #all, 2 do
+    local token, _, charges = record.hold(all[i])
+    for _, taken in ipairs(all[i - 1] ~= "" and charges or {}) do
+      slots[taken[1]] = (slots[taken[1]] or 0) + (taken[2] and 1 or 0)
+      probes[taken[1] .. "\0" .. token] = taken[4] or probes[taken[1] .. "\0" .. token]
+    end
+  end
+  for _, key in ipairs(call("HKEYS", P .. "g")) do
+    local g, held = gating.get(key), slots[key] or 0
+    local used, probe = g.used or 0, g.probe_token or 0
+    local stuck = probe ~= 0 and not probes[key .. "\0" .. probe]
+    if used ~= held or stuck then
+      wrong[#wrong + 1] = { key, used, held, stuck and 1 or 0 }
+      if mending.mend then
+        local mended = gating.edit(key)
+        mended.used, mended.probe_token = held, not stuck and g.probe_token or nil
+      end
+    end
+  end
+  return wrong
+end
