@@ -52,7 +52,7 @@ def test_an_error_is_judged(cli: Cli, words: list[str], kind: str | None, by: st
 def test_headers_name_the_time_and_the_task_names_the_limit(cli: Cli) -> None:
     words = ["--status", "429", "--header", "Retry-After: 12", "--app", BILLED, "--task", "ask"]
     found = asked(cli, *words)
-    assert (found["retry_after_s"], found["then"]["gate"], found["then"]["trips"]) == (12.0, "limit:llm:{team}", False)
+    assert (found["retry_after_s"], found["then"]["key"], found["then"]["trips"]) == (12.0, "limit:llm:{team}", False)
     said = cli("classify", *words).out
     assert said.splitlines()[0] == "an answer with status 429, in a job of ask"
     assert "rate_limited: the other side asks us to slow down" in said

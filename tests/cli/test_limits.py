@@ -48,12 +48,12 @@ def test_limits_show_levels_and_who_waits(cli: Cli) -> None:
     assert "$49.60 of $50 spent, this day ends in " in out
     assert "of 200,000 input tokens left, 200,000/m" in out
     assert "of 500 left, 500/m" in out
-    shapes = {shape["gate"]: shape for shape in cli("limits", "--json").json["limits"]}
+    shapes = {shape["key"]: shape for shape in cli("limits", "--json").json["limits"]}
     budget = shapes["limit:usd/day:llm:acme"]
     assert (budget["waiting"], budget["all_counted"], budget["unit"]) == (2, True, "usd")
     assert (budget["budget"]["left"], budget["budget"]["wanted"], budget["budget"]["per"]) == (0.4, 0.5, "day")
     assert 199_100 <= shapes["limit:input_tokens:openai"]["tokens"] <= 200_000
-    assert [line["gate"] for line in cli("limits", "--waiting", "--json").json["limits"]] == ["limit:usd/day:llm:acme"]
+    assert [line["key"] for line in cli("limits", "--waiting", "--json").json["limits"]] == ["limit:usd/day:llm:acme"]
     said = cli("explain", id).out
     assert "the budget 'llm:acme' has $0.40 of $50 left today; this job needs $0.50; it goes on in" in said
 
@@ -84,7 +84,7 @@ def test_limits_that_go_slower_say_how_much_and_until_when(cli: Cli) -> None:
     out = cli("limits").out
     assert "1 of 500 left, 500/m, at 50 % (100 % in 1h" in out
     assert "500 of 500 left, 500/m, at 25 % (all that the other side" in out
-    shapes = {shape["gate"]: shape for shape in cli("limits", "--json").json["limits"]}
+    shapes = {shape["key"]: shape for shape in cli("limits", "--json").json["limits"]}
     pace = shapes["limit:openai"]["pace"]
     assert (pace["percent"], pace["adaptive"], pace["floor"], pace["ceiling"]) == (50.0, True, 10.0, 100.0)
     assert pace["fastest_at"] > shapes["limit:openai"]["held_until"]
@@ -100,10 +100,10 @@ def test_limits_that_go_slower_say_how_much_and_until_when(cli: Cli) -> None:
     assert told in cli("limits", "history", "openai").out
     assert [event["percent"] for event in cli("events", "--json").json["events"] if "percent" in event] == [50.0]
     cli("limits", "set", "openai", "--no-adaptive")
-    assert [line["pace"] for line in cli("limits", "--json").json["limits"] if line["gate"] == "limit:openai"] == [None]
+    assert [line["pace"] for line in cli("limits", "--json").json["limits"] if line["key"] == "limit:openai"] == [None]
     cli("limits", "set", "openai", "--adaptive")
     cli("limits", "set", "openai", "--slowest", "100/m")
-    listed = {line["gate"]: line["pace"] for line in cli("limits", "--json").json["limits"]}
+    listed = {line["key"]: line["pace"] for line in cli("limits", "--json").json["limits"]}
     assert listed["limit:openai"]["floor"] == 20.0
     assert "leave --no-adaptive out" in cli("limits", "set", "openai", "--slowest", "1/s", "--no-adaptive", code=2).err
     cli("breakers", "reset", "limit:openai")
@@ -114,7 +114,7 @@ def test_a_budget_is_raised_and_cleared_while_jobs_wait(cli: Cli) -> None:
     cli.seed(busy)
     told = cli("limits", "set", "llm:acme", "--budget", "usd=60/day", "--reason", "a big day", "--json").json
     assert told == {
-        "gate": "limit:usd/day:llm:acme",
+        "key": "limit:usd/day:llm:acme",
         "gates": ["limit:usd/day:llm:acme"],
         "state": "set",
         "notes": [],
@@ -185,7 +185,7 @@ def test_a_limit_without_money_says_so_and_is_found_by_its_name(cli: Cli) -> Non
 def test_limits_of_queues_are_listed_by_their_kind(cli: Cli) -> None:
     cli.seed(busy)
     cli("limits", "set", "queue:mail", "--concurrency", "5")
-    assert [line["gate"] for line in cli("limits", "list", "queue:", "--json").json["limits"]] == ["queue:mail"]
+    assert [line["key"] for line in cli("limits", "list", "queue:", "--json").json["limits"]] == ["queue:mail"]
     assert "no limit is called 'llama', and none begins so" in cli("limits", "list", "llama").err
 
 

@@ -27,7 +27,7 @@ def test_pause_and_resume(cli: Cli) -> None:
     assert "paused by" in cli("queues").out
     assert "because: deployment" in cli("explain", id).out
     assert cli("queues", "--json").json["queues"][0]["paused"]["reason"] == "deployment"
-    assert cli("resume", "mail", "--json").json == {"gate": "queue:mail", "state": "resumed", "notes": []}
+    assert cli("resume", "mail", "--json").json == {"key": "queue:mail", "state": "resumed", "notes": []}
     cli("pause", "--task", "send")
     cli("pause", "--all")
     assert {"task_paused", "all_paused"} <= {r["code"] for r in cli("explain", id, "--json").json["reasons"]}
@@ -81,7 +81,7 @@ def test_a_task_and_everything_are_drained_until_they_are_empty(cli: Cli, what: 
     cli.seed(one)
     key = "all" if what == ("--all",) else "task:send"
     ran = cli("drain", *what, "--wait", "--timeout", "10ms", "--json", code=7)
-    assert (ran.json["gate"], ran.json["state"], ran.json["left"]) == (key, "draining", 1)
+    assert (ran.json["key"], ran.json["state"], ran.json["left"]) == (key, "draining", 1)
     refused = cli("enqueue", "send", "--queue", "other", code=1).err
     assert f"{key} is draining" in refused
     assert f"limpet resume {' '.join(what)}" in refused
@@ -266,5 +266,5 @@ def test_an_answer_that_is_no_success_is_data_too(cli: Cli) -> None:
     assert cli("claim", "--agent", "a", "--json", code=8).json == {"id": None}
     cli("enqueue", "t", "--queue", "mail")
     ran = cli("drain", "mail", "--wait", "--timeout", "10ms", "--json", code=7)
-    assert ran.json == {"gate": "queue:mail", "state": "draining", "left": 1}
+    assert ran.json == {"key": "queue:mail", "state": "draining", "left": 1}
     assert ran.err == ""

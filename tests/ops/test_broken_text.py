@@ -12,6 +12,7 @@ import pytest
 from limpet.app import Limpet
 from limpet.core.errors import LimpetError, UsageError
 from limpet.core.lease import Serves
+from limpet.core.retention import SET
 from limpet.core.schedules.when import Every
 from limpet.core.state import State
 from limpet.ops import LimitChange, Operator
@@ -34,6 +35,7 @@ VALUES: dict[str, Any] = {
     "breaker": "dep",
     "name": "queue:mail",
     "weight": 2,
+    "keep": {"succeeded": "7d"},
 }
 
 
@@ -58,12 +60,18 @@ async def test_a_reason(operator: Operator, store: Store, name: str, bad: str) -
     await kill(store, job())
     await operator.trip("dep", new=True)
     await operator.set_limit("smtp", LimitChange(concurrency=1))
-    before = (await store.gates(), await store.controls("weight"), await store.count(), await operator.audit())
+    await operator.set_retention("mail", {"succeeded": "1d"})
+
+    async def state() -> tuple[Any, ...]:
+        kept = [await store.controls(kind) for kind in ("weight", SET)]
+        return await store.gates(), kept, await store.count(), await operator.audit()
+
+    before = await state()
     method = getattr(operator, name)
     with pytest.raises(UsageError, match=r"reason=.*cannot be stored") as caught:
         await method(**filled(method, VALUES), reason=bad)
     assert "half ones" in caught.value.fix
-    assert (await store.gates(), await store.controls("weight"), await store.count(), await operator.audit()) == before
+    assert await state() == before
 
 
 @broken

@@ -265,7 +265,7 @@ def test_nobody_to_run_it() -> None:
 def test_a_job_that_was_given_up_says_what_it_keeps() -> None:
     policy = replace(VIEW.policy, hard_timeout_ms=10_000)
     view = replace(VIEW, state=State.running, session="web-1:77", claimed_at_ms=NOW - 11_000, policy=policy)
-    found = ask(replace(STANDING, view=view))
+    found = ask(replace(STANDING, view=view), sessions=(replace(session(), session="web-1:77"),))
     assert codes(found) == ["running", "given_up"]
     assert "keeps its slots" in str(found)
 

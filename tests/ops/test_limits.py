@@ -65,7 +65,7 @@ async def test_a_task_that_was_pushed_back_is_listed_until_it_has_climbed(operat
     await store.settle("w1", 1, [Hold(held.id, held.token, "task:send", 60_000, "slow down")])
     (gate,) = await operator.limits()
     shape = gate_shape(gate, gate.held_until_ms)
-    assert (shape["gate"], shape["free"], shape["pace"]["percent"]) == ("task:send", 1, 0.0)
+    assert (shape["key"], shape["free"], shape["pace"]["percent"]) == ("task:send", 1, 0.0)
     assert gate_shape(gate, gate.held_until_ms + 10_000)["pace"] is None
     later = Operator(store, "ada", clock=lambda: gate.held_until_ms + 10_000)
     assert await later.limits() == []
@@ -174,7 +174,7 @@ async def test_waiters_are_counted_at_the_gates_that_stop_them(operator: Operato
     found = await operator.waiters(gates)
     assert found.complete
     assert found.counts == {"limit:usd/day:llm:acme": 2, "limit:smtp": 2}
-    shapes = {shape["gate"]: shape for shape in (gate_shape(gate, operator.now_ms(), 2) for gate in gates)}
+    shapes = {shape["key"]: shape for shape in (gate_shape(gate, operator.now_ms(), 2) for gate in gates)}
     money = shapes["limit:usd/day:llm:acme"]["budget"]
     assert {name: money[name] for name in ("unit", "cap", "spent", "left", "wanted", "per")} == {
         "unit": "usd",

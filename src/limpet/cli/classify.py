@@ -159,7 +159,7 @@ def _shape(told: Told, target: str | None, task: str | None) -> dict[str, Any]:
             "transition": type(transition).__name__,
             "text": told.then,
             "attempt_spent": told.attempt_spent,
-            "gate": None if held is None or task is None else held.gate,
+            "key": None if held is None or task is None else held.gate,
             "trips": held is not None and held.trips,
         },
         "notes": list(told.notes),

@@ -262,14 +262,14 @@ async def reset_body(terminal: Terminal, name: str, reason: str) -> None:
 
 def _told(terminal: Terminal, key: str, word: str) -> None:
     if terminal.machine:
-        terminal.answer({"gate": key, "state": word, "notes": []})
+        terminal.answer({"key": key, "state": word, "notes": []})
     else:
         terminal.text(f"{key}: {word}")
 
 
 def _told_all(terminal: Terminal, keys: Sequence[str], word: str, notes: Sequence[str] = ()) -> None:
     if terminal.machine:
-        terminal.answer({"gate": keys[0], "gates": list(keys), "state": word, "notes": list(notes)})
+        terminal.answer({"key": keys[0], "gates": list(keys), "state": word, "notes": list(notes)})
         return
     for key in keys:
         terminal.text(f"{key}: {word}")

@@ -115,7 +115,7 @@ async def drain_body(
         left = await _drained(terminal, operator, key, timeout)
         if left:
             if terminal.machine:
-                terminal.answer({"gate": key, "state": "draining", "left": left})
+                terminal.answer({"key": key, "state": "draining", "left": left})
             jobs = "1 job is" if left == 1 else f"{left:,} jobs are"
             where = "" if everything else f" of {gate_words(key)}"
             terminal.say(f"{jobs} left{where}; it goes on draining")
@@ -150,7 +150,7 @@ def _left(counts: Counts, key: str) -> int:
 
 def _done(terminal: Terminal, key: str, word: str, note: str = "") -> None:
     if terminal.machine:
-        terminal.answer({"gate": key, "state": word, "notes": [note] if note else []})
+        terminal.answer({"key": key, "state": word, "notes": [note] if note else []})
         return
     terminal.text(f"{key}: {word}")
     if note:

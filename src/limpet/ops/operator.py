@@ -412,18 +412,17 @@ class Operator:
 
         It wins over what code and settings files say until it is cleared.
         """
+        decision = Decision("retention.set", self.actor, reason, {"queue": queue})
         found = await set_retention(self.store, queue, keep)
         said = {state.value: ms for state, ms in found.states.items() if state in found.set_by_operator}
-        decision = Decision("retention.set", self.actor, reason, {"queue": queue, "keep_ms": said})
-        await self.store.append([decision.entry(self._asked_ms)])
+        await self.store.append([decision.entry(self._asked_ms, keep_ms=said)])
         return found
 
     async def clear_retention(self, queue: str, *, reason: str = "") -> Kept:
         """Forget what was set for a queue."""
+        decision = Decision("retention.clear", self.actor, reason, {"queue": queue})
         found = await clear_retention(self.store, queue)
-        await self.store.append(
-            [Decision("retention.clear", self.actor, reason, {"queue": queue}).entry(self._asked_ms)]
-        )
+        await self.store.append([decision.entry(self._asked_ms)])
         return found
 
     # -- correcting gates

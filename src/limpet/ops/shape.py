@@ -267,7 +267,7 @@ def gate_shape(gate: Gate, now_ms: int, waiting: int = 0) -> Shape:
     """A gate's rule and level, and how many jobs it stops."""
     rule = gate.rule
     return {
-        "gate": gate.key,
+        "key": gate.key,
         "set_by": "code" if gate.declared else "operator",
         "free": None if (free := room(gate, now_ms)) >= LOTS else _amount(rule.unit, free),
         "concurrency": rule.concurrency,

@@ -29,7 +29,7 @@ from limpet.ops.reason import Reason, ago, instant, when_text, when_words
 def stops(gate: Gate, view: JobView, now_ms: int) -> Iterator[Reason]:
     """Every way in which this gate stops the job now."""
     what = gate_name(gate)
-    rule, facts = gate.rule, {"gate": gate.key}
+    rule, facts = gate.rule, {"key": gate.key}
     if gate.paused is not None:
         why = f" because: {gate.paused.reason}" if gate.paused.reason else ""
         by = gate.paused.by or "someone"
@@ -65,7 +65,7 @@ def _budget(gate: Gate, what: str, cost: int, cap: int, period: Period, now_ms: 
     """Whether the job has to wait for money, and till when; one that is too dear waits for ever."""
     unit, needs, free = public_unit(gate.rule.unit), max(1, cost), left(gate, now_ms)
     data: dict[str, object] = {
-        "gate": gate.key,
+        "key": gate.key,
         "unit": unit,
         "cap": public_amount(unit, cap),
         "left": public_amount(unit, free),
@@ -104,7 +104,7 @@ def unblocking(gate: Gate) -> str:
 
 
 def _breaker(gate: Gate, what: str, now_ms: int) -> Reason:
-    data: dict[str, object] = {"gate": gate.key, "opened": gate.opened}
+    data: dict[str, object] = {"key": gate.key, "opened": gate.opened}
     if not gate.key.startswith("breaker:") and now_ms < gate.open_until_ms < FOREVER_MS:
         probe = f"one job probes {when_words(gate.open_until_ms, now_ms)}"
         text = f"{what} is shut, as no money or quota is left there; {probe}"
