@@ -113,7 +113,7 @@ async def test_what_a_claim_brings_that_was_sent_before_the_answer_is_given_back
 
     spec = bench.task(calls)
     ids = [await bench.put(spec, {"n": 0})]
-    worker = asyncio.create_task(bench.worker({"concurrency": 2, "reserved": 0}).run())
+    worker = asyncio.create_task(bench.worker({"concurrency": 2}).run())
     await soon(begun)
     store.hand_out.clear()
     ids.append(await bench.put(spec, {"n": 1}))
@@ -141,7 +141,7 @@ async def test_a_failure_that_cannot_open_its_breaker_stops_nothing(store: Slow)
     spec = bench.task(calls, breaker=Breaker(failures=3, cooldown=HOUR_S))
     for n in range(10):
         await bench.put(spec, {"n": n})
-    worker = asyncio.create_task(bench.worker({"concurrency": 2, "reserved": 0}).run())
+    worker = asyncio.create_task(bench.worker({"concurrency": 2}).run())
     await soon(done)  # though nobody has answered the failure
     assert not store.answer.is_set()
     store.answer.set()

@@ -32,9 +32,10 @@ local function belongs(raw, item, lane)
   return byte(raw, 2) == READY and sub(raw, 29, 36) == lane.id and sub(raw, 17, 22) == sub(item, 1, 6)
 end
 
--- True when no job can be read from these bytes: where it stands is all that is known of it.
+-- True when no job can be read from these bytes: where it stands is all that is known of it. Scripts that change nothing do
+-- without the room of lanes.
 local function is_spoilt(raw)
-  return #raw < 56 or byte(raw, 1) ~= 1 or not record.is_state(byte(raw, 2)) or not lanes.whole(sub(raw, 29, 36))
+  return #raw < 56 or byte(raw, 1) ~= 1 or not record.is_state(byte(raw, 2)) or (lanes and not lanes.whole(sub(raw, 29, 36)))
 end
 
 -- Eight fields from the start: a table that grows is made anew.
