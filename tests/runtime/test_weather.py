@@ -278,3 +278,29 @@ async def test_only_a_call_that_failed_says_that_the_store_is_back(caplog: pytes
     back.set()
     assert await claiming == "a job"
     assert "store is back" in caplog.text
+
+
+class Forgetful(Weather):
+    """While it was away the session of the worker has run out."""
+
+    async def claim(self, request: ClaimRequest, *, now_ms: int | None = None) -> Claim:
+        if self.refuse_claims:
+            await self.leave(request.session)
+        return await super().claim(request, now_ms=now_ms)
+
+
+async def test_a_session_that_ran_out_in_an_outage_is_open_again_before_the_next_regular_beat() -> None:
+    store = Forgetful()
+    bench, ran = Bench(store), asyncio.Event()
+
+    async def work() -> None:
+        ran.set()
+
+    await bench.put(bench.task(work))
+    store.refuse_claims = 1
+    stop = asyncio.Event()
+    worker = asyncio.create_task(bench.worker({"beat_ms": 600_000, "ttl_ms": 1_800_000}).run(stop))
+    await asyncio.wait_for(ran.wait(), 60)
+    stop.set()
+    await worker
+    await store.close()

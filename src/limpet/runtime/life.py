@@ -107,6 +107,7 @@ class Life:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[Ending] = self._loop.create_future()
         self._forced = asyncio.Event()
+        self._was_away = False  # the store, and no beat was answered since
         self._end_at_s = math.inf  # by the loop's clock: known once it ends
         self._turning: asyncio.TimerHandle | None = None
         self._next_in_ms: int | None = None
@@ -163,6 +164,7 @@ class Life:
         # A supervisor tells the events once for all its children.
         self._crier = Crier(store, patience, settings.beat_ms) if plan.roster is None else None
         self._ticker = Ticker(store, plan.parts.schedules, tasks, patience, rng, look_ms=settings.look_ms)
+        patience.on_back = self._back
         self._keeper.on_pulse = self.pulse
         self._keeper.newest_token = lambda: self.rack.newest_token
         self._keeper.on_beat = self._fence.beaten
@@ -262,6 +264,10 @@ class Life:
             self._fetcher.news()
         if pulse.fresh:
             self._fence.beaten(self._keeper.sent_ms)
+        if self._was_away:
+            self._was_away = False
+            self._fetcher.news()
+            self._bypass.call()
         for id, token in pulse.cancels:
             self._crew.stop_job(id, token, "cancelled on request")
         self._audit.look()
@@ -278,6 +284,14 @@ class Life:
             worker_log(logging.ERROR, "could not publish tasks again", error=error)  # the next start does it
 
     # -- what the parts tell each other
+
+    def _back(self) -> None:
+        """The session may have run out while the store was away: it gets no job before it beats, so that it asks again then.
+
+        Whether it had run out is not known: a beat whose answer was lost may have opened it again.
+        """
+        self._was_away = True
+        self._keeper.beat_now()
 
     async def _stop_when(self, stop: asyncio.Event) -> None:
         await stop.wait()

@@ -30,6 +30,7 @@ class Patience:
         self._cut_off_ms = cut_off_ms  # None: for ever
         self._hint = {"hint": hint} if hint else {}  # goes with the line that says that the store is away
         self._troubled = False
+        self.on_back: Callable[[], None] = lambda: None  # a call that had failed was answered
 
     async def ask(self, verb: str, call: Callable[[], Awaitable[T]]) -> T:
         """The answer of `call`, however long the store is away. What cannot heal by waiting is raised.
@@ -54,6 +55,8 @@ class Patience:
                 if failures and self._troubled:
                     self._troubled = False
                     worker_log(logging.WARNING, "store is back", verb=verb)
+                if failures:
+                    self.on_back()
                 return answer
 
     def pause_s(self, failures: int) -> float:
