@@ -83,6 +83,13 @@ def crashes_once(marker: str) -> str:
     return "fine the second time"
 
 
+def babbles() -> None:
+    """Write into whatever is open, and end as if nothing had happened."""
+    for descriptor in range(3, 64):
+        with contextlib.suppress(OSError):
+            os.write(descriptor, b"\0\0\0\5hello")
+
+
 def waits_for_all(mine: str, others: list[str]) -> None:
     """End when all have begun."""
     open(mine, "w").close()
@@ -185,6 +192,7 @@ class SmallApp:
         self.tasks = {
             fn.__name__: TaskSpec.declare(fn, name=fn.__name__, executor="process", retry=None) for fn in _functions
         }
+        self.tasks["babbles"] = TaskSpec.declare(babbles, name="babbles", executor="process", retry=None, max_lost=1)
         self.tasks["writes"] = TaskSpec.declare(writes, name="writes", executor="process", retry=[0])
         self.tasks["forks"] = TaskSpec.declare(forks, name="forks", executor="process", retry=None, max_lost=1)
         for fn in (spends, spends_and_dies):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
@@ -13,11 +15,12 @@ import pytest
 
 from limpet.core.ids import id_text
 from limpet.core.state import State
+from limpet.core.task import TaskSpec
 from limpet.core.transition import Lose
-from limpet.runtime import WorkerFailed, WorkReport, isolation
+from limpet.runtime import WorkReport, isolation
 from limpet.runtime.group import gone, runs
 from limpet.stores.sqlite import SqliteStore
-from tests.runtime.isolated_jobs import app, number
+from tests.runtime.isolated_jobs import app, number, pid
 from tests.runtime.running import Bench
 
 REF = "tests.runtime.isolated_jobs:app"
@@ -251,11 +254,49 @@ async def test_an_async_suspect_runs_alone_in_a_fresh_process(processes: Bench) 
     await processes.store.close()
 
 
-async def test_an_app_that_cannot_be_loaded_in_a_process_ends_the_worker_loudly(processes: Bench) -> None:
-    id = await processes.put(processes.tasks["pid"])
-    with pytest.raises(WorkerFailed, match="could not load"):
-        await processes.drain(app_ref="tests.nowhere:app", resources=[number])
-    assert (await processes.view(id)).state is State.ready
+@pytest.mark.parametrize("why", ["could not load", "could not be started"])
+async def test_a_job_that_gets_no_process_is_lost_and_its_neighbours_go_on(
+    processes: Bench, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """It ended the worker, which handed it back uncounted: every worker after it ended in the same way."""
+
+    async def innocent() -> str:
+        return "done"
+
+    if why == "could not be started":
+        monkeypatch.setattr("limpet.runtime.group.subprocess.Popen", no_files_left)
+    spec = TaskSpec.declare(pid, name="pid", executor="process", retry=None, max_lost=1)
+    processes.tasks["pid"] = spec
+    id, neighbour = await processes.put(spec), await processes.put(processes.task(innocent))
+    app_ref = "tests.nowhere:app" if why == "could not load" else REF
+    report = await processes.drain(app_ref=app_ref, resources=[number])
+    assert (report.lost, report.succeeded) == (1, 1)
+    view = await processes.view(id)
+    assert view.state is State.dead
+    assert why in view.reason
+    assert (await processes.view(neighbour)).state is State.succeeded
+    await processes.store.close()
+
+
+def no_files_left(*args: object, **options: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+async def test_a_process_that_writes_into_the_workers_socket_is_its_own_loss(processes: Bench) -> None:
+    id = await processes.put(processes.tasks["babbles"])
+    report = await drain(processes)
+    assert (report.lost, (await processes.view(id)).state) == (1, State.dead)
+    await processes.store.close()
+
+
+async def test_a_process_starts_though_handlers_have_filled_the_pool_of_the_loop(processes: Bench) -> None:
+    let_go = threading.Event()
+    blocked = [asyncio.create_task(asyncio.to_thread(let_go.wait, 60)) for _ in range(64)]
+    id = await processes.put(processes.tasks["async_pid"])
+    await asyncio.wait_for(drain(processes), 60)  # and the worker ends
+    assert (await processes.view(id)).state is State.succeeded
+    let_go.set()
+    await asyncio.gather(*blocked)
     await processes.store.close()
 
 

@@ -71,6 +71,7 @@ class Attempt:
         "over",
         "reason",
         "replaced",
+        "returned",
         "speaker",
         "spec",
         "spent",
@@ -106,6 +107,7 @@ class Attempt:
         self.guarded = False  # it is stopped before its lease may be lost
         self.fenced = False  # that has come
         self.exhausted = False  # it failed because its process has no memory, files or threads left, whoever took them
+        self.returned = False  # its thread has come back, in time or not
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
         self.started_at_s = loop.time()

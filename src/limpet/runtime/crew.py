@@ -16,7 +16,7 @@ from limpet.runtime.attempt import Attempt
 from limpet.runtime.background import background
 from limpet.runtime.context import Desk
 from limpet.runtime.fence import Fence
-from limpet.runtime.isolation import CellBroken, Isolation
+from limpet.runtime.isolation import CellBroken, Isolation, NoCell
 from limpet.runtime.log import job_log, logger
 from limpet.runtime.pace import Pace
 from limpet.runtime.part import Fell
@@ -26,6 +26,8 @@ from limpet.runtime.roster import Roster
 from limpet.runtime.settler import Settler
 
 STOP_S: Final = 0.5  # for runners to end, once their handlers have ended or were given up
+BROKEN_S: Final = 1.0  # between two tries to start a process for a job
+TAKEN_BACK_S: Final = 60.0  # the store takes back what is given up long before: 30 s after its hard timeout
 LATE_S: Final = 1.0  # between two jobs that come too late to begin
 UNORDERED: Final = "its worker process ended without being told to"
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
@@ -67,7 +69,7 @@ class Crew:
         # when its lease was lost and this worker claimed it again before it noticed.
         self.running: dict[tuple[bytes, int], Attempt] = {}
         # What becomes of jobs that were given up and whose handlers run on, in a slot of a limit.
-        self.given_up: dict[tuple[bytes, int], tuple[Transition, Bill | None]] = {}
+        self.given_up: dict[tuple[bytes, int], tuple[Claimed, Transition, Bill | None]] = {}
         self.left = 0  # handlers that were given up and run on
         self.ended = 0
         self.refill_at = 0
@@ -185,6 +187,9 @@ class Crew:
                 if self._fell is None or not isinstance(error, asyncio.CancelledError):
                     fence.release(attempt)
                     self._forget(attempt)  # this runner dies: nobody may wait for what it ran
+                    if self._fell is not None and not attempt.over:
+                        # And the worker with it: its job is a loss, not a hand-back, or it could do so for ever.
+                        self._settler.put(Lose(job.id, job.token, reason=f"the worker failed under it: {error!r}"))
                     raise
                 # Neither the crew nor the handler was cancelled, but what stands between: some handler found it.
                 transition = Lose(job.id, job.token, reason=UNORDERED)
@@ -209,7 +214,10 @@ class Crew:
             return await self._isolation.run(attempt)
         except CellBroken as error:
             if attempt.spec.executor == "process" or self._pipe is None:
-                raise
+                job_log(logging.ERROR, "no process for the job", attempt.job, why=error.message)
+                attempt.exhausted = isinstance(error, NoCell)
+                await asyncio.sleep(BROKEN_S)
+                return Lose(attempt.job.id, attempt.job.token, reason=error.message)
             # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
             job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
             if self._roster is not None:
@@ -222,13 +230,16 @@ class Crew:
             self.wake()
 
     def give_up(self, attempt: Attempt) -> None:
+        if attempt.returned:
+            return  # its thread is back, and the loop hears of it in a moment
         attempt.cut_short = True
-        if self._rack.executor_of(attempt.job) != "process":
+        if attempt.striker is None:
             attempt.left = True
             self.left += 1
             self.on_abandoned()
         if attempt.stopper is not None:
             attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
+            self._loop.call_soon(self._look_back, attempt)
             return
         runner = attempt.task
         if runner is None or self._pipe is None:
@@ -241,20 +252,26 @@ class Crew:
         self._end(attempt, transition)
         self.wake()
 
+    def _look_back(self, attempt: Attempt) -> None:
+        """Its thread may have come back in the very moment in which it was given up, and seen nothing of it."""
+        if attempt.returned:
+            self.came_back(attempt)
+
     def came_back(self, attempt: Attempt) -> None:
-        """Its slot is free now."""
+        """Its slot is free now. May be told twice."""
         if not attempt.left:
-            return  # a suspect that could not be isolated: nobody waits for it
+            return
+        attempt.left = False
         self.left -= 1
         kept = self.given_up.pop((attempt.job.id, attempt.job.token), None)
         if kept is not None:
-            self._settler.put(*kept)
+            self._put(*kept)
 
     def settle_given_up(self) -> None:
         """Settle for handlers that run on: nobody will know when they end."""
         given_up, self.given_up = self.given_up, {}
         for kept in given_up.values():
-            self._settler.put(*kept)
+            self._put(*kept)
 
     def _end(self, attempt: Attempt, transition: Transition | None) -> None:
         if self.running:
@@ -278,12 +295,17 @@ class Crew:
     def _settle(self, attempt: Attempt, transition: Transition) -> None:
         """Now; but a handler that runs on in a slot keeps it, or must not run beside itself: when it has ended."""
         if attempt.left and (attempt.job.together or attempt.guarded):
-            self.given_up[attempt.job.id, attempt.job.token] = transition, attempt.bill
+            key = attempt.job.id, attempt.job.token
+            self.given_up[key] = attempt.job, transition, attempt.bill
             self.on_given_up(transition)
+            self._loop.call_later(TAKEN_BACK_S, self.given_up.pop, key, None)
         else:
-            if type(transition) is not Succeed or attempt.job.lane.breaker is not None:
-                self.on_lesson(attempt.job, transition)
-            self._settler.put(transition, attempt.bill)
+            self._put(attempt.job, transition, attempt.bill)
+
+    def _put(self, job: Claimed, transition: Transition, bill: Bill | None) -> None:
+        if type(transition) is not Succeed or job.lane.breaker is not None:
+            self.on_lesson(job, transition)
+        self._settler.put(transition, bill)
 
     def _forget(self, attempt: Attempt) -> None:
         self.running.pop((attempt.job.id, attempt.job.token), None)

@@ -13,12 +13,14 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextvars import copy_context
+from functools import partial
 from typing import Final
 
 from limpet.runtime.threads import Threads
 
 GONE_S: Final = 5.0  # how long to wait for what was killed; longer takes only what the kernel holds in a call
 _LOOK_S: Final = 0.005
+_ENDED: Final = ("Z", "X")  # states of processes that run no code any more
 
 
 class Group:
@@ -33,13 +35,20 @@ class Group:
     @classmethod
     async def start(cls, command: Sequence[str], descriptors: Collection[int]) -> Group:
         """Start a process with these open files; never by fork alone, which would copy locks and connections."""
-        process = await asyncio.to_thread(
-            subprocess.Popen,
-            command,
-            stdin=subprocess.DEVNULL,
-            pass_fds=tuple(descriptors),
-            start_new_session=True,
-        )
+        starting = Threads("limpet-start")  # of its own: handlers may have filled the pool of the loop
+        try:
+            process = await starting.submit(
+                partial(
+                    subprocess.Popen,
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=tuple(descriptors),
+                    start_new_session=True,
+                ),
+                copy_context(),
+            )
+        finally:
+            starting.close()
         return cls(process)
 
     @property
@@ -48,7 +57,11 @@ class Group:
         if self.ended.done():
             return False
         with contextlib.suppress(AttributeError, ChildProcessError):  # not everywhere; reaped by somebody else
-            return os.waitid(os.P_PID, self.id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+            if os.waitid(os.P_PID, self.id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                return False
+        # One whose last thread still has to end can not be waited for yet.
+        with contextlib.suppress(OSError, IndexError):
+            return _facts(self.id)[0] not in _ENDED
         return True
 
     def kill(self) -> None:
@@ -98,7 +111,7 @@ def runs(id: int) -> bool:
     except PermissionError:
         return True
     members = _states(id)
-    return members is None or any(state not in ("Z", "X") for state in members)
+    return members is None or any(state not in _ENDED for state in members)
 
 
 def _states(id: int) -> list[str] | None:
@@ -113,11 +126,16 @@ def _states(id: int) -> list[str] | None:
         return None
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            with open(f"/proc/{pid}/stat", "rb") as file:
-                words = file.read().rpartition(b")")[2].split()  # behind the name, which may hold anything
+            words = _facts(pid)
             if int(words[2]) == id:
-                found.append(words[0].decode())
+                found.append(words[0])
     return found if pids else None
+
+
+def _facts(pid: int | str) -> list[str]:
+    """What the kernel says of a process: its state, its parent, its group, …"""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].decode().split()  # behind the name, which may hold anything
 
 
 def _watch(process: subprocess.Popen[bytes], ended: Callable[[], None]) -> Callable[[], None]:

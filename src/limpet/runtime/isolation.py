@@ -13,6 +13,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from limpet.core.errors import InvalidTask
 from limpet.core.outcome import CancelledByRequest, Crashed, HandedBack, Outcome, TimedOut
 from limpet.core.transition import Succeed, Transition
@@ -55,6 +57,10 @@ class CellBroken(WorkerFailed):
     code = "cell_broken"
 
 
+class NoCell(CellBroken):
+    """There are no files, threads or memory left to start one."""
+
+
 class Cell:
     """One isolated process; runs one job at a time, and ends with all that its jobs have started."""
 
@@ -72,10 +78,16 @@ class Cell:
     @classmethod
     async def spawn(cls, app: AppRef) -> Cell:
         """Start a process and load the app in it."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "limpet.runtime.cell", str(theirs.fileno()), str(os.getpid())]
-            group = await Group.start(command, (theirs.fileno(),))
+        with contextlib.ExitStack() as stack:
+            try:
+                ours, theirs = socket.socketpair()
+                stack.callback(ours.close)
+                with theirs:
+                    command = [sys.executable, "-m", "limpet.runtime.cell", str(theirs.fileno()), str(os.getpid())]
+                    group = await Group.start(command, (theirs.fileno(),))
+            except (OSError, RuntimeError) as error:
+                raise NoCell(f"an isolated process could not be started: {error}") from error
+            stack.pop_all()
         reader, writer = await asyncio.open_connection(sock=ours)
         cell = cls(group, ours, reader, writer)
         try:
@@ -168,7 +180,9 @@ class Cell:
 
     async def _next(self) -> ToWorker | None:
         body = await read_frame(self._reader)
-        return None if body is None else to_worker.decode(body)
+        with contextlib.suppress(msgspec.DecodeError):  # some code of the job wrote into the socket: as good as dead
+            return None if body is None else to_worker.decode(body)
+        return None
 
 
 class Isolation:
@@ -188,7 +202,7 @@ class Isolation:
         self._max_memory_bytes = max_memory_bytes
         self._roster = roster
         self._idle: list[Cell] = []
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], Cell] = {}
         self.stuck = 0  # processes that were killed and have not ended
 
     async def run(self, attempt: Attempt) -> Transition | None:
@@ -222,13 +236,15 @@ class Isolation:
         outcome = CancelledByRequest(attempt.reason) if attempt.cause == "cancel" else HandedBack()
         return decided(attempt, outcome, self._rng)
 
-    async def close(self) -> None:
-        """End every idle cell."""
+    async def close(self, within_s: float) -> None:
+        """End every idle cell; those that take longer are killed."""
         cells, self._idle = self._idle, []
         for cell in cells:
             self._retire(cell)
         if self._ending:
-            await asyncio.wait(self._ending)
+            await asyncio.wait(self._ending, timeout=within_s)
+        for cell in self._ending.values():
+            cell.strike()
 
     async def _cell(self, attempt: Attempt, *, fresh: bool) -> Cell:
         if self._app is None:
@@ -299,5 +315,5 @@ class Isolation:
     def _retire(self, cell: Cell) -> None:
         """End a cell beside the next job: what its jobs left open may take a while to close."""
         task = background(cell.end(), "limpet-cell-end")
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+        self._ending[task] = cell
+        task.add_done_callback(lambda ended: self._ending.pop(ended, None))

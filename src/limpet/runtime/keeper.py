@@ -26,6 +26,7 @@ from limpet.stores.base import Store
 
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 BETWEEN_NOTES_S: Final = 0.1
+LOOK_S: Final = 0.005
 LAST_BEAT_S: Final = 1.0  # how long the end waits for a beat that is under way: the store may be away
 LAST_WORDS_S: Final = 2.0  # how long the end of a job waits for what it said last: notes are for people, ends are not
 
@@ -191,11 +192,11 @@ class Keeper:
             return
         self._stopping = True
         self.beat_now()
-        await asyncio.to_thread(thread.join, LAST_BEAT_S)
+        await _ended(thread, LAST_BEAT_S)
         loop, living = self._loop, self._living
         if thread.is_alive() and loop is not None and living is not None and not loop.is_closed():
             loop.call_soon_threadsafe(living.cancel)
-            await asyncio.to_thread(thread.join, LAST_BEAT_S)
+            await _ended(thread, LAST_BEAT_S)
 
     async def _live(self, tell: Callable[[Pulse, int, int], None]) -> None:
         self._loop, self._living = asyncio.get_running_loop(), asyncio.current_task()
@@ -240,3 +241,11 @@ class Keeper:
             raise
         self._notebook.written()
         return pulse
+
+
+async def _ended(thread: threading.Thread, within_s: float) -> None:
+    """Wait for a thread, and no longer; not in a pool, which handlers may have filled."""
+    for _ in range(round(within_s / LOOK_S)):
+        if not thread.is_alive():
+            return
+        await asyncio.sleep(LOOK_S)

@@ -203,7 +203,7 @@ class Life:
                 resources = await stack.enter_async_context(Resources(plan.parts.hooks, plan.parts.resources))
                 stack.callback(self._threads.close)
                 stack.callback(self._fence.close)
-                stack.push_async_callback(self._isolation.close)
+                stack.push_async_callback(self._close_cells)
                 pipe = Pipe(plan.parts, resources, self._threads, plan.rng)
                 stack.push_async_callback(self._wind_down)
                 await self._settler.start(self._fell)
@@ -286,7 +286,7 @@ class Life:
     # -- what the parts tell each other
 
     def _back(self) -> None:
-        """The session may have run out while the store was away: it gets no job before it beats, so that it asks again then.
+        """The session may have run out while the store was away: it gets no job before it beats, and asks again then.
 
         Whether it had run out is not known: a beat whose answer was lost may have opened it again.
         """
@@ -356,7 +356,7 @@ class Life:
         """With until_empty: end once nothing is claimed, running or unsettled, and nothing comes soon."""
         if not self._plan.until_empty or not self._fetcher.dry:
             return
-        if self.rack.slots.busy or self.rack.held or self.rack.aside or self._settler.unsettled:
+        if self.rack.slots.busy or self.rack.held or self.rack.aside or self._settler.unsettled or self._crew.given_up:
             return
         if self._next_in_ms is not None and self._next_in_ms <= self._settings.linger_ms:
             return  # the fetcher's alarm asks again when that is due
@@ -402,10 +402,10 @@ class Life:
         await self._crew.drain(grace_s, self._forced, lambda: self.ordered)
         if self._forced.is_set():
             self._end_at_s = min(self._end_at_s, self._loop.time() + END_S)
-        if self._plan.roster is None:
-            self._crew.settle_given_up()
         await self._audit.stop()
         await self._crew.stop()
+        if self._plan.roster is None:
+            self._crew.settle_given_up()
         await self._learner.stop()
         await self._janitor.stop()
         left = await self._settler.finish(self._left_s(FLUSH_S, after_s=LAST_S))
@@ -421,6 +421,9 @@ class Life:
         broken = self._over.cancelled() or (self._over.done() and self._over.exception() is not None)
         grace_s = min(settings.grace_ms, settings.ttl_ms // 2 if broken else settings.grace_ms) / 1000
         return min(grace_s, GIVEN_UP_S) if self._crew.given_up else grace_s
+
+    async def _close_cells(self) -> None:
+        await self._isolation.close(self._left_s(END_S, after_s=LAST_S))
 
     def _left_s(self, most_s: float, *, after_s: float = 0.0) -> float:
         """How long a step of the end may take, when the steps after it take `after_s`."""

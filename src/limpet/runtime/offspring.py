@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from contextvars import copy_context
 import msgspec
 
 from limpet.core.transition import Transition
+from limpet.runtime.log import worker_log
 from limpet.runtime.orders import (
     RECYCLED,
     STOPPED,
@@ -24,6 +26,7 @@ from limpet.runtime.orders import (
     Leaving,
     Ready,
     ToChild,
+    ToSupervisor,
     Unwritten,
     to_supervisor,
 )
@@ -106,8 +109,7 @@ class Offspring:
 
     async def heard_ready(self) -> Ready | None:
         """Wait until the child claims jobs; None when it ended before."""
-        body = await read_frame(self._reader)
-        message = None if body is None else to_supervisor.decode(body)
+        message = await self._next()
         if not isinstance(message, Ready):
             return None
         self.ready = message
@@ -116,14 +118,24 @@ class Offspring:
 
     async def follow(self) -> None:
         """Hear the rest of what it says."""
-        while (body := await read_frame(self._reader)) is not None:
-            match to_supervisor.decode(body):
+        while (message := await self._next()) is not None:
+            match message:
                 case Leaving():
                     self.leaving = True
                 case GivenUp(transition):
                     self.given_up[transition.id, transition.token] = transition
                 case Unwritten() as unwritten:
                     self.unwritten.append(unwritten)
+
+    async def _next(self) -> ToSupervisor | None:
+        """What it says next; None when it is gone. One that talks nonsense is ended: some handler has its socket."""
+        body = await read_frame(self._reader)
+        try:
+            return None if body is None else to_supervisor.decode(body)
+        except msgspec.DecodeError:
+            worker_log(logging.ERROR, "child says what cannot be read, killing it", pid=self.pid)
+            self.kill()
+            return None
 
     async def ended(self) -> int:
         """Wait for the process; its exit code, below zero for a signal."""

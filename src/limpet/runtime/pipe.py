@@ -169,6 +169,7 @@ class Pipe:
             try:
                 return call()
             finally:
+                attempt.returned = True  # first: who gives it up meanwhile looks after having said so
                 if attempt.left and attempt.host is not None:
                     with contextlib.suppress(RuntimeError):  # the loop is closed: its worker has ended
                         attempt.loop.call_soon_threadsafe(attempt.host.came_back, attempt)

@@ -84,7 +84,7 @@ class Stopping:
             back += self._rack.lift(lifted)
         if back:
             self.give_back(back)
-        if lifted:
+        if lifted or back:
             self._go_on()
 
     def ask(self) -> int:

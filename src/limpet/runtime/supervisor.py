@@ -100,10 +100,10 @@ class Supervisor:
                 await self._store.close()
         return self._code
 
-    def stop(self) -> None:
-        """First call: a graceful end. Second call: hand back at once."""
-        self._forced = self._stopping.is_set()
-        if not self._forced:
+    def stop(self, *, force: bool = False) -> None:
+        """A graceful end; with `force` what runs is handed back at once."""
+        self._forced = self._forced or force
+        if not self._stopping.is_set():
             self._end_at_s = time.monotonic() + self._settings.worker.grace_ms / 1000 + END_S
         self._stopping.set()
         for child in self._children.values():
@@ -113,7 +113,7 @@ class Supervisor:
         """SIGTERM and SIGINT stop; a second one forces."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self.stop)
+            loop.add_signal_handler(number, lambda: self.stop(force=self._stopping.is_set()))
 
     @property
     def stopping(self) -> asyncio.Event:
@@ -286,6 +286,8 @@ class Supervisor:
             except WorkerCutOff as error:
                 worker_log(logging.CRITICAL, "cut off from the store", error=error)
                 self._cut_off()
+            except StoreError as error:
+                self._part_fell("recovery", error)
         else:
             recovering.cancel()  # the leases run out by themselves
             worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
@@ -335,8 +337,14 @@ class Supervisor:
             except StoreError:
                 raise
             except Exception as error:  # what the child could not write may be what cannot be written
-                worker_log(logging.ERROR, "ends of jobs cannot be written, they count as lost", error=repr(error))
-                await settle(judged, {})
+                worker_log(logging.ERROR, "ends of jobs cannot be written, trying one by one", error=repr(error))
+                for known_end, sentence in zip(told, judged, strict=True):
+                    try:
+                        await settle([known_end], spent)
+                    except StoreError:
+                        raise
+                    except Exception:
+                        await settle([sentence], {})
         await patience.ask("leave", lambda: store.leave(session))
 
     async def _settle(

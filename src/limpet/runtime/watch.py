@@ -105,7 +105,8 @@ class Watch:
         if deaf_ms < worker.ttl_ms - worker.beat_ms:
             return None
         if self._dismissed:
-            return self._kill("child does not reach the store, killing it") if deaf_ms > 2 * worker.ttl_ms else None
+            stays = deaf_ms > 2 * worker.ttl_ms and not child.roster.ending_ms()
+            return self._kill("child does not reach the store, killing it") if stays else None
         self._dismissed = True
         worker_log(logging.ERROR, "child does not reach the store, replacing it", pid=child.pid)
         return "dismiss"
