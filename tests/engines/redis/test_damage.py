@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from limpet.core.errors import StoreError
+from limpet.core.gate import BreakerRule, GateRule
 from limpet.core.job import Lane
 from limpet.core.state import State
 from limpet.stores.base import Repairs
@@ -105,3 +106,20 @@ async def test_a_repair_that_is_killed_leaves_nothing_behind() -> None:
     assert await store.repair(dry_run=False, now_ms=place.clock.now_ms) == []
     assert place.sound()
     await store.close()
+
+
+@pytest.mark.parametrize("damage", ["removed", "noise"])
+async def test_a_job_under_a_breaker_may_fail_when_its_record_is_spoilt(damage: str) -> None:
+    place = Place()
+    await place.declare(GateRule("breaker:api", breaker=BreakerRule()))
+    id = await place.add(breaker="api")
+    hand = place.hand()
+    job = await hand.take()
+    spoilt = DAMAGES[damage](bytes(place.server.ask("HGET", place.key("J"), id)), chance_of(1))
+    place.server.ask(*(("HDEL", place.key("J"), id) if spoilt is None else ("HSET", place.key("J"), id, spoilt)))
+    await hand.fail(job)
+    assert place.server.ask("HEXISTS", place.key("run"), id) == 0
+    assert isinstance(place.store, Repairs)
+    await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
+    assert place.sound()
+    await place.store.close()

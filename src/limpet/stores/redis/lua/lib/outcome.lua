@@ -200,6 +200,7 @@ end
 -- A running job whose record somebody has removed leaves its lease and its gates.
 function outcome.vanished(s, id, running, t)
   local token, claimed, charges = record.hold(running)
+  t.touched = {}
   settling.leave(s, running)
   s.vanished[#s.vanished + 1] = id
   give_back(s, charges or {}, token, claimed, t)
@@ -208,14 +209,14 @@ end
 -- Apply a transition that is known to be allowed; the state that the job is in after it. A record that could not be read
 -- goes to the dead letters, whatever became of its run.
 function outcome.one(s, r, t)
+  t.touched = {}
   if r.spoilt then
-    t = { kind = "bury", failure = ending.UNDECODABLE, spent = t.spent }
+    t = { kind = "bury", failure = ending.UNDECODABLE, spent = t.spent, touched = t.touched }
   end
   local token, claimed, charges = record.hold(r.running)
   settling.leave(s, r.running)
   s.records[#s.records + 1] = r
   r.claimed, r.number, r.expired = claimed, r.attempt + 1, r.rare.e
-  t.touched = {}
   if t.kind == "hold" then -- what it was told of a key counts for the others, should it stop or not
     local shut = t.trips and gate.cut_off or gate.push_back
     shut(gating.edit(t.gate), tx.now + t.delay_ms, token, tx.now)
