@@ -131,7 +131,8 @@ CREATE OR REPLACE FUNCTION lp.laneless_1() RETURNS TABLE (id bytea) LANGUAGE sql
   SELECT p.id FROM lp.all_places_1() AS p WHERE NOT EXISTS (SELECT FROM lp.named_lanes_1() AS l WHERE l.id = p.lane)
 $$;
 
--- Verb: all differences. `place` is [queue, task, state] or [queue, group, what] of a counter, or [key] of a gate; the others say how many and which.
+-- Verb: all differences. `place` is [queue, task, state] or [queue, group, what] of a counter, or [key] of a gate; the others say
+-- how many and which.
 CREATE OR REPLACE FUNCTION lp.differences_1(p_now bigint)
 RETURNS TABLE (kind text, place text[], found bigint, rightly bigint, ids bytea[]) LANGUAGE plpgsql STABLE SET jit = off AS $$
 DECLARE
