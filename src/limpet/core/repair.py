@@ -18,9 +18,10 @@ NAMED: Final = 20  # jobs that one difference names
 class Difference(Struct, frozen=True):
     """One thing that the books say, and what the records say of it.
 
-    count: jobs of a queue and task in a state. total: a sum that only grows. slots, probe: what a gate counts as taken.
-    lease, index: so many entries are wrong, and none should be. vanished: jobs that left traces and no record.
-    unreadable: jobs whose records cannot be read, and that are not in the dead letters.
+    count: jobs of a queue and task in a state, or of a group that wait in a queue. total: a sum that only grows.
+    slots, probe: what a gate counts as taken. lease, index: so many entries are wrong, and none should be.
+    vanished: jobs that left traces and no record. unreadable: jobs whose records cannot be read, and that are not in
+    the dead letters.
     """
 
     kind: Kind
@@ -40,6 +41,11 @@ def wrong(kind: Kind, what: str, ids: Iterable[bytes] = (), count: int | None = 
 def count_name(queue: str, task: str, state: State) -> str:
     """How a counter is named."""
     return f"{state.value} jobs of task {task} in queue {queue}"
+
+
+def group_name(queue: str, group: str, state: str = "waiting") -> str:
+    """How a counter of a group is named."""
+    return f"{state} jobs of group {group} in queue {queue}"
 
 
 def off_balance(stored: Mapping[State, int], totals: Mapping[str, int]) -> Difference | None:

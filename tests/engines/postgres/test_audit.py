@@ -117,6 +117,7 @@ DAMAGE = {
         "INSERT INTO lp.dep_far SELECT child, parent FROM lp.dep WHERE NOT done"
     ),
     "counts differ from what is stored": "DELETE FROM lp.tally WHERE ctid = (SELECT min(ctid) FROM lp.tally)",
+    "a group does not count its jobs": "INSERT INTO lp.count (queue, task, what, n) VALUES ('default', 'acme', 22, 1)",
     "not all that was enqueued is accounted for": (
         "INSERT INTO lp.tally (lane, whats, ns) VALUES (0, '{11}', '{1}')"
     ),

@@ -8,6 +8,7 @@ from typing import Final
 
 import pytest
 
+from limpet.core.errors import QueueFull
 from limpet.core.gate import GateRule
 from limpet.core.job import Unique
 from limpet.core.lease import Note
@@ -30,6 +31,7 @@ DAMAGE: Final = {
     "leases": "DELETE FROM lp.lease",
     "slots": "UPDATE lp.gate SET used = used + 3",
     "counters": "UPDATE lp.count SET n = n + 2",
+    "depths": "UPDATE lp.depth SET n = n - 9",
     "tallies": "DELETE FROM lp.tally",
     "keys": "DELETE FROM lp.unique_key",
     "causes": "UPDATE lp.cause SET n = n + 1",
@@ -46,12 +48,13 @@ async def place() -> AsyncIterator[Place]:
 async def live(place: Place, rng: Random) -> None:
     """Some jobs in every state."""
     hand = place.hand()
-    await place.declare(GateRule("limit:smtp", concurrency=9))
+    await place.declare(GateRule("limit:smtp", concurrency=9), GateRule("queue:default", depth=999, group_depth=999))
     for number, ending in enumerate(("succeed", "bury", "drop", "fail", "wait", "release")):
         await place.put(
             *(place.job(limits=("smtp",), unique=Unique(f"{number} {n}"), flow=place.id()) for n in range(3)),
-            *(place.job(task="other", delay_ms=rng.choice([0, 60_000])) for _ in range(4)),
+            *(place.job(task="other", group="acme", delay_ms=rng.choice([0, 60_000])) for _ in range(4)),
         )
+        place.ask("SELECT lp.fold_1(2000)")
         for job in await hand.claim(5):
             await hand.save(job, Note("step", "one", b"1"))
             await hand.end(ending, job)
@@ -91,3 +94,13 @@ async def test_a_body_without_a_state_is_a_dead_letter_with_its_arguments(place:
     assert (view.state, view.args, view.error_type) == (State.dead, b'{"to":"a@b.c"}', "limpet.Undecodable")
     assert await place.retry(id) == ["retried"]
     assert await place.hand().ids() == [id]
+
+
+async def test_a_bound_that_is_too_low_is_counted_anew(place: Place) -> None:
+    await place.declare(GateRule("queue:default", depth=3))
+    await place.add_many(3)
+    place.ask("UPDATE lp.depth SET n = n - 9")
+    assert isinstance(place.store, Repairs)
+    assert await place.store.repair(dry_run=False, now_ms=place.clock.now_ms) == [], "a bound is no count of jobs"
+    with pytest.raises(QueueFull, match="3 wait"):
+        await place.add()

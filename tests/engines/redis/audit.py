@@ -104,6 +104,7 @@ class Audit:
         self.flows()
         self.keys()
         self.leases()
+        self.listed_gates()
         self.dependencies()
         self.beside()
         self.counters()
@@ -253,6 +254,12 @@ class Audit:
             self.same(f"uncounted reservations of {key}", account.uncounted, 0)
             self.same(f"{key} waits for a probe that nobody runs", account.stuck, False)
 
+    def listed_gates(self) -> None:
+        gates = [unpack(body, type=Gate) for body in self.hash(b"g").values()]
+        self.same("drains", set(self.all.get(b"dr", ())), {gate.key.encode() for gate in gates if gate.draining})
+        bounded = {gate.key.encode() for gate in gates if gate.rule.depth or gate.rule.group_depth}
+        self.same("queues with a depth", set(self.all.get(b"dp", ())), bounded)
+
     def dependencies(self) -> None:
         open_pairs = set()
         for child, deps in self.named(b"d:").items():
@@ -285,13 +292,18 @@ class Audit:
     def counters(self) -> None:
         expected: Counter[bytes] = Counter()
         causes: Counter[bytes] = Counter()
+        crowds: Counter[bytes] = Counter()
         for id, head in self.jobs.items():
             queue, task = self.queue_task(head)
             expected[f"{queue}\0{task}\0{self.state(id)}".encode()] += 1
+            group = unpack(self.hash(b"ln")[head.lane][26:])[3]
+            if group is not None and self.waits(id):
+                crowds[f"{queue}\0{group}".encode()] += 1
             if head.state == DEAD:
                 causes[f"{self.cause[id]}\0{queue}\0{task}".encode()] += 1
         found = {key: int(n) for key, n in self.hash(b"n").items() if not key.startswith(b"\0\0")}
         self.same("counts", found, dict(expected))
+        self.same("waiting by group", {key: int(n) for key, n in self.hash(b"wg").items()}, dict(crowds))
         self.same("causes", {key: unpack(body)[0] for key, body in self.hash(b"ca").items()}, dict(causes))
 
     def memory(self) -> None:

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from limpet.core.errors import StoreError
+from limpet.core.errors import QueueFull, StoreError
+from limpet.core.gate import BreakerRule, GateChange, GateRule
 from limpet.core.job import Lane
+from limpet.core.repair import Difference
 from limpet.core.state import State
 from limpet.stores.base import Repairs
 from limpet.stores.redis import RedisStore
@@ -72,7 +74,7 @@ async def count_on(place: Place, cursor: bytes) -> list[Any]:
 
 async def test_jobs_that_move_while_they_are_counted_are_counted_once() -> None:
     place = Place()
-    ids = await place.add_many(1_100)
+    ids = await place.add_many(1_100, group="acme")
     (cursor, _, _) = await count_on(place, b"0")
     assert cursor == b"1", "it has not counted all"
     hand = place.hand()
@@ -81,7 +83,7 @@ async def test_jobs_that_move_while_they_are_counted_are_counted_once() -> None:
     await hand.release(*jobs[20:30])
     await hand.bury(jobs[30])
     await place.cancel(*ids[1_000:1_100:3])
-    await place.add_many(50, delay_ms=1_000)
+    await place.add_many(50, delay_ms=1_000, group="acme")
     place.clock.advance(1_000)
     await hand.claim(5)
     (cursor, found, (counters, total)) = await count_on(place, cursor)
@@ -105,3 +107,37 @@ async def test_a_repair_that_is_killed_leaves_nothing_behind() -> None:
     assert await store.repair(dry_run=False, now_ms=place.clock.now_ms) == []
     assert place.sound()
     await store.close()
+
+
+async def test_a_queue_with_a_depth_or_a_drain_is_known_again() -> None:
+    place = Place()
+    bounded, drained = GateRule("queue:default", depth=2), GateChange("queue:closed", drain=True)
+    await place.change(GateChange(bounded.key, rule=bounded), drained)
+    await place.add_many(2)
+    place.server.ask("DEL", place.key("dp"), place.key("dr"))
+    place.server.ask("SADD", place.key("dp"), "queue:closed")
+    assert isinstance(place.store, Repairs)
+    for dry_run in (True, False):
+        found = await place.store.repair(dry_run=dry_run, now_ms=place.clock.now_ms)
+        assert found == [Difference("index", "queues whose depth or drain is not known", 3)]
+    assert place.sound()
+    with pytest.raises(QueueFull):
+        await place.add()
+    await place.store.close()
+
+
+@pytest.mark.parametrize("damage", ["removed", "noise"])
+async def test_a_job_under_a_breaker_may_fail_when_its_record_is_spoilt(damage: str) -> None:
+    place = Place()
+    await place.declare(GateRule("breaker:api", breaker=BreakerRule()))
+    id = await place.add(breaker="api")
+    hand = place.hand()
+    job = await hand.take()
+    spoilt = DAMAGES[damage](bytes(place.server.ask("HGET", place.key("J"), id)), chance_of(1))
+    place.server.ask(*(("HDEL", place.key("J"), id) if spoilt is None else ("HSET", place.key("J"), id, spoilt)))
+    await hand.fail(job)
+    assert place.server.ask("HEXISTS", place.key("run"), id) == 0
+    assert isinstance(place.store, Repairs)
+    await place.store.repair(dry_run=False, now_ms=place.clock.now_ms)
+    assert place.sound()
+    await place.store.close()

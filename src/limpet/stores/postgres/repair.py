@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from limpet.core.job import Lane
-from limpet.core.repair import Difference, Kind, count_name, off_balance, wrong
+from limpet.core.repair import Difference, Kind, count_name, group_name, off_balance, wrong
 from limpet.core.state import STATES
 
 if TYPE_CHECKING:
@@ -21,10 +21,12 @@ LANES: Final = (
 JOBS: Final = "SELECT * FROM lp.repair_jobs_1(%b::integer, %b::bigint)"
 HOLDS: Final = "SELECT * FROM lp.repair_holds_1(%b::bigint)"
 COUNTS: Final = "SELECT lp.repair_counts_1()"
+DEPTHS: Final = "SELECT lp.repair_depths_1()"
 
 AT_ONCE: Final = 256  # jobs that one step changes: it holds the graph for so long
 PATIENCE_S: Final = 600.0  # every table is read once, and nobody waits for that
 NOWHERE: Final = Lane("unreadable", "unreadable")
+_OF_GROUP: Final = {22: "waiting", 23: "running"}
 _TOTALS: Final = {10: "enqueued", 11: "succeeded", 12: "cancelled", 13: "discarded"}
 _ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
     "laneless": ("unreadable", "jobs of a lane that is not stored"),
@@ -39,7 +41,7 @@ _ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
 
 
 async def repair(route: Route, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
-    """What differs now; without `dry_run` it is put right."""
+    """What differs now; without `dry_run` it is put right, and upper bounds are forgotten, right or not."""
     rows = await route.rows(DIFFERENCES, (now_ms,), verb="repair", timeout_s=PATIENCE_S)
     found = _read(rows)
     if found and not dry_run:
@@ -51,6 +53,8 @@ async def repair(route: Route, *, dry_run: bool, now_ms: int | None) -> list[Dif
             pass
         await route.change(HOLDS, (now_ms,), verb="repair", now_ms=now_ms)
         await route.rows(COUNTS, verb="repair", timeout_s=PATIENCE_S)
+    if not dry_run:
+        await route.rows(DEPTHS, verb="repair", timeout_s=PATIENCE_S)
     return found
 
 
@@ -62,6 +66,9 @@ def _read(rows: list[tuple[Any, ...]]) -> list[Difference]:
             found += wrong(*_ENTRIES[kind], ids or (), number)
         elif kind == "count":
             found.append(Difference("count", count_name(place[0], place[1], STATES[int(place[2])]), number, rightly))
+        elif kind == "group":
+            name = group_name(place[0], place[1], _OF_GROUP[int(place[2])])
+            found.append(Difference("count", name, number, rightly))
         elif kind == "stored":
             stored[STATES[int(place[0])]] = number
         elif kind == "total":

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.errors import StoreError
-from limpet.core.repair import Difference, Kind, count_name, wrong
+from limpet.core.repair import Difference, Kind, count_name, group_name, wrong
 from limpet.core.state import STATES
 from limpet.stores.redis.scripts import call_name, script
 
@@ -39,6 +39,7 @@ _WORDS: Final[dict[str, tuple[Kind, str]]] = {
     "listed": ("index", "entries of lists that stand for no job"),
     "lane": ("index", "lanes that count other jobs than they store"),
     "kept": ("index", "queues that count other finished jobs than they keep"),
+    "unknown": ("index", "queues whose depth or drain is not known"),
     "cause": ("index", "origins that count other dead jobs than there are"),
 }
 
@@ -106,7 +107,8 @@ async def repair(route: Route, key: bytes, *, dry_run: bool, now_ms: int | None)
             numbers.append(Difference("probe", gate.decode(), 1))
     for field, found, right in sorted(counters):
         queue, task, state = field.decode().rsplit("\0", 2)
-        numbers.append(Difference("count", count_name(queue, task, STATES[int(state)]), found, right))
+        name = count_name(queue, task, STATES[int(state)]) if state else group_name(queue, task)
+        numbers.append(Difference("count", name, found, right))
     if total:
         what, found, right = total
         numbers.append(Difference("total", TOTALS[what], found, right))

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from msgspec.structs import replace
 
 from limpet.core.job import Lane
-from limpet.core.repair import Difference, count_name, of_accounts, off_balance, wrong
+from limpet.core.repair import Difference, count_name, group_name, of_accounts, off_balance, wrong
 from limpet.core.state import STATES, State
 from limpet.core.transition import Failure
 from limpet.stores.packed import extra_or_none
@@ -25,6 +25,7 @@ from limpet.stores.sqlite.tx import (
     ENQUEUED,
     EVER_CANCELLED,
     EVER_SUCCEEDED,
+    OF_GROUP,
     SUCCEEDED,
     Tx,
 )
@@ -212,6 +213,17 @@ def _mend_counts(tx: Tx, rows: Sequence[Any]) -> None:
     tx.many("count_add", rows)
 
 
+def _look_groups(tx: Tx) -> Found:
+    rows = tx.rows("repair_groups")
+    differences = [Difference("count", group_name(queue, group), counted, jobs) for queue, group, counted, jobs in rows]
+    return Found(differences, [(queue, group, OF_GROUP, jobs - counted) for queue, group, counted, jobs in rows])
+
+
+def _mend_groups(tx: Tx, rows: Sequence[Any]) -> None:
+    tx.many("count_add", rows)
+    tx.many("group_gone", [row[:2] for row in rows])
+
+
 def _look_totals(tx: Tx) -> Found:
     stored: dict[State, int] = {STATES[state]: count for state, count in tx.rows("repair_stored")}
     known = dict(tx.rows("repair_totals"))
@@ -235,5 +247,6 @@ STAGES: Final = (
     Stage(_look_lanes, _mend_lanes),
     Stage(_look_causes, _mend_causes),
     Stage(_look_counts, _mend_counts),
+    Stage(_look_groups, _mend_groups),
     Stage(_look_totals, _mend_counts),
 )

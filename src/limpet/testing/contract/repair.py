@@ -37,6 +37,7 @@ async def _live(bench: Bench) -> None:
     await bench.declare(
         GateRule("limit:smtp", concurrency=4), GateRule("breaker:api", breaker=BreakerRule()), GateRule("limit:one")
     )
+    await bench.declare(GateRule("queue:default", depth=1_000, group_depth=1_000))
     for number, ending in enumerate(ENDINGS):
         unique = Unique(f"key {number}")
         await bench.put(bench.job(limits=("smtp",), unique=unique, flow=flow), bench.job(breaker="api"), bench.job())

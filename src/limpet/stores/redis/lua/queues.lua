@@ -1,11 +1,11 @@
 -- Promise: the instants since which the oldest ready jobs of some queues are ready.
 --          Corrects hd on the way: claims do not, so its numbers are lower bounds.
--- Keys: m hd: L: R: J run ls
+-- Keys: m hd: L: R: J run ls ln cl
 -- Args: now · names of queues
 -- Answer: the instant of each, nil when nothing is ready.
 -- Bounds: the queues named (100 at a time); of each LANES lanes, and LOOK items of a lane, beyond which the oldest job
 --         that was seen is answered.
--- Uses: base record tx front
+-- Uses: base record tx lanes front
 
 local LANES, PAGE, LOOK = 256, 32, 64
 

@@ -9,7 +9,7 @@ SELECT queue, task, what, n FROM limpet_count WHERE n <> 0 AND what < 20;
 
 -- Groups come and go: one that waits for nothing is not kept.
 -- name: group_gone
-DELETE FROM limpet_count WHERE queue = ? AND task = ? AND what = 20 AND n <= 0;
+DELETE FROM limpet_count WHERE queue = ? AND task = ? AND what = 20 AND n = 0;
 
 -- name: queue_waiting
 SELECT coalesce(sum(n), 0) FROM limpet_count WHERE queue = ? AND what < 3;

@@ -10,11 +10,11 @@ CREATE OR REPLACE FUNCTION lp.all_places_1() RETURNS TABLE (id bytea, lane bigin
   UNION ALL SELECT d.id, d.lane, d.state, d.cause FROM lp.done AS d
 $$;
 
--- Queue and task of every lane, stored or only posted.
-CREATE OR REPLACE FUNCTION lp.named_lanes_1() RETURNS TABLE (id bigint, queue text, task text) LANGUAGE sql STABLE AS $$
-  SELECT l.id, l.queue, l.task FROM lp.lane AS l
+-- Queue, task and group of every lane, stored or only posted.
+CREATE OR REPLACE FUNCTION lp.named_lanes_1() RETURNS TABLE (id bigint, queue text, task text, grp text) LANGUAGE sql STABLE AS $$
+  SELECT l.id, l.queue, l.task, l.grp FROM lp.lane AS l
   UNION
-  SELECT p.lane, b.body ->> 'queue', b.body ->> 'task' FROM lp.post AS p
+  SELECT p.lane, b.body ->> 'queue', b.body ->> 'task', b.body ->> 'group' FROM lp.post AS p
   CROSS JOIN LATERAL (SELECT convert_from(p.body, 'UTF8')::jsonb AS body) AS b WHERE p.kind = 0 AND p.body IS NOT NULL
 $$;
 
@@ -27,6 +27,21 @@ LANGUAGE sql STABLE AS $$
     SELECT l.queue, l.task, p.state, 0, count(*) FROM lp.all_places_1() AS p JOIN lp.named_lanes_1() AS l ON l.id = p.lane
     GROUP BY l.queue, l.task, p.state
   ) AS x GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> sum(x.jobs)
+$$;
+
+-- Counters of groups that differ from the jobs: 22 those that wait in a queue, 23 those that run.
+CREATE OR REPLACE FUNCTION lp.wrong_groups_1() RETURNS TABLE (queue text, grp text, what smallint, counted bigint, jobs bigint)
+LANGUAGE sql STABLE AS $$
+  SELECT x.queue, x.grp, x.what::smallint, sum(x.n)::bigint, sum(x.jobs)::bigint FROM (
+    SELECT c.queue, c.task AS grp, c.what::integer AS what, c.n, 0 AS jobs FROM lp.count AS c WHERE c.what IN (22, 23)
+    UNION ALL
+    SELECT l.queue, l.grp, CASE u.what WHEN 3 THEN 23 ELSE 22 END, u.n, 0 FROM lp.tally AS t
+    CROSS JOIN LATERAL unnest(t.whats, t.ns) AS u (what, n) JOIN lp.named_lanes_1() AS l ON l.id = t.lane
+    WHERE u.what <= 3 AND l.grp IS NOT NULL
+    UNION ALL
+    SELECT l.queue, l.grp, CASE p.state WHEN 3 THEN 23 ELSE 22 END, 0, count(*) FROM lp.all_places_1() AS p
+    JOIN lp.named_lanes_1() AS l ON l.id = p.lane WHERE p.state <= 3 AND l.grp IS NOT NULL GROUP BY 1, 2, 3
+  ) AS x GROUP BY x.queue, x.grp, x.what HAVING sum(x.n) <> sum(x.jobs)
 $$;
 
 -- How many jobs lanes count too few (below zero: too many).
@@ -116,7 +131,8 @@ CREATE OR REPLACE FUNCTION lp.laneless_1() RETURNS TABLE (id bytea) LANGUAGE sql
   SELECT p.id FROM lp.all_places_1() AS p WHERE NOT EXISTS (SELECT FROM lp.named_lanes_1() AS l WHERE l.id = p.lane)
 $$;
 
--- Verb: all differences. `place` is [queue, task, state] of a counter, or [key] of a gate; the others say how many and which.
+-- Verb: all differences. `place` is [queue, task, state] or [queue, group, what] of a counter, or [key] of a gate; the others say
+-- how many and which.
 CREATE OR REPLACE FUNCTION lp.differences_1(p_now bigint)
 RETURNS TABLE (kind text, place text[], found bigint, rightly bigint, ids bytea[]) LANGUAGE plpgsql STABLE SET jit = off AS $$
 DECLARE
@@ -134,6 +150,8 @@ BEGIN
   RETURN QUERY SELECT 'causes', '{}'::text[], count(*), 0::bigint, NULL::bytea[] FROM lp.wrong_causes_1() AS x;
   RETURN QUERY SELECT 'count', ARRAY[x.queue, x.task, x.what::text], x.counted, x.jobs, NULL::bytea[] FROM lp.wrong_counts_1() AS x
     ORDER BY x.queue, x.task, x.what;
+  RETURN QUERY SELECT 'group', ARRAY[x.queue, x.grp, x.what::text], x.counted, x.jobs, NULL::bytea[] FROM lp.wrong_groups_1() AS x
+    ORDER BY x.queue, x.grp, x.what;
   RETURN QUERY SELECT 'stored', ARRAY[x.state::text], count(*), 0::bigint, NULL::bytea[] FROM lp.all_places_1() AS x GROUP BY x.state;
   RETURN QUERY SELECT 'total', ARRAY[x.what::text], x.n, 0::bigint, NULL::bytea[] FROM lp.counts_1() AS x WHERE x.what BETWEEN 10 AND 13;
 END $$;
@@ -260,6 +278,8 @@ BEGIN
   PERFORM lp.lock_1(4);
   INSERT INTO lp.count AS c (queue, task, what, n)
   SELECT w.queue, w.task, w.what, w.jobs - w.counted FROM lp.wrong_counts_1() AS w
+  UNION ALL
+  SELECT w.queue, w.grp, w.what, w.jobs - w.counted FROM lp.wrong_groups_1() AS w
   ON CONFLICT (queue, task, what) DO UPDATE SET n = c.n + excluded.n;
   INSERT INTO lp.count AS c (queue, task, what, n)
   SELECT '', '', CASE WHEN s.missing > 0 THEN 13 ELSE 10 END, abs(s.missing) FROM (
@@ -273,4 +293,12 @@ BEGIN
   ON CONFLICT (cause, queue, task) DO UPDATE SET n = c.n + excluded.n;
   PERFORM lp.lock_1(1); -- last, and for this alone
   UPDATE lp.lane_now AS l SET jobs = l.jobs + w.more FROM lp.wrong_lanes_1() AS w WHERE l.id = w.lane;
+END $$;
+
+-- Verb: what is noted of bounded queues is forgotten: the next enqueue to each counts it anew. It is an upper bound, so that
+-- nothing tells whether it is right. What others forget at this moment is left to them.
+CREATE OR REPLACE FUNCTION lp.repair_depths_1() RETURNS void LANGUAGE plpgsql SET lock_timeout = '5s' AS $$
+BEGIN
+  PERFORM lp.lock_1(8);
+  DELETE FROM lp.depth WHERE ctid = ANY (ARRAY(SELECT d.ctid FROM lp.depth AS d FOR UPDATE SKIP LOCKED));
 END $$;

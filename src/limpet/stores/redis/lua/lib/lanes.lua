@@ -63,11 +63,19 @@ function lanes.group(lane)
   return group and "group:" .. group or ""
 end
 
--- Jobs of a lane came to wait, or (below zero) wait no more: those of groups are counted by queue and group.
+-- What the waiting jobs of a group's lane are counted under: queue and group. Nil for other lanes.
+function lanes.field(lane)
+  if lane.grouped and not lane.counted then
+    lane.counted = tx.class(lane.kind).queue .. "\0" .. unpack_(sub(lane.raw, 27))[4]
+  end
+  return lane.counted
+end
+
+-- Jobs of a lane came to wait, or (below zero) wait no more.
 function lanes.crowd(lane, count)
-  if lane.grouped then
-    lane.field = lane.field or tx.class(lane.kind).queue .. "\0" .. unpack_(sub(lane.raw, 27))[4]
-    tx.crowds[lane.field] = (tx.crowds[lane.field] or 0) + count
+  local field = lanes.field(lane)
+  if field then
+    tx.crowds[field] = (tx.crowds[field] or 0) + count
   end
 end
 

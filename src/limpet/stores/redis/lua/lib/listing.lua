@@ -278,9 +278,10 @@ local function balance(sums)
   return { what, ever[what], ever[what] + math.abs(missing) }
 end
 
--- Compare the counters with what was counted, and set them. The answer: {field, found, right} of counters, and what balance says.
-function listing.compare()
-  local all, ids, jobs, counts, causes, kept, sums = call("HGETALL", P .. "rp"), {}, {}, {}, {}, {}, { 0, 0, 0, 0, 0, 0, 0 }
+-- What the counters must say, by what was counted.
+local function counted()
+  local all, ids = call("HGETALL", P .. "rp"), {}
+  local right = { jobs = {}, counts = {}, crowds = {}, causes = {}, kept = {}, sums = { 0, 0, 0, 0, 0, 0, 0 } }
   for i = 1, #all, 2 do
     ids[#ids + 1] = sub(all[i], 1, 8)
   end
@@ -288,24 +289,37 @@ function listing.compare()
   for i = 1, #all, 2 do
     local lane_id, state, count = sub(all[i], 1, 8), byte(all[i], 9), tonumber(all[i + 1])
     local class = lanes.whole(lane_id) and tx.class(lanes.get(lane_id).kind)
-    sums[state + 1] = sums[state + 1] + count
+    right.sums[state + 1] = right.sums[state + 1] + count
     if class then
-      add(jobs, lane_id, count)
-      add(counts, class.field .. state, count)
+      add(right.jobs, lane_id, count)
+      add(right.counts, class.field .. state, count)
     end
-    if class and state == SUCCEEDED then
-      add(kept, class.queue, count)
+    local crowd = class and state <= READY and lanes.field(lanes.get(lane_id))
+    if crowd then
+      add(right.crowds, crowd, count)
+    elseif class and state == SUCCEEDED then
+      add(right.kept, class.queue, count)
     elseif class and state == DEAD then
-      add(causes, sub(all[i], 10) .. "\0" .. class.queue .. "\0" .. class.task, count)
+      add(right.causes, sub(all[i], 10) .. "\0" .. class.queue .. "\0" .. class.task, count)
     end
   end
-  local found, now = {}, numbers("n")
+  return right
+end
+
+-- Compare the counters with what was counted, and set them. The answer: {field, found, right} of counters, those of groups with an
+-- empty state, and what balance says.
+function listing.compare()
+  local right, found, now = counted(), {}, numbers("n")
   for name in pairs(now) do
     now[name] = sub(name, 1, 2) ~= "\0\0" and now[name] or nil
   end
-  local wrong, wrong_lanes, wrong_kept = differences(now, counts), differences(numbers("lj"), jobs), differences(numbers("fc"), kept)
+  local wrong, wrong_crowds = differences(now, right.counts), differences(numbers("wg"), right.crowds)
+  local wrong_lanes, wrong_kept = differences(numbers("lj"), right.jobs), differences(numbers("fc"), right.kept)
   for name, each in pairs(wrong) do
     found[#found + 1] = { name, each[1], each[2] }
+  end
+  for name, each in pairs(wrong_crowds) do
+    found[#found + 1] = { name .. "\0", each[1], each[2] }
   end
   for lane_id, each in pairs(wrong_lanes) do
     if tell("lane") then
@@ -315,11 +329,12 @@ function listing.compare()
   for _ in pairs(wrong_kept) do
     tell("kept")
   end
-  put_causes(causes)
+  put_causes(right.causes)
   if mending.mend then
     put("n", wrong)
+    put("wg", wrong_crowds)
     put("lj", wrong_lanes)
     put("fc", wrong_kept)
   end
-  return found, balance(sums)
+  return found, balance(right.sums)
 end

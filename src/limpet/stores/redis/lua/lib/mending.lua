@@ -279,10 +279,33 @@ function mending.leases(cursor, count)
   return page[1]
 end
 
+-- Drains and queues with a depth stand in lists of their own, which enqueues and sweeps read.
+local function list_gates(keys)
+  local right = { dr = {}, dp = {} }
+  for _, key in ipairs(keys) do
+    local g = gating.get(key)
+    right.dr[key] = g.draining or nil
+    right.dp[key] = sub(key, 1, 6) == "queue:" and (g.rule.depth or g.rule.group_depth) or nil
+  end
+  for name, missing in pairs(right) do
+    for _, key in ipairs(call("SMEMBERS", P .. name)) do
+      if not missing[key] and tell("unknown") then
+        call("SREM", P .. name, key)
+      end
+      missing[key] = nil
+    end
+    for key in pairs(missing) do
+      if tell("unknown") then
+        call("SADD", P .. name, key)
+      end
+    end
+  end
+end
+
 -- Gates count the slots that running jobs hold, and wait for probes that run. The answer is key, used, held, stuck 0|1 of each
 -- that does not.
 function mending.gates()
-  local slots, probes, wrong, all = {}, {}, {}, call("HGETALL", P .. "run")
+  local slots, probes, wrong, all, keys = {}, {}, {}, call("HGETALL", P .. "run"), call("HKEYS", P .. "g")
   for i = 2, #all, 2 do
     local token, _, charges = record.hold(all[i])
     for _, taken in ipairs(all[i - 1] ~= "" and charges or {}) do
@@ -290,7 +313,8 @@ function mending.gates()
       probes[taken[1] .. "\0" .. token] = taken[4] or probes[taken[1] .. "\0" .. token]
     end
   end
-  for _, key in ipairs(call("HKEYS", P .. "g")) do
+  list_gates(keys)
+  for _, key in ipairs(keys) do
     local g, held = gating.get(key), slots[key] or 0
     local used, probe = g.used or 0, g.probe_token or 0
     local stuck = probe ~= 0 and not probes[key .. "\0" .. probe]
