@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
 from limpet.core.account import Account
@@ -214,7 +216,7 @@ class SqliteStore:
     async def close(self) -> None:
         process, self._process = self._process, None
         if process is not None and process.pid == os.getpid():
-            await asyncio.to_thread(process.close)
+            await _apart(process.close)
 
     # -- producers
 
@@ -428,3 +430,22 @@ def _watch(tx: Tx, id: bytes, ear: str) -> JobView | None:
         tx.run("job_watch", (id,))
         tx.run("watch_put", (id, ear))
     return job
+
+
+async def _apart(call: Callable[[], None]) -> None:
+    """Run a call in a thread of its own: the pool of the loop belongs to others, and they may have filled it."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(over.set)
+
+    threading.Thread(target=run, name="limpet-close", daemon=True).start()
+    await over.wait()
+    if errors:
+        raise errors[0]
