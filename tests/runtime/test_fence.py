@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import tempfile
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,7 @@ from limpet.core.lease import Beat, Claim, ClaimRequest, Pulse
 from limpet.core.limit import Limit
 from limpet.core.state import State
 from limpet.core.task import TaskSpec
-from limpet.core.transition import Settled, Transition
+from limpet.core.transition import Lose, Settled, Transition
 from limpet.runtime import Worker, current_job
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.context import Desk
@@ -310,3 +311,71 @@ def test_an_unknown_word_is_refused() -> None:
     with pytest.raises(InvalidOption, match="on_lost_lease='stopp'") as refused:
         TaskSpec.declare(plain, name="plain", on_lost_lease="stopp")  # type: ignore[arg-type]  # what is tested
     assert "stop" in refused.value.fix
+
+
+async def test_a_worker_is_not_empty_while_a_handler_that_was_given_up_holds_a_slot(bench: Bench) -> None:
+    """Jobs behind it were left in the store."""
+    ran: list[bool] = []
+
+    def slow(first: bool) -> None:
+        ran.append(first)
+        if first:
+            asyncio.run_coroutine_threadsafe(given_up(), loop).result(90)
+
+    async def given_up() -> None:
+        await until(lambda: stuck(worker) == 1)
+
+    loop = asyncio.get_running_loop()
+    spec = bench.task(slow, limits=ONE, timeout=0.02, hard_timeout=0.1)
+    ids = [await bench.put(spec, {"first": first}) for first in (True, False)]
+    worker = bench.worker(SHORT)
+    report = await worker.run(until_empty=True)
+    assert (report.ending, ran) == ("empty", [True, False])
+    assert [(await bench.view(id)).state for id in ids] == [State.dead, State.succeeded]
+
+
+async def test_a_suspect_that_could_not_be_isolated_keeps_its_slot_too(bench: Bench) -> None:
+    inside, together = 0, list[int]()
+
+    def slow() -> None:
+        nonlocal inside
+        inside += 1
+        together.append(inside)
+        asyncio.run_coroutine_threadsafe(given_up(), loop).result(90)
+        inside -= 1
+
+    async def given_up() -> None:
+        await until(lambda: stuck(worker) == 1)
+
+    loop = asyncio.get_running_loop()
+    spec = bench.task(slow, limits=ONE, timeout=0.02, hard_timeout=0.1)
+    await bench.put(spec)
+    for _ in range(2):
+        (job,) = await bench.claim_as("earlier")
+        await bench.store.settle("earlier", job.token, [Lose(job.id, job.token, reason="a crash")])
+        await bench.store.leave("earlier")
+    await bench.put(spec)
+    worker = bench.worker(SHORT, app_ref="tests.nowhere:app")
+    report = await worker.run(until_empty=True)
+    assert (report.dead, together) == (2, [1, 1])
+
+
+async def test_a_thread_that_comes_back_while_the_loop_is_blocked_gives_its_slot_back(bench: Bench) -> None:
+    """The loop hears of its hard timeout before it hears of its end: nobody would come back from it any more."""
+    blocked = threading.Event()
+
+    def in_time(first: bool) -> None:
+        if first:
+            loop.call_soon_threadsafe(block)
+            blocked.wait(60)
+
+    def block() -> None:
+        blocked.set()
+        time.sleep(0.3)  # past the hard timeout
+
+    loop = asyncio.get_running_loop()
+    spec = bench.task(in_time, limits=ONE, timeout=None, hard_timeout=0.1)
+    ids = [await bench.put(spec, {"first": first}) for first in (True, False)]
+    report = await asyncio.wait_for(bench.worker(SHORT).run(until_empty=True), 60)
+    assert (report.succeeded, report.ending) == (2, "empty")
+    assert [(await bench.view(id)).state for id in ids] == [State.succeeded] * 2
