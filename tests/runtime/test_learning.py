@@ -178,10 +178,12 @@ async def test_an_operators_rate_is_what_a_ceiling_is_a_share_of_and_no_news_are
     await SqliteStore.change_gates(store, [GateChange("limit:model", rule=slower)])
     await bench.put(spec, {"allowed": 150})
     await bench.drain()
-    assert store.asked == [GateChange("limit:model", ceiling=500)]
+    # A worker that ends in the middle of a write writes it again.
+    assert set(map(str, store.asked)) == {str(GateChange("limit:model", ceiling=500))}
+    store.asked.clear()
     await bench.put(spec, {"allowed": 150})
     await bench.drain()
-    assert len(store.asked) == 1
+    assert store.asked == []
     await store.close()
 
 

@@ -130,6 +130,7 @@ class Bypass(Part):
         self._shared = shared
         self._seq = 0
         self._called = asyncio.Event()
+        self._told = False  # one came while a claim was under way, whose answer may be older
         self._hungry = False  # urgent jobs may wait in the store for a place to fall free here
         self._dry: Reach | None = None  # the reach of the last claim, when it found nothing
         self.on_answer: Callable[[], None] = lambda: None  # slots that were promised may be free after all
@@ -137,6 +138,7 @@ class Bypass(Part):
     def call(self) -> None:
         """An urgent job has arrived."""
         self._dry = None
+        self._told = True
         self._called.set()
 
     def poke(self) -> None:
@@ -157,8 +159,8 @@ class Bypass(Part):
             claim = await self._ask(want)
             if claim.jobs:
                 self._make_room()
-            elif not claim.again and not self._called.is_set():
-                self._dry = want.reach
+            elif not claim.again and not self._told:
+                self._dry = want.reach  # a place that fell free meanwhile changes nothing, unless it reaches further
             if claim.again or len(claim.jobs) == want.limit:
                 self._hungry = True
                 if rack.slots.free(URGENT) > rack.waiting:
@@ -167,6 +169,7 @@ class Bypass(Part):
 
     async def _ask(self, want: Want) -> Claim:
         self._seq += 1
+        self._told = False
         claim = await self._shared.ask(self.name, self._seq, want)
         self.on_answer()
         return claim
