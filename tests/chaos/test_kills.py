@@ -37,7 +37,7 @@ async def test_20_kills_in_20_s_over_2000_jobs_lose_nothing_and_leave_nothing_st
             workers[place] = hire(field)
         await asyncio.sleep(max(0.0, until_s - time.monotonic()))
     held = [view.id for view in await field.views(ids) if view.state is State.running]
-    # Whatever held them, alive or dead: none of them is stuck. How soon they run again is in the contract and the bench.
+    # Whatever held them, alive or dead: none is stuck. How soon they run again is in the contract and the bench.
     await field.until("what ran at the last kill has ended", lambda: all_ended(field, held), STUCK_S)
     counts = await field.finished(JOBS)
     views = await field.views(ids)
