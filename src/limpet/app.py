@@ -22,21 +22,21 @@ from limpet.client.registry import publish, publish_retention
 from limpet.client.task import AsyncTask, SyncTask, Task
 from limpet.client.work import JobSpec
 from limpet.config import Config, load_config
-from limpet.core.agreement import check_agreement
-from limpet.core.ai_queues import AIQueueOptions, AIQueues
-from limpet.core.codec import MAX_BYTES
-from limpet.core.duration import Duration, to_ms
+from limpet.core.endings.overrides import ClassifyOption, classifiers_of
 from limpet.core.errors import InvalidOption, InvalidTask, WrongContext
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.job import Enqueued
-from limpet.core.naming import checked_names
-from limpet.core.overrides import ClassifyOption, classifiers_of
-from limpet.core.queue import Queue, queue_name, same_queue
-from limpet.core.retention import merged
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.job import Enqueued
+from limpet.core.jobs.retention import merged
 from limpet.core.schedules.run import check_fits
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import When
-from limpet.core.task import PLAIN, TaskOptions, TaskSpec
+from limpet.core.tasks.agreement import check_agreement
+from limpet.core.tasks.ai_queues import AIQueueOptions, AIQueues
+from limpet.core.tasks.codec import MAX_BYTES
+from limpet.core.tasks.naming import checked_names
+from limpet.core.tasks.queue import Queue, queue_name, same_queue
+from limpet.core.tasks.task import PLAIN, TaskOptions, TaskSpec
+from limpet.core.text.duration import Duration, to_ms
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.context import current

@@ -7,6 +7,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "limpet"
+CONTRACT = ROOT / "contract" / "src" / "limpet_contract"
 
 _MADE = {"__pycache__", "build", "dist", "node_modules"}  # what tools leave behind; dot-folders are skipped by name
 
@@ -22,8 +23,8 @@ def written_files(top: Path = ROOT) -> Iterator[Path]:
 
 
 def modules() -> list[Path]:
-    """The package's Python files."""
-    return [path for path in written_files(PACKAGE) if path.suffix == ".py"]
+    """The Python files of the package and of its contract suite."""
+    return [path for top in (PACKAGE, CONTRACT) for path in written_files(top) if path.suffix == ".py"]
 
 
 def named(path: Path) -> str:

@@ -10,7 +10,7 @@ from zlib import crc32
 
 import pytest
 
-from limpet.testing.seeds import seed_of
+from limpet_contract.seeds import seed_of
 from tests.chaos.field import Field
 from tests.servers import postgres
 from tests.servers.flavours import REDIS

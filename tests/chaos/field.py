@@ -19,11 +19,11 @@ import msgspec
 import psutil
 
 from limpet import Limpet
-from limpet.core.ids import IdMaker
-from limpet.core.lease import Beat, Serves
-from limpet.core.state import FINISHED
-from limpet.core.task import build_job
-from limpet.core.view import Counts, JobView
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.lease import Beat, Serves
+from limpet.core.jobs.state import FINISHED
+from limpet.core.jobs.view import Counts, JobView
+from limpet.core.tasks.task import build_job
 from limpet.runtime import WorkerSettings
 from limpet.runtime.supervisor import SupervisorSettings
 from limpet.stores.asking import engine_now_ms

@@ -13,8 +13,8 @@ import random
 import sys
 from pathlib import Path
 
-from limpet.core.lease import Beat, Claimed, ClaimRequest, Serves
-from limpet.core.transition import Failure, Release, RetryAfter, Succeed, Transition
+from limpet.core.endings.transition import Failure, Release, RetryAfter, Succeed, Transition
+from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Serves
 from limpet.stores.open import open_store
 
 TTL_MS = 60_000  # a moment of real time

@@ -23,15 +23,15 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from limpet.core.ids import IdMaker, id_text
-from limpet.core.state import State
-from limpet.core.task import build_job
-from limpet.core.view import JobView
+from limpet.core.jobs.ids import IdMaker, id_text
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView
+from limpet.core.tasks.task import build_job
 from limpet.ops import Waits
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
-from limpet.testing.bench import SWEEP_MS, Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import SWEEP_MS, Bench
+from limpet_contract.harness import Clock
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, kill
 from tests.chaos.nursery import Nursery

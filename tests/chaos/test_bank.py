@@ -14,10 +14,10 @@ from itertools import count
 import psycopg
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from limpet.stores.open import open_store
-from limpet.testing.bench import SWEEP_MS, Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import SWEEP_MS, Bench
+from limpet_contract.harness import Clock
 from tests.chaos.banking import Life
 from tests.chaos.nursery import Nursery
 from tests.contract.harnesses import EMPTY

@@ -6,8 +6,8 @@ import asyncio
 import signal
 from functools import partial
 
-from limpet.core.ids import id_text
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
 from tests.chaos.conftest import on, on_every_engine
 from tests.chaos.field import Field, WorkerProcess, alive, kill, starts_per_job, thaw
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from limpet.core.errors import StoreError
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.chaos.field import Field, starts_per_job
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, own

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from limpet.stores.base import Migrates
 from limpet.stores.open import open_store
 from tests.chaos.conftest import on_every_engine

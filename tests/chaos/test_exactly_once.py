@@ -18,12 +18,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from limpet.core.ids import IdMaker
-from limpet.core.state import State
-from limpet.core.task import build_job
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.state import State
+from limpet.core.tasks.task import build_job
 from limpet.stores.open import open_store
-from limpet.testing.bench import SWEEP_MS, Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import SWEEP_MS, Bench
+from limpet_contract.harness import Clock
 from tests.chaos.nursery import Nursery
 from tests.chaos.paying import GROUNDS, PAID, Life, Steps, live, task_of
 from tests.servers.installations import POSTGRES

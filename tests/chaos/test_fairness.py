@@ -14,11 +14,11 @@ import pytest
 from msgspec.structs import replace
 
 from limpet.core.gate import GateChange, GateRule, Pause
-from limpet.core.ids import IdMaker
-from limpet.core.job import Job
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.state import State
-from limpet.core.task import build_job
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Job
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.state import State
+from limpet.core.tasks.task import build_job
 from limpet.ops.weights import set_weight
 from limpet.runtime.pace import MOST_AHEAD
 from tests.chaos import fair_jobs

@@ -8,7 +8,7 @@ from functools import partial
 import psutil
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, kill
 from tests.chaos.test_chaos import sessions

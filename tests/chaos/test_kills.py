@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.chaos.conftest import on
 from tests.chaos.field import Field, WorkerProcess, kill, starts_per_job
 

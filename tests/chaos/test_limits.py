@@ -11,13 +11,13 @@ from typing import NamedTuple
 import pytest
 
 from limpet.core.gate import GateRule
-from limpet.core.ids import IdMaker
-from limpet.core.period import HOUR_MS, began_ms
-from limpet.core.state import State
-from limpet.core.task import build_job
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
-from limpet.testing.making import make_job
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.state import State
+from limpet.core.limits.period import HOUR_MS, began_ms
+from limpet.core.tasks.task import build_job
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
+from limpet_contract.making import make_job
 from tests.chaos import limit_jobs
 from tests.chaos.conftest import on, on_every_engine
 from tests.chaos.field import Field, WorkerProcess, kill

@@ -9,7 +9,7 @@ from functools import partial
 import psycopg
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.chaos.field import Field
 from tests.chaos.test_outage import RESUMES_S, end_all, started_more
 from tests.servers import postgres

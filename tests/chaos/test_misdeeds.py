@@ -13,7 +13,7 @@ from typing import Final
 import psutil
 import pytest
 
-from limpet.core.state import FINISHED, State
+from limpet.core.jobs.state import FINISHED, State
 from tests.chaos import misdeed_jobs
 from tests.chaos.conftest import ALL
 from tests.chaos.field import Field, WorkerProcess, starts_per_job

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.ids import id_bytes
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.state import State
 from limpet.stores.sqlite.connection import layout_of
 from limpet.stores.sqlite.library import library
 from tests.chaos.field import ROOT, Field, WorkerProcess, kill, thaw

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.chaos.field import Field, WorkerProcess, starts_per_job
 from tests.servers import postgres, redis
 from tests.servers.flavours import REDIS

@@ -19,11 +19,11 @@ from zlib import crc32
 import msgspec
 import pytest
 
-from limpet.core.view import Retention
+from limpet.core.jobs.view import Retention
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
-from limpet.testing.seeds import seed_of
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
+from limpet_contract.seeds import seed_of
 from tests.chaos.field import ROOT
 from tests.outbox.ground import Ground
 from tests.servers.flavours import REDIS

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field, WorkerProcess
 from tests.chaos.test_chaos import sessions

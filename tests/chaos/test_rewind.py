@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.chaos.field import Field
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own

@@ -8,10 +8,10 @@ from collections import Counter
 
 import pytest
 
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import Query, Term
 from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.schedule import KIND, Schedule, read_schedule, source_of
-from limpet.core.state import LIVE, State
-from limpet.core.view import Query, Term
 from limpet.ops import Schedules
 from limpet.stores.asking import engine_now_ms, find_all
 from limpet.stores.base import MARK

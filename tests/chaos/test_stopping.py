@@ -7,8 +7,8 @@ import time
 import pytest
 
 from limpet.core.gate import is_shut
-from limpet.core.ids import IdMaker, id_text
-from limpet.core.task import build_job
+from limpet.core.jobs.ids import IdMaker, id_text
+from limpet.core.tasks.task import build_job
 from tests.chaos import stopping_jobs
 from tests.chaos.conftest import on_every_engine
 from tests.chaos.field import Field

@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from limpet.core.ids import id_bytes
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.state import State
 from tests.chaos import shop
 from tests.chaos.field import ROOT, Field, WorkerProcess, kill, thaw
 from tests.engines.postgres.audit import faults

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 
 from msgspec import Struct
 
-from limpet.core.task import TaskSpec
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import Worker, WorkerSettings, current_job
 from limpet.stores.base import Store
 from limpet.stores.open import open_store

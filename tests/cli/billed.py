@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from limpet import Limit, Limpet
-from limpet.core.verdict import Kind
+from limpet.core.endings.verdict import Kind
 
 
 class Odd(Exception):

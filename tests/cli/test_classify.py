@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from limpet.core.decide import SPENT_PROBE_MS
-from limpet.core.transition import Hold
+from limpet.core.endings.decide import SPENT_PROBE_MS
+from limpet.core.endings.transition import Hold
 from limpet.ops.verdicts import known_rules, sample_of, tell
 from tests.cli.conftest import Cli
 

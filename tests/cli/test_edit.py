@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from limpet.client.registry import publish
-from limpet.core.ids import id_text
-from limpet.core.task import TaskSpec
+from limpet.core.jobs.ids import id_text
+from limpet.core.tasks.task import TaskSpec
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import job, kill

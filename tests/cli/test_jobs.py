@@ -7,9 +7,9 @@ import time
 import msgspec
 import pytest
 
-from limpet.core.ids import id_text
-from limpet.core.state import State
-from limpet.core.transition import Failure, RetryAfter, Succeed
+from limpet.core.endings.transition import Failure, RetryAfter, Succeed
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, kill, put
@@ -139,7 +139,7 @@ def test_retry_with_edited_arguments(cli: Cli) -> None:
 
 
 def test_retry_that_meets_a_unique_key_is_a_conflict(cli: Cli) -> None:
-    from limpet.core.job import Unique
+    from limpet.core.jobs.job import Unique
 
     holder = job(unique=Unique("k"))
 

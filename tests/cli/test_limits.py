@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from limpet.core.budget import Budget
-from limpet.core.declaration import Declaration
+from limpet.core.endings.transition import Hold
 from limpet.core.gate import BreakerRule, Gate, GateChange, GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Job
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Hold
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Job
+from limpet.core.limits.budget import Budget
+from limpet.core.tasks.declaration import Declaration
+from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Operator
 from limpet.ops.limits import Waiters
 from limpet.stores.base import Store

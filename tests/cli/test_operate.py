@@ -7,8 +7,8 @@ import time
 import pytest
 
 from limpet.core.gate import BreakerRule, GateRule
-from limpet.core.ids import id_text
-from limpet.core.lease import Beat, Serves
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Beat, Serves
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, kill, put
@@ -56,7 +56,7 @@ def test_a_queue_that_nobody_knows_is_not_found(cli: Cli) -> None:
 
 def test_drain_waits_and_ends_paused(cli: Cli) -> None:
     async def finish(store: Store) -> None:
-        from limpet.core.transition import Succeed
+        from limpet.core.endings.transition import Succeed
 
         (claimed,) = await claim(store)
         await store.settle("w1", time.monotonic_ns(), [Succeed(claimed.id, claimed.token)])
@@ -73,7 +73,7 @@ def test_drain_waits_and_ends_paused(cli: Cli) -> None:
 @pytest.mark.parametrize("what", [("--task", "send"), ("--all",)])
 def test_a_task_and_everything_are_drained_until_they_are_empty(cli: Cli, what: tuple[str, ...]) -> None:
     async def finish(store: Store) -> None:
-        from limpet.core.transition import Succeed
+        from limpet.core.endings.transition import Succeed
 
         for claimed in await claim(store):
             await store.settle("w1", time.monotonic_ns(), [Succeed(claimed.id, claimed.token)])

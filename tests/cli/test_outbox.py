@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from limpet import Limpet, UsageError
-from limpet.core.ids import IdMaker, id_text
+from limpet.core.jobs.ids import IdMaker, id_text
 from limpet.outbox import parse_outbox
 from limpet.outbox.table import open_table
 from limpet.stores.extras import install_line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from limpet.core.ids import id_text
+from limpet.core.jobs.ids import id_text
 from limpet.stores.base import Store
 from limpet.stores.sqlite.library import library
 from tests.cli.conftest import Cli

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import job, put

@@ -7,11 +7,11 @@ from datetime import datetime
 import msgspec
 import pytest
 
-from limpet.core.duration import instant_ms
-from limpet.core.lease import Beat, Serves
+from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.schedules.declared import FIELD, redeclared
 from limpet.core.schedules.schedule import REVISION, Schedule
 from limpet.core.schedules.when import Every
+from limpet.core.text.duration import instant_ms
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.runtime.ticking import Stage

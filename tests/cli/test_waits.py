@@ -6,10 +6,10 @@ import time
 
 import msgspec
 
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.steps import Record
-from limpet.core.transition import Bury, Failure
+from limpet.core.endings.transition import Bury, Failure
+from limpet.core.flows.steps import Record
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
 from limpet.stores.base import Store
 from tests.cli.conftest import Cli
 from tests.ops.making import claim, job, put

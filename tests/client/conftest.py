@@ -10,7 +10,7 @@ import pytest
 
 from limpet import Limpet
 from limpet.core.gate import GateRule
-from limpet.core.job import Enqueued, Job
+from limpet.core.jobs.job import Enqueued, Job
 from limpet.stores.sqlite import SqliteStore
 
 

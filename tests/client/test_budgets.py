@@ -11,8 +11,8 @@ import pytest
 
 from limpet import Budget, BudgetExceeded, InvalidArguments, JobHandle, Limit, Limpet, chain, current_job
 from limpet.core.gate import Gate
-from limpet.core.ids import id_bytes
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.state import State
 from limpet.ops import LimitChange, Operator
 from limpet.stores.sqlite.library import library
 

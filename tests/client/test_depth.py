@@ -10,11 +10,11 @@ import pytest
 
 from limpet import InvalidOption, Limpet, Queue, QueueFull, State, chain
 from limpet.client.producer import Producer
-from limpet.core.declaration import Declaration
 from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.tasks.declaration import Declaration
 
 if TYPE_CHECKING:
     from tests.client.conftest import CountingStore

@@ -24,8 +24,8 @@ from limpet import (
     UnknownQueue,
 )
 from limpet.core.errors import UsageError
-from limpet.core.ids import id_bytes
-from limpet.core.view import JobView
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.view import JobView
 
 
 async def _view(app: Limpet, job: JobHandle[Any]) -> JobView:

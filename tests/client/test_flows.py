@@ -31,9 +31,9 @@ from limpet import (
     chord,
     group,
 )
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.refs import MAX_INPUT_BYTES
-from limpet.core.view import Retention
+from limpet.core.flows.refs import MAX_INPUT_BYTES
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.view import Retention
 from limpet.stores.sqlite.library import library
 from tests.client.conftest import CountingStore
 

@@ -21,8 +21,8 @@ from limpet import (
     ResultTimeout,
     current_job,
 )
-from limpet.core.ids import id_bytes
-from limpet.core.lease import Note
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.lease import Note
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
 

@@ -19,9 +19,9 @@ from limpet.client.late import EnqueueTimeout
 from limpet.client.producer import Producer
 from limpet.core.errors import StoreError, StoreFull, UnknownParent
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job, Lane, Policy, Unique
-from limpet.core.view import Query
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.jobs.view import Query
 from limpet.stores.callers import join, joined
 from limpet.stores.sqlite import SqliteStore
 

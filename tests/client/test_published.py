@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from limpet import Breaker, Budget, Limit, Limpet, Retry
-from limpet.core.declaration import Declaration, read_declaration
 from limpet.core.gate import BreakerRule, GateRule
-from limpet.core.ids import id_bytes
-from limpet.core.task import PLAIN, TaskSpec, build_job
-from limpet.core.view import Control
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.view import Control
+from limpet.core.tasks.declaration import Declaration, read_declaration
+from limpet.core.tasks.task import PLAIN, TaskSpec, build_job
 
 
 def _send(customer: str, to: str) -> None: ...

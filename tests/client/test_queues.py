@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from limpet import Breaker, Dead, InvalidOption, InvalidTask, JobDead, Limpet, Queue, Retry, State, UnknownQueue
-from limpet.core.declaration import Declaration, read_declaration
+from limpet.core.endings.retry import delay_ms
 from limpet.core.gate import Gate, GateRule
-from limpet.core.job import Policy
-from limpet.core.retry import delay_ms
-from limpet.core.task import PLAIN, Options, TaskSpec, build_job
+from limpet.core.jobs.job import Policy
+from limpet.core.tasks.declaration import Declaration, read_declaration
+from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
 from limpet.ops import LimitChange, Operator
 from limpet.stores.base import Store
 

@@ -11,7 +11,7 @@ import pytest
 from limpet import EnqueueTimeout, Limpet, NotStored, group
 from limpet.app import Limpet as App
 from limpet.client.task import AsyncTask
-from limpet.core.ids import id_bytes
+from limpet.core.jobs.ids import id_bytes
 from tests.servers import postgres, redis
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES

@@ -21,7 +21,7 @@ from limpet import (
     UnknownQueue,
     current_job,
 )
-from limpet.core.lease import Beat, Serves
+from limpet.core.jobs.lease import Beat, Serves
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.schedule import KIND
 

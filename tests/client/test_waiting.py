@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from limpet import InvalidStep, JobNotFound, Limpet, PayloadTooLarge, current_job
-from limpet.core.lease import MAX_EVENTS_BYTES
+from limpet.core.jobs.lease import MAX_EVENTS_BYTES
 
 UNKNOWN = "019a0000-0000-7000-8000-000000000000"
 

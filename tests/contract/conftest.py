@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from limpet.testing.harness import Harness
+from limpet_contract.harness import Harness
 from tests.contract.harnesses import HARNESSES
 from tests.size import in_matrix
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.harness import Harness
+from limpet_contract.harness import Harness
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared as shared_postgres

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from limpet.testing.crash import CALLERS, MODES, VERBS, Caller, Mode, calls_of_the_story, survives
-from limpet.testing.harness import Harness
+from limpet_contract.crash import CALLERS, MODES, VERBS, Caller, Mode, calls_of_the_story, survives
+from limpet_contract.harness import Harness
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.size import FULL, in_matrix
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.testing.seeds import VARIABLE, chance_of, seed_of
+from limpet_contract.seeds import VARIABLE, chance_of, seed_of
 
 
 @pytest.fixture(autouse=True)

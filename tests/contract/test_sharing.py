@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from limpet.testing.contract import sharing
-from limpet.testing.harness import Harness
+from limpet_contract.behaviours import sharing
+from limpet_contract.harness import Harness
 from tests.contract.harnesses import HARNESSES, SHARED
 
-# The same as `from limpet.testing.contract.sharing import *`, in a form that linters can follow.
+# The same as `from limpet_contract.behaviours.sharing import *`, in a form that linters can follow.
 globals().update({name: getattr(sharing, name) for name in sharing.__all__})
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from limpet.testing.contract import transactions
-from limpet.testing.harness import Transactional
+from limpet_contract.behaviours import transactions
+from limpet_contract.harness import Transactional
 from tests.contract.visited import VISITED
 from tests.size import in_matrix
 
-# The same as `from limpet.testing.contract.transactions import *`, in a form that linters can follow.
+# The same as `from limpet_contract.behaviours.transactions import *`, in a form that linters can follow.
 globals().update({name: getattr(transactions, name) for name in transactions.__all__})
 
 DAILY = ("sqlite-file-by-the-driver", "postgres-psycopg", "postgres-asyncpg")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from limpet.testing.harness import Harness
-from limpet.testing.stroll import stroll
-from limpet.testing.walk import walk
+from limpet_contract.harness import Harness
+from limpet_contract.stroll import stroll
+from limpet_contract.walk import walk
 from tests.contract.conftest import DAILY
 from tests.contract.harnesses import HARNESSES
 from tests.size import FULL, SEED, in_matrix

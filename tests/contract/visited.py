@@ -8,7 +8,7 @@ from pathlib import Path
 
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.harness import Transactional, Visitor
+from limpet_contract.harness import Transactional, Visitor
 from tests.contract.harnesses import PostgresSchema, SqliteFile
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.core.agreement import check_agreement
-from limpet.core.budget import Budget
 from limpet.core.errors import InvalidTask
-from limpet.core.limit import Breaker, Limit
-from limpet.core.task import TaskSpec
+from limpet.core.limits.budget import Budget
+from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.tasks.agreement import check_agreement
+from limpet.core.tasks.task import TaskSpec
 
 
 def mail(customer: str, to: str) -> None: ...

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from limpet.core.budget import Budget, base_of, first_limit
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import GateRule
-from limpet.core.job import Lane
-from limpet.core.limit import Limit
-from limpet.core.template import Template
-from limpet.core.unit import Cost
+from limpet.core.jobs.job import Lane
+from limpet.core.limits.budget import Budget, base_of, first_limit
+from limpet.core.limits.limit import Limit
+from limpet.core.limits.unit import Cost
+from limpet.core.tasks.template import Template
 
 
 def test_a_budget_becomes_one_gate_for_each_unit() -> None:

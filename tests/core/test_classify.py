@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from limpet.core.classify import Kind, Verdict, classify, judge_error, outcome_of
-from limpet.core.duration import LONGEST_WAIT_MS
+from limpet.core.endings.classify import Kind, Verdict, classify, judge_error, outcome_of
+from limpet.core.endings.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Raised, SnoozeAsked
+from limpet.core.endings.overrides import ClassifyOption, Overrides, classifiers_of
+from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
 from limpet.core.errors import (
     InvalidArguments,
     InvalidOption,
@@ -20,9 +22,7 @@ from limpet.core.errors import (
     StoreUnreachable,
     WaitTimeout,
 )
-from limpet.core.outcome import CancelAsked, DeadAsked, LaterAsked, Limited, Raised, SnoozeAsked
-from limpet.core.overrides import ClassifyOption, Overrides, classifiers_of
-from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.text.duration import LONGEST_WAIT_MS
 
 
 def fake(name: str, *bases: type[BaseException], **attributes: Any) -> type[Any]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.decide import (
+from limpet.core.endings.decide import (
     HOLD_CAP_MS,
     NOT_COMMITTED,
     SPENT_PROBE_MS,
@@ -18,10 +18,7 @@ from limpet.core.decide import (
     unjudgeable,
     unwritable,
 )
-from limpet.core.duration import LONGEST_WAIT_MS
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Claimed
-from limpet.core.outcome import (
+from limpet.core.endings.outcome import (
     CancelAsked,
     CancelledByRequest,
     Completed,
@@ -37,7 +34,7 @@ from limpet.core.outcome import (
     Suspended,
     TimedOut,
 )
-from limpet.core.transition import (
+from limpet.core.endings.transition import (
     Bury,
     Drop,
     ErrorKind,
@@ -51,6 +48,9 @@ from limpet.core.transition import (
     Suspend,
     Transition,
 )
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Claimed
+from limpet.core.text.duration import LONGEST_WAIT_MS
 
 ID, TOKEN, NOW_MS = b"i" * 16, 77, 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.duration import instant_ms, iso, text_of_ms, to_ms
 from limpet.core.errors import InvalidOption
+from limpet.core.text.duration import instant_ms, iso, text_of_ms, to_ms
 
 
 @pytest.mark.parametrize(

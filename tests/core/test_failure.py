@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from limpet.core.failure import MESSAGE_CHARS, TRACEBACK_BYTES, failure_of
+from limpet.core.endings.failure import MESSAGE_CHARS, TRACEBACK_BYTES, failure_of
 
 
 def caught(call: Callable[[], Any]) -> BaseException:

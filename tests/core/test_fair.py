@@ -7,7 +7,7 @@ from collections import Counter, deque
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.fair import Turn, places, share
+from limpet.core.limits.fair import Turn, places, share
 
 RINGS = st.lists(st.tuples(st.integers(1, 5), st.integers(1, 5)), min_size=1, max_size=7).map(
     lambda pairs: [Turn(member, min(left, weight), weight) for member, (left, weight) in enumerate(pairs)]

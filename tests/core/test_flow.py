@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import CycleFound
-from limpet.core.flow import order
+from limpet.core.flows.flow import order
 
 GRAPHS = st.dictionaries(st.integers(0, 9), st.lists(st.integers(0, 12), max_size=4), max_size=10)
 

@@ -34,9 +34,9 @@ from limpet.core.gate import (
     room,
     tokens,
 )
-from limpet.testing.budget_vectors import BUDGETS
-from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
-from limpet.testing.pace_vectors import PACES
+from limpet_contract.budget_vectors import BUDGETS
+from limpet_contract.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
+from limpet_contract.pace_vectors import PACES
 
 
 class Story:

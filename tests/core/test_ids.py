@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidOption
-from limpet.core.ids import IdMaker, id_bytes, id_text
+from limpet.core.jobs.ids import IdMaker, id_bytes, id_text
 
 NOW_MS = 1_700_000_000_123
 

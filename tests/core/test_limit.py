@@ -8,8 +8,8 @@ import pytest
 
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import MOST, BreakerRule, Gate, GateRule, charge, tokens
-from limpet.core.limit import Breaker, Limit
-from limpet.core.naming import did_you_mean
+from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.tasks.naming import did_you_mean
 
 
 def test_a_limit_becomes_a_gate() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from limpet.core.endings.retry import Retry
 from limpet.core.errors import InvalidOption
-from limpet.core.ids import id_text
-from limpet.core.job import Policy
-from limpet.core.options import PLAIN, Options, priority_of
-from limpet.core.refs import Ref
-from limpet.core.retry import Retry
-from limpet.core.state import State
+from limpet.core.flows.refs import Ref
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Policy
+from limpet.core.jobs.options import PLAIN, Options, priority_of
+from limpet.core.jobs.state import State
 
 A, B = b"a" * 16, b"b" * 16
 

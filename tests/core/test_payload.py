@@ -19,12 +19,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.codec import canonical, decode_json, encode_result
 from limpet.core.errors import InvalidArguments, InvalidTask, NotSerialisable, PayloadTooLarge
-from limpet.core.ids import id_text
-from limpet.core.lease import Input
-from limpet.core.payload import Signature
-from limpet.core.refs import Given, ParentFailed, Ref
+from limpet.core.flows.refs import Given, ParentFailed, Ref
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Input
+from limpet.core.tasks.codec import canonical, decode_json, encode_result
+from limpet.core.tasks.payload import Signature
 
 if TYPE_CHECKING:
     from nowhere import Unknown  # type: ignore[import-not-found]  # a name that exists for checkers only

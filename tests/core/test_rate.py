@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidOption
-from limpet.core.rate import parse_rate
+from limpet.core.limits.rate import parse_rate
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidArguments, PayloadTooLarge
-from limpet.core.ids import id_text
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Claimed, Input, Note
-from limpet.core.refs import MAX_INPUT_BYTES, Given, ParentFailed, Ref, Refers, Spread, filled, flat, placed
+from limpet.core.flows.refs import MAX_INPUT_BYTES, Given, ParentFailed, Ref, Refers, Spread, filled, flat, placed
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Claimed, Input, Note
 
 A, B, C = b"a" * 16, b"b" * 16, b"c" * 16
 LEFT = Given({A: Input(result=b'{"n":[1]}'), B: Input(failed="boom"), C: Input()}, (A, B, C))

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from limpet.core.endings.retry import FUNCTION_ATTEMPTS, JITTERS, Retry, delay_ms
 from limpet.core.errors import InvalidOption
-from limpet.core.job import Policy
-from limpet.core.retry import FUNCTION_ATTEMPTS, JITTERS, Retry, delay_ms
+from limpet.core.jobs.job import Policy
 
 
 def policy(retry: Retry) -> Policy:

@@ -13,8 +13,8 @@ import msgspec
 import pydantic
 import pytest
 
-from limpet.core.schema import fault_in, names_of
-from limpet.core.task import TaskSpec
+from limpet.core.tasks.schema import fault_in, names_of
+from limpet.core.tasks.task import TaskSpec
 
 
 class Colour(enum.Enum):

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from limpet.core.classify import outcome_of
+from limpet.core.endings.classify import outcome_of
+from limpet.core.endings.outcome import Limited
+from limpet.core.endings.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
 from limpet.core.errors import InvalidOption
-from limpet.core.outcome import Limited
-from limpet.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
 
 
 def test_signals_say_what_they_ask() -> None:

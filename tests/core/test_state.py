@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from limpet.core.state import FINISHED, GROUPS, LIVE, MOVES, STATES, WAITING, State, may_move
+from limpet.core.jobs.state import FINISHED, GROUPS, LIVE, MOVES, STATES, WAITING, State, may_move
 
 ALLOWED = {
     ("blocked", "ready"),

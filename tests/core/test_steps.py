@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidStep, NotSerialisable, PayloadTooLarge, StepsChanged
-from limpet.core.gate import FOREVER_MS
-from limpet.core.lease import Note
-from limpet.core.steps import (
+from limpet.core.flows.steps import (
     MAX_STEPS,
     Approval,
     Asking,
@@ -24,6 +22,8 @@ from limpet.core.steps import (
     read_record,
     waits_of,
 )
+from limpet.core.gate import FOREVER_MS
+from limpet.core.jobs.lease import Note
 
 
 def notes(*calls: str, kind: StepKind = "step") -> list[Note]:
@@ -186,7 +186,7 @@ def test_a_job_keeps_a_bounded_number_of_steps() -> None:
 
 
 def test_a_job_keeps_a_bounded_number_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limpet.core.steps.MAX_STEPS_BYTES", 150)
+    monkeypatch.setattr("limpet.core.flows.steps.MAX_STEPS_BYTES", 150)
     history = History(notes("a", "b"))
     replay(history, "a", "b")
     call = history.call("step", "c")

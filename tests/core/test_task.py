@@ -16,18 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from limpet.core.budget import Budget
+from limpet.core.endings.retry import Retry
 from limpet.core.errors import InvalidArguments, InvalidOption, InvalidTask, PayloadTooLarge, UsageError
+from limpet.core.flows.refs import Ref
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Job, Lane, OnDuplicate, Policy, Unique
-from limpet.core.limit import Breaker, Limit
-from limpet.core.refs import Ref
-from limpet.core.retry import Retry
-from limpet.core.state import State
-from limpet.core.task import PLAIN, Inject, Options, TaskSpec, build_job
-from limpet.core.unique import content_key
-from limpet.core.unit import Cost
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Job, Lane, OnDuplicate, Policy, Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.unique import content_key
+from limpet.core.limits.budget import Budget
+from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.limits.unit import Cost
+from limpet.core.tasks.task import PLAIN, Inject, Options, TaskSpec, build_job
 
 ID = b"i" * 16
 
@@ -188,7 +188,7 @@ def test_short_forms_of_breaker_and_limits() -> None:
 
 
 SCRIPT = """
-from limpet.core.task import TaskSpec
+from limpet.core.tasks.task import TaskSpec
 class Mail:
     @staticmethod
     def send(): ...

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidArguments, InvalidTask
-from limpet.core.template import Template
+from limpet.core.tasks.template import Template
 
 
 class Plan(Enum):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.text import REASON_CHARS, is_storable, spoken, storable
+from limpet.core.text.storable import REASON_CHARS, is_storable, spoken, storable
 
 ANY_TEXT = st.text(st.characters())
 

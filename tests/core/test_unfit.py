@@ -16,8 +16,8 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from limpet.core.classify import classify, judge_error
-from limpet.core.overrides import classifiers_of
+from limpet.core.endings.classify import classify, judge_error
+from limpet.core.endings.overrides import classifiers_of
 from tests.core.test_classify import fake
 
 

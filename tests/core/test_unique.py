@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidOption, NotSerialisable
-from limpet.core.job import Unique
-from limpet.core.state import LIVE, State
-from limpet.core.unique import content_key, unique_of
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.unique import content_key, unique_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -55,7 +55,7 @@ def test_a_record_and_its_json_are_the_same_content() -> None:
 
 def test_the_key_is_the_same_in_every_process() -> None:
     values = "{'tags': {'x', 'y', 'z', 'w'}, 'n': 1}"
-    code = f"from limpet.core.unique import content_key; print(content_key('t', {values}))"
+    code = f"from limpet.core.jobs.unique import content_key; print(content_key('t', {values}))"
     made = {
         subprocess.run(
             [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True

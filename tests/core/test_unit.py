@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidOption
-from limpet.core.unit import ONE, Cost, amount_of, amount_text, amounts_from, cost_from, public_amount
+from limpet.core.limits.unit import ONE, Cost, amount_of, amount_text, amounts_from, cost_from, public_amount
 
 
 class Int64:

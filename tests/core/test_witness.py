@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.core.witness import Sight, change
+from limpet.core.jobs.witness import Sight, change
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from limpet.cli.demo.plan import GREEDY, Plan
 from limpet.cli.demo.report import words
 from limpet.cli.demo.verify import Facts, verify
 from limpet.core.gate import Gate, GateRule
-from limpet.core.ids import id_bytes
-from limpet.core.job import Lane, Policy
-from limpet.core.state import State
-from limpet.core.view import Counts, JobView
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Counts, JobView
 
 PLAN = Plan(seed=1, scale=0.01, made_at_ms=1_800_000_000_000)
 OPENED, CLOSED = {"at_ms": PLAN.made_at_ms + 2_000, "kind": "breaker.opened"}, {"kind": "breaker.closed"}

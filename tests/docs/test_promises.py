@@ -78,7 +78,7 @@ def test_the_python_page_names_every_public_name() -> None:
 
 def test_the_python_page_names_every_option() -> None:
     from limpet.client.options import CallOptions
-    from limpet.core.declare import TaskOptions
+    from limpet.core.tasks.declare import TaskOptions
 
     page = (ROOT / "docs" / "reference" / "python.md").read_text()
     options = {*TaskOptions.__annotations__, *CallOptions.__annotations__}

@@ -8,8 +8,8 @@ from random import Random
 from typing import Any, Final, Protocol
 
 from limpet.core.gate import FOREVER_MS, FULL, MOST, BreakerRule, Charge, Gate, GateChange, GateRule
-from limpet.core.period import DAY_MS
-from limpet.testing.gate_vectors import T0, Change, End, PushBack
+from limpet.core.limits.period import DAY_MS
+from limpet_contract.gate_vectors import T0, Change, End, PushBack
 
 KEY: Final = "limit:k"
 YEAR_US: Final = 366 * 86_400 * 1_000_000

@@ -11,12 +11,12 @@ import pytest
 from msgspec.structs import replace
 
 from limpet.core.gate import BreakerRule, GateChange, GateRule
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.ops.doctor import doctor
 from limpet.stores.postgres import PostgresStore
 from limpet.stores.redis import RedisStore
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
+from limpet_contract.bench import Bench
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES

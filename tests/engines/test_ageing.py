@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.limit import Limit
+from limpet.core.limits.limit import Limit
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.runtime.flood import flooded
 from tests.runtime.running import Bench

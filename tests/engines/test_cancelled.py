@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from limpet.core.ids import IdMaker
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from tests.servers import postgres, redis

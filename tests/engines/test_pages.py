@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from limpet.core.errors import InvalidOption
-from limpet.core.ids import id_text
-from limpet.core.state import State
-from limpet.core.view import Query, Term
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query, Term
 from limpet.stores.search import CANDIDATES
-from limpet.testing.bench import Bench
+from limpet_contract.bench import Bench
 from tests.contract.harnesses import HARNESSES, SHARED
 
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from limpet.core.endings.transition import Release, Succeed
 from limpet.core.errors import QueueFull
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.repair import Difference
-from limpet.core.state import State
-from limpet.core.transition import Release, Succeed
-from limpet.core.view import Finding
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.repair import Difference
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Finding
 from limpet.ops import Operator
 from limpet.stores.base import Repairs
 from limpet.stores.redis import RedisStore
-from limpet.testing.bench import Bench
+from limpet_contract.bench import Bench
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.engines.vandal import Vandal
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from limpet.core.codec import decode_json
+from limpet.core.flows.steps import Approval
 from limpet.core.gate import FOREVER_MS
-from limpet.core.ids import id_text
-from limpet.core.state import State
-from limpet.core.steps import Approval
-from limpet.core.view import Query
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query
+from limpet.core.tasks.codec import decode_json
 from limpet.ops import Operator, Waits
 from limpet.runtime import current_job
 from tests.contract.harnesses import HARNESSES, SHARED

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.limit import Breaker
-from limpet.core.signals import RateLimited
-from limpet.core.state import State
+from limpet.core.endings.signals import RateLimited
+from limpet.core.jobs.state import State
+from limpet.core.limits.limit import Breaker
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.runtime.running import Bench
 

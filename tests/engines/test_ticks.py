@@ -15,20 +15,20 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from limpet.core.duration import instant_ms, iso
-from limpet.core.lease import Claimed
+from limpet.core.jobs.lease import Claimed
+from limpet.core.jobs.view import Retention
 from limpet.core.schedules.history import KEPT, kind_of, read_ticks
 from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import Cron, Every, Once
-from limpet.core.task import TaskSpec
-from limpet.core.view import Retention
+from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import instant_ms, iso
 from limpet.runtime.patience import Patience
 from limpet.runtime.ticker import Ticker
 from limpet.stores.base import Store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Harness
-from limpet.testing.seeds import chance_of
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Harness
+from limpet_contract.seeds import chance_of
 from tests.contract.harnesses import HARNESSES, SHARED
 from tests.size import in_matrix
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
+from limpet.core.endings.transition import Bury, Failure, RetryAfter
 from limpet.core.gate import GateRule
-from limpet.core.ids import IdMaker
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, Claimed, ClaimRequest, Serves
-from limpet.core.transition import Bury, Failure, RetryAfter
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Serves
 from limpet.stores.base import Store
 
 MAKER = IdMaker()

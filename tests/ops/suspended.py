@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from limpet.core.job import Job
-from limpet.core.steps import Record, StepKind
-from limpet.core.transition import Suspend
+from limpet.core.endings.transition import Suspend
+from limpet.core.flows.steps import Record, StepKind
+from limpet.core.jobs.job import Job
 from limpet.stores.base import Store
 from tests.ops.making import claim, job, put
 

@@ -9,10 +9,10 @@ import pytest
 
 from limpet.core.errors import InvalidOption, JobNotFound, PayloadTooLarge
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Policy, Unique
-from limpet.core.lease import Claimed, Note, Serves
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Policy, Unique
+from limpet.core.jobs.lease import Claimed, Note, Serves
+from limpet.core.jobs.state import State
 from limpet.ops import Agents, Operator
 from limpet.ops.agents import FailKind
 from limpet.ops.shape import claimed_shape

@@ -11,10 +11,10 @@ import pytest
 
 from limpet.app import Limpet
 from limpet.core.errors import LimpetError, UsageError
-from limpet.core.lease import Serves
-from limpet.core.retention import SET
+from limpet.core.jobs.lease import Serves
+from limpet.core.jobs.retention import SET
+from limpet.core.jobs.state import State
 from limpet.core.schedules.when import Every
-from limpet.core.state import State
 from limpet.ops import LimitChange, Operator
 from limpet.ops.agents import Agents
 from limpet.ops.flows import Flows

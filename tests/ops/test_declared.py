@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.core.declaration import Declaration
 from limpet.core.errors import InvalidOption, QueueDraining, QueueFull
 from limpet.core.gate import BreakerRule, GateRule
-from limpet.core.lease import Beat, Serves
-from limpet.core.limit import Breaker, Limit
-from limpet.core.queue import Queue
-from limpet.core.task import TaskSpec
+from limpet.core.jobs.lease import Beat, Serves
+from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.tasks.declaration import Declaration
+from limpet.core.tasks.queue import Queue
+from limpet.core.tasks.task import TaskSpec
 from limpet.ops import LimitChange, Operator
 from limpet.ops.known import UnknownName
 from limpet.stores.base import Store

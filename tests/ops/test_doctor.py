@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from limpet.core.declaration import Declaration, DeclaredLimit
 from limpet.core.gate import BreakerRule, GateChange, GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Policy
-from limpet.core.lease import Beat, Serves
-from limpet.core.view import Finding
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Policy
+from limpet.core.jobs.lease import Beat, Serves
+from limpet.core.jobs.view import Finding
+from limpet.core.tasks.declaration import Declaration, DeclaredLimit
 from limpet.ops import Operator
 from limpet.ops.codes import MEANINGS, meaning_of
 from limpet.stores.base import Store

@@ -9,9 +9,9 @@ import pytest
 
 from limpet.client.registry import publish
 from limpet.core.errors import InvalidArguments, PayloadTooLarge
-from limpet.core.ids import id_text
-from limpet.core.state import State
-from limpet.core.task import TaskSpec
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
+from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Operator
 from limpet.stores.base import Store
 from tests.ops.making import job, kill, put

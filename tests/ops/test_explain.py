@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from limpet.core.endings.transition import ErrorKind
 from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateRule, Pause
-from limpet.core.ids import IdMaker, id_text
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Serves, SessionView
-from limpet.core.state import State
-from limpet.core.transition import ErrorKind
-from limpet.core.view import AttemptView, JobView, Page, Standing
+from limpet.core.jobs.ids import IdMaker, id_text
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Serves, SessionView
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import AttemptView, JobView, Page, Standing
 from limpet.ops.explain import Explanation, explain
 
 NOW = 1_700_000_000_000

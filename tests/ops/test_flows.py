@@ -23,8 +23,8 @@ from limpet import (
     UnknownParent,
     chain,
 )
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.view import Retention
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.view import Retention
 from limpet.ops import Flows, Operator
 from limpet.ops.select import AmbiguousId
 

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from limpet.core.budget import Budget
-from limpet.core.declaration import Declaration
+from limpet.core.endings.transition import Hold
 from limpet.core.errors import InvalidArguments, InvalidOption
 from limpet.core.gate import BreakerRule, Gate, GateRule, learn, push_back
-from limpet.core.limit import Limit
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Hold
-from limpet.core.view import Entry, JobView
+from limpet.core.jobs.view import Entry, JobView
+from limpet.core.limits.budget import Budget
+from limpet.core.limits.limit import Limit
+from limpet.core.tasks.declaration import Declaration
+from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Agents, LimitChange, Operator
 from limpet.ops import limits as limits_room
 from limpet.ops.known import strange
@@ -334,7 +334,7 @@ async def test_a_share_is_set_listed_and_taken_back(operator: Operator, store: S
 
 
 async def test_an_agent_says_what_it_spent(store: Store, operator: Operator) -> None:
-    from limpet.core.lease import Serves
+    from limpet.core.jobs.lease import Serves
 
     await put(store, paid(500_000, task="a"), paid(300_000, task="b"), paid(100_000, task="c"), rules=(USD,))
     agents = Agents(store)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from limpet.core.declaration import Declaration, DeclaredLimit
 from limpet.core.errors import InvalidOption, JobNotFound, UnknownQueue
 from limpet.core.gate import BreakerRule, GateRule
-from limpet.core.ids import id_text
-from limpet.core.lease import Beat, Serves
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Beat, Serves
+from limpet.core.jobs.state import State
+from limpet.core.tasks.declaration import Declaration, DeclaredLimit
 from limpet.ops import InvalidQuery, LimitChange, Operator
 from limpet.ops.known import UnknownName
 from limpet.ops.select import PAGE, AmbiguousId

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.state import FINISHED, STATES, WAITING, State
-from limpet.core.view import Query, Term
+from limpet.core.jobs.state import FINISHED, STATES, WAITING, State
+from limpet.core.jobs.view import Query, Term
 from limpet.ops.query import FIELDS, InvalidQuery, looks_like_query, parse_query, query_text
 
 

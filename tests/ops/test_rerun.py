@@ -9,13 +9,13 @@ import msgspec
 import pytest
 
 from limpet.client.registry import publish
-from limpet.core.ids import id_text
-from limpet.core.job import Lane, Unique
-from limpet.core.limit import Limit
-from limpet.core.state import State
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Succeed
-from limpet.core.view import JobView
+from limpet.core.endings.transition import Succeed
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Lane, Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView
+from limpet.core.limits.limit import Limit
+from limpet.core.tasks.task import TaskSpec
 from limpet.ops import Operator
 from limpet.ops.rerun import rerun_of
 from limpet.ops.shape import job_whole

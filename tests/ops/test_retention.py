@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from limpet import InvalidOption, Limpet, Queue, State
-from limpet.core.retention import DECLARED, SET, Walked, keep_of, said_in, walks
+from limpet.core.jobs.retention import DECLARED, SET, Walked, keep_of, said_in, walks
+from limpet.core.jobs.view import Control
 from limpet.core.settings import parse_settings
-from limpet.core.view import Control
 from limpet.ops import Operator
 from limpet.ops.retention import Kept
 from limpet.ops.shape import kept_shape

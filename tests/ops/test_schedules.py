@@ -13,16 +13,16 @@ import pytest
 
 from limpet.core.errors import InvalidArguments, InvalidOption, QueueDraining
 from limpet.core.gate import GateChange
-from limpet.core.job import Enqueued
-from limpet.core.lease import Beat, Serves
+from limpet.core.jobs.job import Enqueued
+from limpet.core.jobs.lease import Beat, Serves
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control, Finding
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.history import kind_of
 from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.rule import EveryRule
 from limpet.core.schedules.schedule import KIND, Schedule
 from limpet.core.schedules.when import Cron, Every, Once
-from limpet.core.state import State
-from limpet.core.view import Control, Finding
 from limpet.ops.known import UnknownName
 from limpet.ops.schedule_runs import CHUNK, ScheduleBusy
 from limpet.ops.schedules import ScheduleDeclared, ScheduleExists, Schedules

@@ -10,15 +10,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from limpet.core.endings.transition import Bury, Failure, Succeed, Suspend
 from limpet.core.errors import InvalidOption, InvalidStep, JobNotFound, PayloadTooLarge
+from limpet.core.flows.steps import Record
 from limpet.core.gate import FOREVER_MS
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.lease import MAX_EVENTS, Note, Signal
-from limpet.core.state import State
-from limpet.core.steps import Record
-from limpet.core.transition import Bury, Failure, Succeed, Suspend
-from limpet.core.view import JobView, Query
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import MAX_EVENTS, Note, Signal
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView, Query
 from limpet.ops import Operator, Waits, parse_query
 from limpet.ops.shape import steps_shape
 from limpet.ops.waits import SeveralJobs

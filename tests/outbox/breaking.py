@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TypeVar, cast
 
 from limpet.core.gate import GateRule
-from limpet.core.job import Enqueued, Job
-from limpet.core.view import Control
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.jobs.view import Control
 from limpet.outbox.row import Row
 from limpet.outbox.table import Failed, Kind, Table, Tally, Turn
 from limpet.stores.base import Store

@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.outbox.ground import Ground
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import fresh_database, shared

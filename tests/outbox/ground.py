@@ -10,15 +10,15 @@ from typing import Any, Unpack
 import psycopg
 
 from limpet.core.gate import GateRule
-from limpet.core.ids import IdMaker, id_text
-from limpet.core.job import Job
+from limpet.core.jobs.ids import IdMaker, id_text
+from limpet.core.jobs.job import Job
 from limpet.outbox import Outbox, parse_outbox
 from limpet.outbox.carrier import BATCH, Carrier
 from limpet.outbox.table import Table, open_table
 from limpet.stores.base import Store
 from limpet.stores.sqlite.library import library
-from limpet.testing.harness import Clock
-from limpet.testing.making import JobOptions, make_job
+from limpet_contract.harness import Clock
+from limpet_contract.making import JobOptions, make_job
 
 NAMESPACE = "default"
 

@@ -13,16 +13,16 @@ import pytest
 
 from limpet.core.errors import SchemaOutdated
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job, Unique
-from limpet.core.state import State
-from limpet.core.view import Control
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job, Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control
 from limpet.outbox.row import MAGIC, VERSION
 from limpet.outbox.table import BATCH_BYTES
 from limpet.stores.base import MARK
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.outbox.ground import Ground, drain, texts
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.view import Retention
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.view import Retention
 from limpet.outbox.carrier import Carrier
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.outbox.breaking import broken
 from tests.outbox.ground import Cut, Ground, drain, texts
 from tests.size import in_matrix

@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from limpet.core.errors import BatchTooLarge, UsageError, WrongContext
-from limpet.core.ids import id_text
+from limpet.core.jobs.ids import id_text
 from limpet.outbox import Outbox, parse_outbox
 from limpet.stores.base import MAX_BATCH_BYTES
 from limpet.stores.callers import run_here
 from limpet.stores.sqlite.library import library
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Visitor
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Visitor
 from tests.outbox.ground import Ground, texts
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, fresh_database, running, shared

@@ -11,7 +11,7 @@ import pytest
 
 from limpet.core.errors import StoreCorrupt, StoreFull, StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.job import Enqueued, Job
+from limpet.core.jobs.job import Enqueued, Job
 from limpet.outbox import postgres as postgres_room
 from limpet.outbox import relay as relay_room
 from limpet.outbox import sqlite as sqlite_room
@@ -20,8 +20,8 @@ from limpet.outbox.relay import Relay
 from limpet.outbox.table import Table
 from limpet.stores.open import open_store
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.outbox.ground import Ground, drain
 from tests.servers.flavours import REDIS
 from tests.servers.installations import POSTGRES

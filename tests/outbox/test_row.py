@@ -8,9 +8,9 @@ import pytest
 
 from limpet.core.errors import SchemaOutdated
 from limpet.core.gate import BreakerRule, GateRule
-from limpet.core.ids import id_bytes
-from limpet.core.job import Job, Lane, Policy, Unique
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import Job, Lane, Policy, Unique
+from limpet.core.jobs.state import State
 from limpet.outbox.row import MAGIC, VERSION, Letter, Row, Unreadable, pack, unpack
 
 ID: Final = id_bytes("0190a5b2-7c3d-7e8f-9a0b-1c2d3e4f5a6b")

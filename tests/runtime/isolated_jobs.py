@@ -10,9 +10,9 @@ import threading
 import time
 from collections.abc import AsyncIterator
 
-from limpet.core.budget import Budget
-from limpet.core.limit import Limit
-from limpet.core.task import Inject, TaskSpec
+from limpet.core.limits.budget import Budget
+from limpet.core.limits.limit import Limit
+from limpet.core.tasks.task import Inject, TaskSpec
 from limpet.runtime import Parts, current_job
 
 

@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from limpet.core.ids import IdMaker
-from limpet.core.lease import Beat, Claim, Claimed, ClaimRequest, Serves, Wake
-from limpet.core.options import Options
-from limpet.core.state import State
-from limpet.core.task import TaskOptions, TaskSpec, build_job
-from limpet.core.view import JobView
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.lease import Beat, Claim, Claimed, ClaimRequest, Serves, Wake
+from limpet.core.jobs.options import Options
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView
+from limpet.core.tasks.task import TaskOptions, TaskSpec, build_job
 from limpet.runtime import Worker, WorkerSettings, WorkReport
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from limpet.core.errors import InvalidOption
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Claimed
-from limpet.core.limit import Limit
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Claimed
+from limpet.core.limits.limit import Limit
 from limpet.runtime import WorkerSettings
 from limpet.runtime.ageing import Ageing
 from tests.runtime.flood import flooded

@@ -12,10 +12,10 @@ from email.utils import formatdate
 
 import pytest
 
-from limpet.core.ids import id_text
-from limpet.core.limit import Limit
-from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
-from limpet.core.state import State
+from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
+from limpet.core.limits.limit import Limit
 from limpet.runtime import current_job
 from tests.runtime.running import Bench, now_ms
 

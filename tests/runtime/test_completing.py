@@ -15,11 +15,11 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
+from limpet.core.endings.signals import Snooze
+from limpet.core.endings.transition import Drop, Lose
 from limpet.core.errors import LeaseLost, NotSerialisable, WrongContext
-from limpet.core.ids import id_bytes
-from limpet.core.signals import Snooze
-from limpet.core.state import State
-from limpet.core.transition import Drop, Lose
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.state import State
 from limpet.runtime import JobContext, current_job
 from limpet.stores.base import Store
 from limpet.stores.sqlite import SqliteStore

@@ -7,12 +7,12 @@ import asyncio
 import msgspec
 import pytest
 
-from limpet.core.codec import decode_json
+from limpet.core.endings.transition import Drop
 from limpet.core.errors import NotSerialisable, PayloadTooLarge, StoreUnreachable, WrongContext
-from limpet.core.ids import id_text
-from limpet.core.lease import Beat, Note, Pulse
-from limpet.core.state import State
-from limpet.core.transition import Drop
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Beat, Note, Pulse
+from limpet.core.jobs.state import State
+from limpet.core.tasks.codec import decode_json
 from limpet.runtime import JobContext, LeaseLost, current_job, keeper
 from tests.runtime.running import Bench
 

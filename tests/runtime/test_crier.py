@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from limpet.core.budget import Budget
 from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.view import Entry
+from limpet.core.jobs.view import Entry
+from limpet.core.limits.budget import Budget
 from limpet.runtime import current_job
 from limpet.runtime.crier import Crier
 from limpet.runtime.offspring import Offspring
@@ -24,7 +24,7 @@ from limpet.runtime.patience import Patience
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.making import make_job
+from limpet_contract.making import make_job
 from tests.runtime.running import Bench
 
 

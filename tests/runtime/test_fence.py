@@ -14,13 +14,13 @@ from typing import Any, cast
 import msgspec
 import pytest
 
+from limpet.core.endings.transition import Lose, Settled, Transition
 from limpet.core.errors import InvalidOption, StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.lease import Beat, Claim, ClaimRequest, Pulse
-from limpet.core.limit import Limit
-from limpet.core.state import State
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Lose, Settled, Transition
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Pulse
+from limpet.core.jobs.state import State
+from limpet.core.limits.limit import Limit
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import Worker, current_job
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.context import Desk

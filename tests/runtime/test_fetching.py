@@ -6,10 +6,10 @@ import asyncio
 import threading
 from itertools import count
 
-from limpet.core.lease import Claim, ClaimRequest, Wake
-from limpet.core.limit import Limit
-from limpet.core.signals import RetryLater
-from limpet.core.state import State
+from limpet.core.endings.signals import RetryLater
+from limpet.core.jobs.lease import Claim, ClaimRequest, Wake
+from limpet.core.jobs.state import State
+from limpet.core.limits.limit import Limit
 from limpet.runtime.context import current_job
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench, Hesitant, Watched

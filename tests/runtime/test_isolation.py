@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from limpet.core.ids import id_text
-from limpet.core.state import State
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Lose
+from limpet.core.endings.transition import Lose
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import WorkReport, isolation
 from limpet.runtime.group import gone, runs
 from limpet.stores.sqlite import SqliteStore

@@ -9,8 +9,8 @@ import time
 import pytest
 
 from limpet.core.errors import StoreUnreachable
-from limpet.core.lease import Beat, Pulse, Serves
-from limpet.core.state import State
+from limpet.core.jobs.lease import Beat, Pulse, Serves
+from limpet.core.jobs.state import State
 from limpet.runtime import WorkerCutOff, WorkerFailed, WorkerSettings
 from limpet.runtime.keeper import Keeper, Notebook
 from limpet.stores.sqlite import SqliteStore

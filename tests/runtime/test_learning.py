@@ -13,9 +13,9 @@ import pytest
 
 from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import FULL, Gate, GateChange, GateRule
-from limpet.core.limit import Limit
-from limpet.core.pushback import Lesson, ceiling_of, lesson_of
-from limpet.core.state import State
+from limpet.core.jobs.state import State
+from limpet.core.limits.limit import Limit
+from limpet.core.limits.pushback import Lesson, ceiling_of, lesson_of
 from limpet.runtime import current_job
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench, now_ms

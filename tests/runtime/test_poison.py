@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
-from limpet.core.state import State
+from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.jobs.state import State
 from tests.runtime.running import Bench
 
 BAD = "caf\udce9\0"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from limpet.core.job import URGENT, Lane, Policy
-from limpet.core.lease import Claimed
-from limpet.core.limit import Limit
-from limpet.core.task import TaskSpec
+from limpet.core.jobs.job import URGENT, Lane, Policy
+from limpet.core.jobs.lease import Claimed
+from limpet.core.limits.limit import Limit
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.pace import Pace
 from limpet.runtime.rack import Places, Rack
 from limpet.runtime.settings import Reserve, WorkerSettings

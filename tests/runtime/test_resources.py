@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 import pytest
 
 from limpet.core.errors import InvalidTask
-from limpet.core.state import State
-from limpet.core.task import Inject
+from limpet.core.jobs.state import State
+from limpet.core.tasks.task import Inject
 from limpet.runtime import JobContext, current_job
 from tests.runtime.running import Bench
 

@@ -8,9 +8,9 @@ from itertools import count
 
 import pytest
 
-from limpet.core.job import Job
-from limpet.core.state import State
-from limpet.core.task import build_job
+from limpet.core.jobs.job import Job
+from limpet.core.jobs.state import State
+from limpet.core.tasks.task import build_job
 from limpet.runtime import Worker, WorkerFailed, WorkerSettings
 from tests.runtime.running import Bench
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from limpet.core.state import State
-from limpet.core.view import AttemptView, JobView
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import AttemptView, JobView
 from limpet.runtime import current_job
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench

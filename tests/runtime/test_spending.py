@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from limpet.core.budget import Budget
+from limpet.core.endings.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
+from limpet.core.endings.transition import Succeed
 from limpet.core.errors import InvalidOption
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Claimed, Note
-from limpet.core.signals import Cancel, Dead, RateLimited, RetryLater, Snooze
-from limpet.core.spending import Bill, spent_of
-from limpet.core.state import State
-from limpet.core.transition import Succeed
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.jobs.state import State
+from limpet.core.limits.budget import Budget
+from limpet.core.limits.spending import Bill, spent_of
 from limpet.runtime import current_job
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.keeper import Notebook

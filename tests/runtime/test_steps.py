@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from limpet.core.codec import decode_json
+from limpet.core.endings.signals import Dead, RetryLater, Snooze
+from limpet.core.endings.transition import Drop
 from limpet.core.errors import StepFailed, StoreUnreachable, WrongContext
-from limpet.core.ids import id_text
-from limpet.core.lease import Claimed, Note
-from limpet.core.signals import Dead, RetryLater, Snooze
-from limpet.core.state import State
-from limpet.core.steps import History
-from limpet.core.transition import Drop
+from limpet.core.flows.steps import History
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.jobs.state import State
+from limpet.core.tasks.codec import decode_json
 from limpet.runtime import LeaseLost, current_job
 from limpet.runtime.attempt import Attempt, Cause
 from limpet.runtime.keeper import StoreDesk

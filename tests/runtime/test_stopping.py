@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
 
-from limpet.core.lease import Claim, ClaimRequest
-from limpet.core.limit import Breaker, Limit
-from limpet.core.signals import RateLimited
-from limpet.core.state import State
-from limpet.core.transition import Settled, Succeed, Transition
+from limpet.core.endings.signals import RateLimited
+from limpet.core.endings.transition import Settled, Succeed, Transition
+from limpet.core.jobs.lease import Claim, ClaimRequest
+from limpet.core.jobs.state import State
+from limpet.core.limits.limit import Breaker, Limit
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.running import Bench

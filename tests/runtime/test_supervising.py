@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.lease import Held
-from limpet.core.transition import Lose, Release
+from limpet.core.endings.transition import Lose, Release
+from limpet.core.jobs.lease import Held
 from limpet.runtime.log import JsonLines
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import CUT_OFF, FAILED, STOPPED, Ready

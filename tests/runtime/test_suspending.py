@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from limpet import Limpet
-from limpet.core.codec import decode_json
 from limpet.core.errors import WaitTimeout
+from limpet.core.flows.steps import Approval, waits_of
 from limpet.core.gate import FOREVER_MS
-from limpet.core.ids import id_text
-from limpet.core.lease import Signal
-from limpet.core.state import State
-from limpet.core.steps import Approval, waits_of
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Signal
+from limpet.core.jobs.state import State
+from limpet.core.tasks.codec import decode_json
 from limpet.runtime import JobContext, current_job
 from limpet.runtime.steps import Steps
 from limpet.runtime.suspension import Suspension, Wait

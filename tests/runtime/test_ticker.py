@@ -14,15 +14,15 @@ import msgspec
 import pytest
 
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.lease import Beat, Serves
+from limpet.core.jobs.lease import Beat, Serves
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.history import Tick
 from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.schedule import KIND, Schedule, removal
 from limpet.core.schedules.when import Cron, Every, Once
-from limpet.core.state import State
-from limpet.core.task import TaskSpec
-from limpet.core.view import Control
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.patience import Patience
 from limpet.runtime.ticker import Ticker
 from limpet.runtime.ticks import Ticks

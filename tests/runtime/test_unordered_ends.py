@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from limpet.core.state import State
-from limpet.core.transition import Settled, Succeed, Transition
+from limpet.core.endings.transition import Settled, Succeed, Transition
+from limpet.core.jobs.state import State
 from limpet.runtime import WorkerFailed
 from limpet.runtime.settler import Settler
 from limpet.stores.base import NOTHING_SPENT

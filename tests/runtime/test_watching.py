@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from limpet.core.lease import Serves
+from limpet.core.jobs.lease import Serves
 from limpet.runtime import watch as watching
 from limpet.runtime.lookout import Lookout
 from limpet.runtime.orders import Ready

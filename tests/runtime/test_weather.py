@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from limpet.core.budget import Budget
+from limpet.core.endings.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
 from limpet.core.errors import StoreCorrupt, StoreTimeout, StoreUnreachable
-from limpet.core.lease import Claim, ClaimRequest
-from limpet.core.state import State
-from limpet.core.transition import Bury, Drop, RetryAfter, Settled, Succeed, Transition
+from limpet.core.jobs.lease import Claim, ClaimRequest
+from limpet.core.jobs.state import State
+from limpet.core.limits.budget import Budget
 from limpet.runtime import WorkerFailed, current_job
 from limpet.runtime.patience import Patience
 from limpet.runtime.roster import Roster

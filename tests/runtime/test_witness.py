@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.lease import Pulse
-from limpet.core.state import State
+from limpet.core.jobs.lease import Pulse
+from limpet.core.jobs.state import State
 from limpet.ops import Operator
 from limpet.runtime.witness import SURE_S, Witness
 from limpet.stores.sqlite import SqliteStore

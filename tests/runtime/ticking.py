@@ -5,17 +5,17 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from limpet.core.jobs.view import JobView
 from limpet.core.schedules.history import Tick, kind_of, read_ticks
 from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.schedule import KIND, REVISION, Schedule, read_schedule, source_of
 from limpet.core.schedules.when import When
-from limpet.core.task import TaskSpec
-from limpet.core.view import JobView
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.patience import Patience
 from limpet.runtime.ticker import Ticker
 from limpet.stores.base import MARK, Store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 NOON = 20_800 * DAY + 12 * HOUR  # in 2026

@@ -20,7 +20,7 @@ from sqlalchemy.pool import NullPool
 from limpet.core.errors import WrongContext
 from limpet.stores.callers import Caller, caller_of, is_awaitable, run_here
 from limpet.stores.sqlite.library import library
-from limpet.testing.harness import Visitor
+from limpet_contract.harness import Visitor
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared
 from tests.stores import visitors

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from limpet.core.errors import InvalidOption
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.state import State
-from limpet.core.view import Query, Term
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query, Term
 from limpet.stores.match import exact_of, match_of
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 
 ARGS = [
     '{"n":1,"f":1.5,"big":100000.0,"huge":1e+20,"yes":true,"no":false,"nil":null,"s":"a*b"}',

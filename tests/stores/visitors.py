@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
 from limpet.stores.sqlite.library import library
-from limpet.testing.harness import Visitor
+from limpet_contract.harness import Visitor
 
 TABLE: Final = "CREATE TABLE IF NOT EXISTS visited (name TEXT)"
 READ: Final = "SELECT name FROM visited ORDER BY name"

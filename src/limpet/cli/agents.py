@@ -33,7 +33,7 @@ async def claim_body(
     key: str | None,
 ) -> int:
     """Lease one job: the most urgent that the agent can do. Exit 8 when there is nothing."""
-    from limpet.core.lease import Serves
+    from limpet.core.jobs.lease import Serves
     from limpet.ops import Agents
     from limpet.ops.shape import claimed_shape
 

@@ -11,7 +11,7 @@ from limpet.ops.query import looks_like_query
 from limpet.ops.select import Which
 
 if TYPE_CHECKING:
-    from limpet.core.view import JobView
+    from limpet.core.jobs.view import JobView
     from limpet.ops.bulk import BulkReport
 
 Act = Callable[..., Awaitable["BulkReport"]]
@@ -60,7 +60,7 @@ def _jobs(count: int) -> str:
 
 
 def _show(terminal: Terminal, report: BulkReport) -> None:
-    from limpet.core.ids import id_text
+    from limpet.core.jobs.ids import id_text
 
     for place, view in enumerate(report.samples):
         why = f"  {view.error_type}: {view.reason}" if view.error_type else ""

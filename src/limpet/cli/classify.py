@@ -12,12 +12,12 @@ import click
 from limpet.cli.apps import app_reference, load
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command, read_json
+from limpet.core.endings.transition import Hold
 from limpet.core.errors import InvalidOption, LimpetError, UsageError
-from limpet.core.transition import Hold
 
 if TYPE_CHECKING:
-    from limpet.core.task import TaskSpec
-    from limpet.core.verdict import Classifier
+    from limpet.core.endings.verdict import Classifier
+    from limpet.core.tasks.task import TaskSpec
     from limpet.ops.verdicts import Told
 
 
@@ -78,7 +78,7 @@ def _said(
     terminal: Terminal, flag: str | None, task: str | None
 ) -> tuple[TaskSpec | None, list[TaskSpec], tuple[Classifier, ...]]:
     """What the app and its tasks say of errors; nothing without an app."""
-    from limpet.core.naming import did_you_mean
+    from limpet.core.tasks.naming import did_you_mean
     from limpet.ops.known import UnknownName
 
     reference = app_reference(flag)
@@ -95,7 +95,7 @@ def _said(
 
 def _error(target: str) -> type[BaseException]:
     """The exception class that a word on the command line means."""
-    from limpet.core.naming import did_you_mean
+    from limpet.core.tasks.naming import did_you_mean
     from limpet.runtime.loading import load_module
 
     place, colon, path = target.partition(":")

@@ -12,9 +12,9 @@ from limpet.cli.edit import edit
 from limpet.cli.jobs import JOB_COLUMNS, job, job_row, retry_options, run_retry
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Asking, Listing, bulk_options, command
-from limpet.core.duration import text_of_ms
 from limpet.core.errors import UsageError
-from limpet.core.state import State
+from limpet.core.jobs.state import State
+from limpet.core.text.duration import text_of_ms
 
 
 @click.group(cls=Listing)

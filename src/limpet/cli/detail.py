@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from limpet.cli.terminal import Terminal
-from limpet.core.unit import amount_of, amount_text
+from limpet.core.limits.unit import amount_of, amount_text
 
 FACTS: Final = (
     ("state", "state"),

@@ -11,11 +11,11 @@ from limpet.cli.bulk import run_action
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import bulk_options, command, duration, json_object
 from limpet.core.errors import UsageError
-from limpet.core.ids import id_text
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
 
 if TYPE_CHECKING:
-    from limpet.core.view import JobView
+    from limpet.core.jobs.view import JobView
 
 
 @click.argument("id")

@@ -17,8 +17,8 @@ from limpet.cli.apps import app_reference, load, nameless, refuse_memory
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import amounts, command, complete_queue, complete_task, duration, json_object
 from limpet.core.errors import InvalidOption, LimpetError, QueueFull, ResultTimeout, StoreUnreachable
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.naming import did_you_mean
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.codes import CONFLICT, OK
 from limpet.ops.known import known
 from limpet.ops.select import resolve

@@ -13,8 +13,8 @@ import click
 from limpet.cli.bulk import run_action
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Showing, bulk_options, command, duration
-from limpet.core.duration import text_of_ms
-from limpet.core.state import STATES, State
+from limpet.core.jobs.state import STATES, State
+from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import OK, REFUSED, TIMED_OUT
 
 if TYPE_CHECKING:

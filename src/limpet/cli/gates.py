@@ -13,7 +13,7 @@ from limpet.core.errors import UsageError
 
 if TYPE_CHECKING:
     from limpet.core.gate import Gate
-    from limpet.core.view import Entry
+    from limpet.core.jobs.view import Entry
 
 
 # Microseconds of what a rate is shown for: the first that has a round number of jobs, or of cents, in it.
@@ -77,10 +77,10 @@ def _slots(gate: Gate, now_ms: int) -> str:
 
 def _level(gate: Gate, now_ms: int) -> str:
     """What is left of a rate's bucket and of a budget, and whether it goes slower than declared."""
-    from limpet.core.duration import text_of_ms
     from limpet.core.gate import left
-    from limpet.core.period import ends_ms
-    from limpet.core.unit import MONEY, amount_text
+    from limpet.core.limits.period import ends_ms
+    from limpet.core.limits.unit import MONEY, amount_text
+    from limpet.core.text.duration import text_of_ms
     from limpet.ops.shape import tokens_level
     from limpet.ops.stops import slower_text
 

@@ -10,12 +10,12 @@ import click
 from limpet.cli.bulk import run_action, words_to_which
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Asking, bulk_options, command, duration, json_object
-from limpet.core.duration import text_of_ms
 from limpet.core.errors import UsageError
-from limpet.core.ids import id_text
+from limpet.core.jobs.ids import id_text
+from limpet.core.text.duration import text_of_ms
 
 if TYPE_CHECKING:
-    from limpet.core.view import JobView
+    from limpet.core.jobs.view import JobView
 
 
 @click.argument("query", nargs=-1)
@@ -57,7 +57,7 @@ def job_row(view: JobView, now_ms: int) -> tuple[object, ...]:
 
 async def _hint(store: Any, query: Any) -> str:
     """A query that finds nothing because a name is misspelt should say so."""
-    from limpet.core.naming import did_you_mean
+    from limpet.core.tasks.naming import did_you_mean
     from limpet.ops.known import known
 
     for term in query.terms:

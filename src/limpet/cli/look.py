@@ -8,8 +8,8 @@ import click
 
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command
-from limpet.core.duration import text_of_ms
 from limpet.core.errors import UsageError
+from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import DOCTOR_ERRORS, DOCTOR_WARNINGS, OK
 
 COLOURS: Final = {"ok": "green", "warning": "yellow", "error": "red"}

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from limpet.core.errors import LimpetError
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.stores.sending import tell_refusals_at_once
 
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def _patience(question: Question) -> Patient:
     """How the store is asked: once, or again and again while it is away, as a running worker does."""
     if not question.wait_ms:
         return _once
-    from limpet.core.duration import text_of_ms
+    from limpet.core.text.duration import text_of_ms
     from limpet.runtime.log import setup_logging
     from limpet.runtime.patience import Patience
 

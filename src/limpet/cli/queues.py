@@ -10,14 +10,14 @@ import click
 
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import command, complete_queue, complete_task, duration
-from limpet.core.duration import text_of_ms
 from limpet.core.errors import UsageError
-from limpet.core.state import LIVE, STATES, State
+from limpet.core.jobs.state import LIVE, STATES, State
+from limpet.core.text.duration import text_of_ms
 from limpet.ops.codes import TIMED_OUT
 from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:
-    from limpet.core.view import Counts
+    from limpet.core.jobs.view import Counts
     from limpet.ops import Operator
 
 LOOK_S = 0.2  # how often a drain is looked at while someone waits for it

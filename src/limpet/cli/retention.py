@@ -33,8 +33,8 @@ async def list_body(terminal: Terminal) -> None:
 
 
 def _times(kept: Kept) -> list[str]:
-    from limpet.core.duration import text_of_ms
-    from limpet.core.state import State
+    from limpet.core.jobs.state import State
+    from limpet.core.text.duration import text_of_ms
 
     words = []
     for state in map(State, ENDS):

@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from limpet.core.errors import LimpetError, UsageError
-from limpet.core.text import is_storable
+from limpet.core.text.storable import is_storable
 
 # section → command → (module under limpet.cli, one line of help)
 COMMANDS: Final[dict[str, dict[str, tuple[str, str]]]] = {

@@ -12,11 +12,11 @@ from limpet.cli.terminal import Terminal
 from limpet.cli.times import instant_of, job_options, options_of, policy_of, times, when_of, zone_of
 from limpet.cli.words import Listing, command, complete_schedule, complete_task, json_object
 from limpet.core.errors import UsageError
-from limpet.core.ids import id_text
+from limpet.core.jobs.ids import id_text
 from limpet.ops.codes import CONFLICT, OK
 
 if TYPE_CHECKING:
-    from limpet.core.job import Enqueued
+    from limpet.core.jobs.job import Enqueued
     from limpet.ops import Schedules, ScheduleView, TickView
 
 SHOWN_TICKS = 20

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from limpet.cli.terminal import clean
-from limpet.core.state import STATES
+from limpet.core.jobs.state import STATES
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -15,7 +15,7 @@ import msgspec
 
 from limpet.config import Config, load_config
 from limpet.core.errors import StoreUnreachable, UsageError
-from limpet.core.text import storable
+from limpet.core.text.storable import storable
 from limpet.stores.open import SqliteUrl, open_store, parse_url, redacted
 
 if TYPE_CHECKING:

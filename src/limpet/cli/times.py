@@ -11,8 +11,8 @@ from zoneinfo import ZoneInfo
 import click
 
 from limpet.cli.words import amounts, complete_queue, duration
-from limpet.core.duration import to_ms
 from limpet.core.errors import InvalidOption, UsageError
+from limpet.core.text.duration import to_ms
 
 if TYPE_CHECKING:
     from limpet.core.schedules.when import When

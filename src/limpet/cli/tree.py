@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Any, Final, NamedTuple
 
 from limpet.cli.terminal import clean
-from limpet.core.duration import text_of_ms
+from limpet.core.text.duration import text_of_ms
 
 Node = dict[str, Any]  # as the operator API shapes it
 

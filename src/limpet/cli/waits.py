@@ -9,7 +9,7 @@ import click
 
 from limpet.cli.terminal import Terminal
 from limpet.cli.words import Asking, command, json_value
-from limpet.core.ids import id_text
+from limpet.core.jobs.ids import id_text
 from limpet.ops.codes import CONFLICT, OK, REFUSED
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Final
 import click
 
 from limpet.cli.terminal import Terminal
-from limpet.core.duration import to_ms
 from limpet.core.errors import LimpetError
+from limpet.core.text.duration import to_ms
 from limpet.stores.sending import tell_refusals_at_once
 
 if TYPE_CHECKING:

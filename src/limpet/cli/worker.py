@@ -12,15 +12,15 @@ from limpet.cli.apps import app_reference
 from limpet.cli.preflight import Answer, Question, ask, worst
 from limpet.cli.terminal import Terminal, say_error
 from limpet.cli.words import command, duration
-from limpet.core.duration import text_of_ms, to_ms
 from limpet.core.errors import InvalidOption, UsageError
-from limpet.core.naming import did_you_mean
+from limpet.core.tasks.naming import did_you_mean
+from limpet.core.text.duration import text_of_ms, to_ms
 from limpet.ops.codes import OK, REFUSED
 from limpet.stores.open import redacted
 
 if TYPE_CHECKING:
+    from limpet.core.jobs.view import Retention
     from limpet.core.settings import RetentionTable, Seconds
-    from limpet.core.view import Retention
     from limpet.runtime.settings import Reserve, WorkerSettings
     from limpet.runtime.supervisor import SupervisorSettings
 
@@ -152,8 +152,8 @@ def _bytes(megabytes: int | None) -> int | None:
 
 
 def _retention(table: RetentionTable) -> Retention:
-    from limpet.core.retention import FOREVER
-    from limpet.core.view import Retention
+    from limpet.core.jobs.retention import FOREVER
+    from limpet.core.jobs.view import Retention
 
     names = {"succeeded": "succeeded_ms", "cancelled": "cancelled_ms", "dead": "dead_ms", "audit": "audit_ms"}
     names["events"] = "event_ms"

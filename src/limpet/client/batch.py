@@ -9,9 +9,9 @@ from limpet.client.purse import Purse
 from limpet.client.work import JobSpec
 from limpet.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from limpet.core.gate import GateRule
-from limpet.core.job import Job
-from limpet.core.options import longer_wait
-from limpet.core.task import TaskSpec, build_job
+from limpet.core.jobs.job import Job
+from limpet.core.jobs.options import longer_wait
+from limpet.core.tasks.task import TaskSpec, build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
 # Who waits for whom, in one step: an engine notes each, and nobody else gets a turn meanwhile.

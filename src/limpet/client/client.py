@@ -20,16 +20,16 @@ from limpet.client.producer import Producer
 from limpet.client.purse import Purse
 from limpet.client.registry import Published
 from limpet.client.work import JobSpec, Work
-from limpet.core.codec import MAX_BYTES
 from limpet.core.errors import InvalidOption, StoreTimeout, UnknownQueue, UsageError
+from limpet.core.flows.refs import with_refs
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_bytes
-from limpet.core.job import Enqueued, Job
-from limpet.core.naming import did_you_mean
-from limpet.core.options import refuse_waiting
-from limpet.core.payload import decode_json
-from limpet.core.refs import with_refs
-from limpet.core.task import PLAIN, Options, TaskSpec, build_job
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.jobs.options import refuse_waiting
+from limpet.core.tasks.codec import MAX_BYTES
+from limpet.core.tasks.naming import did_you_mean
+from limpet.core.tasks.payload import decode_json
+from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
 from limpet.stores.base import Store
 from limpet.stores.callers import joined
 

@@ -15,7 +15,6 @@ from limpet.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
 from limpet.client.handle import JobHandle
 from limpet.client.purse import Purse
 from limpet.client.work import Chain, Group, JobSpec, Work
-from limpet.core.codec import PLAIN, looked_into
 from limpet.core.errors import (
     BatchTooLarge,
     InvalidArguments,
@@ -25,14 +24,15 @@ from limpet.core.errors import (
     UsageError,
     WrongContext,
 )
-from limpet.core.flow import Mark, arrows, mark_meta, order
+from limpet.core.flows.flow import Mark, arrows, mark_meta, order
+from limpet.core.flows.refs import Refers, flat
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.job import Job
-from limpet.core.naming import checked_name, did_you_mean
-from limpet.core.options import longer_wait
-from limpet.core.refs import Refers, flat
-from limpet.core.task import build_job
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.job import Job
+from limpet.core.jobs.options import longer_wait
+from limpet.core.tasks.codec import PLAIN, looked_into
+from limpet.core.tasks.naming import checked_name, did_you_mean
+from limpet.core.tasks.task import build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 from limpet.stores.callers import run_here
 

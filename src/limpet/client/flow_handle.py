@@ -10,14 +10,14 @@ from typing import Any, Final, Protocol, TypeVar
 from msgspec import Struct
 
 from limpet.client.handle import Desk, JobHandle, instant, value_of
-from limpet.core.duration import to_ms
 from limpet.core.errors import InvalidOption, JobError, JobNotFound, ResultTimeout
-from limpet.core.flow import FlowGraph, FlowNode
-from limpet.core.ids import id_text
-from limpet.core.refs import Refers, Spread
-from limpet.core.state import FINISHED, STATES, State
-from limpet.core.text import checked_text
-from limpet.core.view import JobView
+from limpet.core.flows.flow import FlowGraph, FlowNode
+from limpet.core.flows.refs import Refers, Spread
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import FINISHED, STATES, State
+from limpet.core.jobs.view import JobView
+from limpet.core.text.duration import to_ms
+from limpet.core.text.storable import checked_text
 
 R_co = TypeVar("R_co", covariant=True)
 

@@ -9,17 +9,17 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 import msgspec
 from msgspec import Struct
 
-from limpet.core.duration import to_ms
 from limpet.core.errors import JobCancelled, JobDead, JobNotFound
+from limpet.core.flows.refs import Refers
+from limpet.core.flows.steps import check_event, encode_value, too_many_events, waits_of
 from limpet.core.gate import FOREVER_MS
-from limpet.core.ids import id_text
-from limpet.core.lease import Note, Signal
-from limpet.core.refs import Refers
-from limpet.core.spending import public_spent, spent_of
-from limpet.core.state import State
-from limpet.core.steps import check_event, encode_value, too_many_events, waits_of
-from limpet.core.text import checked_text
-from limpet.core.view import JobView
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Note, Signal
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView
+from limpet.core.limits.spending import public_spent, spent_of
+from limpet.core.text.duration import to_ms
+from limpet.core.text.storable import checked_text
 from limpet.stores.base import Store
 
 R_co = TypeVar("R_co", covariant=True)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 
 from limpet.client.bridge import WorkerLoop
 from limpet.core.errors import InvalidTask
-from limpet.core.task import TaskSpec
+from limpet.core.tasks.task import TaskSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 

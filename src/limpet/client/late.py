@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from limpet.core.errors import StoreTimeout, StoreUnreachable
-from limpet.core.ids import id_text
+from limpet.core.jobs.ids import id_text
 from limpet.stores.sending import Sending
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from limpet.core.duration import Duration
-from limpet.core.job import IfParentFails, OnDuplicate
-from limpet.core.queue import Queue
-from limpet.core.retry import Retry, RetryFunction
-from limpet.core.state import State
-from limpet.core.unique import UniqueOption
-from limpet.core.unit import Amounts
+from limpet.core.endings.retry import Retry, RetryFunction
+from limpet.core.jobs.job import IfParentFails, OnDuplicate
+from limpet.core.jobs.state import State
+from limpet.core.jobs.unique import UniqueOption
+from limpet.core.limits.unit import Amounts
+from limpet.core.tasks.queue import Queue
+from limpet.core.text.duration import Duration
 
 if TYPE_CHECKING:
     from limpet.client.handle import JobHandle

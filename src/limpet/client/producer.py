@@ -16,10 +16,10 @@ from typing import Final, TypeVar
 from limpet.client.late import Asked, late, not_stored
 from limpet.core.errors import LimpetError, QueueFull, StoreError, StoreUnreachable
 from limpet.core.gate import GateRule
-from limpet.core.ids import IdMaker
-from limpet.core.job import Enqueued, Job, Lane
-from limpet.core.options import UNTIL_DEADLINE
-from limpet.core.witness import Sight, change
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Enqueued, Job, Lane
+from limpet.core.jobs.options import UNTIL_DEADLINE
+from limpet.core.jobs.witness import Sight, change
 from limpet.stores.base import Store
 from limpet.stores.callers import apart
 from limpet.stores.sending import Sending, followed

@@ -11,16 +11,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from limpet.core.budget import base_of, raising, this
-from limpet.core.duration import iso
 from limpet.core.errors import BudgetExceeded, InvalidArguments
 from limpet.core.gate import Gate, GateRule, left
-from limpet.core.job import Job
-from limpet.core.period import ends_ms
-from limpet.core.state import LIVE, State
-from limpet.core.task import TaskSpec
-from limpet.core.unit import Cost, amount_text, public_amount, public_unit
-from limpet.core.view import Query, Term
+from limpet.core.jobs.job import Job
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import Query, Term
+from limpet.core.limits.budget import base_of, raising, this
+from limpet.core.limits.period import ends_ms
+from limpet.core.limits.unit import Cost, amount_text, public_amount, public_unit
+from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import iso
 from limpet.stores.base import Store
 
 _MOST_KEYS: Final = 100  # unique keys that are looked up before a call is refused: each is a question to the store

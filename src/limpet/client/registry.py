@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from limpet.core.declaration import KIND, Declaration, read_declaration
-from limpet.core.retention import DECLARED, States, control_of, said_in
-from limpet.core.task import TaskSpec
+from limpet.core.jobs.retention import DECLARED, States, control_of, said_in
+from limpet.core.tasks.declaration import KIND, Declaration, read_declaration
+from limpet.core.tasks.task import TaskSpec
 from limpet.stores.base import Store
 
 # A worker that starts with a changed declaration reaches by-name producers within this time.

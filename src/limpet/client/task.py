@@ -9,8 +9,8 @@ from limpet.client.handle import JobHandle
 from limpet.client.options import CallOptions
 from limpet.client.work import JobSpec
 from limpet.core.errors import InvalidArguments
-from limpet.core.task import Inject as InjectMark
-from limpet.core.task import Options, TaskSpec
+from limpet.core.tasks.task import Inject as InjectMark
+from limpet.core.tasks.task import Options, TaskSpec
 from limpet.stores.callers import run_here
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from limpet.client.flow_handle import GroupHandle, NodeHandle
 from limpet.core.errors import InvalidArguments, InvalidOption, NotSerialisable
-from limpet.core.naming import checked_name
-from limpet.core.options import Options
-from limpet.core.refs import Refers, Spread
-from limpet.core.task import TaskSpec
+from limpet.core.flows.refs import Refers, Spread
+from limpet.core.jobs.options import Options
+from limpet.core.tasks.naming import checked_name
+from limpet.core.tasks.task import TaskSpec
 from limpet.stores.callers import run_here
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption
-from limpet.core.naming import did_you_mean
-from limpet.core.retention import keep_of
-from limpet.core.state import State
+from limpet.core.jobs.retention import keep_of
+from limpet.core.jobs.state import State
+from limpet.core.tasks.naming import did_you_mean
 
 DEFAULT_URL: Final = "sqlite:///limpet.db"
 DEFAULT_NAMESPACE: Final = "default"

@@ -12,19 +12,19 @@ from typing import Final, Literal, get_args
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.decide import decide
+from limpet.core.endings.decide import decide
+from limpet.core.endings.failure import cause_of
+from limpet.core.endings.outcome import HandedBack, Limited, Outcome, Raised, Returned
+from limpet.core.endings.transition import Failure
 from limpet.core.errors import InvalidOption, PayloadTooLarge
-from limpet.core.failure import cause_of
-from limpet.core.flow import because
-from limpet.core.ids import id_text
-from limpet.core.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
-from limpet.core.outcome import HandedBack, Limited, Outcome, Raised, Returned
-from limpet.core.refs import MAX_INPUT_BYTES, stand_ins_of
-from limpet.core.spending import Bill, spending_from
-from limpet.core.state import State
-from limpet.core.text import checked_text, storable
-from limpet.core.transition import Failure
-from limpet.core.view import JobView
+from limpet.core.flows.flow import because
+from limpet.core.flows.refs import MAX_INPUT_BYTES, stand_ins_of
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Input, Serves, SessionView
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView
+from limpet.core.limits.spending import Bill, spending_from
+from limpet.core.text.storable import checked_text, storable
 from limpet.ops.bulk import Decision
 from limpet.ops.select import PAGE, resolve, view_of
 from limpet.stores.base import NOTHING_SPENT, Store

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from limpet.core.text import checked_text
-from limpet.core.view import Entry, JobView
+from limpet.core.jobs.view import Entry, JobView
+from limpet.core.text.storable import checked_text
 from limpet.ops.select import PAGE
 from limpet.stores.base import Store
 

@@ -12,10 +12,9 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
-from limpet.core.codec import decode_json
-from limpet.core.duration import text_of_ms
-from limpet.core.ids import id_text
-from limpet.core.lease import SessionView
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import SessionView
+from limpet.core.jobs.view import Control, Finding
 from limpet.core.schedules import words
 from limpet.core.schedules.declared import Absent, absent, declared_by, tickers
 from limpet.core.schedules.history import Tick, kind_of, read_ticks
@@ -24,7 +23,8 @@ from limpet.core.schedules.policy import catch_up_text
 from limpet.core.schedules.rule import AnyRule, CronRule
 from limpet.core.schedules.schedule import KIND, Schedule, Unreadable, read_schedule, source_of
 from limpet.core.schedules.zone import Zone
-from limpet.core.view import Control, Finding
+from limpet.core.tasks.codec import decode_json
+from limpet.core.text.duration import text_of_ms
 from limpet.stores.base import MARK, Store
 
 SHOWN: Final = 5  # next runs of a schedule

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from limpet.core.budget import base_of
-from limpet.core.declaration import KIND, Declaration, read_declaration
 from limpet.core.gate import Gate, GateRule
+from limpet.core.limits.budget import base_of
+from limpet.core.tasks.declaration import KIND, Declaration, read_declaration
 from limpet.stores.base import Store
 
 

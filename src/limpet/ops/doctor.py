@@ -7,16 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from limpet.core.account import Account
-from limpet.core.agreement import disagreements
-from limpet.core.budget import base_of, raising
-from limpet.core.declaration import Declaration
-from limpet.core.duration import iso, text_of_ms
 from limpet.core.gate import FOREVER_MS, Gate
-from limpet.core.lease import SessionView
-from limpet.core.state import WAITING, State
-from limpet.core.unit import amount_text, amount_typed, public_unit
-from limpet.core.view import Counts, Finding, JobView, Query, QueueView
+from limpet.core.jobs.lease import SessionView
+from limpet.core.jobs.state import WAITING, State
+from limpet.core.jobs.view import Counts, Finding, JobView, Query, QueueView
+from limpet.core.limits.account import Account
+from limpet.core.limits.budget import base_of, raising
+from limpet.core.limits.unit import amount_text, amount_typed, public_unit
+from limpet.core.tasks.agreement import disagreements
+from limpet.core.tasks.declaration import Declaration
+from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops.calendar import Calendar
 from limpet.ops.declared import declared_tasks
 from limpet.ops.repair import FIX, books

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.codec import MAX_BYTES, too_large
-from limpet.core.declaration import Declaration
 from limpet.core.errors import InvalidArguments, InvalidOption
-from limpet.core.ids import id_text
-from limpet.core.refs import REF, REFS
-from limpet.core.schema import Schema, fault_in, names_of
-from limpet.core.view import JobView
+from limpet.core.flows.refs import REF, REFS
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.view import JobView
+from limpet.core.tasks.codec import MAX_BYTES, too_large
+from limpet.core.tasks.declaration import Declaration
+from limpet.core.tasks.schema import Schema, fault_in, names_of
 from limpet.ops.declared import declared_tasks
 from limpet.ops.select import PAGE
 from limpet.stores.base import Store

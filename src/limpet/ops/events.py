@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
-from limpet.core.telling import facts_of
-from limpet.core.view import Entry
+from limpet.core.jobs.view import Entry
+from limpet.core.text.event_text import facts_of
 from limpet.stores.asking import last_seq
 from limpet.stores.base import Store
 

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from limpet.core.duration import iso, text_of_ms
-from limpet.core.ids import id_text
-from limpet.core.lease import SessionView
-from limpet.core.state import State
-from limpet.core.steps import APPROVAL, SLEEP, Waiting, waits_of
-from limpet.core.view import AttemptView, JobView, Page, Standing
+from limpet.core.flows.steps import APPROVAL, SLEEP, Waiting, waits_of
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import SessionView
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import AttemptView, JobView, Page, Standing
+from limpet.core.text.duration import iso, text_of_ms
 from limpet.ops.position import position
 from limpet.ops.reason import Reason, ago, instant, when_words
 from limpet.ops.stops import stops

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from limpet.core.flow import FlowGraph, FlowNode
-from limpet.core.ids import id_text
-from limpet.core.state import STATES
+from limpet.core.flows.flow import FlowGraph, FlowNode
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import STATES
 from limpet.ops.flows import FlowLine
 from limpet.ops.shape import Shape, error_of, when
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from limpet.core.errors import FlowNotFound, InvalidOption, UnknownParent
-from limpet.core.flow import FlowGraph, FlowNode, flow_state, mark_of, only_waits, refuse_in_vain, rerun
-from limpet.core.ids import IdMaker, id_bytes, id_text
-from limpet.core.state import LIVE, WAITING, State
-from limpet.core.text import checked_text
-from limpet.core.view import FlowView, JobView, Query, Term
+from limpet.core.flows.flow import FlowGraph, FlowNode, flow_state, mark_of, only_waits, refuse_in_vain, rerun
+from limpet.core.jobs.ids import IdMaker, id_bytes, id_text
+from limpet.core.jobs.state import LIVE, WAITING, State
+from limpet.core.jobs.view import FlowView, JobView, Query, Term
+from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import BulkReport, Decision, Progress
 from limpet.ops.select import PAGE, SHORTEST_SUFFIX, AmbiguousId, key_holders, resolve, walk
 from limpet.stores.asking import refuse_draining

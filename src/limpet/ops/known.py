@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, cast
 
-from limpet.core.budget import base_of
 from limpet.core.errors import UnknownQueue, UsageError
-from limpet.core.naming import did_you_mean
+from limpet.core.limits.budget import base_of
 from limpet.core.schedules import schedule
 from limpet.core.schedules.schedule import read_schedule
+from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.declared import declared_queues, declared_rule, declared_tasks
 from limpet.stores.asking import gate_of
 from limpet.stores.base import Store

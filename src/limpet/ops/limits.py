@@ -9,16 +9,16 @@ from typing import Final, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from limpet.core.budget import base_of, budget_key, checked_cap
-from limpet.core.depth import checked_depth
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import Gate, GateChange, GateRule, admits, room
-from limpet.core.limit import slowest_floor, usual_floor
-from limpet.core.period import PERIODS, Period
-from limpet.core.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
-from limpet.core.state import LIVE, State
-from limpet.core.unit import UNITS, checked_unit, stored_unit
-from limpet.core.view import Query, Term
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import Query, Term
+from limpet.core.limits.budget import base_of, budget_key, checked_cap
+from limpet.core.limits.depth import checked_depth
+from limpet.core.limits.limit import slowest_floor, usual_floor
+from limpet.core.limits.period import PERIODS, Period
+from limpet.core.limits.rate import checked_burst, checked_ceiling, parse_bucket, parse_rate
+from limpet.core.limits.unit import UNITS, checked_unit, stored_unit
 from limpet.ops.declared import declared_gates, declared_rule, declared_tasks
 from limpet.ops.select import PAGE
 from limpet.stores.asking import MOST_GATES, gate_of

@@ -9,17 +9,14 @@ from typing import Any, cast
 
 import msgspec
 
-from limpet.core.budget import base_of
 from limpet.core.errors import InvalidOption
+from limpet.core.flows.steps import SLEEP, waits_of
 from limpet.core.gate import FOREVER_MS, Gate, GateChange, GateRule, Pause, is_counting
-from limpet.core.ids import id_text
-from limpet.core.lease import SessionView, Signal
-from limpet.core.retention import Keep
-from limpet.core.state import LIVE, State
-from limpet.core.steps import SLEEP, waits_of
-from limpet.core.template import checked_key
-from limpet.core.text import checked_text
-from limpet.core.view import (
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import SessionView, Signal
+from limpet.core.jobs.retention import Keep
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import (
     AttemptView,
     CauseView,
     Counts,
@@ -31,6 +28,9 @@ from limpet.core.view import (
     QueueView,
     Standing,
 )
+from limpet.core.limits.budget import base_of
+from limpet.core.tasks.template import checked_key
+from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Act, BulkReport, Decision, Facts, Progress, run_bulk
 from limpet.ops.declared import declared_gates, declared_queues, declared_rule, with_declared
 from limpet.ops.doctor import doctor

@@ -8,11 +8,11 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from limpet.core.duration import text_of_ms
-from limpet.core.job import URGENT
-from limpet.core.lease import SessionView
-from limpet.core.state import State
-from limpet.core.view import JobView, Page, Query, Standing, Term
+from limpet.core.jobs.job import URGENT
+from limpet.core.jobs.lease import SessionView
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView, Page, Query, Standing, Term
+from limpet.core.text.duration import text_of_ms
 from limpet.ops.reason import Reason
 from limpet.stores.base import Store
 

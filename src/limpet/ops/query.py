@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from limpet.core.duration import to_ms
 from limpet.core.errors import LimpetError, UsageError
-from limpet.core.job import LEAST_URGENT, PRIORITIES
-from limpet.core.naming import did_you_mean
-from limpet.core.state import GROUPS, STATES, State
-from limpet.core.text import checked_text
-from limpet.core.view import Compare, Query, Term
+from limpet.core.jobs.job import LEAST_URGENT, PRIORITIES
+from limpet.core.jobs.state import GROUPS, STATES, State
+from limpet.core.jobs.view import Compare, Query, Term
+from limpet.core.tasks.naming import did_you_mean
+from limpet.core.text.duration import to_ms
+from limpet.core.text.storable import checked_text
 
 TEXT_FIELDS: Final = frozenset({"id", "queue", "task", "group", "tag", "error", "cause", "unique", "flow"})
 NUMBER_FIELDS: Final = frozenset({"priority", "attempt", "lost", "age"})

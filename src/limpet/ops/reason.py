@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from limpet.core.duration import iso, text_of_ms
 from limpet.core.gate import FOREVER_MS
+from limpet.core.text.duration import iso, text_of_ms
 
 
 @dataclass(frozen=True)

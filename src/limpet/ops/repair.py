@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from limpet.core.errors import WrongContext
-from limpet.core.ids import id_text
-from limpet.core.repair import Difference
-from limpet.core.view import Counts, Finding
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.repair import Difference
+from limpet.core.jobs.view import Counts, Finding
 from limpet.ops.bulk import Decision
 from limpet.stores.base import Repairs, Store
 

@@ -9,20 +9,20 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.codec import decode_json
-from limpet.core.declaration import Declaration
 from limpet.core.errors import UsageError
-from limpet.core.flow import is_key_of_copy
+from limpet.core.flows.flow import is_key_of_copy
+from limpet.core.flows.refs import Given, filled, look_alikes, stand_ins_of
 from limpet.core.gate import GateRule
-from limpet.core.ids import IdMaker, id_text
-from limpet.core.job import Job, Unique
-from limpet.core.lease import Input
-from limpet.core.options import Options
-from limpet.core.refs import Given, filled, look_alikes, stand_ins_of
-from limpet.core.schema import fault_in, names_of
-from limpet.core.state import LIVE, State
-from limpet.core.task import build_job
-from limpet.core.view import JobView
+from limpet.core.jobs.ids import IdMaker, id_text
+from limpet.core.jobs.job import Job, Unique
+from limpet.core.jobs.lease import Input
+from limpet.core.jobs.options import Options
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import JobView
+from limpet.core.tasks.codec import decode_json
+from limpet.core.tasks.declaration import Declaration
+from limpet.core.tasks.schema import fault_in, names_of
+from limpet.core.tasks.task import build_job
 from limpet.ops.declared import declared_tasks
 from limpet.stores.base import Store
 

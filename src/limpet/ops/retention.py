@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption
-from limpet.core.naming import checked_name
-from limpet.core.retention import DECLARED, SET, Keep, control_of, keep_of, merged, said_in
-from limpet.core.state import State
+from limpet.core.jobs.retention import DECLARED, SET, Keep, control_of, keep_of, merged, said_in
+from limpet.core.jobs.state import State
+from limpet.core.tasks.naming import checked_name
 from limpet.stores.base import Store
 
 

@@ -9,16 +9,16 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from limpet.core.duration import iso
 from limpet.core.errors import InvalidOption, UnknownParent, UsageError
 from limpet.core.gate import GateRule
-from limpet.core.ids import IdMaker, id_text
-from limpet.core.job import Enqueued, Job
+from limpet.core.jobs.ids import IdMaker, id_text
+from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.schedules.plan import tick_job
 from limpet.core.schedules.policy import Overlap
 from limpet.core.schedules.run import Run, job_of, key_of, live_runs, verdict
 from limpet.core.schedules.schedule import Schedule
-from limpet.core.task import TaskSpec
+from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import iso
 from limpet.stores.asking import find_all
 from limpet.stores.base import Store
 

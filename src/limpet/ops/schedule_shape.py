@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from limpet.core.duration import instant_ms
+from limpet.core.text.duration import instant_ms
 from limpet.ops.calendar import NextRun, ScheduleView, TickView
 from limpet.ops.schedule_runs import Backfill
 from limpet.ops.shape import Shape, when

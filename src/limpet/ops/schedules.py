@@ -10,14 +10,9 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from msgspec import Raw
 from msgspec.structs import replace
 
-from limpet.core import declaration
-from limpet.core.codec import canonical
-from limpet.core.declaration import read_declaration
-from limpet.core.duration import Duration, instant_ms, iso
 from limpet.core.errors import InvalidOption, UsageError
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued
-from limpet.core.naming import did_you_mean
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued
 from limpet.core.schedules.declared import returned
 from limpet.core.schedules.history import remembered
 from limpet.core.schedules.policy import Overlap, TickPolicy
@@ -25,8 +20,13 @@ from limpet.core.schedules.rule import AnyRule
 from limpet.core.schedules.run import check_fits
 from limpet.core.schedules.schedule import REVISION, Schedule, Unreadable, checked_options, removal, source_of
 from limpet.core.schedules.when import When
-from limpet.core.task import TaskSpec
-from limpet.core.text import checked_text
+from limpet.core.tasks import declaration
+from limpet.core.tasks.codec import canonical
+from limpet.core.tasks.declaration import read_declaration
+from limpet.core.tasks.naming import did_you_mean
+from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import Duration, instant_ms, iso
+from limpet.core.text.storable import checked_text
 from limpet.ops.bulk import Decision, Progress
 from limpet.ops.calendar import Calendar, NextRun, ScheduleView, recent_ticks
 from limpet.ops.known import UnknownName

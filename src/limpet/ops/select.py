@@ -8,11 +8,11 @@ from fnmatch import fnmatchcase
 from msgspec.structs import replace
 
 from limpet.core.errors import InvalidOption, JobNotFound, UsageError
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.naming import did_you_mean
-from limpet.core.state import LIVE, State
-from limpet.core.steps import KIND
-from limpet.core.view import JobView, Query, Term
+from limpet.core.flows.steps import KIND
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import JobView, Query, Term
+from limpet.core.tasks.naming import did_you_mean
 from limpet.ops.query import InvalidQuery, looks_like_query, parse_query
 from limpet.stores.base import Store
 

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from limpet.core.duration import iso
 from limpet.core.errors import UsageError
+from limpet.core.flows.refs import Given, filled
+from limpet.core.flows.steps import KIND, read_record
 from limpet.core.gate import (
     FOREVER_MS,
     FULL,
@@ -23,16 +24,15 @@ from limpet.core.gate import (
     room,
     tokens,
 )
-from limpet.core.ids import id_text
-from limpet.core.lease import Claimed, Note, SessionView
-from limpet.core.period import ends_ms
-from limpet.core.refs import Given, filled
-from limpet.core.spending import public_spent, spent_of
-from limpet.core.state import STATES, State
-from limpet.core.steps import KIND, read_record
-from limpet.core.telling import event_text, facts_of
-from limpet.core.unit import MICRO, MONEY, public_amount, public_unit
-from limpet.core.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Claimed, Note, SessionView
+from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.view import AttemptView, CauseView, Counts, Entry, Finding, JobView, QueueView
+from limpet.core.limits.period import ends_ms
+from limpet.core.limits.spending import public_spent, spent_of
+from limpet.core.limits.unit import MICRO, MONEY, public_amount, public_unit
+from limpet.core.text.duration import iso
+from limpet.core.text.event_text import event_text, facts_of
 from limpet.ops.bulk import BulkReport
 from limpet.ops.explain import Explanation
 from limpet.ops.rerun import rerun_of

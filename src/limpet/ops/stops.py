@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from limpet.core.budget import base_of, raising, this
-from limpet.core.duration import iso, text_of_ms
 from limpet.core.gate import (
     FOREVER_MS,
     FULL,
@@ -19,10 +17,12 @@ from limpet.core.gate import (
     slots,
     tokens,
 )
-from limpet.core.period import Period, ends_ms
-from limpet.core.telling import percent_text
-from limpet.core.unit import amount_text, public_amount, public_unit
-from limpet.core.view import JobView
+from limpet.core.jobs.view import JobView
+from limpet.core.limits.budget import base_of, raising, this
+from limpet.core.limits.period import Period, ends_ms
+from limpet.core.limits.unit import amount_text, public_amount, public_unit
+from limpet.core.text.duration import iso, text_of_ms
+from limpet.core.text.event_text import percent_text
 from limpet.ops.reason import Reason, ago, instant, when_text, when_words
 
 

@@ -8,15 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from limpet.core.answer import status_of
-from limpet.core.classify import MISTAKES, judge_error, outcome_of
-from limpet.core.decide import HOLD_CAP_MS, HOLD_FIRST_MS, decide
-from limpet.core.duration import text_of_ms
-from limpet.core.errors import InvalidOption
-from limpet.core.failure import type_name
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Claimed
-from limpet.core.library_errors import (
+from limpet.core.endings.answer import status_of
+from limpet.core.endings.classify import MISTAKES, judge_error, outcome_of
+from limpet.core.endings.decide import HOLD_CAP_MS, HOLD_FIRST_MS, decide
+from limpet.core.endings.failure import type_name
+from limpet.core.endings.library_errors import (
     BEFORE_STATUS,
     BY_CLASS,
     BY_CODE,
@@ -27,12 +23,16 @@ from limpet.core.library_errors import (
     WORDS,
     class_name,
 )
-from limpet.core.overrides import Overrides
-from limpet.core.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Bury, Drop, Hold, RetryAfter, Transition
-from limpet.core.transition import Snooze as SnoozeTransition
-from limpet.core.verdict import MEANING, SAYABLE, Classifier, Judgement, Kind
+from limpet.core.endings.overrides import Overrides
+from limpet.core.endings.signals import Cancel, Dead, JobSignal, RateLimited, RetryLater, Snooze
+from limpet.core.endings.transition import Bury, Drop, Hold, RetryAfter, Transition
+from limpet.core.endings.transition import Snooze as SnoozeTransition
+from limpet.core.endings.verdict import MEANING, SAYABLE, Classifier, Judgement, Kind
+from limpet.core.errors import InvalidOption
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Claimed
+from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import text_of_ms
 
 _NOBODY: Final = "a task"  # whose job it would be, when no task is named
 _SIGNALS: Final[dict[type[JobSignal], JobSignal]] = {

@@ -9,10 +9,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from limpet.core.errors import InvalidOption, JobNotFound, UsageError
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.lease import Signal
-from limpet.core.state import FINISHED, LIVE, State
-from limpet.core.steps import (
+from limpet.core.flows.steps import (
     APPROVAL,
     EVENT,
     Approval,
@@ -25,8 +22,11 @@ from limpet.core.steps import (
     too_many_events,
     waits_of,
 )
-from limpet.core.text import checked_text, is_storable, storable
-from limpet.core.view import JobView, Query, Term
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.lease import Signal
+from limpet.core.jobs.state import FINISHED, LIVE, State
+from limpet.core.jobs.view import JobView, Query, Term
+from limpet.core.text.storable import checked_text, is_storable, storable
 from limpet.ops.bulk import Decision
 from limpet.ops.select import PAGE, resolve, view_of, walk
 from limpet.stores.base import SignalAnswer, Store

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from limpet.core.errors import InvalidOption
-from limpet.core.template import checked_key
-from limpet.core.view import Control, Page, Query, Term
+from limpet.core.jobs.view import Control, Page, Query, Term
+from limpet.core.tasks.template import checked_key
 from limpet.ops.known import strange
 from limpet.stores.base import Store
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
-from limpet.core.lease import SessionView
-from limpet.core.view import Finding
-from limpet.core.witness import FIELD, Change, Report
+from limpet.core.jobs.lease import SessionView
+from limpet.core.jobs.view import Finding
+from limpet.core.jobs.witness import FIELD, Change, Report
 
 
 class Info(Struct, rename={"report": FIELD}):

@@ -16,9 +16,9 @@ from msgspec import Struct
 
 from limpet.core.errors import LimpetError, QueueDraining, QueueFull, SchemaOutdated, StoreError, UnknownParent
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job
-from limpet.core.text import storable
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.text.storable import storable
 from limpet.outbox.log import outbox_log
 from limpet.outbox.row import Letter, Row, Unreadable, unpack
 from limpet.outbox.table import Table, Turn

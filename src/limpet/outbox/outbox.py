@@ -8,8 +8,8 @@ from typing import Final
 
 from limpet.core.errors import WrongContext
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Job
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Job
 from limpet.outbox.home import Home
 from limpet.outbox.place import Place
 from limpet.outbox.row import pack

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from limpet.core.errors import LimpetError, SchemaOutdated
 from limpet.core.gate import GateRule
-from limpet.core.job import Job
+from limpet.core.jobs.job import Job
 
 MAGIC: Final = b"LP"  # what does not begin with it is no job of ours
 VERSION: Final = 1  # the byte after it; it changes when an older relay would misread what follows

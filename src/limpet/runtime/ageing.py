@@ -6,8 +6,8 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 
-from limpet.core.job import LEAST_URGENT
-from limpet.core.lease import Claimed
+from limpet.core.jobs.job import LEAST_URGENT
+from limpet.core.jobs.lease import Claimed
 
 Short = tuple[bool, bool, bool]  # which of threads, processes and room at limits a claim may give away
 

@@ -13,10 +13,10 @@ from contextvars import Context
 from os import getpid
 from typing import Any, Final, Literal, Protocol
 
-from limpet.core.lease import Claimed
-from limpet.core.spending import Bill
-from limpet.core.task import TaskSpec
-from limpet.core.verdict import Classifier
+from limpet.core.endings.verdict import Classifier
+from limpet.core.jobs.lease import Claimed
+from limpet.core.limits.spending import Bill
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.context import Desk, JobContext
 from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.step import Calls

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from limpet.core.endings.transition import Release
 from limpet.core.errors import StoreError
-from limpet.core.ids import id_text
-from limpet.core.transition import Release
+from limpet.core.jobs.ids import id_text
 from limpet.runtime.background import background
 from limpet.runtime.crew import Crew
 from limpet.runtime.log import job_log, worker_log

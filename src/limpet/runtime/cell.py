@@ -17,8 +17,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
-from limpet.core.lease import Claimed, Note
-from limpet.core.pushback import Lesson
+from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.limits.pushback import Lesson
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.loading import load_app
 from limpet.runtime.memory import resident_bytes

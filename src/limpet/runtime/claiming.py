@@ -7,10 +7,10 @@ from functools import partial
 
 from msgspec import Struct
 
-from limpet.core.job import LEAST_URGENT
-from limpet.core.lease import Claim, Claimed, ClaimRequest, Serves
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Release
+from limpet.core.endings.transition import Release
+from limpet.core.jobs.job import LEAST_URGENT
+from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.ageing import Ageing, Short
 from limpet.runtime.crew import Crew
 from limpet.runtime.pace import Pace

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack
 
 import msgspec
 
-from limpet.core.answer import headers_of
-from limpet.core.codec import encode_checkpoint
-from limpet.core.decide import pushed_gate
-from limpet.core.duration import Duration, to_ms
+from limpet.core.endings.answer import headers_of
+from limpet.core.endings.decide import pushed_gate
 from limpet.core.errors import LeaseLost, WrongContext
-from limpet.core.ids import id_text
-from limpet.core.lease import Claimed, Note
-from limpet.core.pushback import Lesson, lesson_of
-from limpet.core.spending import added, spending_from
-from limpet.core.steps import Approval
-from limpet.core.text import storable
-from limpet.core.unit import Amounts
+from limpet.core.flows.steps import Approval
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.limits.pushback import Lesson, lesson_of
+from limpet.core.limits.spending import added, spending_from
+from limpet.core.limits.unit import Amounts
+from limpet.core.tasks.codec import encode_checkpoint
+from limpet.core.text.duration import Duration, to_ms
+from limpet.core.text.storable import storable
 from limpet.runtime.log import job_log
 from limpet.runtime.step import Step, StepCall, step_key
 from limpet.runtime.steps import Steps

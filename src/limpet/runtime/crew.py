@@ -7,11 +7,22 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from limpet.core.decide import awaits_commit
-from limpet.core.lease import Claimed
-from limpet.core.spending import Bill
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Bury, Drop, Hold, Lose, Release, RetryAfter, Snooze, Succeed, Suspend, Transition
+from limpet.core.endings.decide import awaits_commit
+from limpet.core.endings.transition import (
+    Bury,
+    Drop,
+    Hold,
+    Lose,
+    Release,
+    RetryAfter,
+    Snooze,
+    Succeed,
+    Suspend,
+    Transition,
+)
+from limpet.core.jobs.lease import Claimed
+from limpet.core.limits.spending import Bill
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.background import background
 from limpet.runtime.context import Desk

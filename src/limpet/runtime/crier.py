@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from limpet.core.errors import StoreError
-from limpet.core.telling import event_text, facts_of, is_alarming
-from limpet.core.view import Entry
+from limpet.core.jobs.view import Entry
+from limpet.core.text.event_text import event_text, facts_of, is_alarming
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patience import Patience

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from limpet.core.job import LEAST_URGENT, URGENT
-from limpet.core.lease import Claim
+from limpet.core.jobs.job import LEAST_URGENT, URGENT
+from limpet.core.jobs.lease import Claim
 from limpet.runtime.claiming import Claiming, Reach, Want
 from limpet.runtime.part import Part
 

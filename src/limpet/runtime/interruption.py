@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine
 from types import CodeType, CoroutineType, FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
-from limpet.core.declare import plain_function
-from limpet.core.duration import text_of_ms
+from limpet.core.tasks.declare import plain_function
+from limpet.core.text.duration import text_of_ms
 
 if TYPE_CHECKING:
     from limpet.runtime.attempt import Attempt

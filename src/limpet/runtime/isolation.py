@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
+from limpet.core.endings.outcome import CancelledByRequest, Crashed, HandedBack, Outcome, TimedOut
+from limpet.core.endings.transition import Succeed, Transition
 from limpet.core.errors import InvalidTask
-from limpet.core.outcome import CancelledByRequest, Crashed, HandedBack, Outcome, TimedOut
-from limpet.core.transition import Succeed, Transition
 from limpet.runtime.attempt import Attempt, Cause
 from limpet.runtime.background import background
 from limpet.runtime.context import Desk

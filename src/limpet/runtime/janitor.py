@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from limpet.core.retention import DECLARED, SET, merged, said_in
+from limpet.core.jobs.retention import DECLARED, SET, merged, said_in
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patience import Patience

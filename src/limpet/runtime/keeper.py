@@ -13,9 +13,9 @@ from itertools import islice
 from typing import Final
 
 from limpet.core.errors import StoreError
-from limpet.core.lease import Beat, Claimed, Note, Pulse, Serves
-from limpet.core.pushback import Lesson
-from limpet.core.spending import spent_note
+from limpet.core.jobs.lease import Beat, Claimed, Note, Pulse, Serves
+from limpet.core.limits.pushback import Lesson
+from limpet.core.limits.spending import spent_note
 from limpet.runtime.learner import Learner
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Fell

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from limpet.core.errors import StoreError
 from limpet.core.gate import Gate, GateChange
-from limpet.core.pushback import Lesson, ceiling_of
+from limpet.core.limits.pushback import Lesson, ceiling_of
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.stores.asking import gate_of

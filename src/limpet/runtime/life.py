@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from limpet.core.endings.transition import Release, Transition
 from limpet.core.errors import StoreError
-from limpet.core.lease import Claim, Pulse, Serves, Wake
-from limpet.core.transition import Release, Transition
+from limpet.core.jobs.lease import Claim, Pulse, Serves, Wake
 from limpet.runtime.ageing import Ageing
 from limpet.runtime.audit import Audit
 from limpet.runtime.background import background

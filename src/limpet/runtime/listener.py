@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from limpet.core.lease import Wake
+from limpet.core.jobs.lease import Wake
 from limpet.runtime.part import Part
 from limpet.runtime.patience import Patience
 from limpet.stores.base import Store

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from limpet.core.ids import id_text
-from limpet.core.lease import Claimed
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Claimed
 
 logger: Final = logging.getLogger("limpet.worker")
 

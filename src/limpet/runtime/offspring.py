@@ -16,7 +16,7 @@ from contextvars import copy_context
 
 import msgspec
 
-from limpet.core.transition import Transition
+from limpet.core.endings.transition import Transition
 from limpet.runtime.log import worker_log
 from limpet.runtime.orders import (
     RECYCLED,

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from limpet.core.lease import Serves
-from limpet.core.transition import Transition
+from limpet.core.endings.transition import Transition
+from limpet.core.jobs.lease import Serves
 from limpet.runtime.settings import WorkerSettings
 
 # How a child ends, and what its supervisor makes of it.

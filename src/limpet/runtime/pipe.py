@@ -16,12 +16,10 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
-from limpet.core.classify import outcome_of
-from limpet.core.decide import decide, unjudgeable
-from limpet.core.declare import is_async
-from limpet.core.errors import NotSerialisable, PayloadTooLarge, SuspensionCaught, UsageError
-from limpet.core.failure import failure_of
-from limpet.core.outcome import (
+from limpet.core.endings.classify import outcome_of
+from limpet.core.endings.decide import decide, unjudgeable
+from limpet.core.endings.failure import failure_of
+from limpet.core.endings.outcome import (
     CancelledByRequest,
     Completed,
     Crashed,
@@ -32,10 +30,12 @@ from limpet.core.outcome import (
     Suspended,
     TimedOut,
 )
-from limpet.core.refs import Given
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Succeed, Transition
-from limpet.core.verdict import Classifier
+from limpet.core.endings.transition import Succeed, Transition
+from limpet.core.endings.verdict import Classifier
+from limpet.core.errors import NotSerialisable, PayloadTooLarge, SuspensionCaught, UsageError
+from limpet.core.flows.refs import Given
+from limpet.core.tasks.declare import is_async
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.attempt import Attempt, Cause, Escaped, drive
 from limpet.runtime.context import current
 from limpet.runtime.log import job_log

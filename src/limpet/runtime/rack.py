@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-from limpet.core.job import LEAST_URGENT, URGENT, Lane
-from limpet.core.lease import Claimed
-from limpet.core.task import TaskSpec
+from limpet.core.jobs.job import LEAST_URGENT, URGENT, Lane
+from limpet.core.jobs.lease import Claimed
+from limpet.core.tasks.task import TaskSpec
 
 AT_ONCE: Final = -1  # jobs that were claimed for a free slot start before any that were held
 AGED: Final = -2  # and before those the ones whose turn it is, or more urgent ones would pass them here after all

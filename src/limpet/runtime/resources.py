@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from limpet.core.errors import InvalidTask
-from limpet.core.task import TaskSpec
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.settings import Resource
 
 

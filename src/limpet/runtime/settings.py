@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from msgspec import Struct
 
+from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import InvalidOption, LimpetError, StoreUnreachable
-from limpet.core.job import URGENT
+from limpet.core.jobs.job import URGENT
+from limpet.core.jobs.view import Retention
 from limpet.core.schedules.schedule import Schedule
-from limpet.core.task import TaskSpec
-from limpet.core.verdict import Classifier
-from limpet.core.view import Retention
+from limpet.core.tasks.task import TaskSpec
 from limpet.stores.base import Store
 
 if TYPE_CHECKING:

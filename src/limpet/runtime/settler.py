@@ -9,12 +9,8 @@ from collections.abc import Awaitable, Callable, Sequence, Set
 from contextlib import suppress
 from typing import Final
 
-from limpet.core.decide import awaits_commit, unwritable
-from limpet.core.errors import StoreError
-from limpet.core.ids import id_text
-from limpet.core.spending import Bill
-from limpet.core.state import State
-from limpet.core.transition import (
+from limpet.core.endings.decide import awaits_commit, unwritable
+from limpet.core.endings.transition import (
     Bury,
     Drop,
     Hold,
@@ -27,6 +23,10 @@ from limpet.core.transition import (
     Suspend,
     Transition,
 )
+from limpet.core.errors import StoreError
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
+from limpet.core.limits.spending import Bill
 from limpet.runtime.keeper import Notebook
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part

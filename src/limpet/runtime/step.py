@@ -14,9 +14,12 @@ from typing import Any, Final, Literal, ParamSpec, Protocol, TypeVar, get_args, 
 import msgspec
 from msgspec import UNSET, Struct
 
-from limpet.core.classify import outcome_of
-from limpet.core.declare import is_async, plain_function
-from limpet.core.duration import Duration
+from limpet.core.endings.classify import outcome_of
+from limpet.core.endings.failure import message_of, type_name
+from limpet.core.endings.outcome import Outcome, Raised
+from limpet.core.endings.retry import Retry, RetryFunction, delay_ms
+from limpet.core.endings.signals import JobSignal
+from limpet.core.endings.verdict import Classifier
 from limpet.core.errors import (
     InvalidOption,
     InvalidStep,
@@ -28,16 +31,13 @@ from limpet.core.errors import (
     UsageError,
     WrongContext,
 )
-from limpet.core.failure import message_of, type_name
-from limpet.core.ids import id_text
-from limpet.core.job import Policy
-from limpet.core.naming import did_you_mean
-from limpet.core.outcome import Outcome, Raised
-from limpet.core.payload import Signature
-from limpet.core.retry import Retry, RetryFunction, delay_ms
-from limpet.core.signals import JobSignal
-from limpet.core.steps import MAX_STEP_BYTES, KeptError, Record, forgetting
-from limpet.core.verdict import Classifier
+from limpet.core.flows.steps import MAX_STEP_BYTES, KeptError, Record, forgetting
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Policy
+from limpet.core.tasks.declare import is_async, plain_function
+from limpet.core.tasks.naming import did_you_mean
+from limpet.core.tasks.payload import Signature
+from limpet.core.text.duration import Duration
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from limpet.core.errors import InvalidStep, LeaseLost, WaitTimeout, WrongContext
-from limpet.core.ids import id_text
-from limpet.core.lease import Note
-from limpet.core.steps import (
+from limpet.core.flows.steps import (
     APPROVAL,
     EVENT,
     SLEEP,
@@ -26,7 +24,9 @@ from limpet.core.steps import (
     check_name,
     forgetting,
 )
-from limpet.core.text import storable
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Note
+from limpet.core.text.storable import storable
 from limpet.runtime.background import background
 from limpet.runtime.step import Calls, Step, inside
 from limpet.runtime.suspension import Suspension, Wait

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from limpet.core.lease import Claimed, Serves
-from limpet.core.stopping import may_shut
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Hold, Succeed, Transition
+from limpet.core.endings.stopping import may_shut
+from limpet.core.endings.transition import Hold, Succeed, Transition
+from limpet.core.jobs.lease import Claimed, Serves
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.rack import Rack, stops
 
 SLOW_S: Final = 0.02  # a settlement takes a few milliseconds; one that takes longer must not keep places from others

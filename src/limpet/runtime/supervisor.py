@@ -19,9 +19,9 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
+from limpet.core.endings.transition import Lose, Release, Transition
 from limpet.core.errors import StoreError
-from limpet.core.lease import Beat, Held
-from limpet.core.transition import Lose, Release, Transition
+from limpet.core.jobs.lease import Beat, Held
 from limpet.runtime.crier import Crier
 from limpet.runtime.group import gone, kill_group
 from limpet.runtime.life import END_S, FLUSH_S

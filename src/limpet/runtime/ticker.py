@@ -11,7 +11,7 @@ from typing import Final
 
 from limpet.core.errors import UsageError
 from limpet.core.schedules.schedule import Schedule
-from limpet.core.task import TaskSpec
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
 from limpet.runtime.patience import Patience

@@ -8,18 +8,18 @@ from typing import Final
 
 from msgspec import Struct
 
-from limpet.core.duration import iso
 from limpet.core.errors import InvalidTask, UsageError
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.jobs.view import JobView
 from limpet.core.schedules.history import Tick, Why, kind_of, read_ticks, remembered
 from limpet.core.schedules.plan import Firing, Plan
 from limpet.core.schedules.policy import Overlap
 from limpet.core.schedules.run import Run, Verdict, job_of, key_of, live_runs, verdict
 from limpet.core.schedules.schedule import Schedule, source_of
-from limpet.core.task import TaskSpec
-from limpet.core.view import JobView
+from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import iso
 from limpet.runtime.log import worker_log
 from limpet.stores.asking import find_all, refuse_draining
 from limpet.stores.base import Store

@@ -10,12 +10,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from limpet.core import declaration
-from limpet.core.declaration import read_declaration
+from limpet.core.jobs.view import Control
 from limpet.core.schedules.declared import absent, declared_by, redeclared
 from limpet.core.schedules.schedule import KIND, REVISION, Schedule, Unreadable, read_schedule, source_of
-from limpet.core.task import TaskSpec
-from limpet.core.view import Control
+from limpet.core.tasks import declaration
+from limpet.core.tasks.declaration import read_declaration
+from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.log import worker_log
 from limpet.stores.base import MARK, Store
 

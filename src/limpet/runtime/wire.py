@@ -8,9 +8,9 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from limpet.core.lease import Claimed, Note
-from limpet.core.pushback import Lesson
-from limpet.core.transition import Transition
+from limpet.core.endings.transition import Transition
+from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.limits.pushback import Lesson
 from limpet.runtime.attempt import Cause
 from limpet.runtime.settings import AppRef
 

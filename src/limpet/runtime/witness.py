@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from limpet.core.lease import Pulse
-from limpet.core.witness import Change, Report, Sight, change
+from limpet.core.jobs.lease import Pulse
+from limpet.core.jobs.witness import Change, Report, Sight, change
 
 # What a server had given out so long before it was last heard survives its crash: PostgreSQL keeps claims after 0.6 s,
 # Redis with its usual log after 2 s. What a crash may cost is no news; a store without older tokens was set back.

@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from limpet.core import witness
-from limpet.core.lease import Pulse, Serves
+from limpet.core.endings.transition import Transition
+from limpet.core.endings.verdict import Classifier
+from limpet.core.jobs import witness
+from limpet.core.jobs.lease import Pulse, Serves
 from limpet.core.schedules.declared import FIELD
 from limpet.core.schedules.schedule import Schedule
-from limpet.core.task import TaskSpec
-from limpet.core.transition import Transition
-from limpet.core.verdict import Classifier
+from limpet.core.tasks.task import TaskSpec
 from limpet.core.version import VERSION
 from limpet.runtime.background import background
 from limpet.runtime.life import Before, Life, Plan

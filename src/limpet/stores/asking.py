@@ -6,11 +6,11 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from limpet.core.depth import queue_draining
 from limpet.core.gate import Gate
-from limpet.core.job import Lane
-from limpet.core.lease import ClaimRequest, Serves
-from limpet.core.view import JobView, Query
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.lease import ClaimRequest, Serves
+from limpet.core.jobs.view import JobView, Query
+from limpet.core.limits.depth import queue_draining
 from limpet.stores.base import Store
 
 MOST_GATES: Final = 10_000  # that one look at a store's gates answers

@@ -1,4 +1,4 @@
-"""The protocol every engine keeps: what it promises is written as behaviours in `limpet.testing.contract`."""
+"""The protocol every engine keeps: what it promises is written as behaviours in `limpet_contract.behaviours`."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Final, Literal, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from limpet.core.account import Account
+from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import BatchTooLarge
 from limpet.core.gate import Gate, GateChange, GateRule
-from limpet.core.job import Enqueued, Job
-from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
-from limpet.core.repair import Difference
-from limpet.core.transition import Settled, Transition
-from limpet.core.view import (
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.jobs.repair import Difference
+from limpet.core.jobs.view import (
     AttemptView,
     CauseView,
     Control,
@@ -30,6 +29,7 @@ from limpet.core.view import (
     Retention,
     Standing,
 )
+from limpet.core.limits.account import Account
 
 MAX_BATCH_JOBS = 20_000
 MAX_BATCH_BYTES = 16 * 1024 * 1024

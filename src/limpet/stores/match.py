@@ -10,10 +10,10 @@ from typing import Any, Final
 import msgspec
 
 from limpet.core.errors import InvalidOption
-from limpet.core.ids import id_bytes
-from limpet.core.job import PRIORITIES, Lane, Policy
-from limpet.core.state import State
-from limpet.core.view import JobView, Term
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import PRIORITIES, Lane, Policy
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import JobView, Term
 
 Match = Callable[[JobView], bool]
 

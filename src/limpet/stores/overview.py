@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from limpet.core.gate import Gate
-from limpet.core.job import Lane
-from limpet.core.lease import Serves
-from limpet.core.state import STATES, State
-from limpet.core.view import Counts, JobView, QueueView, Standing
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.lease import Serves
+from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.view import Counts, JobView, QueueView, Standing
 
 # Counters beyond the seven states, by the codes that engines store: sums that only grow.
 ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15

@@ -6,8 +6,8 @@ import re
 
 import msgspec
 
-from limpet.core.ids import id_bytes
-from limpet.core.job import Job
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import Job
 
 
 class Extra(msgspec.Struct, frozen=True, array_like=True, omit_defaults=True):

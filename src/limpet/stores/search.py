@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from limpet.core.errors import InvalidOption
-from limpet.core.view import JobView, Page, Query
+from limpet.core.jobs.view import JobView, Page, Query
 from limpet.stores.match import match_of
 
 CANDIDATES: Final = 10_000  # jobs that one page may look at

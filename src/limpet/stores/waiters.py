@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from typing import Final
 
-from limpet.core.lease import Wake
+from limpet.core.jobs.lease import Wake
 
 WORK: Final = b"w"
 URGENT: Final = b"u"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from limpet.core.lease import Serves, SessionView
+from limpet.core.jobs.lease import Serves, SessionView
 from limpet.core.schedules.declared import Absent, absent, declared_by, redeclared, returned
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import Every

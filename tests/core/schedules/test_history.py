@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from limpet.core.jobs.view import Control
 from limpet.core.schedules.history import KEPT, Tick, kind_of, read_ticks, remembered
-from limpet.core.view import Control
 
 
 def test_ticks_come_back_in_order() -> None:

@@ -8,17 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from limpet.core.budget import Budget
 from limpet.core.errors import InvalidArguments, InvalidOption
-from limpet.core.job import Lane, Policy, Unique
-from limpet.core.limit import Limit
+from limpet.core.jobs.job import Lane, Policy, Unique
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import JobView
+from limpet.core.limits.budget import Budget
+from limpet.core.limits.limit import Limit
 from limpet.core.schedules.policy import Overlap
 from limpet.core.schedules.run import Run, Verdict, check_fits, job_of, live_runs, verdict
 from limpet.core.schedules.schedule import Schedule
 from limpet.core.schedules.when import Every
-from limpet.core.state import LIVE, State
-from limpet.core.task import TaskSpec
-from limpet.core.view import JobView
+from limpet.core.tasks.task import TaskSpec
 
 TICK = 1_800_000_000_000
 RUN = Run(id=b"r" * 16, tick_at_ms=TICK)

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from limpet.core.endings.retry import Retry
 from limpet.core.errors import InvalidArguments, InvalidOption
-from limpet.core.options import Options
-from limpet.core.retry import Retry
+from limpet.core.jobs.options import Options
+from limpet.core.jobs.view import Control
 from limpet.core.schedules.plan import Plan
 from limpet.core.schedules.rule import EveryRule
 from limpet.core.schedules.schedule import Schedule, Unreadable, checked_options, read_schedule, removal
 from limpet.core.schedules.when import Cron, Every, Once, When
-from limpet.core.view import Control
 
 HOUR = 3_600_000
 NOON = 20_000 * 24 * HOUR + 12 * HOUR

@@ -11,8 +11,8 @@ import psycopg
 from psycopg import IsolationLevel
 
 from limpet.core.gate import GateRule
-from limpet.core.job import Enqueued, Job
-from limpet.testing.bench import Bench
+from limpet.core.jobs.job import Enqueued, Job
+from limpet_contract.bench import Bench
 from tests.engines.postgres.namespace import Namespace
 
 T = TypeVar("T")

@@ -13,8 +13,8 @@ import psycopg
 from limpet.stores.open import open_store
 from limpet.stores.postgres.store import PostgresStore
 from limpet.stores.postgres.wire import in_schema
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.engines.postgres.ways import PATIENT, until_waiting
 from tests.servers.installations import PostgresFlavour
 from tests.servers.postgres import shared

@@ -11,9 +11,9 @@ from typing import Any, Generic, TypeVar
 
 import psycopg
 
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Signal
-from limpet.core.transition import Settled, Transition
+from limpet.core.endings.transition import Settled, Transition
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Signal
 from limpet.stores.base import NOTHING_SPENT, SignalAnswer
 from limpet.stores.postgres.enqueue import ENQUEUE, Batch
 from limpet.stores.postgres.operate import SIGNAL, SIGNAL_ANSWERS, signal_columns

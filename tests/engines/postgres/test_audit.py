@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from limpet.core.endings.transition import Suspend
 from limpet.core.gate import BreakerRule, GateRule
-from limpet.core.job import Unique
-from limpet.core.lease import Note
-from limpet.core.transition import Suspend
-from limpet.testing.hand import ENDINGS
-from limpet.testing.seeds import chance_of
-from limpet.testing.stroll import STEPS, Stroll
-from limpet.testing.walk import StoreWalk
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Note
+from limpet_contract.hand import ENDINGS
+from limpet_contract.seeds import chance_of
+from limpet_contract.stroll import STEPS, Stroll
+from limpet_contract.walk import StoreWalk
 from tests.engines.postgres.audit import FAULTS, faults_on
 from tests.engines.postgres.namespace import Namespace
 from tests.servers.installations import POSTGRES

@@ -9,10 +9,10 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import MOST, GateChange, GateRule
-from limpet.core.transition import Succeed
-from limpet.core.view import Retention
+from limpet.core.jobs.view import Retention
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import POSTGRES
 

@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from limpet.core.errors import StoreError
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.stores.open import open_store
 from limpet.stores.postgres import check, migrate, vacuum
 from limpet.stores.postgres.route import Route

@@ -14,10 +14,10 @@ import pytest
 from limpet.core.errors import StoreUnreachable
 from limpet.stores.base import Store
 from limpet.stores.postgres.store import PostgresStore
-from limpet.testing.bench import Bench
-from limpet.testing.crash import CALLERS, Caller, Unreliable, ends_well
-from limpet.testing.harness import Clock
-from limpet.testing.story import Story
+from limpet_contract.bench import Bench
+from limpet_contract.crash import CALLERS, Caller, Unreliable, ends_well
+from limpet_contract.harness import Clock
+from limpet_contract.story import Story
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, shared

@@ -12,14 +12,14 @@ import pytest
 
 from limpet.core.errors import UnknownParent
 from limpet.core.gate import GateRule
-from limpet.core.job import Policy, Unique
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.state import State
-from limpet.core.view import Retention
+from limpet.core.jobs.job import Policy, Unique
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
 from limpet.stores.base import RetryRequest, Store
-from limpet.testing.hand import ENDINGS, next_seq
-from limpet.testing.making import JobOptions
-from limpet.testing.seeds import chance_of
+from limpet_contract.hand import ENDINGS, next_seq
+from limpet_contract.making import JobOptions
+from limpet_contract.seeds import chance_of
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import POSTGRES
 from tests.size import in_matrix

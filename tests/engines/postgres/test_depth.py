@@ -9,10 +9,10 @@ import pytest
 
 from limpet.core.errors import QueueFull
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.job import Unique
-from limpet.core.state import State
-from limpet.core.view import Retention
-from limpet.testing.bench import Bench
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
+from limpet_contract.bench import Bench
 from tests.engines.postgres.guests import guest, soon
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES

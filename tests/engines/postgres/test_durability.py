@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.gate import GateRule, left, tokens
-from limpet.core.state import State
-from limpet.core.transition import Succeed
+from limpet.core.jobs.state import State
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import PostgresServer, fresh_database, own
 

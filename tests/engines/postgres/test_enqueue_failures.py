@@ -14,9 +14,9 @@ from psycopg import IsolationLevel
 
 from limpet.core.errors import QueueDraining, WrongContext
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.job import IfParentFails, Policy, Unique
-from limpet.core.state import State
-from limpet.core.view import Retention
+from limpet.core.jobs.job import IfParentFails, Policy, Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
 from tests.engines.postgres.guests import guest, soon
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.fair import Turn, places, share
+from limpet.core.limits.fair import Turn, places, share
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.installations import POSTGRES
 

@@ -10,11 +10,11 @@ from itertools import permutations
 import pytest
 
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.lease import Serves
-from limpet.testing.bench import Bench
-from limpet.testing.making import JobOptions
-from limpet.testing.seeds import chance_of
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.lease import Serves
+from limpet_contract.bench import Bench
+from limpet_contract.making import JobOptions
+from limpet_contract.seeds import chance_of
 from tests.engines.postgres.guests import Guest, guest
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages

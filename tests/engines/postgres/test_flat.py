@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from limpet.core.gate import FOREVER_MS, GateChange, GateRule, Pause
-from limpet.core.state import State
-from limpet.core.view import Query, Term
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query, Term
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.hand import Hand
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.hand import Hand
+from limpet_contract.harness import Clock
 from tests.engines.postgres.pages import Pages
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, running

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
 from limpet.stores.open import open_store
-from limpet.testing.gate_vectors import PAUSE, T0
+from limpet_contract.gate_vectors import PAUSE, T0
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared

@@ -32,12 +32,12 @@ from limpet.core.gate import (
     room,
     tokens,
 )
-from limpet.core.news import marked, news
-from limpet.core.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
-from limpet.testing.budget_vectors import BUDGETS
-from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
-from limpet.testing.pace_vectors import PACES
-from limpet.testing.seeds import chance_of
+from limpet.core.limits.period import DAY_MS, HOUR_MS, PERIODS, Period, began_ms, ends_ms
+from limpet.core.text.gate_events import marked, news
+from limpet_contract.budget_vectors import BUDGETS
+from limpet_contract.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
+from limpet_contract.pace_vectors import PACES
+from limpet_contract.seeds import chance_of
 from tests.engines import gate_corners
 from tests.engines.postgres.schemas import Schema, fresh_schema
 from tests.servers.installations import POSTGRES

@@ -14,10 +14,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from limpet.core.gate import BreakerRule, Charge, Gate, GateRule, admits, charge, falls_short, room
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.news import marked
-from limpet.core.period import began_ms
-from limpet.testing.gate_vectors import T0
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.limits.period import began_ms
+from limpet.core.text.gate_events import marked
+from limpet_contract.gate_vectors import T0
 from tests.engines.postgres.plans import overheard
 from tests.engines.postgres.races import Ground
 from tests.engines.postgres.schemas import Schema, fresh_schema

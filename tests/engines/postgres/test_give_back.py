@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.gate import (
     BreakerRule,
     Charge,
@@ -28,9 +29,8 @@ from limpet.core.gate import (
     returned_us,
     room,
 )
-from limpet.core.news import marked, news
-from limpet.core.transition import Succeed
-from limpet.testing.gate_vectors import T0
+from limpet.core.text.gate_events import marked, news
+from limpet_contract.gate_vectors import T0
 from tests.engines.postgres.plans import nodes, overheard
 from tests.engines.postgres.races import Ground
 from tests.engines.postgres.schemas import Schema, fresh_schema

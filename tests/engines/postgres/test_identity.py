@@ -7,10 +7,10 @@ import asyncio
 import psycopg
 import pytest
 
-from limpet.core.witness import Sight, change
+from limpet.core.jobs.witness import Sight, change
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import bury, fresh_database, shared
 

@@ -17,15 +17,15 @@ import pytest
 from limpet.cli import main
 from limpet.core.errors import SchemaOutdated, StoreError, StoreUnreachable
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.state import State
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.state import State
 from limpet.stores.base import Migrates
 from limpet.stores.open import open_store, redacted
 from limpet.stores.postgres import check, layout, migrate
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.engines.postgres.next_release import NEXT, THIS, ask_limpet, limpet, make_next
 from tests.engines.postgres.places import a_place, start
 from tests.next_release import ROOT

@@ -10,8 +10,8 @@ import pytest
 
 from limpet.core.errors import WrongContext
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.servers.installations import POSTGRES, programs
 from tests.servers.postgres import CARELESS, PostgresServer, running
 

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from limpet.core.gate import BreakerRule, GateChange, GateRule
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from tests.engines.postgres.places import Place, a_place, soon, start
 from tests.servers.installations import POSTGRES
 

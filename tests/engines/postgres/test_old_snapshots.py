@@ -12,10 +12,10 @@ from typing import Any
 import psycopg
 import pytest
 
+from limpet.core.endings.transition import Release
 from limpet.core.gate import GateRule
-from limpet.core.transition import Release
-from limpet.testing.bench import Bench
-from limpet.testing.making import JobOptions
+from limpet_contract.bench import Bench
+from limpet_contract.making import JobOptions
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared

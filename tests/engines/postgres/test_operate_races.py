@@ -11,10 +11,10 @@ import pytest
 
 from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import BreakerRule, GateChange, GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.state import State
-from limpet.core.view import Control, Entry
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control, Entry
 from limpet.stores.postgres import store
 from tests.engines.postgres.places import GRAPH, LEASES, NEW_LEASES, NEW_RUNNING, Place, a_place, dead, soon, start
 from tests.servers.installations import POSTGRES

@@ -11,14 +11,14 @@ from itertools import count
 import psycopg
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import parse_postgres
-from limpet.testing import contract
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Harness
+from limpet_contract import behaviours as contract
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Harness
 from tests.engines.postgres.ways import until
 from tests.servers.installations import POSTGRES
 from tests.servers.pgbouncer import PgBouncer, pooled

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.gate import GateChange, GateRule, Pause
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.lease import Note, Signal
-from limpet.core.state import State
-from limpet.core.transition import Succeed
-from limpet.core.view import Query, Retention, Term
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Note, Signal
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query, Retention, Term
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.hand import ENDINGS, Hand
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.hand import ENDINGS, Hand
+from limpet_contract.harness import Clock
 from tests.engines.postgres.plans import TELLING, touched
 from tests.servers.installations import COMPLETE
 from tests.servers.postgres import PostgresServer, own

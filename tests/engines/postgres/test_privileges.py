@@ -16,7 +16,7 @@ from limpet.core.errors import StoreError
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.stores.postgres.store import PostgresStore
-from limpet.testing.stroll import stroll
+from limpet_contract.stroll import stroll
 from tests.contract.harnesses import EMPTY
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import CARELESS, PostgresServer, running

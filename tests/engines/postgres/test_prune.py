@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from limpet.core.gate import GateRule
-from limpet.core.job import Unique
-from limpet.core.lease import Note
-from limpet.core.state import State
-from limpet.core.view import Control, Entry, Retention
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control, Entry, Retention
 from limpet.stores.postgres.operate import AT_ONCE
 from tests.engines.postgres.places import Place, a_place, dead
 from tests.servers.installations import POSTGRES

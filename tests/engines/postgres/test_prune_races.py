@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from limpet.core.gate import GateRule
-from limpet.core.job import Unique
-from limpet.core.state import State
-from limpet.core.view import Retention
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
 from tests.engines.postgres.places import COUNTS, GRAPH, Place, a_place, dead, soon, start
 from tests.servers.installations import POSTGRES
 

@@ -10,11 +10,11 @@ import pytest
 
 from limpet.core.errors import QueueFull
 from limpet.core.gate import GateRule
-from limpet.core.job import Unique
-from limpet.core.lease import Note
-from limpet.core.state import State
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import State
 from limpet.stores.base import Repairs
-from limpet.testing.seeds import chance_of
+from limpet_contract.seeds import chance_of
 from tests.engines.postgres.audit import faults
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import POSTGRES

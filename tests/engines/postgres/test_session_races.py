@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from limpet.core.gate import GateChange
-from limpet.core.job import Unique
-from limpet.core.lease import Note
-from limpet.core.state import State
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import State
 from tests.engines.postgres.places import LEASES, NEW_LEASES, Place, a_place, soon, start
 from tests.servers.installations import POSTGRES
 

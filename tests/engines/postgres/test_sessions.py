@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from limpet.core.endings.transition import Release
 from limpet.core.gate import GateChange, Pause
-from limpet.core.job import Policy
-from limpet.core.lease import Note
-from limpet.core.state import State
-from limpet.core.transition import Release
+from limpet.core.jobs.job import Policy
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import State
 from tests.engines.postgres.places import Place, a_place
 from tests.servers.installations import POSTGRES
 

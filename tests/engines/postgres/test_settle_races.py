@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from limpet.core.state import State
-from limpet.core.transition import Bury, Drop, Failure, Hold, Release, RetryAfter, Settled, Succeed, Transition
+from limpet.core.endings.transition import Bury, Drop, Failure, Hold, Release, RetryAfter, Settled, Succeed, Transition
+from limpet.core.jobs.state import State
 from tests.engines.postgres.races import LANE, NOW, Ground, Line
 from tests.engines.postgres.schemas import fresh_schema
 from tests.servers.installations import POSTGRES

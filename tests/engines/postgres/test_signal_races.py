@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import psycopg
 import pytest
 
-from limpet.core.lease import Signal
-from limpet.core.state import State
-from limpet.core.transition import RetryAfter, Settled, Succeed, Suspend
-from limpet.testing.hand import failure
+from limpet.core.endings.transition import RetryAfter, Settled, Succeed, Suspend
+from limpet.core.jobs.lease import Signal
+from limpet.core.jobs.state import State
+from limpet_contract.hand import failure
 from tests.engines.postgres.races import NOW, Ground
 from tests.engines.postgres.schemas import fresh_schema
 from tests.servers.installations import POSTGRES

@@ -8,11 +8,11 @@ from typing import Any, Final
 import psycopg
 import pytest
 
+from limpet.core.endings.transition import Hold, RetryAfter, Succeed, Transition
 from limpet.core.gate import BreakerRule, GateChange, GateRule, Pause
-from limpet.core.lease import Claimed
-from limpet.core.transition import Hold, RetryAfter, Succeed, Transition
+from limpet.core.jobs.lease import Claimed
 from limpet.stores.postgres.settle import SETTLE, columns
-from limpet.testing.hand import failure
+from limpet_contract.hand import failure
 from tests.engines.postgres.places import Place, a_place, soon, start
 from tests.servers.installations import POSTGRES
 

@@ -10,16 +10,16 @@ from typing import Any
 import psycopg
 import pytest
 
+from limpet.core.endings.transition import Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
 from limpet.core.errors import UnknownParent
 from limpet.core.gate import BreakerRule, GateRule
-from limpet.core.job import Job, Policy
-from limpet.core.lease import Claimed, Note
-from limpet.core.state import State
-from limpet.core.transition import Hold, Lose, Release, RetryAfter, Snooze, Succeed, Transition
-from limpet.core.view import Query, Retention
-from limpet.testing.bench import Bench
-from limpet.testing.hand import ENDINGS, Hand, failure, next_seq
-from limpet.testing.seeds import chance_of
+from limpet.core.jobs.job import Job, Policy
+from limpet.core.jobs.lease import Claimed, Note
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query, Retention
+from limpet_contract.bench import Bench
+from limpet_contract.hand import ENDINGS, Hand, failure, next_seq
+from limpet_contract.seeds import chance_of
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared

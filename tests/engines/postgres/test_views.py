@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.state import State
-from limpet.core.view import Query, Term
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Query, Term
 from limpet.stores.postgres import PostgresStore, find
-from limpet.testing.bench import Bench
+from limpet_contract.bench import Bench
 from tests.contract.harnesses import PostgresSchema
 from tests.servers.installations import POSTGRES
 from tests.servers.postgres import shared

@@ -14,12 +14,12 @@ from typing import Any, TypeVar
 import psycopg
 import pytest
 
-from limpet.core.job import Job, Unique
-from limpet.core.lease import Claimed
-from limpet.core.state import State
-from limpet.core.transition import Succeed
-from limpet.core.view import Retention
-from limpet.testing.bench import Bench
+from limpet.core.endings.transition import Succeed
+from limpet.core.jobs.job import Job, Unique
+from limpet.core.jobs.lease import Claimed
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
+from limpet_contract.bench import Bench
 from tests.engines.postgres.namespace import Namespace, fresh_namespace
 from tests.engines.postgres.pages import Pages
 from tests.servers.installations import POSTGRES

@@ -14,19 +14,19 @@ from typing import Any, Final, NamedTuple
 
 import psycopg
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.errors import UnknownParent
 from limpet.core.gate import BreakerRule, GateChange, GateRule, Pause
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job, OnDuplicate, Policy, Unique
-from limpet.core.lease import Claimed, Note, Signal
-from limpet.core.state import FINISHED, State
-from limpet.core.transition import Succeed
-from limpet.core.view import Control, Query, Retention, Term
-from limpet.testing.bench import Bench
-from limpet.testing.hand import ENDINGS, Hand
-from limpet.testing.making import JobOptions
-from limpet.testing.seeds import chance_of
-from limpet.testing.walk import AFTER
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job, OnDuplicate, Policy, Unique
+from limpet.core.jobs.lease import Claimed, Note, Signal
+from limpet.core.jobs.state import FINISHED, State
+from limpet.core.jobs.view import Control, Query, Retention, Term
+from limpet_contract.bench import Bench
+from limpet_contract.hand import ENDINGS, Hand
+from limpet_contract.making import JobOptions
+from limpet_contract.seeds import chance_of
+from limpet_contract.walk import AFTER
 from tests.engines.postgres.namespace import Namespace
 
 Line = psycopg.AsyncConnection[Any]

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from limpet.core.account import Running, accounts
 from limpet.core.gate import Charge, Gate
-from limpet.core.state import State
+from limpet.core.jobs.state import State
+from limpet.core.limits.account import Running, accounts
 from limpet.stores.packed import Extra
 from limpet.stores.redis.record import (
     ATTEMPTS,

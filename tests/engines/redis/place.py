@@ -7,8 +7,8 @@ from collections import Counter
 from itertools import count
 
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.engines.redis.audit import faults
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared

@@ -10,12 +10,12 @@ from itertools import count
 import pytest
 
 from limpet.core.gate import GateChange
-from limpet.core.lease import Signal
-from limpet.core.state import State
+from limpet.core.jobs.lease import Signal
+from limpet.core.jobs.state import State
 from limpet.stores.base import RetryRequest
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 

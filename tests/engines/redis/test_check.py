@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from limpet.core.errors import StoreError
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.stores.redis.check import findings, startup
 from limpet.stores.redis.route import Route
 from limpet.stores.redis.url import parse_redis

@@ -8,14 +8,14 @@ import pytest
 
 from limpet.core.errors import QueueFull, StoreError
 from limpet.core.gate import BreakerRule, GateChange, GateRule
-from limpet.core.job import Lane
-from limpet.core.repair import Difference
-from limpet.core.state import State
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.repair import Difference
+from limpet.core.jobs.state import State
 from limpet.stores.base import Repairs
 from limpet.stores.redis import RedisStore
 from limpet.stores.redis.enqueue import definition
 from limpet.stores.redis.scripts import script, source
-from limpet.testing.seeds import chance_of
+from limpet_contract.seeds import chance_of
 from tests.engines.redis.place import Place
 from tests.engines.redis.wreck import DAMAGES, Wreck
 from tests.size import in_matrix

@@ -10,17 +10,17 @@ from typing import IO
 
 import pytest
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.gate import GateChange, GateRule, Pause
-from limpet.core.job import Unique
-from limpet.core.lease import Note
-from limpet.core.state import State
-from limpet.core.transition import Succeed
-from limpet.core.view import Control, Entry
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control, Entry
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.hand import next_seq
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.hand import next_seq
+from limpet_contract.harness import Clock
 from tests.servers.flavours import REDIS
 from tests.servers.fleet import until
 from tests.servers.redis import Aof, RedisServer, own
@@ -31,8 +31,8 @@ BATCH = 7
 PRODUCER = """
 import asyncio, sys, time
 from limpet.core.errors import StoreError
-from limpet.core.ids import IdMaker
-from limpet.core.job import Job, Lane, Policy
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.stores.open import open_store
 
 async def main(url, batch):

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from limpet.core.endings.transition import Bury, Drop, Release, Succeed
 from limpet.core.errors import StoreFull
 from limpet.core.gate import GateRule
-from limpet.core.job import IfParentFails, Unique
-from limpet.core.lease import Note
-from limpet.core.state import State
-from limpet.core.transition import Bury, Drop, Release, Succeed
-from limpet.core.view import Retention
-from limpet.testing.hand import ENDINGS, failure
+from limpet.core.jobs.job import IfParentFails, Unique
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
+from limpet_contract.hand import ENDINGS, failure
 from tests.engines.redis.place import Place
 from tests.servers.redis import RedisServer
 

@@ -7,17 +7,17 @@ from itertools import count
 
 import pytest
 
+from limpet.core.endings.transition import RetryAfter
 from limpet.core.errors import InvalidOption
 from limpet.core.gate import FOREVER_MS
-from limpet.core.job import Unique
-from limpet.core.state import State
-from limpet.core.transition import RetryAfter
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.state import State
 from limpet.stores.base import RetryRequest
 from limpet.stores.open import open_store
 from limpet.stores.redis.record import LAST_MS, LONGEST_MS, MOST_COST
-from limpet.testing.bench import Bench
-from limpet.testing.hand import failure
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.hand import failure
+from limpet_contract.harness import Clock
 from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from limpet.core.ids import id_text
-from limpet.core.job import Unique
-from limpet.core.view import Query, Retention, Term
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.view import Query, Retention, Term
 from limpet.stores.redis.route import Route
 from limpet.stores.redis.together import of_flow
 from limpet.stores.redis.url import parse_redis
 from limpet.stores.redis.walk import Walk
-from limpet.testing.seeds import chance_of
+from limpet_contract.seeds import chance_of
 from tests.engines.redis.place import Place
 from tests.size import in_matrix
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from limpet.core.gate import FOREVER_MS, BreakerRule, Gate, GateChange, GateRule, Pause, apply_change
 from limpet.stores.redis.gates import gate_or_shut
 from limpet.stores.redis.scripts import call_name, source, uses
-from limpet.testing.gate_vectors import PAUSE, T0
+from limpet_contract.gate_vectors import PAUSE, T0
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from limpet.core.fair import Turn, places, share
 from limpet.core.gate import (
     FOREVER_MS,
     MOST,
@@ -37,12 +36,13 @@ from limpet.core.gate import (
     slots,
     tokens,
 )
-from limpet.core.news import marked, news
-from limpet.core.period import DAY_MS, Period, began_ms, ends_ms
-from limpet.testing.budget_vectors import BUDGETS
-from limpet.testing.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
-from limpet.testing.pace_vectors import PACES
-from limpet.testing.seeds import chance_of
+from limpet.core.limits.fair import Turn, places, share
+from limpet.core.limits.period import DAY_MS, Period, began_ms, ends_ms
+from limpet.core.text.gate_events import marked, news
+from limpet_contract.budget_vectors import BUDGETS
+from limpet_contract.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
+from limpet_contract.pace_vectors import PACES
+from limpet_contract.seeds import chance_of
 from tests.engines import gate_corners
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared

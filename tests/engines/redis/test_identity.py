@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from limpet.core.witness import Sight, change
+from limpet.core.jobs.witness import Sight, change
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.servers.redis import RedisServer
 
 

@@ -6,12 +6,12 @@ import asyncio
 
 import pytest
 
-from limpet.core.repair import Difference
+from limpet.core.jobs.repair import Difference
 from limpet.stores.base import Repairs, Store
 from limpet.stores.open import open_store
-from limpet.testing.seeds import chance_of
-from limpet.testing.stroll import STEPS, Stroll
-from limpet.testing.walk import StoreWalk
+from limpet_contract.seeds import chance_of
+from limpet_contract.stroll import STEPS, Stroll
+from limpet_contract.walk import StoreWalk
 from tests.engines.redis.audit import faults
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared

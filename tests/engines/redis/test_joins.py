@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from limpet.core.job import Job
-from limpet.core.lease import Claimed
-from limpet.core.state import State
-from limpet.core.transition import Bury, Succeed, Transition
-from limpet.core.view import Retention
-from limpet.testing.hand import Hand, failure
+from limpet.core.endings.transition import Bury, Succeed, Transition
+from limpet.core.jobs.job import Job
+from limpet.core.jobs.lease import Claimed
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
+from limpet_contract.hand import Hand, failure
 from tests.engines.redis.place import Place
 
 FEW, MANY = 300, 3_000  # parents

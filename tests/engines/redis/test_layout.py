@@ -12,9 +12,9 @@ import pytest
 
 from limpet.core.errors import SchemaOutdated
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.job import Unique
-from limpet.core.lease import Note, Signal
-from limpet.core.view import Control, Entry, Retention
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Note, Signal
+from limpet.core.jobs.view import Control, Entry, Retention
 from limpet.stores.redis.record import HEAD_BYTES, RARE, head_of
 from limpet.stores.redis.scripts import names, source
 from tests.engines.redis.audit import everything
@@ -24,10 +24,10 @@ from tests.next_release import REDIS, REDIS_FOR_ITSELF, next_release, run
 # What the next release does on a namespace: one word each. It prints ids.
 NEXT = """
 import asyncio, json, os, sys
-from limpet.core.job import Unique
+from limpet.core.jobs.job import Unique
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 
 async def main():
     url, namespace, now_ms, *steps = sys.argv[1:]

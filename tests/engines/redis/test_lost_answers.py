@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.view import Control, Entry
+from limpet.core.jobs.view import Control, Entry
 from limpet.stores.redis import RedisStore, shelf
-from limpet.testing.bench import Bench
+from limpet_contract.bench import Bench
 from tests.contract.harnesses import RedisNamespace
 
 

@@ -13,11 +13,11 @@ import pytest
 
 from limpet import Limpet
 from limpet.client.late import EnqueueTimeout
+from limpet.core.endings.transition import Succeed
 from limpet.core.errors import StoreError, StoreTimeout, StoreUnreachable
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves, Wake
-from limpet.core.state import State
-from limpet.core.transition import Succeed
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves, Wake
+from limpet.core.jobs.state import State
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from tests.servers.flavours import REDIS

@@ -8,11 +8,11 @@ from itertools import count
 import msgspec
 import pytest
 
+from limpet.core.endings.transition import Hold
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.transition import Hold
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 

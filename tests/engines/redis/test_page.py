@@ -7,8 +7,8 @@ from pathlib import Path
 
 from limpet.stores.open import open_store
 from limpet.stores.redis import check, url
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.engines.redis.test_trouble import until
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, running

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from limpet.core.job import Job, Lane, Policy, Unique
-from limpet.core.lease import Input, Note
-from limpet.core.state import State
+from limpet.core.jobs.job import Job, Lane, Policy, Unique
+from limpet.core.jobs.lease import Input, Note
+from limpet.core.jobs.state import State
 from limpet.stores.redis.known import class_value, lane_of, lane_value
 from limpet.stores.redis.record import (
     BODY,

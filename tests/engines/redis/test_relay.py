@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from limpet.core.job import Unique
+from limpet.core.jobs.job import Unique
 from limpet.stores.base import Store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.engines.redis.audit import Audit
 from tests.servers.redis import RedisServer
 

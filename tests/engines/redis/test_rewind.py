@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from limpet.core.state import State
+from limpet.core.jobs.state import State
 from limpet.stores.base import Store
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, own
 

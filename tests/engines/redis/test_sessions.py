@@ -8,15 +8,15 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 
+from limpet.core.endings.transition import Release
 from limpet.core.errors import StoreFull
 from limpet.core.gate import Gate, GateChange, GateRule, Pause
-from limpet.core.job import Policy
-from limpet.core.state import State
-from limpet.core.transition import Release
+from limpet.core.jobs.job import Policy
+from limpet.core.jobs.state import State
 from limpet.stores.open import open_store
 from limpet.stores.redis.gates import MOST_GATES
 from limpet.stores.redis.store import WATCH_S, RedisStore
-from limpet.testing.bench import Bench
+from limpet_contract.bench import Bench
 from tests.engines.redis.place import Place
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from limpet.core.endings.transition import Hold, Succeed
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.job import Job
-from limpet.core.transition import Hold, Succeed
+from limpet.core.jobs.job import Job
 from limpet.stores.open import open_store
 from limpet.stores.redis import claim, enqueue, settle
 from limpet.stores.redis.scripts import script, source
-from limpet.testing.bench import Bench
-from limpet.testing.hand import ENDINGS, Hand
-from limpet.testing.harness import Clock
-from limpet.testing.making import JobOptions
-from limpet.testing.seeds import chance_of
+from limpet_contract.bench import Bench
+from limpet_contract.hand import ENDINGS, Hand
+from limpet_contract.harness import Clock
+from limpet_contract.making import JobOptions
+from limpet_contract.seeds import chance_of
 from tests.engines.redis.audit import everything
 from tests.engines.redis.place import Numbers
 from tests.servers.flavours import REDIS

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from limpet.core.errors import StoreFull
-from limpet.core.lease import Note, Signal
-from limpet.core.state import State
+from limpet.core.jobs.lease import Note, Signal
+from limpet.core.jobs.state import State
 from tests.engines.redis.place import Place
 from tests.servers.flavours import REDIS
 from tests.servers.redis import own

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from limpet.core.gate import GateChange, GateRule
-from limpet.core.lease import Serves
+from limpet.core.jobs.lease import Serves
 from limpet.stores.open import open_store
-from limpet.testing.bench import Bench
-from limpet.testing.hand import Hand
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.hand import Hand
+from limpet_contract.harness import Clock
 from tests.servers.flavours import REDIS
 from tests.servers.redis import shared
 

@@ -7,11 +7,11 @@ from random import Random
 from typing import Final
 
 from limpet.core.gate import GateRule
-from limpet.core.job import Unique
-from limpet.core.lease import Claimed, Note, Signal
-from limpet.core.view import Retention
-from limpet.testing.hand import ENDINGS, Hand
-from limpet.testing.making import JobOptions
+from limpet.core.jobs.job import Unique
+from limpet.core.jobs.lease import Claimed, Note, Signal
+from limpet.core.jobs.view import Retention
+from limpet_contract.hand import ENDINGS, Hand
+from limpet_contract.making import JobOptions
 from tests.engines.redis.place import Numbers, Place
 
 RULES: Final = (

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.state import State
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.state import State
 from limpet.stores.sqlite import SqliteStore
 
 PRODUCER = """
 import asyncio, sys, time
-from limpet.core.ids import IdMaker
-from limpet.core.job import Job, Lane, Policy
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.stores.sqlite import SqliteStore
 
 async def main(path, sync):
@@ -35,8 +35,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 WORKER = """
 import asyncio, sys
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.transition import Succeed
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.endings.transition import Succeed
 from limpet.stores.sqlite import SqliteStore
 
 async def main(path, session):

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from limpet.core.errors import StoreUnreachable
-from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.ear import Ear
 
@@ -30,8 +30,8 @@ exec "$3" -c "$4" "$2/jobs.db"
 """
 NEIGHBOUR = """
 import asyncio, sys
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, Serves
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, Serves
 from limpet.stores.sqlite import SqliteStore
 
 async def main(path):

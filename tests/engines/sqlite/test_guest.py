@@ -15,8 +15,8 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
 from limpet.core.errors import SchemaOutdated, UnknownParent, WrongContext
-from limpet.core.job import Enqueued, Job, Lane, Policy, Unique
-from limpet.core.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.library import library
 

@@ -14,12 +14,12 @@ from typing import NamedTuple, TypeVar
 
 import pytest
 
-from limpet.core.state import State
-from limpet.core.transition import Bury, Succeed
+from limpet.core.endings.transition import Bury, Succeed
+from limpet.core.jobs.state import State
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
-from limpet.testing.hand import failure
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.hand import failure
+from limpet_contract.harness import Clock
 
 T = TypeVar("T")
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from limpet.core.endings.transition import Lose, RetryAfter, Succeed
 from limpet.core.errors import SchemaOutdated
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, Claimed, ClaimRequest, Serves
-from limpet.core.state import State
-from limpet.core.transition import Lose, RetryAfter, Succeed
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, Claimed, ClaimRequest, Serves
+from limpet.core.jobs.state import State
 from limpet.stores.sqlite import SqliteStore, connection, guest, settle
 from limpet.stores.sqlite.library import library
 from limpet.stores.sqlite.statements import sources
-from limpet.testing.hand import failure
+from limpet_contract.hand import failure
 
 JOB = Job((1).to_bytes(16, "big"), Lane("default", "work"), Policy(), b"{}")
 OTHER = Job((2).to_bytes(16, "big"), Lane("default", "work"), Policy(), b"{}")

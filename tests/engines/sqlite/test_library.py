@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from limpet.core.errors import InvalidOption, StoreError, UsageError
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.stores.open import open_store
 from limpet.stores.sqlite import library
 from limpet.stores.sqlite.check import promises, startup

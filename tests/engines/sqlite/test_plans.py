@@ -8,9 +8,9 @@ from contextlib import closing
 from pathlib import Path
 
 from limpet.core.gate import GateRule
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.view import Retention
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.view import Retention
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.connection import connect
 from limpet.stores.sqlite.statements import sources, statements

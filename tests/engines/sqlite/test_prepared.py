@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from limpet.core.ids import IdMaker
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.transition import Succeed
+from limpet.core.endings.transition import Succeed
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
 from limpet.stores.sqlite import claim, enqueue, sessions, settle
 from limpet.stores.sqlite.connection import connect
 from limpet.stores.sqlite.tx import Known, Tx

@@ -15,17 +15,17 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.errors import StoreTimeout
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, Claim, ClaimRequest, Serves
-from limpet.core.state import State
-from limpet.core.transition import Succeed
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Serves
+from limpet.core.jobs.state import State
 from limpet.stores.sqlite import SqliteStore, writer
 from limpet.stores.sqlite.connection import connect
 from limpet.stores.sqlite.library import library
 from limpet.stores.sqlite.link import Link
 from limpet.stores.sqlite.statements import prefix_of
-from limpet.testing.hand import next_seq
+from limpet_contract.hand import next_seq
 
 LANE = Lane("default", "work")
 ANY = Serves()
@@ -133,7 +133,7 @@ class TestClocks:
 
 FORKED_AND_CLOSED = """
 import asyncio, os, sys
-from limpet.core.job import Job, Lane, Policy
+from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.stores.sqlite import SqliteStore
 
 store = SqliteStore(sys.argv[1])
@@ -167,7 +167,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 FORKED_WHILE_WRITING = """
 import asyncio, os, sys, threading
-from limpet.core.job import Job, Lane, Policy
+from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.stores.sqlite import SqliteStore
 
 store, over, written = SqliteStore(sys.argv[1], sync="normal"), threading.Event(), threading.Semaphore(0)

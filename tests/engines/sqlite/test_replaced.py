@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from limpet.core.endings.transition import Succeed
 from limpet.core.errors import StoreUnreachable, WrongContext
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.state import State
-from limpet.core.transition import Succeed
-from limpet.core.witness import Sight, change
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.state import State
+from limpet.core.jobs.witness import Sight, change
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.library import library
 
@@ -27,7 +27,7 @@ SOON_S = 60
 
 PRODUCER = """
 import asyncio, sys
-from limpet.core.job import Job, Lane, Policy
+from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.stores.sqlite import SqliteStore
 
 async def main(path, first, count):

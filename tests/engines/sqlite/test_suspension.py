@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from limpet.core.lease import Wake
+from limpet.core.jobs.lease import Wake
 from limpet.stores.sqlite import SqliteStore
-from limpet.testing.bench import Bench
-from limpet.testing.harness import Clock
+from limpet_contract.bench import Bench
+from limpet_contract.harness import Clock
 
 
 @pytest.fixture

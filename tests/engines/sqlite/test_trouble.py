@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from limpet.core.endings.transition import Snooze, Succeed
 from limpet.core.errors import (
     CycleFound,
     InvalidOption,
@@ -19,10 +20,9 @@ from limpet.core.errors import (
     StoreTimeout,
     StoreUnreachable,
 )
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Beat, ClaimRequest, Serves
-from limpet.core.state import State
-from limpet.core.transition import Snooze, Succeed
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Beat, ClaimRequest, Serves
+from limpet.core.jobs.state import State
 from limpet.stores.sqlite import SqliteStore
 from limpet.stores.sqlite.connection import connect
 from limpet.stores.sqlite.library import library

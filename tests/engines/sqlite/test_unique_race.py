@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from limpet.core.view import Query
+from limpet.core.jobs.view import Query
 from limpet.stores.sqlite import SqliteStore
 
 PROCESSES, KEYS = 4, 60
 
 RACER = """
 import asyncio, sys, time
-from limpet.core.ids import IdMaker
-from limpet.core.job import Job, Lane, Policy, Unique
+from limpet.core.jobs.ids import IdMaker
+from limpet.core.jobs.job import Job, Lane, Policy, Unique
 from limpet.stores.sqlite import SqliteStore
 
 async def main(path, keys):

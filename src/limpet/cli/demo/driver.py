@@ -17,9 +17,9 @@ from limpet.cli.demo.tasks import app
 from limpet.cli.demo.verify import Summary, gather_facts, verify
 from limpet.client.handle import JobHandle
 from limpet.core.errors import StoreError
-from limpet.core.ids import id_bytes, id_text
-from limpet.core.state import LIVE, State
-from limpet.core.view import Query
+from limpet.core.jobs.ids import id_bytes, id_text
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import Query
 from limpet.ops import Operator
 
 WORKERS: Final = 2

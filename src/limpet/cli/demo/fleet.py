@@ -16,7 +16,7 @@ import msgspec
 from limpet.cli.demo.folder import NAMESPACE, Folder
 from limpet.cli.demo.tasks import VARIABLE
 from limpet.core.errors import LimpetError
-from limpet.core.lease import SessionView
+from limpet.core.jobs.lease import SessionView
 from limpet.stores.base import Store
 
 APP: Final = "limpet.cli.demo.tasks:app"

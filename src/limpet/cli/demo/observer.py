@@ -12,8 +12,8 @@ from limpet.cli.demo.screen import Screen, some
 from limpet.cli.demo.tasks import PROVIDER
 from limpet.core.errors import StoreError
 from limpet.core.gate import Gate
-from limpet.core.state import FINISHED, State
-from limpet.core.view import Counts
+from limpet.core.jobs.state import FINISHED, State
+from limpet.core.jobs.view import Counts
 from limpet.stores.base import Store
 
 EVERY_S: Final = 0.15

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from limpet.cli.demo.screen import some
 from limpet.cli.demo.verify import Summary, Wait
-from limpet.core.duration import text_of_ms
+from limpet.core.text.duration import text_of_ms
 
 
 def words(summary: Summary) -> str:

@@ -14,9 +14,9 @@ from limpet.cli.demo.ledger import Ledger
 from limpet.cli.demo.plan import GREEDY, Plan, Wanted
 from limpet.cli.demo.tasks import PROVIDER
 from limpet.core.gate import Gate
-from limpet.core.ids import id_bytes
-from limpet.core.state import FINISHED, State
-from limpet.core.view import Counts, JobView
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.state import FINISHED, State
+from limpet.core.jobs.view import Counts, JobView
 from limpet.stores.base import Store
 
 CHUNK: Final = 500

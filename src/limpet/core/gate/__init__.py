@@ -1,7 +1,7 @@
 """Decides whether a gate lets jobs through: pauses, holds, concurrency, rates, budgets and breakers as integers.
 
 Every engine keeps these numbers and does this arithmetic inside its atomic claim; the vectors in
-`limpet.testing.gate_vectors` can be run against each of them.
+`limpet_contract.gate_vectors` can be run against each of them.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from limpet.core.gate.record import FOREVER_MS, FULL, MOST, Gate
-from limpet.core.period import began_ms, ends_ms
+from limpet.core.limits.period import began_ms, ends_ms
 
 LOTS: Final = 1 << 30  # the room of a gate that stops nobody
 RAMP_MS: Final = 10_000  # how long a ceiling takes to come back after somebody pushed back

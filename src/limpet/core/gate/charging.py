@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from limpet.core.gate.admission import is_current, later_us, left, most_at_once, token_us
 from limpet.core.gate.breaker import learn, trip
 from limpet.core.gate.record import FULL, MOST, BreakerRule, Charge, Gate, GateRule, Verdict
-from limpet.core.period import began_ms
+from limpet.core.limits.period import began_ms
 
 NOTHING: Final[Mapping[int, int]] = MappingProxyType({})
 

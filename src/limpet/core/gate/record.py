@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from limpet.core.period import Period
+from limpet.core.limits.period import Period
 
 FOREVER_MS: Final = 1 << 52  # an instant that never comes, still exact as a JSON integer
 # The largest number of a gate: Redis counts in doubles, which tell no larger ones apart. Levels stop here, and

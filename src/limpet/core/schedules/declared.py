@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from limpet.core.lease import SessionView
+from limpet.core.jobs.lease import SessionView
 from limpet.core.schedules.schedule import Schedule
 
 FIELD: Final = "schedules"  # of what a session says about itself: fingerprints by name

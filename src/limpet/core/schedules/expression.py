@@ -6,8 +6,8 @@ from datetime import date
 from typing import Final
 
 from limpet.core.errors import InvalidOption
-from limpet.core.naming import did_you_mean
 from limpet.core.schedules.field import FIELDS
+from limpet.core.tasks.naming import did_you_mean
 
 DAY_S: Final = 86_400
 ALIASES: Final = {

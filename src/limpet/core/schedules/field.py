@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from limpet.core.errors import InvalidOption
-from limpet.core.naming import did_you_mean
+from limpet.core.tasks.naming import did_you_mean
 
 _LONGEST_NUMBER: Final = 4  # digits; no field has a number longer than two
 _FOREIGN: Final = re.compile(r"\?|LW?|\w*[LW]|\w+#\w*", re.IGNORECASE)  # of Quartz: last, nearest weekday, n-th

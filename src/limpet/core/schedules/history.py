@@ -8,7 +8,7 @@ from typing import Final, Literal
 import msgspec
 from msgspec import Struct
 
-from limpet.core.view import Control
+from limpet.core.jobs.view import Control
 
 KEPT: Final = 50  # ticks; older ones are seen as jobs, for as long as those are stored
 _NAME: Final = "recent"

@@ -7,9 +7,9 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from limpet.core.duration import iso
 from limpet.core.schedules.policy import TickPolicy
 from limpet.core.schedules.rule import Rule
+from limpet.core.text.duration import iso
 
 # A tick that fires within this time is on time, whatever catch_up says: a worker may have been restarting, with a
 # shutdown of 25 s, or found dead after 20 s. Beyond it the tick was missed.

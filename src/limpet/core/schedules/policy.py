@@ -7,9 +7,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from limpet.core.duration import Duration, to_ms
 from limpet.core.errors import InvalidOption
-from limpet.core.naming import did_you_mean
+from limpet.core.tasks.naming import did_you_mean
+from limpet.core.text.duration import Duration, to_ms
 
 MOST_CAUGHT_UP: Final = 1_000  # ticks that one plan fires late: they are enqueued in one write
 _CATCH_UP: Final = {"skip": 0, "last": 1, "all": MOST_CAUGHT_UP}

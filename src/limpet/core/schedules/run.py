@@ -10,19 +10,19 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from limpet.core.codec import decode_json
-from limpet.core.duration import iso
 from limpet.core.errors import InvalidArguments, InvalidOption
 from limpet.core.gate import GateRule
-from limpet.core.job import Job, Unique
-from limpet.core.options import Options
-from limpet.core.payload import Signature
+from limpet.core.jobs.job import Job, Unique
+from limpet.core.jobs.options import Options
+from limpet.core.jobs.state import LIVE, State
+from limpet.core.jobs.view import JobView, Query, Term
+from limpet.core.limits.unit import Cost
 from limpet.core.schedules.policy import Overlap
 from limpet.core.schedules.schedule import Schedule
-from limpet.core.state import LIVE, State
-from limpet.core.task import TaskSpec, build_job
-from limpet.core.unit import Cost
-from limpet.core.view import JobView, Query, Term
+from limpet.core.tasks.codec import decode_json
+from limpet.core.tasks.payload import Signature
+from limpet.core.tasks.task import TaskSpec, build_job
+from limpet.core.text.duration import iso
 
 MOST_QUEUED: Final = 2  # with queue_one: the run that is not finished, and the one behind it
 

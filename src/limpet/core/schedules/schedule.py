@@ -11,16 +11,16 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-from limpet.core.codec import canonical, decode_json
 from limpet.core.errors import InvalidArguments, InvalidOption, UsageError
-from limpet.core.job import stable_hash
-from limpet.core.naming import checked_name, did_you_mean
-from limpet.core.options import Options
+from limpet.core.jobs.job import stable_hash
+from limpet.core.jobs.options import Options
+from limpet.core.jobs.view import Control
 from limpet.core.schedules.plan import Plan, plan
 from limpet.core.schedules.policy import TickPolicy
 from limpet.core.schedules.rule import AnyRule
 from limpet.core.schedules.when import When
-from limpet.core.view import Control
+from limpet.core.tasks.codec import canonical, decode_json
+from limpet.core.tasks.naming import checked_name, did_you_mean
 
 KIND: Final = "schedule"
 # Written after every change of a schedule: its version says that there was one, without reading them all.

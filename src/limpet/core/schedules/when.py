@@ -7,11 +7,11 @@ from datetime import datetime, tzinfo
 from itertools import islice
 from typing import Final
 
-from limpet.core.duration import Duration, instant_ms, to_ms
 from limpet.core.errors import InvalidOption
 from limpet.core.schedules.policy import Overlap, TickPolicy
 from limpet.core.schedules.rule import AnyRule, CronRule, EveryRule, OnceRule
 from limpet.core.schedules.zone import Zone, key_of
+from limpet.core.text.duration import Duration, instant_ms, to_ms
 
 _SHORTEST_MS: Final = 1_000  # each tick is a write of the engine; what is more frequent is a loop inside a task
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from limpet.core.duration import text_of_ms
 from limpet.core.schedules.expression import Expression
 from limpet.core.schedules.zone import Zone
+from limpet.core.text.duration import text_of_ms
 
 _MONTHS: Final = (
     *("January", "February", "March", "April", "May", "June"),

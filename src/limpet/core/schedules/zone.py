@@ -7,7 +7,7 @@ from typing import Final
 from zoneinfo import ZoneInfo, available_timezones
 
 from limpet.core.errors import InvalidOption
-from limpet.core.naming import did_you_mean
+from limpet.core.tasks.naming import did_you_mean
 
 _OF_THE_MACHINE: Final = {"localtime", "posixrules", "Factory"}  # files of the database that are no zones
 

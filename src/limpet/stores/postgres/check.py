@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from limpet.core.errors import StoreError
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.stores.postgres import migrate
 from limpet.stores.postgres.layout import Layout
 from limpet.stores.postgres.route import Route

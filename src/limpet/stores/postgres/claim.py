@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Claim, Claimed, ClaimRequest, Input, Note
-from limpet.core.transition import Bury, Failure
+from limpet.core.endings.transition import Bury, Failure
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Input, Note
 from limpet.stores.packed import extra_or_none
 from limpet.stores.postgres.known import Known
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import msgspec
 
 from limpet.core.errors import InvalidOption, WrongContext
-from limpet.core.flow import order
+from limpet.core.flows.flow import order
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job, Lane, Policy, Unique
-from limpet.core.state import STATES
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.jobs.state import STATES
 from limpet.stores.base import check_size
 from limpet.stores.callers import Caller, caller_of
 from limpet.stores.packed import Extra, encode_extra, is_plain

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from limpet.core.ids import id_bytes
-from limpet.core.job import Lane
-from limpet.core.state import STATES
-from limpet.core.view import AttemptView, JobView, Page, Query, Term
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.state import STATES
+from limpet.core.jobs.view import AttemptView, JobView, Page, Query, Term
 from limpet.stores.match import lane_match_of, needs_args, needs_clock
 from limpet.stores.postgres.known import Known
 from limpet.stores.postgres.view import NOWHERE, Position, glances, view_of

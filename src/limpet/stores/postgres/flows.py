@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from limpet.core.state import STATES
-from limpet.core.view import FlowView
+from limpet.core.jobs.state import STATES
+from limpet.core.jobs.view import FlowView
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from limpet.core.account import Account, Running, accounts
 from limpet.core.gate import Gate, GateChange, GateRule
+from limpet.core.limits.account import Account, Running, accounts
 from limpet.stores.postgres.wire import clean, clean_json
 
 if TYPE_CHECKING:

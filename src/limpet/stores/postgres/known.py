@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
-from limpet.core.job import Lane, Policy
+from limpet.core.jobs.job import Lane, Policy
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route

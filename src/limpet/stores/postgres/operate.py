@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.gate import FOREVER_MS
-from limpet.core.lease import Signal
-from limpet.core.retention import LOOKED_AT, Walk, walks
-from limpet.core.state import State
-from limpet.core.view import Retention
+from limpet.core.jobs.lease import Signal
+from limpet.core.jobs.retention import LOOKED_AT, Walk, walks
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
 from limpet.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.postgres.sessions import fold
 from limpet.stores.postgres.wire import clean

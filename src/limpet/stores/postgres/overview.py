@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from limpet.core.gate import Gate
-from limpet.core.lease import Serves
-from limpet.core.view import CauseView, Counts, QueueView, Standing
+from limpet.core.jobs.lease import Serves
+from limpet.core.jobs.view import CauseView, Counts, QueueView, Standing
 from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
 from limpet.stores.postgres.find import views
 from limpet.stores.postgres.gates import gates

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.job import Lane
-from limpet.core.repair import Difference, Kind, count_name, group_name, off_balance, wrong
-from limpet.core.state import STATES
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.repair import Difference, Kind, count_name, group_name, off_balance, wrong
+from limpet.core.jobs.state import STATES
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route

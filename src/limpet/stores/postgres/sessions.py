@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.lease import Beat, Held, Pulse, Serves, SessionView
-from limpet.core.state import STATES, State
+from limpet.core.jobs.lease import Beat, Held, Pulse, Serves, SessionView
+from limpet.core.jobs.state import STATES, State
 from limpet.stores.postgres.wire import clean
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
-from limpet.core.view import Control, Entry
+from limpet.core.jobs.view import Control, Entry
 from limpet.stores.postgres.operate import call_name
 from limpet.stores.postgres.wire import clean
 

@@ -6,17 +6,15 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
-from limpet.core.account import Account
+from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import ResultTimeout
 from limpet.core.gate import Gate, GateChange, GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job
-from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
-from limpet.core.repair import Difference
-from limpet.core.settings import namespace_of
-from limpet.core.state import FINISHED
-from limpet.core.transition import Settled, Transition
-from limpet.core.view import (
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.jobs.repair import Difference
+from limpet.core.jobs.state import FINISHED
+from limpet.core.jobs.view import (
     AttemptView,
     CauseView,
     Control,
@@ -31,6 +29,8 @@ from limpet.core.view import (
     Retention,
     Standing,
 )
+from limpet.core.limits.account import Account
+from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, Plan, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.loops import PerLoop
 from limpet.stores.postgres import (

@@ -8,7 +8,6 @@ from typing import Final, Literal
 import msgspec
 import psycopg
 
-from limpet.core.depth import queue_full
 from limpet.core.errors import (
     LimpetError,
     QueueDraining,
@@ -22,6 +21,7 @@ from limpet.core.errors import (
     UnknownParent,
     UsageError,
 )
+from limpet.core.limits.depth import queue_full
 from limpet.stores.postgres.line import Crowded, Lost, Refusal, Silent, Unfit
 
 Remedy = Literal["again", "wait", "prepare", "none"]

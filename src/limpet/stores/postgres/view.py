@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, NamedTuple
 
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Note
-from limpet.core.state import STATES
-from limpet.core.view import JobView
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import STATES
+from limpet.core.jobs.view import JobView
 from limpet.stores.packed import PLAIN, UNREADABLE, extra_or_none
 
 CANCELLING: Final = 4  # a bit of a job's flags

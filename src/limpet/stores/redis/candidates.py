@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Final
 
-from limpet.core.ids import id_bytes
-from limpet.core.job import LEAST_URGENT
-from limpet.core.state import FINISHED, State
-from limpet.core.view import Query
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import LEAST_URGENT
+from limpet.core.jobs.state import FINISHED, State
+from limpet.core.jobs.view import Query
 from limpet.stores.match import exact_of
 from limpet.stores.redis.together import of_flow, of_key
 from limpet.stores.redis.walk import BATCH, NOBODY, SLOTS, Batches, Candidate, Walk, by_arrival

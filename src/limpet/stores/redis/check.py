@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from limpet.core.errors import StoreError
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.stores.redis.route import Route
 
 OLDEST: Final = (6, 2)

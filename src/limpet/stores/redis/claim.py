@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from limpet.core.lease import Claim, Claimed, ClaimRequest, Serves
-from limpet.core.refs import MAX_INPUT_BYTES
-from limpet.core.transition import Bury, Failure
+from limpet.core.endings.transition import Bury, Failure
+from limpet.core.flows.refs import MAX_INPUT_BYTES
+from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
 from limpet.stores.redis.scripts import script

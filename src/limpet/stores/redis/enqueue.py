@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.depth import queue_draining, queue_full
 from limpet.core.errors import InvalidOption, QueueDraining, QueueFull, UnknownParent
-from limpet.core.flow import order
+from limpet.core.flows.flow import order
 from limpet.core.gate import GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job, Lane, Policy
-from limpet.core.state import STATES
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job, Lane, Policy
+from limpet.core.jobs.state import STATES
+from limpet.core.limits.depth import queue_draining, queue_full
 from limpet.stores.base import check_size
 from limpet.stores.redis.known import class_value, lane_value
 from limpet.stores.redis.record import BODY, LAST_MS, MOST_COST, at_most, id8, tail_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.state import STATES, State
-from limpet.core.view import AttemptView, JobView, Page, Query
+from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.stores.match import needs_args, needs_clock
 from limpet.stores.redis.candidates import SHARED, chunks, name_of, slots, walk
 from limpet.stores.redis.known import Known

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from limpet.core.state import STATES, State
-from limpet.core.view import FlowView
+from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.view import FlowView
 from limpet.stores.redis.record import head_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.together import of_flow

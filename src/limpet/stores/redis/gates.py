@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from limpet.core.account import Account, accounts
 from limpet.core.gate import Charge, Gate, GateChange, GateRule, Pause
+from limpet.core.limits.account import Account, accounts
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:

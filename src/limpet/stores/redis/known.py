@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.job import Lane, Policy
+from limpet.core.jobs.job import Lane, Policy
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.lease import Signal
-from limpet.core.state import State
-from limpet.core.view import Retention
+from limpet.core.jobs.lease import Signal
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Retention
 from limpet.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.redis import shelf
 from limpet.stores.redis.record import Head, at_most, head_of

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from limpet.core.gate import Gate
-from limpet.core.job import Lane
-from limpet.core.view import CauseView, Counts, QueueView, Standing
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.view import CauseView, Counts, QueueView, Standing
 from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
 from limpet.stores.redis import sessions
 from limpet.stores.redis.find import views

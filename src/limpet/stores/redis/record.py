@@ -11,9 +11,9 @@ from typing import Final
 import msgspec
 
 from limpet.core.gate import FOREVER_MS
-from limpet.core.job import Job, Lane, Policy
-from limpet.core.lease import Claimed, Input, Note
-from limpet.core.state import STATES, State
+from limpet.core.jobs.job import Job, Lane, Policy
+from limpet.core.jobs.lease import Claimed, Input, Note
+from limpet.core.jobs.state import STATES, State
 from limpet.stores.packed import PLAIN, Extra, is_plain
 
 # Bits of a record's flags.

@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.errors import StoreError
-from limpet.core.repair import Difference, Kind, count_name, group_name, wrong
-from limpet.core.state import STATES
+from limpet.core.jobs.repair import Difference, Kind, count_name, group_name, wrong
+from limpet.core.jobs.state import STATES
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:

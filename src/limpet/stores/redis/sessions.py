@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from limpet.core.lease import Beat, Held, Pulse, Serves, SessionView
-from limpet.core.state import STATES, State
+from limpet.core.jobs.lease import Beat, Held, Pulse, Serves, SessionView
+from limpet.core.jobs.state import STATES, State
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.lease import Note
-from limpet.core.state import STATES
-from limpet.core.transition import (
+from limpet.core.endings.transition import (
     Bury,
     Drop,
     Failure,
@@ -24,6 +22,8 @@ from limpet.core.transition import (
     Suspend,
     Transition,
 )
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import STATES
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.redis.record import MOST_COST, at_most
 from limpet.stores.redis.scripts import script

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
-from limpet.core.view import Control, Entry, Retention
+from limpet.core.jobs.view import Control, Entry, Retention
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Final
 
 import msgspec
 
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Note
-from limpet.core.state import STATES, State
-from limpet.core.view import JobView
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.view import JobView
 from limpet.stores.packed import UNREADABLE
 from limpet.stores.redis.record import (
     BODY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from limpet.core.errors import StoreError
-from limpet.core.view import Finding
+from limpet.core.jobs.view import Finding
 from limpet.stores.sqlite.connection import Sync
 from limpet.stores.sqlite.library import FIXED_VERSION, INSTALL, is_safe, library
 from limpet.stores.sqlite.tx import Statements

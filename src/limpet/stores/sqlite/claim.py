@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from limpet.core.gate import tightest
-from limpet.core.job import LEAST_URGENT
-from limpet.core.lease import Claim, Claimed, ClaimRequest
+from limpet.core.jobs.job import LEAST_URGENT
+from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest
 from limpet.stores.packed import PLAIN, extra_or_none
 from limpet.stores.sqlite import graph, lanes
 from limpet.stores.sqlite.handout import Row, claimed

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from limpet.core.depth import crowds, queue_draining, queue_full
 from limpet.core.errors import QueueFull, UnknownParent
-from limpet.core.flow import order
+from limpet.core.flows.flow import order
 from limpet.core.gate import GateChange, GateRule, apply_change
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job, Lane, Policy
-from limpet.core.state import STATES, State
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job, Lane, Policy
+from limpet.core.jobs.state import STATES, State
+from limpet.core.limits.depth import crowds, queue_draining, queue_full
 from limpet.stores.base import check_size
 from limpet.stores.packed import PLAIN, Extra, encode_extra, extra_or_none, is_plain
 from limpet.stores.sqlite import graph, lanes, unique

@@ -8,11 +8,11 @@ from typing import Any, Final
 import msgspec
 
 from limpet.core.errors import InvalidOption
-from limpet.core.ids import id_bytes
-from limpet.core.job import PRIORITIES, Policy
-from limpet.core.lease import Note
-from limpet.core.state import STATES, State
-from limpet.core.view import (
+from limpet.core.jobs.ids import id_bytes
+from limpet.core.jobs.job import PRIORITIES, Policy
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.view import (
     AttemptView,
     CauseView,
     Counts,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from limpet.core.flow import because, root_cause
-from limpet.core.job import Job, Lane
-from limpet.core.refs import stands_for
-from limpet.core.transition import Failure
+from limpet.core.endings.transition import Failure
+from limpet.core.flows.flow import because, root_cause
+from limpet.core.flows.refs import stands_for
+from limpet.core.jobs.job import Job, Lane
 from limpet.stores.sqlite import lanes, unique
 from limpet.stores.sqlite.tx import (
     BLOCKED,

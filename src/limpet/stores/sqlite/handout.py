@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from limpet.core.lease import Claimed, Input, Note
-from limpet.core.refs import MAX_INPUT_BYTES
+from limpet.core.flows.refs import MAX_INPUT_BYTES
+from limpet.core.jobs.lease import Claimed, Input, Note
 from limpet.stores.packed import Extra
 from limpet.stores.sqlite.tx import INPUTS, NOTES, Tx
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from limpet.core.gate import give_up
-from limpet.core.job import Lane
+from limpet.core.jobs.job import Lane
 from limpet.stores.packed import extra_or_none
 from limpet.stores.sqlite.tx import KNOWN_LANES, READY, SCHEDULED, Tx
 

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from limpet.core.gate import Gate, GateChange, GateRule, apply_change, is_blank
-from limpet.core.job import Enqueued, Job
-from limpet.core.retention import LOOKED_AT, WALK, Walk, Walked, walks
-from limpet.core.state import State
-from limpet.core.view import Control, Entry, Retention
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.jobs.retention import LOOKED_AT, WALK, Walk, Walked, walks
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control, Entry, Retention
 from limpet.stores.base import MARK, CancelAnswer, RetryAnswer, RetryRequest
 from limpet.stores.sqlite import graph, lanes, settle, suspension, unique
 from limpet.stores.sqlite.enqueue import enqueue, put_args

@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
 
-from limpet.core.job import Lane
-from limpet.core.repair import Difference, count_name, group_name, of_accounts, off_balance, wrong
-from limpet.core.state import STATES, State
-from limpet.core.transition import Failure
+from limpet.core.endings.transition import Failure
+from limpet.core.jobs.job import Lane
+from limpet.core.jobs.repair import Difference, count_name, group_name, of_accounts, off_balance, wrong
+from limpet.core.jobs.state import STATES, State
 from limpet.stores.packed import extra_or_none
 from limpet.stores.sqlite import graph, lanes, sessions, unique
 from limpet.stores.sqlite.tx import (

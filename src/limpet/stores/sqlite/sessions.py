@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from limpet.core.account import Account, accounts
 from limpet.core.gate import Gate, Pause
-from limpet.core.lease import Beat, Held, Pulse, SessionView
+from limpet.core.jobs.lease import Beat, Held, Pulse, SessionView
+from limpet.core.limits.account import Account, accounts
 from limpet.stores.sqlite import graph, settle
 from limpet.stores.sqlite.settle import Running
 from limpet.stores.sqlite.tx import BLOCKED, READY, RUNNING, SCHEDULED, Tx, gate_or_shut

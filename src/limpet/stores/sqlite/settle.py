@@ -8,11 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from limpet.core.gate import FOREVER_MS, Charge, cut_off, give_back, is_shut, push_back, real_cost, returned_us
-from limpet.core.lease import Note
-from limpet.core.state import STATES
-from limpet.core.stopping import verdict_of
-from limpet.core.transition import (
+from limpet.core.endings.stopping import verdict_of
+from limpet.core.endings.transition import (
     Bury,
     Drop,
     Failure,
@@ -26,6 +23,9 @@ from limpet.core.transition import (
     Suspend,
     Transition,
 )
+from limpet.core.gate import FOREVER_MS, Charge, cut_off, give_back, is_shut, push_back, real_cost, returned_us
+from limpet.core.jobs.lease import Note
+from limpet.core.jobs.state import STATES
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import graph, lanes, suspension
 from limpet.stores.sqlite.tx import (

@@ -11,17 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Literal, TypeVar
 
-from limpet.core.account import Account
+from limpet.core.endings.transition import Settled, Transition
 from limpet.core.errors import ResultTimeout, WrongContext
 from limpet.core.gate import Gate, GateChange, GateRule
-from limpet.core.ids import id_text
-from limpet.core.job import Enqueued, Job
-from limpet.core.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
-from limpet.core.repair import Difference
-from limpet.core.settings import namespace_of
-from limpet.core.state import FINISHED as FINISHED_STATES
-from limpet.core.transition import Settled, Transition
-from limpet.core.view import (
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Enqueued, Job
+from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
+from limpet.core.jobs.repair import Difference
+from limpet.core.jobs.state import FINISHED as FINISHED_STATES
+from limpet.core.jobs.view import (
     AttemptView,
     CauseView,
     Control,
@@ -36,6 +34,8 @@ from limpet.core.view import (
     Retention,
     Standing,
 )
+from limpet.core.limits.account import Account
+from limpet.core.settings import namespace_of
 from limpet.stores.base import NOTHING_SPENT, CancelAnswer, Features, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.sqlite import claim, enqueue, find, operate, sessions, settle, suspension
 from limpet.stores.sqlite.check import findings, startup

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from limpet.core.endings.transition import Suspend
 from limpet.core.gate import FOREVER_MS
-from limpet.core.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Signal
-from limpet.core.transition import Suspend
+from limpet.core.jobs.lease import MAX_EVENTS, MAX_EVENTS_BYTES, Signal
 from limpet.stores.base import SignalAnswer
 from limpet.stores.sqlite import lanes
 from limpet.stores.sqlite.tx import NOTES, READY, SCHEDULED, SUCCEEDED, Tx

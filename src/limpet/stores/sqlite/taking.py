@@ -10,12 +10,12 @@ from typing import NamedTuple
 
 import msgspec
 
+from limpet.core.endings.transition import Failure
 from limpet.core.errors import StoreCorrupt
-from limpet.core.fair import Turn, places, share
 from limpet.core.gate import LOTS, Charge, Gate, admits, charge, falls_short, is_counting, room, tightest
-from limpet.core.job import LEAST_URGENT, Lane, Policy
-from limpet.core.lease import Claimed, ClaimRequest
-from limpet.core.transition import Failure
+from limpet.core.jobs.job import LEAST_URGENT, Lane, Policy
+from limpet.core.jobs.lease import Claimed, ClaimRequest
+from limpet.core.limits.fair import Turn, places, share
 from limpet.stores.packed import Extra, extra_or_none
 from limpet.stores.sqlite import graph, lanes
 from limpet.stores.sqlite.handout import Row, claimed

@@ -11,11 +11,11 @@ from typing import Any, Protocol
 import msgspec
 
 from limpet.core.gate import Gate, GateRule, Pause, opens_at_ms, opens_sooner, room
-from limpet.core.job import URGENT as URGENT_PRIORITY
-from limpet.core.job import Lane, Policy
-from limpet.core.lease import Serves
-from limpet.core.news import marked, news
-from limpet.core.state import State
+from limpet.core.jobs.job import URGENT as URGENT_PRIORITY
+from limpet.core.jobs.job import Lane, Policy
+from limpet.core.jobs.lease import Serves
+from limpet.core.jobs.state import State
+from limpet.core.text.gate_events import marked, news
 from limpet.stores.sqlite.ear import CANCEL, FINISHED, URGENT, WORK
 from limpet.stores.sqlite.statements import statements, with_marks, with_prefix
 

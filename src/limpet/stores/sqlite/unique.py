@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from limpet.core.job import Job, Unique
-from limpet.core.state import STATES, State
+from limpet.core.jobs.job import Job, Unique
+from limpet.core.jobs.state import STATES, State
 from limpet.stores.packed import extra_or_none
 from limpet.stores.sqlite.tx import Tx
 

@@ -3,7 +3,7 @@
 -- Inputs: none; `limpet_` is replaced by the namespace's prefix. Answer: none.
 -- A job is one row (limpet_job) whose state is a column, so it is in exactly one. Every change of state rewrites the
 -- row, so arguments of more than 512 bytes lie apart (limpet_body), where they are written once.
--- State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded 5 dead 6 cancelled.
+-- State codes follow core/jobs/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded 5 dead 6 cancelled.
 -- Lane codes: 0 idle, 1 active, 2 waiting at a gate.
 
 CREATE TABLE limpet_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;

@@ -3,7 +3,7 @@
 -- A job is one body (job, written once, erased once) and one place, which is its state: a row of `wait` (blocked,
 -- scheduled, ready), of `running`, or of `done` (succeeded, dead, cancelled). Moving is DELETE … RETURNING and INSERT
 -- in one step, so hot tables stay narrow and short, and nothing wide is ever rewritten.
--- State codes follow core/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded 5 dead 6 cancelled.
+-- State codes follow core/jobs/state.py: 0 blocked 1 scheduled 2 ready 3 running 4 succeeded 5 dead 6 cancelled.
 -- There are no foreign keys on purpose: they lock parents, and an enqueue must lock nothing.
 
 CREATE TABLE lp.job (

@@ -1,4 +1,4 @@
--- Promise: the arithmetic of budgets and of real costs, as core/gate and core/period.py have it, number for number;
+-- Promise: the arithmetic of budgets and of real costs, as core/gate and core/limits/period.py have it, number for number;
 -- nothing is read or written. Inputs: a gate, the engine's time in ms, costs of the gate's unit. Answer: numbers, or the
 -- gate as it is afterwards. Relies on: nothing. Few gates are budgets: what only they need is not written into the
 -- expression that calls it.

@@ -1,4 +1,4 @@
--- Promise: what people want to hear about a gate (core/news.py) is in the log of events if and when the step that changed
+-- Promise: what people want to hear about a gate (core/text/gate_events.py) is in the log of events if and when the step that changed
 -- the gate is committed. Inputs: the gate before and after, the engine's time. Answer: none. Relies on: nothing.
 -- Lock 5 keeps the log in order (append_1). It is the last lock of all: whoever has it waits for nobody, and only who locks
 -- nothing after it (`last`) waits for it. Others, and claims, who wait for nobody, post the event where the log is in

@@ -1,4 +1,4 @@
--- Promise: the sharing of core/fair.py: round robin with weights, number for number; nothing is read or written.
+-- Promise: the sharing of core/limits/fair.py: round robin with weights, number for number; nothing is read or written.
 -- Inputs: a ring as arrays of one length, least recently served first: what is left of each turn, a whole turn's weight.
 -- Answer: numbers in ring order; places in the order in which new turns are taken. Relies on: nothing.
 

@@ -1,4 +1,4 @@
--- Promise: the sharing of core/fair.py: round robin with weights, number for number.
+-- Promise: the sharing of core/limits/fair.py: round robin with weights, number for number.
 -- Inputs: a ring is an array of {member = any, left = jobs left of its turn, weight = jobs of a whole turn},
 --         least recently served first.
 -- Answer: numbers in ring order; places in the order in which new turns are taken.

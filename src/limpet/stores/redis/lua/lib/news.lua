@@ -1,4 +1,4 @@
--- Promise: the events of core/news.py: a breaker that opened or closed, a hold, a slower pace, a budget that runs out.
+-- Promise: the events of core/text/gate_events.py: a breaker that opened or closed, a hold, a slower pace, a budget that runs out.
 -- Inputs: the gate before a script changed it (nil when it is new) and after it, the instant.
 -- Answer: events as {kind, facts}; facts are the text of a JSON object. A budget notes what was told of it.
 news = {}

@@ -1,4 +1,4 @@
--- Promise: the calendar of core/period.py, number for number: minutes, hours, days, weeks and months in UTC.
+-- Promise: the calendar of core/limits/period.py, number for number: minutes, hours, days, weeks and months in UTC.
 -- Inputs: the name of a period; an instant in milliseconds since 1970.
 -- Answer: instants in milliseconds.
 period = {}

@@ -1,0 +1,187 @@
+"""A day in the life of a store in some hundred calls: every verb is called, and every job has a known end."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Unpack
+
+from limpet.core.endings.transition import Lose
+from limpet.core.gate import GateChange, GateRule, Pause
+from limpet.core.jobs.ids import id_text
+from limpet.core.jobs.job import Job, Unique
+from limpet.core.jobs.lease import Claimed, Note, Serves, Signal
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control, Entry, Query, Retention, Term
+from limpet_contract.bench import Bench
+from limpet_contract.making import JobOptions, make_job
+
+
+class Story:
+    """The ids are chosen before the first call, as clients do, so that a repeated enqueue is the same jobs."""
+
+    ENDS: ClassVar[dict[str, State | None]] = {
+        "plain": None,  # succeeds and is pruned
+        "retried": State.succeeded,
+        "parent": State.succeeded,
+        "child": State.succeeded,
+        "guilty": State.dead,
+        "victim": State.cancelled,
+        "spoiled": None,  # dies and is discarded
+        "dropped": State.cancelled,
+        "unwanted": State.cancelled,
+        "revoked": State.cancelled,
+        "limited 1": State.succeeded,
+        "limited 2": State.succeeded,
+        "limited 3": State.ready,
+        "agent": State.succeeded,  # sleeps, waits for an event, dies and forgets a step on its way
+        "later": State.scheduled,
+        "unique": State.ready,
+        "relayed": State.ready,
+    }
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.hand = bench.hand("teller")
+        self.ids = {name: bench.id() for name in self.ENDS}
+        self.flow = bench.id()
+        self.acknowledged: list[bytes] = []  # successes that the store has confirmed
+
+    async def tell(self) -> None:
+        """The whole story; whoever listens may lose the line at any call."""
+        await self.hand.beat()
+        await self.produce(self.bench)
+        await self._work()
+        await self._stop()
+        await self._correct()
+        await self._limit()
+        await self._suspend()
+        await self._look()
+        await self._clean_up()
+
+    # -- producing
+
+    def _job(self, name: str, **options: Unpack[JobOptions]) -> Job:
+        options.setdefault("task", name)
+        return make_job(self.ids[name], options)
+
+    async def produce(self, bench: Bench) -> None:
+        """Four calls, which may be made again by whoever does not know whether they were heard."""
+        await bench.put(
+            self._job("plain"),
+            self._job("retried"),
+            self._job("parent"),
+            self._job("child", after=(self.ids["parent"],)),
+            self._job("guilty"),
+            self._job("victim", after=(self.ids["guilty"],)),
+            self._job("spoiled"),
+            self._job("dropped"),
+            self._job("unwanted"),
+            self._job("revoked"),
+            self._job("agent", flow=self.flow),
+        )
+        limited = [self._job(f"limited {n}", task="limited", limits=("smtp",)) for n in (1, 2, 3)]
+        await bench.put(*limited, rules=[GateRule("limit:smtp", concurrency=2)])
+        await bench.put(self._job("later", delay_ms=30_000), self._job("unique", unique=Unique("once", for_ms=600_000)))
+        await bench.store.relay("orders", 1, [self._job("relayed")], now_ms=bench.clock.now_ms)
+
+    async def signal(self, bench: Bench) -> None:
+        """One call, which may be made again like those that produce."""
+        await bench.signal(Signal(self.ids["agent"], "approved", b"true"))
+
+    # -- working
+
+    async def _take(self, task: str) -> Claimed:
+        self.hand.serves = Serves(tasks=(task,))
+        return await self.hand.take()
+
+    async def _succeed(self, *jobs: Claimed) -> None:
+        answers = await self.hand.succeed(*jobs, result=b'{"ok":true}')
+        self.acknowledged += [job.id for job, answer in zip(jobs, answers, strict=True) if answer.answer == "done"]
+
+    async def _work(self) -> None:
+        job = await self._take("plain")
+        await self.hand.save(job, Note("step", "charge", b"1"))
+        await self._succeed(job)
+        self.bench.clock.advance(10_000)
+        await self.hand.fail(await self._take("retried"))
+        await self._succeed(await self._take("retried"))
+        await self._succeed(await self._take("parent"))
+        await self._succeed(await self._take("child"))
+        for task in ("guilty", "spoiled"):
+            await self.hand.bury(await self._take(task))
+        await self.hand.drop(await self._take("dropped"))
+
+    async def _stop(self) -> None:
+        job = await self._take("unwanted")
+        await self.bench.cancel(job.id)
+        await self.hand.beat()
+        await self.hand.drop(job)
+        await self._take("revoked")
+        await self.bench.cancel(self.ids["revoked"], force=True)
+
+    async def _correct(self) -> None:
+        await self.bench.retry(self.ids["guilty"])
+        await self._take("guilty")
+        held = await self.bench.store.held("teller")
+        await self.hand.settle(*(Lose(one.id, one.token, True, "killed its process") for one in held))
+        await self.bench.store.discard([self.ids["spoiled"]], now_ms=self.bench.clock.now_ms)
+
+    async def _limit(self) -> None:
+        await self.hand.snooze(await self._take("unique"), 1_000)
+        await self.hand.hold(await self._take("limited"), "limit:smtp", 1_000)
+        await self.bench.change(GateChange("queue:default", pause=Pause("ada", "a look", self.bench.clock.now_ms)))
+        await self.bench.change(GateChange("queue:default", resume=True))
+        self.bench.clock.advance(1_000)
+        await self.hand.release(await self._take("unique"))
+        self.bench.clock.advance(10_000)  # what was pushed back begins slowly
+        self.hand.serves = Serves(tasks=("limited",))
+        await self._succeed(*await self.hand.claim(5))
+
+    async def _suspend(self) -> None:
+        job = await self._take("agent")
+        for step in ("fetch", "send"):
+            await self.hand.save(job, Note("step", step, b"1"))
+        await self.hand.suspend(job, 1_000)
+        self.bench.clock.advance(1_000)
+        await self.hand.suspend(await self._take("agent"), None, "approved")
+        await self.signal(self.bench)
+        job = await self._take("agent")
+        assert {(note.kind, note.name) for note in job.notes} == {
+            ("event", "approved"),
+            ("step", "fetch"),
+            ("step", "send"),
+        }
+        await self.hand.bury(job)
+        await self.bench.retry(self.ids["agent"], forget=("send",))
+        job = await self._take("agent")
+        assert {(note.kind, note.name) for note in job.notes} == {("event", "approved"), ("step", "fetch")}
+        await self._succeed(job)
+
+    async def _look(self) -> None:
+        store, now_ms = self.bench.store, self.bench.clock.now_ms
+        await store.get([self.ids["plain"]])
+        await store.find(Query(), now_ms=now_ms)
+        await store.find(Query(terms=(Term("flow", id_text(self.flow)),)), now_ms=now_ms)
+        await store.flows()
+        await store.resolve(id_text(self.ids["plain"])[-6:])
+        await store.attempts(self.ids["guilty"])
+        await store.causes()
+        await store.count()
+        await store.queues()
+        await store.standing(self.ids["later"], now_ms=now_ms)
+        await store.gates()
+        await store.accounts()
+        await store.sessions()
+        await store.check()
+        await store.watch(self.ids["plain"], 1_000)
+        await store.wait("teller", 1)
+
+    async def _clean_up(self) -> None:
+        store, now_ms = self.bench.store, self.bench.clock.now_ms
+        await store.put_control(Control("tick", "digest", b"1"), expect=0)
+        await store.controls("tick")
+        await store.append([Entry("audit", now_ms, "retry", "ada", self.ids["guilty"])])
+        await store.read("audit")
+        await store.expire(now_ms=now_ms)
+        while await store.prune(Retention(succeeded_ms=15_000), now_ms=now_ms):
+            pass
+        await self.hand.leave()

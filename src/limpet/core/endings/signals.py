@@ -1,0 +1,99 @@
+"""What a handler may raise to say how its attempt ends: the only exceptions that are answers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from limpet.core.errors import InvalidOption
+from limpet.core.limits.pushback import named_time
+from limpet.core.text.duration import Duration, to_ms
+
+S = TypeVar("S", bound="JobSignal")
+
+
+class JobSignal(Exception):
+    """Base of the exceptions by which a handler decides its own job's fate."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Pickled as it is, not made anew: its words are no time, and a class of the user's own may be made in any way.
+        return _blank, (type(self), self.args), vars(self)
+
+
+def _blank(kind: type[S], args: tuple[object, ...]) -> S:
+    return kind.__new__(kind, *args)
+
+
+class RetryLater(JobSignal):
+    """This attempt failed and counts; run again after `seconds`."""
+
+    def __init__(self, seconds: Duration, reason: str = "") -> None:
+        self.delay_ms = to_ms(seconds, what="RetryLater(seconds)")
+        self.reason = reason
+        super().__init__(reason or f"retry in {self.delay_ms / 1000:g} s")
+
+
+class Snooze(JobSignal):
+    """Not now: run again after `seconds`, no attempt spent."""
+
+    def __init__(self, seconds: Duration, reason: str = "") -> None:
+        self.delay_ms = to_ms(seconds, what="Snooze(seconds)")
+        self.reason = reason
+        super().__init__(reason or f"snoozed for {self.delay_ms / 1000:g} s")
+
+
+class Dead(JobSignal):
+    """No retry can help: into the dead-letter queue now."""
+
+    def __init__(self, why: str) -> None:
+        self.reason = str(why)
+        super().__init__(self.reason)
+
+
+class Cancel(JobSignal):
+    """The job is no longer wanted: cancelled, with its dependents."""
+
+    def __init__(self, why: str = "") -> None:
+        self.reason = str(why)
+        super().__init__(self.reason)
+
+
+class RateLimited(JobSignal):
+    """The other side asked us to slow down: hold `key` for every worker; no attempt spent.
+
+    `retry_after` may be what a Retry-After header says, whatever that is: seconds, "6m0s", a date. A time that has
+    passed is no time, and text that cannot be read names none: the other side's mistake must not cost the job its life.
+    """
+
+    def __init__(self, retry_after: Duration | None = None, key: str | None = None) -> None:
+        self.retry_after_ms: int | None = None
+        self.retry_at_ms: int | None = None  # when an instant was named
+        self.key = key
+        text = "rate limited" if key is None else f"rate limited on {key!r}"
+        if isinstance(retry_after, str):
+            self.retry_after_ms, self.retry_at_ms = _said(retry_after)
+        elif retry_after is not None:
+            self.retry_after_ms = to_ms(_not_before_now(retry_after), what="RateLimited(retry_after)")
+        if self.retry_at_ms is not None:
+            text = f"{text}, retry after {retry_after}"
+        elif self.retry_after_ms is not None:
+            text = f"{text}, retry after {self.retry_after_ms / 1000:g} s"
+        super().__init__(text)
+
+
+def _said(text: str) -> tuple[int | None, int | None]:
+    """The wait or the instant that a header names, or a duration as people write it; neither when it is none."""
+    wait_ms, at_ms = named_time(text)
+    if at_ms is not None:
+        return None, at_ms
+    try:
+        return to_ms(text if wait_ms is None else wait_ms / 1000, what="RateLimited(retry_after)"), None
+    except InvalidOption:
+        return None, None
+
+
+def _not_before_now(wait: Duration) -> Duration:
+    """Who computes a wait from an instant may be a little late."""
+    if isinstance(wait, timedelta):
+        return max(wait, timedelta(0))
+    return 0 if isinstance(wait, int | float) and not isinstance(wait, bool) and wait < 0 else wait

@@ -1,0 +1,1 @@
+"""Jobs that depend on others, and calls that a job remembers."""

@@ -1,0 +1,1 @@
+"""What a job is: its record, states, lease, keys, and what is shown of it."""

@@ -1,0 +1,195 @@
+"""Decides what a task says about itself to programs that do not have its code, and what they make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from limpet.core.gate import GateRule
+from limpet.core.jobs.job import PRIORITIES, OnDuplicate, Policy
+from limpet.core.jobs.state import State
+from limpet.core.jobs.view import Control
+from limpet.core.limits.budget import Budget, Over
+from limpet.core.limits.limit import Breaker, Limit
+from limpet.core.limits.period import Period
+from limpet.core.limits.unit import ONE, Cost
+from limpet.core.tasks.codec import MAX_BYTES
+from limpet.core.tasks.declare import OnLostLease
+from limpet.core.tasks.queue import Queue
+from limpet.core.tasks.task import TaskSpec
+from limpet.core.text.duration import to_ms
+
+KIND: Final = "task"
+
+
+class DeclaredLimit(Struct, frozen=True, omit_defaults=True):
+    """A limit as it was written, so that by-name producers fill the same keys as the code does."""
+
+    key: str
+    rate: str | None = None
+    burst: int | None = None
+    concurrency: int | None = None
+    learns: bool = False
+    buckets: dict[str, str] = {}
+    adaptive: bool | str = False
+    climb_ms: int = 60_000
+
+    @classmethod
+    def of(cls, limit: Limit) -> DeclaredLimit:
+        return cls(
+            limit.key,
+            limit.rate,
+            limit.burst,
+            limit.concurrency,
+            limit.learns,
+            dict(limit.buckets),
+            limit.adaptive,
+            to_ms(limit.climb, what="climb"),
+        )
+
+    def limit(self) -> Limit:
+        return Limit(
+            self.key,
+            self.rate,
+            self.burst,
+            self.concurrency,
+            self.learns,
+            self.buckets,
+            self.adaptive,
+            self.climb_ms / 1000,
+        )
+
+
+class DeclaredBudget(Struct, frozen=True, omit_defaults=True):
+    """A budget as it was written; amounts as text, exact."""
+
+    key: str
+    caps: dict[str, str]
+    per: Period = "day"
+    over: Over = "wait"
+
+    @classmethod
+    def of(cls, budget: Budget) -> DeclaredBudget:
+        caps = {unit: str(getattr(budget, unit)) for unit, _ in budget.caps}
+        return cls(budget.key, caps, budget.per, budget.over)
+
+    def budget(self) -> Budget:
+        caps: dict[str, Any] = {unit: Decimal(cap) for unit, cap in self.caps.items()}
+        return Budget(self.key, **caps, per=self.per, over=self.over)
+
+
+class Declaration(Struct, frozen=True, omit_defaults=True):
+    """One task as its code declares it. Unknown fields are ignored: a newer release may say more."""
+
+    name: str
+    queue: str = "default"
+    priority: int = PRIORITIES["normal"]
+    executor: str = "async"
+    policy: Policy = Policy()
+    group: str | None = None  # the parameter that names it; None also when a function does
+    limits: tuple[DeclaredLimit, ...] = ()
+    budgets: tuple[DeclaredBudget, ...] = ()
+    breaker: GateRule | None = None
+    ceiling: GateRule | None = None  # of its queue as a whole
+    needs: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    unique: bool = False
+    unique_key: str | bool | None = None  # a template, or True for the content; None when a function makes it
+    unique_for_ms: int | None = None
+    unique_states: tuple[str, ...] | None = None
+    on_duplicate: OnDuplicate = "existing"
+    cost: int = 1
+    costs: dict[str, int] = {}  # of other units, as they are stored
+    cost_in_code: bool = False  # a function says it, and something counts it
+    max_payload_bytes: int = MAX_BYTES
+    on_lost_lease: OnLostLease | None = None
+    schema: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, spec: TaskSpec) -> Declaration:
+        """What `spec` can say in JSON; functions (of a group, a key, a cost) stay with the code."""
+        cost = spec.cost if isinstance(spec.cost, Cost) else ONE
+        states = None if spec.unique_states is None else tuple(sorted(state.value for state in spec.unique_states))
+        return cls(
+            name=spec.name,
+            queue=spec.queue,
+            priority=spec.priority,
+            executor=spec.executor,
+            policy=spec.policy,
+            group=spec.group if isinstance(spec.group, str) else None,
+            limits=tuple(map(DeclaredLimit.of, spec.limits)),
+            budgets=tuple(map(DeclaredBudget.of, spec.budgets)),
+            breaker=None if spec.breaker is None else spec.breaker.rule(spec.name),
+            ceiling=None if (queue := spec.queues.get(spec.queue)) is None else queue.rule,
+            needs=spec.needs,
+            tags=spec.tags,
+            unique=spec.unique is not None,
+            unique_key=spec.unique if isinstance(spec.unique, str | bool) else None,
+            unique_for_ms=spec.unique_for_ms,
+            unique_states=states,
+            on_duplicate=spec.on_duplicate,
+            cost=cost.plain,
+            costs=cost.units,
+            cost_in_code=bool(spec.ceilings) and not isinstance(spec.cost, Cost),
+            max_payload_bytes=spec.max_payload_bytes,
+            on_lost_lease=spec.on_lost_lease,
+            schema=spec.signature.schema(),
+        )
+
+    def control(self) -> Control:
+        """The record that a store keeps."""
+        return Control(KIND, self.name, msgspec.json.encode(self, order="deterministic"))
+
+    def spec(self) -> TaskSpec:
+        """The task as far as it is known here: any JSON object fits, and jobs queue and fail as declared."""
+        return replace(
+            TaskSpec.named(self.name, queue=self.queue),
+            priority=self.priority,
+            policy=self.policy,
+            group=self.group,
+            limits=tuple(one.limit() for one in self.limits),
+            budgets=tuple(one.budget() for one in self.budgets),
+            breaker=_breaker(self.breaker),
+            queues={} if self.ceiling is None else {self.queue: Queue.published(self.ceiling)},
+            needs=self.needs,
+            tags=self.tags,
+            unique=self.unique_key,
+            unique_for_ms=self.unique_for_ms,
+            unique_states=None if self.unique_states is None else frozenset(map(State, self.unique_states)),
+            on_duplicate=self.on_duplicate,
+            cost=None if self.cost_in_code else Cost(self.cost, self.costs),
+            max_payload_bytes=self.max_payload_bytes,
+        )
+
+    def stops_alone(self, ones: Collection[str]) -> bool:
+        """Whether its handlers must not run beside another, where these gates let one job through at a time."""
+        if self.on_lost_lease is not None:
+            return self.on_lost_lease == "stop"
+        keys = [f"queue:{self.queue}", f"task:{self.name}", "all", *(rule.key for rule in self.constant_rules())]
+        return any(limit.concurrency == 1 for limit in self.limits) or not {*ones}.isdisjoint(keys)
+
+    def constant_rules(self) -> Iterator[GateRule]:
+        """The gates whose keys are the same for every job of the task."""
+        for ceiling in self.spec().ceilings:
+            if ceiling.template.constant:
+                yield from ceiling.rules(ceiling.template.fill({"task": self.name}))
+        yield from (rule for rule in (self.breaker, self.ceiling) if rule is not None)
+
+
+def read_declaration(control: Control) -> Declaration | None:
+    """The declaration in a stored record; None when another release wrote one that cannot be read here."""
+    try:
+        return msgspec.json.decode(control.value, type=Declaration)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _breaker(gate: GateRule | None) -> Breaker | None:
+    if gate is None or gate.breaker is None:
+        return None
+    return Breaker.published(gate.key.removeprefix("breaker:"), gate.breaker)

@@ -1,0 +1,1 @@
+"""Text for people: durations, events, and what every engine can keep."""
