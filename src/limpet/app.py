@@ -43,7 +43,6 @@ from limpet.runtime.context import current
 from limpet.runtime.settings import PER_CORE, AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
 from limpet.runtime.timetable import Timetable
 from limpet.runtime.worker import Worker
-from limpet.stores.asking import engine_now_ms
 from limpet.stores.base import SignalAnswer, Store
 from limpet.stores.open import open_store
 
@@ -546,7 +545,7 @@ class Limpet:
         await publish_retention(self.store, merged(kept, self._settings.file.retention.of_queues()), served)
         if self._schedules:
             timetable = Timetable(self.store, tuple(self._schedules.values()), self._specs)
-            await timetable.declare(await engine_now_ms(self.store), lives=False)
+            await timetable.declare(await self.store.now(), lives=False)
         return changed
 
     def parts(self) -> Parts:

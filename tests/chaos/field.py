@@ -26,7 +26,6 @@ from limpet.core.jobs.view import Counts, JobView
 from limpet.core.tasks.task import build_job
 from limpet.runtime import WorkerSettings
 from limpet.runtime.supervisor import SupervisorSettings
-from limpet.stores.asking import engine_now_ms
 from limpet.stores.open import open_store
 from tests.chaos import chaos_jobs
 
@@ -88,7 +87,7 @@ class Field:
 
     async def season(self) -> None:
         """Make the store one that has been swept for a while: a new one takes no lease back for 15 s (D6)."""
-        now_ms = await engine_now_ms(self.store)
+        now_ms = await self.store.now()
         for at_ms in range(now_ms - 24_000, now_ms + 1, 4_000):
             await self.store.expire(now_ms=at_ms)
 

@@ -17,7 +17,6 @@ from limpet.runtime.part import Part
 from limpet.runtime.patience import Patience
 from limpet.runtime.ticks import Ticks
 from limpet.runtime.timetable import Entry, Timetable
-from limpet.stores.asking import engine_now_ms
 from limpet.stores.base import Store
 
 LAG_MS: Final = (50, 250)  # who lost the last race looks so much later, when the work is usually done
@@ -110,4 +109,4 @@ class Ticker(Part):
             entry.look_at_ms = plan.wake_at_ms + entry.behind_ms + lag_ms
 
     async def _now_ms(self) -> int:
-        return await engine_now_ms(self._store) if self._clock is None else self._clock()
+        return await self._store.now() if self._clock is None else self._clock()

@@ -129,6 +129,9 @@ class Store(Protocol):
     async def close(self) -> None:
         """Let go of connections and threads. Idempotent; other verbs reopen."""
 
+    async def now(self) -> int:
+        """The time by the engine's clock, in ms: it decides when jobs are due, whatever the clock here shows."""
+
     # -- producers
 
     async def enqueue(
@@ -334,8 +337,10 @@ class Store(Protocol):
     async def append(self, entries: Sequence[Entry]) -> None:
         """Add lines to the audit or event log."""
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        """Lines of a log with a seq larger than `after`, oldest first."""
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        """The first lines of a log with a seq larger than `after`, or the newest of them; oldest first either way."""
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         """Remove what has outlived its retention, in small steps; how many rows went. Zero = all done."""

@@ -208,6 +208,10 @@ class TestLogs:
         second = await bench.store.read("event", after=first[-1].seq, limit=4)
         assert [entry.kind for entry in (*first, *second)] == [f"k{n}" for n in range(7)]
         assert await bench.store.read("event", after=second[-1].seq) == []
+        every = await bench.store.read("event")
+        assert await bench.store.read("event", limit=3, newest=True) == every[-3:]
+        assert await bench.store.read("event", after=every[-3].seq, limit=3, newest=True) == every[-2:]
+        assert await bench.store.read("audit", limit=1, newest=True) == []
 
     async def test_the_two_logs_are_apart(self, bench: Bench) -> None:
         await bench.store.append([Entry("event", bench.clock.now_ms, "e"), Entry("audit", bench.clock.now_ms, "a")])

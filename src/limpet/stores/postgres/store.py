@@ -130,6 +130,9 @@ class PostgresStore:
     async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
         return tuple(await migrate.apply(self.url, self.schema, progress))
 
+    async def now(self) -> int:
+        return await sessions.now(await self._route())
+
     # -- producers
 
     async def enqueue(
@@ -302,8 +305,10 @@ class PostgresStore:
     async def append(self, entries: Sequence[Entry]) -> None:
         await shelf.append(await self._route(), entries)
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        return await shelf.read(await self._route(), log, after, limit)
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        return await shelf.read(await self._route(), log, after, limit, newest=newest)
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         route = await self._route()

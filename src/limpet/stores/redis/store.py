@@ -95,6 +95,9 @@ class RedisStore:
         await self._ears.close()
         await self._routes.close()
 
+    async def now(self) -> int:
+        return await sessions.now(self._route, self._key)
+
     # -- producers
 
     async def enqueue(
@@ -278,8 +281,10 @@ class RedisStore:
     async def append(self, entries: Sequence[Entry]) -> None:
         await shelf.append(self._route, self._key, entries)
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        return await shelf.read(self._route, self._key, log, after, limit)
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        return await shelf.read(self._route, self._key, log, after, limit, newest=newest)
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         return await operate.prune(self._route, self._key, retention, limit, self.url.keep, now_ms)

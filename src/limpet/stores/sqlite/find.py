@@ -16,6 +16,7 @@ from limpet.core.jobs.view import (
     AttemptView,
     CauseView,
     Counts,
+    Entry,
     FlowView,
     JobView,
     Page,
@@ -226,6 +227,13 @@ def resolve(tx: Tx, suffix: str) -> list[bytes]:
 def attempts(tx: Tx, id: bytes) -> list[AttemptView]:
     """Every recorded attempt, oldest first."""
     return [AttemptView(*row) for row in tx.rows("attempts", (id,))]
+
+
+def log_lines(tx: Tx, log: str, after: int, limit: int, *, newest: bool) -> list[Entry]:
+    """Lines of a log that come after one, oldest first: the first of them, or the newest."""
+    if newest:
+        return [Entry(*row) for row in reversed(tx.rows("log_read_newest", (log, after, limit)))]
+    return [Entry(*row) for row in tx.rows("log_read", (log, after, limit))]
 
 
 def causes(tx: Tx, queue: str | None, limit: int) -> list[CauseView]:

@@ -218,6 +218,9 @@ class SqliteStore:
         if process is not None and process.pid == os.getpid():
             await _apart(process.close)
 
+    async def now(self) -> int:
+        return await self._read("now", lambda tx: tx.now_ms)
+
     # -- producers
 
     async def enqueue(
@@ -402,8 +405,10 @@ class SqliteStore:
     async def append(self, entries: Sequence[Entry]) -> None:
         await self._write("append", lambda tx: operate.append(tx, entries))
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        return await self._read("read", lambda tx: [Entry(*row) for row in tx.rows("log_read", (log, after, limit))])
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        return await self._read("read", lambda tx: find.log_lines(tx, log, after, limit, newest=newest))
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         return await self._write("prune", lambda tx: operate.prune(tx, retention, limit), now_ms)
