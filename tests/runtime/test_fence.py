@@ -27,6 +27,7 @@ from limpet.runtime.context import Desk
 from limpet.runtime.fence import Fence
 from limpet.runtime.group import gone
 from limpet.runtime.roster import Roster, kept_ms
+from limpet.stores.asking import attempts_of
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.isolated_jobs import app, number
@@ -275,7 +276,7 @@ async def test_a_handler_that_was_given_up_keeps_its_slot_until_it_ends(kind: st
         let_go.set()
     await cut.bench.until([first], State.dead)
     await cut.bench.until([second], State.succeeded)
-    assert (await cut.store.attempts(first))[0].kind == "timeout"
+    assert (await attempts_of(cut.store, first))[0].kind == "timeout"
     await until(lambda: stuck(worker) == 0)
     await cut.end()
 

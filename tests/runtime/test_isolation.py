@@ -19,6 +19,7 @@ from limpet.core.jobs.state import State
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import WorkReport, isolation
 from limpet.runtime.group import gone, runs
+from limpet.stores.asking import attempts_of
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.isolated_jobs import app, number, pid
 from tests.runtime.running import Bench
@@ -84,7 +85,7 @@ async def test_an_async_function_may_run_in_a_process(processes: Bench) -> None:
 async def test_an_error_inside_keeps_its_type_and_traceback(processes: Bench) -> None:
     id = await processes.put(processes.tasks["fails"])
     await drain(processes)
-    (attempt,) = await processes.store.attempts(id)
+    (attempt,) = await attempts_of(processes.store, id)
     assert (attempt.type, attempt.message) == ("ConnectionError", "from inside")
     assert "isolated_jobs" in attempt.traceback
     await processes.store.close()
@@ -102,7 +103,7 @@ async def test_a_hard_timeout_kills_the_process(processes: Bench, tmp_path: Path
     id = await processes.put(spec, {"marker": str(tmp_path / "x")})
     report = await drain(processes)
     assert report.dead == 1
-    (attempt,) = await processes.store.attempts(id)
+    (attempt,) = await attempts_of(processes.store, id)
     assert attempt.kind == "timeout"
     assert "hard timeout" in attempt.message
     await processes.store.close()
@@ -189,7 +190,7 @@ async def test_a_hard_timeout_kills_what_the_job_has_started_too(processes: Benc
     id = await processes.put(spec, {"how": "hangs", "marker": str(marker)})
     report = await drain(processes, job_processes=1)
     assert report.dead == 1
-    (attempt,) = await processes.store.attempts(id)
+    (attempt,) = await attempts_of(processes.store, id)
     assert "hard timeout" in attempt.message
     assert not runs(int(marker.read_text().split()[1]))
     await processes.store.close()

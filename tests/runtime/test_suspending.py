@@ -25,6 +25,7 @@ from limpet.core.tasks.codec import decode_json
 from limpet.runtime import JobContext, current_job
 from limpet.runtime.steps import Steps
 from limpet.runtime.suspension import Suspension, Wait
+from limpet.stores.asking import attempts_of
 from limpet.stores.base import RetryRequest
 from tests.runtime.running import Bench, now_ms
 
@@ -68,7 +69,7 @@ async def test_a_sleep_frees_the_worker_and_the_function_runs_again_with_its_ste
     view = await bench.view(id)
     assert (view.state, view.attempt, view.held) == (State.scheduled, 0, 0)
     assert started_at_ms + HOUR_MS <= view.due_at_ms <= now_ms() + HOUR_MS
-    assert await bench.store.attempts(id) == []
+    assert await attempts_of(bench.store, id) == ()
     assert await signal(bench, id, "sleep:sleep-1") == "woken"
     await bench.drain()
     assert await result(bench, id) == "attempt 1"

@@ -21,6 +21,7 @@ from msgspec import Struct
 
 from limpet.core.errors import LimpetError
 from limpet.core.jobs.view import Finding
+from limpet.stores.asking import examined
 from limpet.stores.sending import tell_refusals_at_once
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ async def look(question: Question) -> Answer:
         patience = _patience(question)
         await patience("open", app.store.open)
         await patience("publish", app.publish)
-        return msgspec.structs.replace(answer, findings=tuple(await patience("check", app.store.check)))
+        return msgspec.structs.replace(answer, findings=tuple(await patience("check", examined(app.store).check)))
     finally:
         await app.close()
 

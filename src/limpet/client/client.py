@@ -30,6 +30,7 @@ from limpet.core.tasks.codec import MAX_BYTES
 from limpet.core.tasks.naming import did_you_mean
 from limpet.core.tasks.payload import decode_json
 from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
+from limpet.stores.asking import joining
 from limpet.stores.base import Store
 from limpet.stores.callers import joined
 
@@ -178,7 +179,8 @@ class Client:
     ) -> list[tuple[bytes, bool]]:
         outbox = self._outbox()
         if outbox is None:
-            return [(answer.id, answer.existing) for answer in await self.store.enqueue_on(conn, jobs, rules)]
+            stored = await joining(self.store, "enqueue").enqueue_on(conn, jobs, rules)
+            return [(answer.id, answer.existing) for answer in stored]
         await outbox.put(conn, jobs, rules)
         # Whether a job is a duplicate is known when it is relayed, so none is called one here.
         return [(job.id, False) for job in jobs]

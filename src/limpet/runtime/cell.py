@@ -44,6 +44,7 @@ from limpet.runtime.wire import (
     read_frame,
     to_cell,
 )
+from limpet.stores.asking import joining
 from limpet.stores.base import Store
 
 
@@ -126,7 +127,7 @@ class PipeDesk:
         return await future
 
     async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
-        return await self._store().settle_on(conn, job.id, job.token, result)
+        return await joining(self._store(), "complete a job").settle_on(conn, job.id, job.token, result)
 
     def answer(self, saved: Saved) -> None:
         future = self._asked.pop(saved.number, None)

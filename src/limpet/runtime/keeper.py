@@ -22,6 +22,7 @@ from limpet.runtime.part import Fell
 from limpet.runtime.patience import Patience, cut_off
 from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerSettings
+from limpet.stores.asking import joining
 from limpet.stores.base import Store
 
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
@@ -94,7 +95,7 @@ class StoreDesk:
         return await self._patience.ask("save", lambda: self._store.save(job.id, job.token, note))
 
     async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
-        return await self._store.settle_on(conn, job.id, job.token, result)
+        return await joining(self._store, "complete a job").settle_on(conn, job.id, job.token, result)
 
 
 class Keeper:
