@@ -246,7 +246,9 @@ async def test_agents_that_are_killed_at_random_pay_for_each_step_once(
     workers = [start(), start()]
     await field.until("the first steps are paid", lambda: len(provider.bill().paid) > 5)
     kills = 0
-    while kills < 8 and len(provider.bill().paid) < 5 * len(ids):
+    while kills < 8:
+        if len(provider.bill().paid) > 5 * len(ids) - 100:  # however slow this process is, kills meet work
+            ids += [await put(field.store) for _ in range(40)]
         await asyncio.sleep(field.rng.uniform(0.02, 0.2))
         place = field.rng.randrange(2)
         victim = field.rng.choice(workers[place].tree())
@@ -258,6 +260,5 @@ async def test_agents_that_are_killed_at_random_pay_for_each_step_once(
     await field.finished(len(ids))
     assert {view.state for view in await field.views(ids)} == {State.succeeded}
     bill = provider.bill()
-    assert kills > 3
     assert [bill.of(id).paid for id in ids] == [dict.fromkeys(PAID_STEPS, 1)] * len(ids)
     assert len(bill.paid) == 5 * len(ids)

@@ -132,7 +132,8 @@ async def test_a_newcomer_waits_for_one_round_whatever_others_have(
     ids, starts = IdMaker(), Starts(field.trace_file)
     tasks = fair_jobs.app.parts().tasks
     await field.store.change_gates([GateChange(f"queue:{task}", pause=PAUSED) for task in tasks])
-    field.start(app="tests.chaos.fair_jobs:app", processes=WORKERS, concurrency=PLACES)
+    # With a long lease: a job that is lost on a busy machine runs again at once, out of turn.
+    field.start(app="tests.chaos.fair_jobs:app", processes=WORKERS, concurrency=PLACES, ttl_ms=60_000, beat_ms=2_000)
     for scene in SCENES.values():
         await build(field, ids, scene)
     await settle_in(field)
