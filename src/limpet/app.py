@@ -239,7 +239,7 @@ class Limpet:
         def declare(task: TaskT) -> TaskT:
             if not isinstance(task, Task) or self._tasks.get(task.name) is None:
                 raise InvalidTask(
-                    f"@app.schedule stands above {task!r:.60}, which is no task of this app",
+                    f"@app.schedule stands above {task!r:.60}, which is not a task of this app",
                     fix="put it above @app.task",
                 )
             spec = task.spec

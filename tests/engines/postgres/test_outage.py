@@ -80,7 +80,7 @@ async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, r
     server.kill()
     with pytest.raises(StoreUnreachable, match="it may have happened") as caught:
         await waiting
-    assert caught.value.fix == "look before asking again"
+    assert caught.value.fix == "check whether the job was stored before you retry"
 
 
 async def test_a_restart_in_good_order_is_survived_by_everybody(server: PostgresServer, route: Route) -> None:
