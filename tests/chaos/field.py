@@ -160,6 +160,10 @@ class Field:
         await self.until(f"{count} jobs finished", all_ended, within_s)
         return await self.store.count()
 
+    async def lives(self, worker: WorkerProcess) -> bool:
+        """Whether the store knows a child of this worker: from then on it stops as asked."""
+        return any(f":{worker.pid}:" in view.session for view in await self.store.sessions())
+
     async def look_after(self) -> None:
         """Make the store one that was swept all the time: a fresh one takes nobody's jobs back for a lease time."""
         now_ms = time.time_ns() // 1_000_000
@@ -168,6 +172,10 @@ class Field:
 
     async def views(self, ids: list[bytes]) -> list[JobView]:
         return [view for view in await self.store.get(ids) if view is not None]
+
+    def let_go(self) -> None:
+        """Jobs that wait for the test go on, and later ones do not wait."""
+        self.trace_file.with_name(f"{self.trace_file.name}.go").touch()
 
     async def freeze(self, worker: WorkerProcess) -> list[int]:
         """Stop a worker's processes in their tracks, but not inside a write, which would stop everybody."""

@@ -114,10 +114,10 @@ async def test_a_sleeping_job_is_cancelled_at_once(bench: Bench) -> None:
 
 async def test_time_asleep_is_not_the_attempts_time(bench: Bench) -> None:
     async def naps() -> str:
-        await current_job().sleep(1.1)
+        await current_job().sleep(3.1)
         return "in time"
 
-    id = await bench.put(bench.task(naps, timeout=1))
+    id = await bench.put(bench.task(naps, timeout=3))
     await bench.drain({"linger_ms": 10_000})
     assert await result(bench, id) == "in time"
 
@@ -357,7 +357,7 @@ async def test_a_job_is_suspended_before_its_time_is_over(bench: Bench, monkeypa
     async def waits() -> None:
         await asyncio.gather(current_job().wait_for("a"), current_job().wait_for("b"))
 
-    await bench.put(bench.task(waits, timeout=1.5))
+    await bench.put(bench.task(waits, timeout=5))
     assert (await bench.drain()).suspended == 1
 
 
