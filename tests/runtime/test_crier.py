@@ -20,7 +20,7 @@ from limpet.runtime import current_job
 from limpet.runtime.crier import Crier
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import Ready
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings
 from limpet.stores.sqlite import SqliteStore
@@ -138,7 +138,7 @@ class Away(SqliteStore):
 
 
 async def test_a_last_look_at_a_store_that_is_away_is_given_up() -> None:
-    crier = Crier(Away(None), Patience(random.Random()), 3_600_000, seen=0)
+    crier = Crier(PatientStore(Away(None), random.Random()), 3_600_000, seen=0)
     await crier.start(lambda name, error: None)
     await crier.stop()
 

@@ -24,7 +24,7 @@ from limpet.core.limits.spending import Bill, spent_of
 from limpet.runtime import current_job
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.keeper import Notebook
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkReport
 from limpet.runtime.settler import Settler
 from limpet.stores.sqlite import SqliteStore
@@ -303,7 +303,7 @@ async def test_of_two_attempts_that_end_together_the_later_ones_word_counts(benc
     (first,) = await bench.claim_as("w")
     await bench.store.leave("w")
     (second,) = await bench.claim_as("w")
-    settler = Settler(bench.store, "w", Patience(random.Random()), WorkReport())
+    settler = Settler(PatientStore(bench.store, random.Random()), "w", WorkReport())
     for job, usd in ((second, 250_000), (first, 900_000)):
         settler.put(Succeed(job.id, job.token), Bill.of(job, {"usd": usd}))
     await settler.start(lambda name, error: None)

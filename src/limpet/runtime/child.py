@@ -35,7 +35,7 @@ from limpet.runtime.orders import (
     Unwritten,
     to_child,
 )
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import App, AppRef, WorkerCutOff
 from limpet.runtime.wire import frame, read_frame
@@ -132,9 +132,9 @@ async def _serve(begin: Begin, roster: Roster, reader: asyncio.StreamReader, wri
 
     async def introduce() -> None:
         nonlocal heard
-        patience = Patience(random.Random(), begin.settings.cut_off_ms)
-        await patience.ask("publish", app.publish)
-        heard = await patience.ask("read", lambda: last_seq(app.store, "event"))
+        store = PatientStore(app.store, random.Random(), begin.settings.cut_off_ms)
+        await store.ask("publish", app.publish)
+        heard = await store.ask("read", partial(last_seq, app.store, "event"))
 
     worker.before = introduce
     worker.on_ready = lambda: send(Ready(app.url, app.namespace, worker.serves, worker.info(), heard))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from msgspec import Struct
 
@@ -14,12 +13,11 @@ from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.ageing import Ageing, Short
 from limpet.runtime.crew import Crew
 from limpet.runtime.pace import Pace
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.rack import Rack, stops
 from limpet.runtime.settings import WorkReport
 from limpet.runtime.settler import Settler
 from limpet.runtime.stopping import Stopping
-from limpet.stores.base import Store
 
 Reach = tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
 
@@ -39,14 +37,13 @@ class Want(Struct, frozen=True):
 class Claiming(Struct, frozen=True):
     """The store, the session, and where jobs go."""
 
-    store: Store
+    store: PatientStore
     session: str
     serves: Serves
     tasks: Mapping[str, TaskSpec]
     rack: Rack
     pace: Pace
     settler: Settler
-    patience: Patience
     report: WorkReport
     crew: Crew
     ageing: Ageing
@@ -82,7 +79,7 @@ class Claiming(Struct, frozen=True):
         self.rack.promised += want.places
         asked = self.stopping.ask()
         try:
-            claim = await self.patience.ask("claim", partial(self.store.claim, request))
+            claim = await self.store.claim(request)
         finally:
             self.rack.promised -= want.places
             shut = self.stopping.hear(asked)

@@ -19,7 +19,7 @@ from limpet.core.limits.spending import spent_note
 from limpet.runtime.learner import Learner
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Fell
-from limpet.runtime.patience import Patience, cut_off
+from limpet.runtime.patient_store import PatientStore, cut_off, pause_s
 from limpet.runtime.roster import kept_ms
 from limpet.runtime.settings import WorkerSettings
 from limpet.stores.base import Store
@@ -74,11 +74,10 @@ class Notebook:
 class StoreDesk:
     """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
 
-    def __init__(self, store: Store, notebook: Notebook, learner: Learner, patience: Patience) -> None:
+    def __init__(self, store: PatientStore, notebook: Notebook, learner: Learner) -> None:
         self._store = store
         self._notebook = notebook
         self._learner = learner
-        self._patience = patience
 
     def note(self, job: Claimed, note: Note) -> None:
         self._notebook.add(job.id, job.token, note)
@@ -91,10 +90,10 @@ class StoreDesk:
 
     async def save(self, job: Claimed, note: Note) -> bool:
         # A step that has run must be recorded, however long the store is away: until its attempt runs out of time.
-        return await self._patience.ask("save", lambda: self._store.save(job.id, job.token, note))
+        return await self._store.save(job.id, job.token, note)
 
     async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
-        return await self._store.settle_on(conn, job.id, job.token, result)
+        return await self._store.store.settle_on(conn, job.id, job.token, result)
 
 
 class Keeper:
@@ -117,7 +116,7 @@ class Keeper:
         self._settings = settings
         self._notebook = notebook
         self._info = info
-        self._patience = Patience(random.Random())
+        self._rng = random.Random()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._now: asyncio.Event | None = None
@@ -220,7 +219,7 @@ class Keeper:
                     raise cut_off("beat", time.monotonic() - heard_at_s, error) from error
                 if not failures:
                     worker_log(logging.WARNING, "heartbeat failed", code=error.code, error=error)
-                wait_s = min(wait_s, self._patience.pause_s(failures))
+                wait_s = min(wait_s, pause_s(failures, self._rng))
                 failures += 1
             else:
                 heard_at_s, failures = time.monotonic(), 0

@@ -31,7 +31,7 @@ from limpet.runtime.listener import Listener
 from limpet.runtime.log import worker_log
 from limpet.runtime.memory import resident_bytes
 from limpet.runtime.pace import Pace
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.pipe import Pipe
 from limpet.runtime.rack import Places, Rack
 from limpet.runtime.resources import Resources
@@ -122,13 +122,13 @@ class Life:
             isolates=plan.app_ref is not None,
         )
         notebook = Notebook()
-        self._patience = patience = Patience(rng, settings.cut_off_ms)
+        self._patient = patient = PatientStore(store, rng, settings.cut_off_ms, on_back=self._back)
         self._learner = Learner(store)
-        self._desk = StoreDesk(store, notebook, self._learner, Patience(rng))
+        self._desk = StoreDesk(PatientStore(store, rng), notebook, self._learner)
         self._pace = Pace(settings.ahead_ms, plan.clock_s)
         self._threads = Threads()
         self._keeper = Keeper(store, session, plan.serves, settings, notebook, plan.info)
-        self._settler = Settler(store, session, patience, plan.report, plan.roster, notebook)
+        self._settler = Settler(patient, session, plan.report, plan.roster, notebook)
         self._fence = Fence(settings.ttl_ms, plan.roster)
         self._crew = Crew(
             tasks,
@@ -144,14 +144,13 @@ class Life:
         self._audit = Audit(store, session, self._crew, settings.beat_ms / 1000, self._known, self._settler)
         self._isolation = Isolation(plan.app_ref, self._desk, rng, settings.max_memory_bytes, plan.roster)
         shared = Claiming(
-            store=store,
+            store=patient,
             session=session,
             serves=plan.serves,
             tasks=tasks,
             rack=self.rack,
             pace=self._pace,
             settler=self._settler,
-            patience=patience,
             report=plan.report,
             crew=self._crew,
             ageing=Ageing(settings.ageing, rng),
@@ -159,12 +158,11 @@ class Life:
         )
         self._fetcher = Fetcher(shared)
         self._bypass = Bypass(shared)
-        self._listener = Listener(store, session, settings.beat_ms, patience, self._woken)
-        self._janitor = Janitor(store, settings, patience, rng)
+        self._listener = Listener(patient, session, settings.beat_ms, self._woken)
+        self._janitor = Janitor(patient, settings, rng)
         # A supervisor tells the events once for all its children.
-        self._crier = Crier(store, patience, settings.beat_ms) if plan.roster is None else None
-        self._ticker = Ticker(store, plan.parts.schedules, tasks, patience, rng, look_ms=settings.look_ms)
-        patience.on_back = self._back
+        self._crier = Crier(patient, settings.beat_ms) if plan.roster is None else None
+        self._ticker = Ticker(patient, plan.parts.schedules, tasks, rng, look_ms=settings.look_ms)
         self._keeper.on_pulse = self.pulse
         self._keeper.newest_token = lambda: self.rack.newest_token
         self._keeper.on_beat = self._fence.beaten
@@ -279,7 +277,7 @@ class Life:
 
     async def _publish(self, publish: Callable[[], Awaitable[object]]) -> None:
         try:
-            await self._patience.ask("publish", publish)
+            await self._patient.ask("publish", publish)
         except Exception as error:
             worker_log(logging.ERROR, "could not publish tasks again", error=error)  # the next start does it
 

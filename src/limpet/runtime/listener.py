@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from limpet.core.jobs.lease import Wake
 from limpet.runtime.part import Part
-from limpet.runtime.patience import Patience
-from limpet.stores.base import Store
+from limpet.runtime.patient_store import PatientStore
 
 
 class Listener(Part):
@@ -18,22 +17,20 @@ class Listener(Part):
 
     def __init__(
         self,
-        store: Store,
+        store: PatientStore,
         session: str,
         timeout_ms: int,
-        patience: Patience,
         on_wake: Callable[[Wake], None],
     ) -> None:
         super().__init__()
         self._store = store
         self._session = session
         self._timeout_ms = timeout_ms
-        self._patience = patience
         self._on_wake = on_wake
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
         while True:
-            wake = await self._patience.ask("wait", lambda: self._store.wait(self._session, self._timeout_ms))
+            wake = await self._store.wait(self._session, self._timeout_ms)
             self._on_wake(wake)
             await asyncio.sleep(0)  # a store that answers at once must not keep the loop

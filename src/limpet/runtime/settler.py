@@ -30,10 +30,9 @@ from limpet.core.limits.spending import Bill
 from limpet.runtime.keeper import Notebook
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import WorkReport
-from limpet.stores.base import Store
 
 MOST_PER_CALL: Final = 1_000  # what every engine settles in one bounded step
 
@@ -57,9 +56,8 @@ class Settler(Part):
 
     def __init__(
         self,
-        store: Store,
+        store: PatientStore,
         session: str,
-        patience: Patience,
         report: WorkReport,
         roster: Roster | None = None,
         notebook: Notebook | None = None,
@@ -67,7 +65,6 @@ class Settler(Part):
         super().__init__()
         self._store = store
         self._session = session
-        self._patience = patience
         self._report = report
         self._roster = roster
         self._notebook = notebook or Notebook()
@@ -162,7 +159,7 @@ class Settler(Part):
         if self._bills:
             answers = await self._settle_with_bills(seq, batch)
         else:
-            answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch))
+            answers = await self._store.settle(self._session, seq, batch)
         self._asked = None
         return answers
 
@@ -171,7 +168,7 @@ class Settler(Part):
         keys = [(each.id, each.token) for each in batch]
         bills = {key: self._bills[key] for key in sorted(keys, key=lambda key: key[1]) if key in self._bills}
         spent = {id: bill.costs for (id, _), bill in bills.items()}  # of two attempts of a job the later one counts
-        answers = await self._patience.ask("settle", lambda: self._store.settle(self._session, seq, batch, spent=spent))
+        answers = await self._store.settle(self._session, seq, batch, spent=spent)
         for key in bills:
             del self._bills[key]
         return answers

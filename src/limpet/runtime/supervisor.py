@@ -28,7 +28,7 @@ from limpet.runtime.life import END_S, FLUSH_S
 from limpet.runtime.log import worker_log
 from limpet.runtime.offspring import Offspring
 from limpet.runtime.orders import CUT_OFF, FAILED, RECYCLED, STOPPED, Begin, Halt, SessionLost
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.roster import Started, kept_ms
 from limpet.runtime.session import session_name
 from limpet.runtime.settings import WorkerCutOff, WorkerSettings
@@ -70,7 +70,6 @@ class Supervisor:
 
     def __init__(self, settings: SupervisorSettings) -> None:
         self._settings = settings
-        self._patience = Patience(random.Random())
         self._rng = random.Random()
         self._children: dict[int, Offspring] = {}
         self._store: Store | None = None
@@ -214,7 +213,8 @@ class Supervisor:
             return
         if self._crier is None:
             # From before its first child claimed anything: a job that was waiting may have been news at once.
-            self._crier = Crier(self._store, self._patience, self._settings.worker.beat_ms, seen=ready.heard)
+            patient = PatientStore(self._store, self._rng)
+            self._crier = Crier(patient, self._settings.worker.beat_ms, seen=ready.heard)
             await self._crier.start(self._part_fell)
         worker_log(logging.INFO, "child ready", pid=child.pid, session=child.session)
         self.on_ready(child)
@@ -306,10 +306,10 @@ class Supervisor:
         await self._end_groups(child)
         if self._store is None or child.ready is None or child.left:
             return
-        store, session = self._store, child.session
+        session = child.session
+        store = PatientStore(self._store, self._rng, self._settings.worker.cut_off_ms)
         started = {(each.id, each.token): each for each in child.roster.started()}
-        patience = Patience(self._rng, self._settings.worker.cut_off_ms)
-        held = await patience.ask("held", lambda: store.held(session))
+        held = await store.held(session)
         if not child.roster.complete:
             started |= {
                 (h.id, h.token): Started(h.id, h.token, "inside") for h in held if (h.id, h.token) not in started
@@ -331,7 +331,7 @@ class Supervisor:
             batch = held[start : start + MOST_PER_CALL]
             judged = [verdict(each, started, how) for each in batch]
             told = [known.get((each.id, each.token), sentence) for each, sentence in zip(batch, judged, strict=True)]
-            settle = partial(self._settle, patience, store, session)
+            settle = partial(self._settle, store, session)
             try:
                 await settle(told, spent)
             except StoreError:
@@ -345,19 +345,18 @@ class Supervisor:
                         raise
                     except Exception:
                         await settle([sentence], {})
-        await patience.ask("leave", lambda: store.leave(session))
+        await store.leave(session)
 
     async def _settle(
         self,
-        patience: Patience,
-        store: Store,
+        store: PatientStore,
         session: str,
         batch: Sequence[Transition],
         spent: Mapping[bytes, Mapping[str, int]],
     ) -> None:
         self._seq += 1
         costs = {each.id: spent[each.id] for each in batch if each.id in spent}
-        await patience.ask("settle", partial(store.settle, session, self._seq, batch, spent=costs))
+        await store.settle(session, self._seq, batch, spent=costs)
 
 
 def verdict(held: Held, started: dict[tuple[bytes, int], Started], how: str) -> Transition:

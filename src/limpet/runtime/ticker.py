@@ -14,11 +14,10 @@ from limpet.core.schedules.schedule import Schedule
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.ticks import Ticks
 from limpet.runtime.timetable import Entry, Timetable
 from limpet.stores.asking import engine_now_ms
-from limpet.stores.base import Store
 
 LAG_MS: Final = (50, 250)  # who lost the last race looks so much later, when the work is usually done
 PUT_OFF_MS: Final = 5_000  # after a refusal, such as that of a draining queue
@@ -35,10 +34,9 @@ class Ticker(Part):
 
     def __init__(
         self,
-        store: Store,
+        store: PatientStore,
         code: Sequence[Schedule],
         tasks: Mapping[str, TaskSpec],
-        patience: Patience,
         rng: random.Random,
         *,
         look_ms: int = 1_000,
@@ -46,19 +44,18 @@ class Ticker(Part):
     ) -> None:
         super().__init__()
         self._store = store
-        self._patience = patience
         self._rng = rng
         self._look_ms = look_ms
         self._clock = clock
-        self._timetable = Timetable(store, code, tasks)
-        self._ticks = Ticks(store, lambda: None if clock is None else clock())
+        self._timetable = Timetable(store.store, code, tasks)
+        self._ticks = Ticks(store.store, lambda: None if clock is None else clock())
         self._quick = True  # the last race was not lost
         self._refused: dict[str, str] = {}  # why, by schedule: told once
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
         while True:
-            wait_ms = await self._patience.ask("schedules", self.look)
+            wait_ms = await self._store.ask("schedules", self.look)
             await asyncio.sleep(wait_ms / 1000)
 
     async def look(self) -> float:
@@ -110,4 +107,4 @@ class Ticker(Part):
             entry.look_at_ms = plan.wake_at_ms + entry.behind_ms + lag_ms
 
     async def _now_ms(self) -> int:
-        return await engine_now_ms(self._store) if self._clock is None else self._clock()
+        return await engine_now_ms(self._store.store) if self._clock is None else self._clock()
