@@ -68,14 +68,14 @@ class Station(NamedTuple):
 
 
 RUN: Final = (
-    Station("hold", "runtime/rack.py:Rack.push"),
-    Station("hold", "runtime/crew.py:Crew.wake", rests=True),
-    Station("run", "runtime/rack.py:Rack.pop"),
+    Station("hold", "runtime/local_queue.py:LocalQueue.push"),
+    Station("hold", "runtime/executor.py:Executor.wake", rests=True),
+    Station("run", "runtime/local_queue.py:LocalQueue.pop"),
     Station("run", HANDLER),
-    Station("run", "runtime/settler.py:Settler.put", rests=True),
+    Station("run", "runtime/settler.py:SettleQueue.put", rests=True),
 )
 ASK: Final = Station("ask", "client/producer.py:Bag.add", rests=True)
-NEWS: Final = Station("wake", "runtime/fetcher.py:Fetcher.news", rests=True)
+NEWS: Final = Station("wake", "runtime/local_queue.py:ClaimSignal.news", via="runtime/fetcher.py", rests=True)
 
 
 def _sqlite() -> tuple[Station, ...]:

@@ -106,9 +106,8 @@ async def test_a_worker_prunes_by_what_is_said(operator: Operator, store: Store)
     dead = await kill(store, job(queue="mail"), job(queue="other"))
     await operator.set_retention("mail", {"dead": 0})
     rng = random.Random(1)
-    janitor = Janitor(PatientStore(store, rng), WorkerSettings(sweep_ms=1, prune_ms=1), rng)
     swept = asyncio.Event()
-    janitor.on_sweep = swept.set
+    janitor = Janitor(PatientStore(store, rng), WorkerSettings(sweep_ms=1, prune_ms=1), rng, swept.set)
     living = asyncio.create_task(janitor.live(lambda: None))
     async with asyncio.timeout(60):
         while (await store.get(dead))[0] is not None:

@@ -71,7 +71,7 @@ class Answer(Struct, frozen=True):
 
 async def ask(question: Question, stop: asyncio.Event) -> Answer | None:
     """Look at an app in a fresh process; None when `stop` was set before there was an answer."""
-    from limpet.runtime.offspring import deaf_to_ctrl_c
+    from limpet.runtime.child_process import deaf_to_ctrl_c
 
     with deaf_to_ctrl_c():
         process = await asyncio.create_subprocess_exec(

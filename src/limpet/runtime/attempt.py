@@ -17,7 +17,7 @@ from limpet.core.endings.verdict import Classifier
 from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.spending import Bill
 from limpet.core.tasks.task import TaskSpec
-from limpet.runtime.context import Desk, JobContext
+from limpet.runtime.context import JobChannel, JobContext
 from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
@@ -51,8 +51,8 @@ class Attempt:
     """One run of one job, from start to transition. Everything but `stop` belongs to the worker's loop."""
 
     __slots__ = (
+        "_channel",
         "_context",
-        "_desk",
         "_overdue",
         "_timer",
         "calls",
@@ -90,7 +90,7 @@ class Attempt:
         self,
         job: Claimed,
         spec: TaskSpec,
-        desk: Desk,
+        channel: JobChannel,
         loop: asyncio.AbstractEventLoop,
         host: Host | None = None,
     ) -> None:
@@ -118,7 +118,7 @@ class Attempt:
         self.speaker: asyncio.Task[Any] | None = None  # the task for which such a handler waits
         self.steps: Steps | None = None  # its durable calls, if it makes any
         self.spent: dict[str, int] | None = None  # what it says it has cost, by unit; None: nothing was said
-        self._desk = desk
+        self._channel = channel
         self._context: JobContext | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._overdue = False  # out of time, and its handler has not been told
@@ -127,7 +127,7 @@ class Attempt:
     def context(self) -> JobContext:
         """What the handler sees; made when it first asks."""
         if self._context is None:
-            self._context = JobContext(self, self._desk, self.loop)
+            self._context = JobContext(self, self._channel, self.loop)
         return self._context
 
     @property

@@ -24,12 +24,14 @@ class Janitor(Part):
 
     name = "janitor"
 
-    def __init__(self, store: PatientStore, settings: WorkerSettings, rng: random.Random) -> None:
+    def __init__(
+        self, store: PatientStore, settings: WorkerSettings, rng: random.Random, on_sweep: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._store = store
         self._settings = settings
         self._rng = rng
-        self.on_sweep: Callable[[], None] = lambda: None
+        self._on_sweep = on_sweep
 
     async def live(self, ready: Callable[[], None]) -> None:
         ready()
@@ -40,7 +42,7 @@ class Janitor(Part):
             lost = await self._store.expire(SWEEP_JOBS)
             if lost:
                 worker_log(logging.WARNING, "leases taken back", jobs=lost)
-            self.on_sweep()
+            self._on_sweep()
             if loop.time() >= prune_at_s:
                 gone = await self._prune()
                 # While there is more to remove, go on with the next sweep instead of the next round.

@@ -13,16 +13,17 @@ from itertools import islice
 from typing import Final
 
 from limpet.core.errors import StoreError
-from limpet.core.jobs.lease import Beat, Claimed, Note, Pulse, Serves
+from limpet.core.jobs.lease import Beat, Claimed, Note, Pulse
 from limpet.core.limits.pushback import Lesson
 from limpet.core.limits.spending import spent_note
+from limpet.runtime.fence import Fence
 from limpet.runtime.learner import Learner
+from limpet.runtime.local_queue import LocalQueue
 from limpet.runtime.log import worker_log
-from limpet.runtime.part import Fell
+from limpet.runtime.part import OnFailure
 from limpet.runtime.patient_store import PatientStore, cut_off, pause_s
 from limpet.runtime.roster import kept_ms
-from limpet.runtime.settings import WorkerSettings
-from limpet.stores.base import Store
+from limpet.runtime.settings import WorkerPlan
 
 NOTES_PER_BEAT: Final = 500  # a chatty worker must not make a beat slow
 BETWEEN_NOTES_S: Final = 0.1
@@ -53,6 +54,11 @@ class Notebook:
     def __len__(self) -> int:
         return len(self._notes)
 
+    @property
+    def has_words(self) -> bool:
+        """False when no note waits, or is under way."""
+        return bool(self._notes or self._taken)
+
     def holds(self, jobs: Set[tuple[bytes, int]]) -> bool:
         """True when something that one of these has said, by its id and token, is not written yet."""
         with self._lock:
@@ -71,7 +77,7 @@ class Notebook:
             self._taken = ()
 
 
-class StoreDesk:
+class StoreChannel:
     """Writes what a running job says to the store: progress and lines with the beat, the rest at once."""
 
     def __init__(self, store: PatientStore, notebook: Notebook, learner: Learner) -> None:
@@ -103,19 +109,22 @@ class Keeper:
 
     def __init__(
         self,
-        store: Store,
-        session: str,
-        serves: Serves,
-        settings: WorkerSettings,
+        plan: WorkerPlan,
         notebook: Notebook,
+        local_queue: LocalQueue,
+        fence: Fence,
         info: Callable[[], bytes],
+        on_pulse: Callable[[Pulse, bool], None],
     ) -> None:
-        self._store = store
-        self._session = session
-        self._serves = serves
-        self._settings = settings
+        self._store = plan.store
+        self._session = plan.session
+        self._serves = plan.serves
+        self._settings = plan.settings
         self._notebook = notebook
+        self._local_queue = local_queue
+        self._fence = fence
         self._info = info
+        self._on_pulse = on_pulse
         self._rng = random.Random()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -123,13 +132,10 @@ class Keeper:
         self._living: asyncio.Task[None] | None = None  # of the keeper's loop
         self._answered = asyncio.Event()  # of the worker's loop
         self._stopping = False
-        self.on_beat: Callable[[int], None] = lambda sent_ms: None  # called in the keeper's thread
         self.sent_ms = 0  # when the last beat was sent that the worker's loop has heard the answer of
-        self.newest_token: Callable[[], int] = lambda: 0
         self.beaten_token = 0  # the newest claim when the last beat that was answered began
-        self.on_pulse: Callable[[Pulse, bool], None] = lambda pulse, first: None
 
-    async def start(self, fell: Fell) -> None:
+    async def start(self, on_failure: OnFailure) -> None:
         """Return after the first beat: a session must live before it claims."""
         main = asyncio.get_running_loop()
         beaten: asyncio.Future[None] = main.create_future()
@@ -145,7 +151,7 @@ class Keeper:
             if not beaten.done():
                 beaten.set_exception(error)
             else:
-                fell(self.name, error)
+                on_failure(self.name, error)
 
         def pulse(answer: Pulse, token: int, sent_ms: int) -> None:
             nonlocal heard
@@ -154,7 +160,7 @@ class Keeper:
             self._answered.set()
             if not beaten.done():
                 beaten.set_result(None)
-            self.on_pulse(answer, first)
+            self._on_pulse(answer, first)
 
         def run() -> None:
             try:
@@ -207,10 +213,10 @@ class Keeper:
             now.clear()  # before the beat: who calls while it is under way wants the next one at once
             try:
                 # Claims answered after this moment may belong to a session that this very beat opens again.
-                token, sent_ms = self.newest_token(), kept_ms()
+                token, sent_ms = self._local_queue.newest_token, kept_ms()
                 pulse = await self._beat()
                 if not pulse.fresh:  # else what was held before is lost, and the loop stops it first
-                    self.on_beat(sent_ms)
+                    self._fence.beaten(sent_ms)
                 tell(pulse, token, sent_ms)
             except StoreError as error:
                 if not error.retryable:

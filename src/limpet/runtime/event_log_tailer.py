@@ -22,10 +22,10 @@ LAST_LOOK_S: Final = 0.5  # nobody waits longer than this for the end of a worke
 AT_ONCE: Final = 200  # lines per look: a log that fills faster than this is told later, not louder
 
 
-class Crier(Part):
+class EventLogTailer(Part):
     """Follows the event log. One per worker: its supervisor has it, or a worker that has no supervisor."""
 
-    name = "crier"
+    name = "event-log-tailer"
 
     def __init__(self, store: PatientStore, look_ms: int, *, seen: int | None = None) -> None:
         super().__init__()
