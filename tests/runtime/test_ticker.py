@@ -24,8 +24,7 @@ from limpet.core.schedules.schedule import KIND, Schedule, removal
 from limpet.core.schedules.when import Cron, Every, Once
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.patient_store import PatientStore
-from limpet.runtime.ticker import Ticker
-from limpet.runtime.ticks import Ticks
+from limpet.runtime.ticker import Ticker, Ticks
 from limpet.runtime.timetable import Timetable
 from limpet.stores.base import MARK, Store
 from limpet.stores.sqlite import SqliteStore
