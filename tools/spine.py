@@ -19,7 +19,7 @@ like this:
 - A *hop* is a call from one file of the spine into another one. Both counts are printed: a hop that is made again (as
   into the writer of SQLite, with every verb) counted once, and each time.
 - A *turn* is a return into a file already left, in order to go on from there with the job: the call below had gone
-  through at least one more file. A call back is a turn, too: a file of the spine that was handed a function, and calls
+  through at least one more file (the handler is one). A call back is a turn, too: a file of the spine that was handed a function, and calls
   into a file from which the way had come. Where the job comes to rest (in a queue, in the store), the next task, thread
   or worker takes it from there; that is neither a hop nor a turn.
 
@@ -219,7 +219,7 @@ class Spine:
             shared = sum(a is b for a, b in zip(before.stack, reached.stack, strict=False))
         names = reached.names[max(0, shared - 1) :]
         files = without_repeats([file_of(name) for name in names])
-        left = set() if before is None else set(map(file_of, before.names[shared:])) - {files[0], HANDLER}
+        left = set() if before is None else set(map(file_of, before.names[shared:])) - {files[0]}
         if len(left) > 1:
             self.turns.append(f"back in {files[0]}")
         self.hops += [hop for hop in pairwise(files) if HANDLER not in hop]

@@ -1,16 +1,10 @@
-"""Runs one coroutine as an attempt: timers and cancellation are set up only if it does not finish at once."""
+"""Remembers one run of one job: its timers, why it must end early, and how to stop its handler."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-import signal
-import threading
-import types
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from contextvars import Context
-from os import getpid
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, Protocol
 
 from limpet.core.endings.verdict import Classifier
@@ -18,7 +12,6 @@ from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.spending import Bill
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.context import JobChannel, JobContext
-from limpet.runtime.interruption import Interruption, Run
 from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
@@ -207,67 +200,6 @@ class Attempt:
             self.host.give_up(self)
 
 
-@types.coroutine
-def drive(body: Coroutine[Any, Any, Any], attempt: Attempt, context: Context) -> Generator[Any, Any, Any]:
-    """Run `body` inside the calling task, in a context of its own.
-
-    Stepping it by hand makes the common short job cheap: no task, no timer, until it first waits. Later
-    steps stay in the same task, so what the handler builds on the current task (timeouts, groups) holds.
-    """
-    run: Run = context.run
-    task = asyncio.current_task()
-    assert task is not None
-    closed = False
-    pid = getpid()
-    try:
-        waits_for = run(body.send, None)
-        attempt.yields(task)
-        while True:
-            if getpid() != pid:
-                end_of_copy()
-            try:
-                value = yield waits_for
-            except BaseException as error:
-                closed = isinstance(error, GeneratorExit)  # the loop has let go of us, not the handler
-                if attempt.times_out(error):
-                    run = Interruption(attempt, body, task, run)
-                waits_for = run(body.throw, error)
-            else:
-                waits_for = run(body.send, value)
-    except StopIteration as done:
-        return done.value
-    except (GeneratorExit, KeyboardInterrupt) as error:
-        if closed:
-            raise
-        raise _escaped(error) from error
-    finally:
-        if getpid() != pid:
-            end_of_copy()
-        if attempt.steps is not None and not closed:
-            yield from attempt.steps.finish().__await__()
-        if task.cancelling() and not closed:
-            with contextlib.suppress(asyncio.CancelledError):
-                yield  # a cancellation that the handler's last step asked for must not hit the task's next job
-        attempt.end()
-        while task.cancelling():
-            task.uncancel()  # the task goes on to run other jobs
-
-
 def end_of_copy() -> None:
     """End a process that a handler forked and let return: this loop and its connections belong to the other one."""
     os._exit(0)
-
-
-def _escaped(error: BaseException) -> BaseException:
-    """What to raise for a handler's own GeneratorExit or KeyboardInterrupt.
-
-    A Ctrl-C is raised inside whatever runs, so one that may come from a signal ends the worker, as it should.
-    """
-    if isinstance(error, KeyboardInterrupt) and interruptible():
-        return error
-    return Escaped()
-
-
-def interruptible() -> bool:
-    """True when a signal can raise KeyboardInterrupt here: in the main thread, unless SIGINT is ignored."""
-    return threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT))

@@ -40,8 +40,8 @@ from limpet.runtime.child_messages import (
     to_worker,
 )
 from limpet.runtime.context import JobChannel
+from limpet.runtime.judging import decided
 from limpet.runtime.log import job_log, worker_log
-from limpet.runtime.pipe import decided
 from limpet.runtime.process_group import ProcessGroup
 from limpet.runtime.roster import Roster
 from limpet.runtime.settings import AppRef, WorkerFailed
