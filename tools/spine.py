@@ -19,9 +19,9 @@ like this:
 - A *hop* is a call from one file of the spine into another one. Both counts are printed: a hop that is made again (as
   into the writer of SQLite, with every verb) counted once, and each time.
 - A *turn* is a return into a file already left, in order to go on from there with the job: the call below had gone
-  through at least one more file (the handler is one). A call back is a turn, too: a file of the spine that was handed a function, and calls
-  into a file from which the way had come. Where the job comes to rest (in a queue, in the store), the next task, thread
-  or worker takes it from there; that is neither a hop nor a turn.
+  through at least one more file, or through the handler. A call back is a turn, too: a file of the spine was handed a
+  function, and calls into a file from which the way had come. Where the job comes to rest (in a queue, in the store),
+  the next task, thread or worker takes it from there; that is neither a hop nor a turn.
 
 The engine of SQLite is Python and counts down to the function that writes the job; Lua and SQL are in no count.
 """
@@ -74,7 +74,7 @@ RUN: Final = (
     Station("run", HANDLER),
     Station("run", "runtime/settler.py:SettleQueue.put", rests=True),
 )
-ASK: Final = Station("ask", "client/producer.py:Bag.add", rests=True)
+ASK: Final = Station("ask", "client/producer.py:SharedBatch.add", rests=True)
 NEWS: Final = Station("wake", "runtime/local_queue.py:ClaimSignal.news", via="runtime/fetcher.py", rests=True)
 
 

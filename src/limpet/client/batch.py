@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Final
 
-from limpet.client.purse import Purse
+from limpet.client.budget_precheck import BudgetPrecheck
 from limpet.client.work import JobSpec
 from limpet.core.errors import BatchTooLarge, InvalidArguments, InvalidOption, UsageError
 from limpet.core.gate import GateRule
@@ -29,7 +29,7 @@ class Batch:
     def __init__(self) -> None:
         self.jobs: list[Job] = []
         self.rules: dict[str, GateRule] = {}
-        self.purse = Purse()
+        self.precheck = BudgetPrecheck()
         self.wait_ms: int | None = None  # for room in a full queue: the longest that one of its jobs asks for
         self._bytes = 0
         self._dependencies = 0
@@ -43,7 +43,7 @@ class Batch:
         assert isinstance(item, JobSpec)
         self.wait_ms = longer_wait(self.wait_ms, item.options.wait_ms)
         if spec.budgets:
-            self.purse.add(spec, job, f"jobs[{index}]: ")
+            self.precheck.add(spec, job, f"jobs[{index}]: ")
         self.jobs.append(job)
         self._bytes += len(job.args)
         self._dependencies += len(job.after)

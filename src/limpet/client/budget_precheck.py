@@ -47,7 +47,7 @@ class _Ask(Struct):
     dearest: str = ""  # names that one
 
 
-class Purse:
+class BudgetPrecheck:
     """What the jobs of one call need of budgets that refuse, or that are too small for them by what the code says."""
 
     def __init__(self) -> None:
