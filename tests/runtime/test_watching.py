@@ -117,7 +117,7 @@ async def test_a_blocked_loop_is_told_of_after_a_lease_and_ends_after_five_minut
     assert await scene.sentence(15, scene.beat, roster.thread) is None
     assert not caplog.records
     assert await scene.sentence(2, scene.beat, roster.thread) is None
-    assert [record.limpet["event"] for record in caplog.records] == ["child is silent, its loop does not turn"]  # type: ignore[attr-defined]
+    assert [record.limpet["event"] for record in caplog.records] == ["child is silent, its event loop is blocked"]  # type: ignore[attr-defined]
     assert await scene.sentence(300, scene.beat, roster.thread) == (284, "kill")
     assert len(caplog.records) == 2  # not a line per second
 

@@ -114,7 +114,7 @@ async def test_an_end_that_cannot_be_written_costs_only_its_own_job(caplog: pyte
     assert {(await bench.view(id)).state for id in ids} == {State.succeeded}
     view = await bench.view(bad)
     assert (view.state, view.error_type) == (State.dead, "limpet.Unwritable")
-    assert sum("it is buried" in line for line in caplog.messages) == 1
+    assert sum("the job is dead now" in line for line in caplog.messages) == 1
     assert len(store.seqs) == len(set(store.seqs))
     await store.close()
 

@@ -14,7 +14,7 @@ from limpet.core.jobs.options import longer_wait
 from limpet.core.tasks.task import TaskSpec, build_job
 from limpet.stores.base import MAX_BATCH_BYTES, MAX_BATCH_JOBS
 
-# Who waits for whom, in one step: an engine notes each, and nobody else gets a turn meanwhile.
+# Parents of all jobs in one step: an engine notes each, and other calls wait meanwhile.
 MAX_DEPENDENCIES: Final = 100_000
 
 # One chunk of a bulk that need not be atomic: large enough to be fast, small enough to stay far from the bounds.

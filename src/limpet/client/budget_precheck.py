@@ -1,4 +1,4 @@
-"""Refuses jobs that their budgets cannot pay: those that never could and, where code asks for it, not now."""
+"""Refuses jobs before they are stored that their budgets can never pay or, where code asks for it, not now."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ from limpet.core.tasks.task import PLAIN, Options, TaskSpec, build_job
 from limpet.stores.base import Store
 from limpet.stores.callers import joined
 
-# Building jobs is pure computation; every so many the loop gets a turn, so a big batch delays nobody by more than ms.
+# Building jobs is pure computation: after this many the loop gets a turn, so a big batch delays no other task for long.
 _TURN: Final = 500
 
 T = TypeVar("T")

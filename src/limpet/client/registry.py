@@ -49,7 +49,7 @@ class Published:
         self._read_at: float | None = None
 
     async def spec(self, name: str, max_payload_bytes: int) -> TaskSpec:
-        """The task of that name; one that nobody published takes any JSON object and waits for its worker."""
+        """The task of that name; one that was not published takes any JSON object and waits for its worker."""
         if self._read_at is None or self._clock() - self._read_at > _FRESH_S:
             found = [read_declaration(control) for control in await self._connection.store.controls(KIND)]
             self._specs = {one.name: one.spec() for one in found if one is not None}

@@ -16,7 +16,7 @@ from limpet.runtime.step import Calls
 from limpet.runtime.steps import Steps
 
 # Why an attempt must end early: out of time (told; given up), on request, no longer ours (surely; soon), shutdown, and
-# the end of the process that nobody ordered.
+# the end of the process without an order.
 Cause = Literal["timeout", "hard", "cancel", "lost", "lease", "shutdown", "fall"]
 
 
@@ -28,7 +28,7 @@ class Escaped(Exception):
 
 
 class Host(Protocol):
-    """Who runs attempts, and is told what the loop's other users need to know."""
+    """Runs attempts, and is told what the other jobs of the loop need to know."""
 
     def yielded(self, attempt: Attempt) -> None:
         """The handler waits for something, so others may start."""
@@ -76,7 +76,7 @@ class Attempt:
         "thread",
     )
 
-    calls: Calls  # where plain functions of steps run; given by whoever runs the attempt
+    calls: Calls  # where plain functions of steps run; given by the pipe
     classifiers: Sequence[Classifier]  # what the task and the app say of errors; given likewise
 
     def __init__(
@@ -99,7 +99,7 @@ class Attempt:
         self.left = False  # it was given up, and its handler runs on
         self.guarded = False  # it is stopped before its lease may be lost
         self.fenced = False  # that has come
-        self.exhausted = False  # it failed because its process has no memory, files or threads left, whoever took them
+        self.exhausted = False  # it failed because its process has no memory, files or threads left
         self.returned = False  # its thread has come back, in time or not
         self.replaced = False  # its runner is stuck in the handler, and another has taken its place
         self.host = host
@@ -180,7 +180,7 @@ class Attempt:
         self._arm_hard()
 
     def end(self) -> None:
-        """The handler has ended, or nobody waits for it any more."""
+        """The handler has ended, or is given up."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

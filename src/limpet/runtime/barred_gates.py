@@ -67,7 +67,7 @@ class BarredGates:
         self._runs.clear()
 
     def _cannot_shut(self, gate: str, job: Claimed) -> bool:
-        """Whether a success in the same write has the breaker count anew, and it takes more failures than since."""
+        """Whether a success in the same write resets the breaker, and too few failures have followed to open it."""
         if gate not in self._runs or job.probe:
             return False
         self._runs[gate] += 1

@@ -134,7 +134,7 @@ class ChildProcess:
         try:
             return None if body is None else to_supervisor.decode(body)
         except msgspec.DecodeError:
-            worker_log(logging.ERROR, "child says what cannot be read, killing it", pid=self.pid)
+            worker_log(logging.ERROR, "child sent a message that cannot be read, killing it", pid=self.pid)
             self.kill()
             return None
 

@@ -18,7 +18,7 @@ from limpet.runtime.settings import WorkerSettings
 Action = Literal["kill", "dismiss"]  # dismiss: it is asked to go, and may bring what it has to an end
 
 USED_S: Final = 0.03  # of processor time in one lease: less is none, by the system's clock of 10 ms
-LONGEST_LOOK_MS: Final = 2_000  # whoever looks again after more was itself away, and has not seen what was between
+LONGEST_LOOK_MS: Final = 2_000  # after a longer pause the supervisor itself was away, and saw nothing in between
 
 
 class Seen:
@@ -74,7 +74,7 @@ class ChildWatch:
             self._warned = True
             worker_log(
                 logging.WARNING,
-                "child is silent, its loop does not turn",
+                "child is silent, its event loop is blocked",
                 pid=child.pid,
                 silent_ms=child.roster.silent_ms(),
                 state="unknown" if found is None else found.state,

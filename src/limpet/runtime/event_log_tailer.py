@@ -1,4 +1,4 @@
-"""Tells the log what became of breakers, limits and budgets since the worker started: one look per beat, and a last."""
+"""Writes the events of breakers, limits and budgets to the log: one look per beat, and a last one at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from limpet.runtime.patient_store import PatientStore
 from limpet.stores.asking import last_seq
 
 RESERVED: Final = ("level", "event", "kind")  # of a line; what another release says under these names is left out
-LAST_LOOK_S: Final = 0.5  # nobody waits longer than this for the end of a worker
+LAST_LOOK_S: Final = 0.5  # the end of a worker waits no longer than this
 AT_ONCE: Final = 200  # lines per look: a log that fills faster than this is told later, not louder
 
 
@@ -42,7 +42,7 @@ class EventLogTailer(Part):
             self._tell(await self._store.read("event", self._seen, AT_ONCE))
 
     async def stop(self) -> None:
-        """End, with what has happened since the last look: whoever comes later looks no further back."""
+        """End, with the events since the last look: a tailer that starts later looks no further back."""
         await super().stop()
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(LAST_LOOK_S):

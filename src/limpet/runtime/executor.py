@@ -129,7 +129,7 @@ class Executor:
     async def drain(self, grace_s: float, forced: asyncio.Event, ordered: Callable[[], bool]) -> None:
         """Let running jobs end within the grace, then stop those that did not.
 
-        They are handed back; but an end that nobody ordered may be the doing of any of them, so it is a loss to all.
+        They are handed back. But an end without an order may be the fault of any of them, so it is a loss to all.
         """
         await self._ended_within(grace_s, forced)
         for attempt in list(self.running.values()):
@@ -201,7 +201,7 @@ class Executor:
             except BaseException as error:
                 if self._on_failure is None or not isinstance(error, asyncio.CancelledError):
                     fence.release(attempt)
-                    self._forget(attempt)  # this runner dies: nobody may wait for what it ran
+                    self._forget(attempt)  # this runner ends: no other part may wait for its job
                     if self._on_failure is not None and not attempt.over:
                         # And the worker with it: its job is a loss, not a hand-back, or it could do so for ever.
                         self._settle_queue.put(Lose(job.id, job.token, reason=f"the worker failed under it: {error!r}"))
@@ -228,12 +228,12 @@ class Executor:
             return await self._isolation.run(attempt)
         except IsolationFailed as error:
             if attempt.spec.executor == "process" or self._pipe is None:
-                job_log(logging.ERROR, "no process for the job", attempt.job, why=error.message)
+                job_log(logging.ERROR, "could not start a process for the job", attempt.job, why=error.message)
                 attempt.exhausted = isinstance(error, NoProcess)
                 await asyncio.sleep(BROKEN_S)
                 return Lose(attempt.job.id, attempt.job.token, reason=error.message)
             # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
-            job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
+            job_log(logging.ERROR, "could not isolate a job that was lost before", attempt.job, why=error.message)
             if self._roster is not None:
                 self._roster.runs_in(attempt.job.id, attempt.job.token, 0)
             return await self._pipe.run(attempt)
@@ -282,7 +282,7 @@ class Executor:
             self._put(*kept)
 
     def settle_given_up(self) -> None:
-        """Settle for handlers that run on: nobody will know when they end."""
+        """Settle for handlers that run on: this process does not learn when they end."""
         given_up, self.given_up = self.given_up, {}
         for kept in given_up.values():
             self._put(*kept)
@@ -367,7 +367,7 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     event = _EVENTS.get(type(transition), "job ended")
     if isinstance(transition, Hold) and transition.trips:
         about["gate"] = transition.gate
-        level, event = logging.ERROR, "job shut its key: no money or quota is left there"
+        level, event = logging.ERROR, "closed the key of a job: the provider has no money or quota left"
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
 
 

@@ -190,7 +190,7 @@ class Conversation:
                 case Saved():
                     channel.answer(message)
         if running:
-            end_group(os.getpid())  # nobody is left to hear how the job ends, and its lease will go to someone else
+            end_group(os.getpid())  # the worker is gone, and the lease of the job will go to another
         last = threading.Timer(END_S, end_group, (os.getpid(),))  # a job may have left something that never ends
         last.daemon = True
         last.start()
@@ -236,7 +236,9 @@ def main(descriptor: int, worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     main_thread = MainThread()
-    signal.signal(signal.SIGUSR1, main_thread.interrupt)  # before anybody can send it, which would end us
+    signal.signal(
+        signal.SIGUSR1, main_thread.interrupt
+    )  # before it can be sent: without a handler it would end this process
     conversation = Conversation(socket.socket(fileno=descriptor), main_thread)
 
     def converse() -> None:

@@ -174,7 +174,7 @@ class IsolatedChild:
         await self.kill()
 
     def _hang_up(self, _: asyncio.Future[int]) -> None:
-        """It has ended: hear what it had said till then. The end of the pipe may never come, whoever holds it."""
+        """It has ended: read the messages it had sent. The end of the pipe may never come, if a process holds it."""
         transport = self._writer.transport
         if not transport.is_closing():
             transport.pause_reading()  # type: ignore[attr-defined]  # a socket's transport reads, too

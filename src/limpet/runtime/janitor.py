@@ -41,7 +41,7 @@ class Janitor(Part):
             await asyncio.sleep(self._spread_s(self._settings.sweep_ms))
             lost = await self._store.expire(SWEEP_JOBS)
             if lost:
-                worker_log(logging.WARNING, "leases taken back", jobs=lost)
+                worker_log(logging.WARNING, "took jobs back from silent workers", jobs=lost)
             self._on_sweep()
             if loop.time() >= prune_at_s:
                 gone = await self._prune()

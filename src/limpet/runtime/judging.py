@@ -48,7 +48,7 @@ class Unreadable(Exception):
 
 def given_up(attempt: Attempt, trouble: BaseException) -> Transition:
     """The last net: one attempt that cannot be judged ends its own job, never the worker."""
-    job_log(logging.ERROR, "the end of a job cannot be judged", attempt.job, trouble=type(trouble).__name__)
+    job_log(logging.ERROR, "could not classify the end of a job", attempt.job, trouble=type(trouble).__name__)
     return unjudgeable(attempt.job, trouble)
 
 

@@ -145,7 +145,7 @@ class Keeper:
             try:
                 main.call_soon_threadsafe(call)
             except RuntimeError:
-                self._stopping = True  # the worker's loop is closed: nobody is left to keep a session for
+                self._stopping = True  # the worker's loop is closed: no job needs the session
 
         def died(error: BaseException) -> None:
             if not beaten.done():

@@ -46,7 +46,7 @@ class LoopMonitor:
                 self._told = False
             elif not self._told:
                 self._told = True
-                worker_log(logging.WARNING, "the loop stands still", silent_ms=silent_ms, stack=self._stack())
+                worker_log(logging.WARNING, "the event loop is blocked", silent_ms=silent_ms, stack=self._stack())
             sleep(min(LOOK_S, self._lease_ms / 4000))
 
     def _stack(self) -> str:

@@ -23,7 +23,7 @@ class Part:
     async def live(self, ready: Callable[[], None]) -> None:
         """Run until cancelled; call `ready` once others may rely on this part.
 
-        It may be cancelled at any await and run again: what it has not finished it begins anew.
+        It may be cancelled at any await and run again: unfinished work begins again.
         """
         raise NotImplementedError
 
@@ -59,7 +59,7 @@ class Part:
             on_failure(self.name, error)
 
     def _again(self, on_failure: OnFailure) -> None:
-        """Only `stop` may end a part: whoever else cancelled it, a handler most likely, gets another one."""
+        """Only `stop` may end a part: other code, a handler most likely, has cancelled it, so it starts again."""
         worker_log(logging.WARNING, "a part was cancelled by other code, starting it again", part=self.name)
         self._task = background(self.live(lambda: None), f"limpet-{self.name}")
         self._task.add_done_callback(lambda done: self._ended(done, on_failure))

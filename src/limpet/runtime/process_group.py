@@ -56,7 +56,7 @@ class ProcessGroup:
         """False as soon as the process has ended, also before that was noticed here."""
         if self.ended.done():
             return False
-        with contextlib.suppress(AttributeError, ChildProcessError):  # not everywhere; reaped by somebody else
+        with contextlib.suppress(AttributeError, ChildProcessError):  # not everywhere; already reaped
             if os.waitid(os.P_PID, self.id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return False
         # One whose last thread still has to end can not be waited for yet.

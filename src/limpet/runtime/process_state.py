@@ -26,7 +26,7 @@ class ProcessState(Struct, frozen=True):
 
 
 def process_state(pid: int) -> ProcessState | None:
-    """How that process is; None when nobody knows. From /proc where there is one, else from `ps`; may take a moment."""
+    """How that process is; None when the system does not say. From /proc, else from `ps`; may take a moment."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return _from_proc(file.read())

@@ -35,7 +35,7 @@ Ending = Literal["stopped", "empty", "recycled"]
 Recycled = Literal["abandoned", "exhausted", "max_jobs"]
 
 PER_CORE: Final = max(1, os.cpu_count() or 1)
-RAREST: Final = 1_000_000  # of so many jobs one may be aged; whoever wants fewer wants none
+RAREST: Final = 1_000_000  # the largest `ageing`: one job in this many
 
 
 class WorkerSettings(Struct, frozen=True, kw_only=True):

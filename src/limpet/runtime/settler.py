@@ -182,7 +182,12 @@ class Settler(Part):
             raise
         except Exception as error:
             # One of them is more than the engine can write, and nothing of the batch was written: find it.
-            worker_log(logging.ERROR, "a write was refused, trying one by one", count=len(batch), error=repr(error))
+            worker_log(
+                logging.ERROR,
+                "the store refused a batch of settlements, writing them one by one",
+                count=len(batch),
+                error=repr(error),
+            )
             await self._write_apart(batch)
         else:
             self._count(batch, answers)
@@ -221,7 +226,7 @@ class Settler(Part):
             except Exception as error:
                 worker_log(
                     logging.ERROR,
-                    "the end of a job cannot be written, it is buried",
+                    "could not write the end of a job, the job is dead now",
                     job_id=id_text(transition.id),
                     transition=type(transition).__name__,
                     trouble=type(error).__name__,

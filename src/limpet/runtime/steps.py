@@ -200,7 +200,7 @@ class Steps:
         except asyncio.CancelledError:
             await asyncio.wait({saving}, timeout=LAST_S)
             if saving.done() and not saving.cancelled():
-                saving.exception()  # nobody is left to be told
+                saving.exception()  # its caller is gone
             raise
         return record
 

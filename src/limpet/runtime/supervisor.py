@@ -206,7 +206,12 @@ class Supervisor:
         if self._store is None:
             self._store = open_store(ready.url, ready.namespace)
         if not self._store.features.shared:
-            worker_log(logging.CRITICAL, "this store lives in one process", url=ready.url, fix="use a file or a server")
+            worker_log(
+                logging.CRITICAL,
+                "this store cannot be shared between processes",
+                url=ready.url,
+                fix="use a file or a server",
+            )
             self._code = NOT_SHARED
             self.stop()
             return
@@ -292,7 +297,7 @@ class Supervisor:
             worker_log(logging.ERROR, "could not settle for a child that ended", pid=child.pid)
 
     async def _end_groups(self, child: ChildProcess) -> None:
-        """End the processes in which its jobs ran: those jobs go to others, and nobody may be inside with them."""
+        """End the processes in which its jobs ran: the jobs go to other workers, and must not run twice at once."""
         groups = {each.group for each in child.roster.started() if each.group}
         for group in groups:
             kill_group(group)
@@ -301,7 +306,7 @@ class Supervisor:
                 worker_log(logging.ERROR, "a process that was killed does not end", pid=group)
 
     async def _recover(self, child: ChildProcess, code: int) -> None:
-        """Settle at once for a child that died: nobody waits for its lease to run out."""
+        """Settle at once for a child that died, before its lease runs out."""
         await self._end_groups(child)
         if self._store is None or child.ready is None or child.left:
             return
@@ -336,7 +341,11 @@ class Supervisor:
             except StoreError:
                 raise
             except Exception as error:  # what the child could not write may be what cannot be written
-                worker_log(logging.ERROR, "ends of jobs cannot be written, trying one by one", error=repr(error))
+                worker_log(
+                    logging.ERROR,
+                    "the store refused a batch of settlements, writing them one by one",
+                    error=repr(error),
+                )
                 for known_end, sentence in zip(told, judged, strict=True):
                     try:
                         await settle([known_end], spent)

@@ -77,7 +77,7 @@ class Ticker(Part):
     async def look(self) -> float:
         """Fire what is due; in how many milliseconds to look again, at the latest."""
         pause_ms = self._look_ms * self._rng.uniform(0.75, 1.25)
-        # The time comes first: whoever changes a schedule after this moment keeps ticks up to it from firing.
+        # The time comes first: a change of a schedule after this moment keeps ticks up to it from firing.
         now_ms = await self._now_ms() if self._timetable.needs_time else None
         if await self._timetable.is_stale():
             await self._timetable.read(now_ms)
@@ -129,7 +129,7 @@ class Ticker(Part):
 class Done(Struct):
     """How far a plan was carried out."""
 
-    whole: bool  # False: somebody else has decided one of its ticks
+    whole: bool  # False: another worker has decided one of its ticks
     ticks: list[Tick]  # what was decided here
 
 
@@ -145,7 +145,7 @@ class Ticks:
         self._kept: dict[str, tuple[int, list[Tick]]] = {}  # what is remembered of ticks, and its version
 
     async def carry_out(self, schedule: Schedule, spec: TaskSpec, plan: Plan, now_ms: int) -> bool:
-        """Decide each tick of a plan, in order; False when somebody else has decided one of them."""
+        """Decide each tick of a plan, in order; False when another worker has decided one of them."""
         done = await self._decide_all(schedule, spec, plan, now_ms)
         for tick in done.ticks:
             level = logging.DEBUG if tick.fired else logging.INFO

@@ -299,7 +299,7 @@ class WorkerRun:
     def _check_memory(self) -> None:
         limit = self._settings.max_memory_bytes
         if limit is not None and resident_bytes() > limit:
-            worker_log(logging.WARNING, "memory ceiling reached", memory_bytes=resident_bytes(), limit_bytes=limit)
+            worker_log(logging.WARNING, "memory limit reached", memory_bytes=resident_bytes(), limit_bytes=limit)
             self.end("recycled")
 
     # -- the end
@@ -325,7 +325,7 @@ class WorkerRun:
         if self._tailer is not None:
             await self._tailer.stop()
         if left:
-            worker_log(logging.ERROR, "could not write the ends of jobs", count=left)
+            worker_log(logging.ERROR, "could not write settlements", count=left)
             self._plan.events.on_unwritten(*self._settle_queue.left())
 
     def _grace_s(self) -> float:
