@@ -40,7 +40,17 @@ from limpet.core.text.duration import Duration, to_ms
 from limpet.ops import Flows, Operator, Schedules, Waits
 from limpet.outbox import Outbox, parse_outbox, refuse_needless
 from limpet.runtime.context import current
-from limpet.runtime.settings import PER_CORE, AppRef, Middleware, Parts, Resource, WorkerSettings, WorkReport
+from limpet.runtime.settings import (
+    PER_CORE,
+    AppRef,
+    Middleware,
+    Parts,
+    Resource,
+    WorkerEvents,
+    WorkerPlan,
+    WorkerSettings,
+    WorkReport,
+)
 from limpet.runtime.timetable import Timetable
 from limpet.runtime.worker import Worker
 from limpet.stores.base import SignalAnswer, Store
@@ -509,11 +519,10 @@ class Limpet:
         for queue in chosen or ():
             self._client.check_queue(queue)
         await self.publish()
-        parts = self.parts()
-        worker = Worker(
-            self.store,
-            parts.tasks,
-            WorkerSettings(
+        plan = WorkerPlan(
+            store=self.store,
+            parts=self.parts(),
+            settings=WorkerSettings(
                 queues=chosen,
                 concurrency=concurrency,
                 threads=threads,
@@ -523,15 +532,10 @@ class Limpet:
                 ahead_ms=to_ms(claim_ahead, what="claim_ahead"),
                 grace_ms=to_ms(grace, what="grace"),
             ),
-            resources=parts.resources,
-            hooks=parts.hooks,
-            middleware=parts.middleware,
-            classifiers=parts.classifiers,
-            schedules=parts.schedules,
             app_ref=None if (ref := find_ref(self)) is None else AppRef(ref, self.url, self.namespace),
+            events=WorkerEvents(on_other_store=self.publish),
         )
-        worker.on_other_store = self.publish
-        return await worker.run(stop, until_empty)
+        return await Worker(plan).run(stop, until_empty)
 
     async def publish(self) -> int:
         """Write what tasks, schedules and queues declare into the store, for programs without this code.

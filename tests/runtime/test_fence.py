@@ -23,9 +23,9 @@ from limpet.core.limits.limit import Limit
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import Worker, current_job
 from limpet.runtime.attempt import Attempt
-from limpet.runtime.context import Desk
+from limpet.runtime.context import JobChannel
 from limpet.runtime.fence import Fence
-from limpet.runtime.group import gone
+from limpet.runtime.process_group import gone
 from limpet.runtime.roster import Roster, kept_ms
 from limpet.stores.asking import attempts_of
 from limpet.stores.base import NOTHING_SPENT
@@ -289,7 +289,7 @@ async def test_the_supervisors_beats_count_and_a_late_start_is_refused(bench: Be
     spec, stopped = bench.task(plain), asyncio.Event()
     await bench.put(spec)
     (job,) = await bench.claim_as("w")
-    attempt = Attempt(job, spec, cast(Desk, None), asyncio.get_running_loop())
+    attempt = Attempt(job, spec, cast(JobChannel, None), asyncio.get_running_loop())
     attempt.stopper = lambda cause: stopped.set()
     with tempfile.TemporaryFile() as file:
         file.truncate(Roster.size(1))

@@ -19,7 +19,7 @@ from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.state import State
 from limpet.core.tasks.task import TaskSpec
 from limpet.runtime import WorkReport, isolation
-from limpet.runtime.group import gone, runs
+from limpet.runtime.process_group import gone, runs
 from limpet.stores.asking import attempts_of
 from limpet.stores.sqlite import SqliteStore
 from tests.runtime.isolated_jobs import app, number, pid
@@ -285,7 +285,7 @@ async def test_a_job_that_gets_no_process_is_lost_and_its_neighbours_go_on(
         return "done"
 
     if why == "could not be started":
-        monkeypatch.setattr("limpet.runtime.group.subprocess.Popen", no_files_left)
+        monkeypatch.setattr("limpet.runtime.process_group.subprocess.Popen", no_files_left)
     spec = TaskSpec.declare(pid, name="pid", executor="process", retry=None, max_lost=1)
     processes.tasks["pid"] = spec
     id, neighbour = await processes.put(spec), await processes.put(processes.task(innocent))

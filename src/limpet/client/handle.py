@@ -102,7 +102,7 @@ class JobStatus(Struct, frozen=True):
 
 
 class JobHandle(Refers, Generic[R_co]):
-    """One stored job, by its id. Costs nothing to keep; every question is asked anew.
+    """One stored job, by its id. Costs nothing to keep; every question asks the store.
 
     As an argument of another job it stands for its result: that job waits for it, and gets the value.
 
