@@ -275,7 +275,7 @@ async def test_whoever_reads_a_log_to_its_end_has_missed_nothing(place: Place) -
 async def test_a_watcher_of_a_job_that_is_just_settled_does_not_wait(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("limpet.stores.watching.LOOK_S", 600)  # before it would look again
+    monkeypatch.setattr("limpet.stores.waiters.LOOK_S", 600)  # before it would look again
     id, other = await place.add(), await place.another()
     hand = place.hand()
     job = await hand.take()

@@ -49,14 +49,13 @@ from limpet.stores.postgres.ear import Ear
 from limpet.stores.postgres.known import Known
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import PostgresUrl, schema_of
-from limpet.stores.waiters import Waiters, wake_of
-from limpet.stores.watching import finished_job
+from limpet.stores.waiters import Waiters, Watches, wake_of
 
 MOVE_IN: Final = "SELECT lp.move_in_1()"
 NAME: Final = "SELECT obj_description('lp.home'::regclass, 'pg_class')"
 
 
-class PostgresStore:
+class PostgresStore(Watches):
     """Jobs in a schema of their own. Serves every loop and thread of its process, and survives a fork."""
 
     def __init__(self, url: PostgresUrl, *, namespace: str = "default") -> None:
@@ -225,11 +224,11 @@ class PostgresStore:
     async def discard(self, ids: Sequence[bytes], *, now_ms: int | None = None) -> int:
         return await operate.discard(await self._route(), ids, now_ms)
 
-    async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        self._waiters.expect(id)
-        return await finished_job(self, self._waiters, id, self._begin_watch(id), timeout_ms)
+    @property
+    def sleepers(self) -> Waiters:
+        return self._waiters
 
-    async def _begin_watch(self, id: bytes) -> State | None:
+    async def begin_watch(self, id: bytes) -> State | None:
         return await sessions.watch(await self._route(), id, await self._ears.here().hear())
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
