@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Sequence
 from functools import lru_cache
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_args
 
 import msgspec
 
@@ -14,12 +14,13 @@ from limpet.core.errors import InvalidOption, WrongContext
 from limpet.core.flows.flow import order
 from limpet.core.gate import GateRule
 from limpet.core.jobs.ids import id_text
-from limpet.core.jobs.job import Enqueued, Job, Lane, Policy, Unique
+from limpet.core.jobs.job import Enqueued, IfParentFails, Job, Lane, OnDuplicate, Policy, Unique
 from limpet.core.jobs.state import STATES
 from limpet.stores.base import check_size
 from limpet.stores.callers import Caller, caller_of
 from limpet.stores.packed import Extra, encode_extra, is_plain
 from limpet.stores.postgres.gates import rules_json
+from limpet.stores.postgres.names import NAMES
 from limpet.stores.postgres.trouble import usage_error
 from limpet.stores.postgres.wire import clean_json, in_schema
 
@@ -41,8 +42,8 @@ ENQUEUE: Final = f"SELECT * FROM lp.enqueue_1({_BATCH})"
 ENQUEUE_ON: Final = f"SELECT * FROM lp.enqueue_on_1({_BATCH})".replace("%b::jsonb", "%b::text::jsonb")
 RELAY: Final = f"SELECT * FROM lp.relay_1(%b::text, %b::bigint, {_BATCH})"
 
-MODES: Final = {"cancel": 0, "run": 1, "wait": 2}
-ON_DUPLICATE: Final = {"existing": 0, "replace": 1, "debounce": 2}
+MODES: Final = {mode: NAMES[f"IF_FAILED_{mode.upper()}"] for mode in get_args(IfParentFails)}
+ON_DUPLICATE: Final = {way: NAMES[way.upper()] for way in get_args(OnDuplicate)}
 MOST_COST: Final = 2**31 - 1
 MOST_OF_A_UNIT: Final = 2**53
 LAST_MS: Final = 1 << 52  # beyond it a time is "never"

@@ -11,12 +11,13 @@ from limpet.stores.base import Plan
 from limpet.stores.postgres import trouble
 from limpet.stores.postgres.layout import Applied, Layout, fits, newest
 from limpet.stores.postgres.line import Line, Lost, Refusal, Row, Silent, open_line
+from limpet.stores.postgres.names import NAMES
 from limpet.stores.postgres.pool import pause
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import PostgresUrl
 from limpet.stores.postgres.wire import in_schema
 
-LOCK: Final = 1819279360 + 6  # as lp.lock_1(6), with the schema's name for a schema that may not be there yet
+LOCK: Final = NAMES["LOCKS"] + NAMES["DOOR"]  # and the schema's name: the schema may not be there yet
 
 STEP_S: Final = 600.0  # how long one statement of a migration may take: an index on many rows takes minutes
 PATIENCE_S: Final = 120.0  # how long to try while others migrate or hold what is to be changed

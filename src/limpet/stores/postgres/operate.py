@@ -12,6 +12,7 @@ from limpet.core.jobs.retention import LOOKED_AT, Walk, walks
 from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Retention
 from limpet.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
+from limpet.stores.postgres.names import NAMES
 from limpet.stores.postgres.sessions import fold
 from limpet.stores.postgres.wire import clean
 
@@ -32,10 +33,27 @@ FORGET: Final = "SELECT * FROM lp.forget_1(%b::integer, %b::bigint)"
 
 AT_ONCE: Final = 500  # ids that one step takes: it holds the graph for so long
 
-CANCEL_ANSWERS: Final[tuple[CancelAnswer, ...]] = ("cancelled", "cancelling", "finished", "gone", "finished")
-CANCELLED_BEFORE: Final = 4
-RETRY_ANSWERS: Final[tuple[RetryAnswer, ...]] = ("retried", "unique_held", "not_dead", "gone")
-SIGNAL_ANSWERS: Final[tuple[SignalAnswer, ...]] = ("woken", "kept", "already", "finished", "gone", "full")
+CANCEL_ANSWERS: Final[dict[int, CancelAnswer]] = {
+    NAMES["CANCEL_CANCELLED"]: "cancelled",
+    NAMES["CANCEL_CANCELLING"]: "cancelling",
+    NAMES["CANCEL_FINISHED"]: "finished",
+    NAMES["CANCEL_GONE"]: "gone",
+    NAMES["CANCEL_BEFORE"]: "finished",
+}
+RETRY_ANSWERS: Final[dict[int, RetryAnswer]] = {
+    NAMES["RETRY_RETRIED"]: "retried",
+    NAMES["RETRY_UNIQUE_HELD"]: "unique_held",
+    NAMES["RETRY_NOT_DEAD"]: "not_dead",
+    NAMES["RETRY_GONE"]: "gone",
+}
+SIGNAL_ANSWERS: Final[dict[int, SignalAnswer]] = {
+    NAMES["SIGNAL_WOKEN"]: "woken",
+    NAMES["SIGNAL_KEPT"]: "kept",
+    NAMES["SIGNAL_ALREADY"]: "already",
+    NAMES["SIGNAL_FINISHED"]: "finished",
+    NAMES["SIGNAL_GONE"]: "gone",
+    NAMES["SIGNAL_FULL"]: "full",
+}
 
 
 async def cancel(
@@ -49,7 +67,7 @@ async def cancel(
         (answers,) = await route.change(CANCEL, values, verb="cancel", now_ms=now_ms)
         for id, each in zip(part, answers, strict=True):
             # One that an earlier part took down with its parent was not finished before this call.
-            found.append("cancelled" if each == CANCELLED_BEFORE and id in alive else CANCEL_ANSWERS[each])
+            found.append("cancelled" if each == NAMES["CANCEL_BEFORE"] and id in alive else CANCEL_ANSWERS[each])
     return found
 
 

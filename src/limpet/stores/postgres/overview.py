@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -13,12 +13,19 @@ from limpet.stores.overview import AHEAD, counts_of, inspection_of, with_queues
 from limpet.stores.postgres.find import attempts, views
 from limpet.stores.postgres.gates import gates
 from limpet.stores.postgres.known import Known
+from limpet.stores.postgres.names import NAMES
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route
 
 LANES: Final = 10_000  # of one queue that are looked at for its oldest ready job
 POSTS: Final = 10_000  # that are looked at for what no claim has filed yet
+
+LANE_STATES: Final[dict[int, Literal["idle", "active", "waiting"]]] = {
+    NAMES["IDLE"]: "idle",
+    NAMES["ACTIVE"]: "active",
+    NAMES["WAITING"]: "waiting",
+}
 
 COUNTS: Final = "SELECT * FROM lp.counts_1()"
 CAUSES: Final = "SELECT * FROM lp.causes_1(%b::text, %b::integer)"
@@ -56,7 +63,7 @@ async def inspect(route: Route, known: Known, id: bytes, now_ms: int | None) -> 
     lane, ahead, parents, states, ruling, live = await route.row(STANDING, asked, verb="inspect")
     return inspection_of(
         job,
-        ("idle", "active", "waiting")[lane],
+        LANE_STATES[lane],
         ahead,
         zip(parents or (), states or (), strict=True),
         _gates(ruling or "[]"),

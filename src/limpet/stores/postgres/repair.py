@@ -9,6 +9,8 @@ import msgspec
 from limpet.core.jobs.job import Lane
 from limpet.core.jobs.repair import Difference, Kind, count_name, group_name, off_balance, wrong
 from limpet.core.jobs.state import STATES
+from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_SUCCEEDED
+from limpet.stores.postgres.names import NAMES
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route
@@ -26,8 +28,13 @@ DEPTHS: Final = "SELECT lp.repair_depths_1()"
 AT_ONCE: Final = 256  # jobs that one step changes: it holds the graph for so long
 PATIENCE_S: Final = 600.0  # every table is read once, and nobody waits for that
 NOWHERE: Final = Lane("unreadable", "unreadable")
-_OF_GROUP: Final = {22: "waiting", 23: "running"}
-_TOTALS: Final = {10: "enqueued", 11: "succeeded", 12: "cancelled", 13: "discarded"}
+_OF_GROUP: Final = {NAMES["GROUP_WAITING"]: "waiting", NAMES["GROUP_RUNNING"]: "running"}
+_TOTALS: Final = {
+    ENQUEUED: "enqueued",
+    EVER_SUCCEEDED: "succeeded",
+    EVER_CANCELLED: "cancelled",
+    DISCARDED: "discarded",
+}
 _ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
     "laneless": ("unreadable", "jobs of a lane that is not stored"),
     "wrecks": ("vanished", "jobs that left traces and no whole record"),

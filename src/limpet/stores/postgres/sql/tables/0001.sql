@@ -37,17 +37,17 @@ CREATE TABLE lp.wait (
   lost integer NOT NULL DEFAULT 0,
   held integer NOT NULL DEFAULT 0,
   cost integer NOT NULL DEFAULT 1,
-  state smallint NOT NULL CHECK (state BETWEEN 0 AND 2),
-  priority smallint NOT NULL CHECK (priority BETWEEN 0 AND 9),
+  state smallint NOT NULL CHECK (state BETWEEN :BLOCKED AND :READY),
+  priority smallint NOT NULL CHECK (priority BETWEEN 0 AND :LEAST_URGENT),
   flags smallint NOT NULL DEFAULT 0, -- 4 cancelling, 8 has notes, 16 has inputs, 32 cancelled by its parent's death
   reason text COLLATE "C",
   cause text COLLATE "C",
   error_type text COLLATE "C"
 ) WITH (autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 20000);
-CREATE INDEX wait_ready ON lp.wait (lane, due_ms, id) WHERE state = 2;
-CREATE INDEX wait_scheduled ON lp.wait (priority, due_ms, id) WHERE state = 1;
+CREATE INDEX wait_ready ON lp.wait (lane, due_ms, id) WHERE state = :READY;
+CREATE INDEX wait_scheduled ON lp.wait (priority, due_ms, id) WHERE state = :SCHEDULED;
 CREATE INDEX wait_expires ON lp.wait (expires_ms) WHERE expires_ms IS NOT NULL;
-CREATE INDEX wait_blocked ON lp.wait (id) WHERE state = 0;
+CREATE INDEX wait_blocked ON lp.wait (id) WHERE state = :BLOCKED;
 
 CREATE TABLE lp.running (
   id bytea NOT NULL PRIMARY KEY,
@@ -81,7 +81,7 @@ CREATE TABLE lp.done (
   lost integer NOT NULL,
   held integer NOT NULL,
   cost integer NOT NULL,
-  state smallint NOT NULL CHECK (state BETWEEN 4 AND 6),
+  state smallint NOT NULL CHECK (state BETWEEN :SUCCEEDED AND :CANCELLED),
   priority smallint NOT NULL,
   flags smallint NOT NULL,
   reason text COLLATE "C",
@@ -164,14 +164,14 @@ CREATE TABLE lp.lane_now (
   served_ms bigint NOT NULL DEFAULT 0, -- orders those who are active for one member
   floor_ms bigint NOT NULL DEFAULT 0,
   jobs bigint NOT NULL DEFAULT 0, -- stored jobs, finished ones included, as far as they are folded
-  state smallint NOT NULL DEFAULT 0 CHECK (state BETWEEN 0 AND 2),
+  state smallint NOT NULL DEFAULT :IDLE CHECK (state BETWEEN :IDLE AND :WAITING),
   priority smallint NOT NULL,
   floor_id bytea NOT NULL DEFAULT '\x',
   gate text COLLATE "C",
-  CHECK ((state = 2) = (gate IS NOT NULL))
+  CHECK ((state = :WAITING) = (gate IS NOT NULL))
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);
-CREATE INDEX lane_now_active ON lp.lane_now (class, member, served_ms, id) WHERE state = 1;
-CREATE INDEX lane_now_waiting ON lp.lane_now (gate, class, priority, turn) WHERE state = 2;
+CREATE INDEX lane_now_active ON lp.lane_now (class, member, served_ms, id) WHERE state = :ACTIVE;
+CREATE INDEX lane_now_waiting ON lp.lane_now (gate, class, priority, turn) WHERE state = :WAITING;
 CREATE INDEX lane_now_member ON lp.lane_now (member);
 CREATE INDEX lane_now_empty ON lp.lane_now (id) WHERE jobs <= 0;
 
@@ -236,9 +236,9 @@ CREATE TABLE lp.gate (
   open_until_ms bigint NOT NULL DEFAULT 0,
   probe_token bigint NOT NULL DEFAULT 0,
   opened bigint NOT NULL DEFAULT 0,
-  pace bigint NOT NULL DEFAULT 1000,
+  pace bigint NOT NULL DEFAULT :FULL,
   paced_at_ms bigint NOT NULL DEFAULT 0,
-  ceiling bigint NOT NULL DEFAULT 1000,
+  ceiling bigint NOT NULL DEFAULT :FULL,
   cut_token bigint NOT NULL DEFAULT 0,
   period_ms bigint NOT NULL DEFAULT 0,
   spent bigint NOT NULL DEFAULT 0,
@@ -386,7 +386,7 @@ CREATE INDEX gone_until ON lp.gone (until_ms);
 -- it away.
 CREATE TABLE lp.pruned (what text NOT NULL PRIMARY KEY, at_ms bigint NOT NULL DEFAULT 0, key text NOT NULL DEFAULT '')
   WITH (fillfactor = 10);
-INSERT INTO lp.pruned (what) VALUES ('4'), ('5'), ('6'), ('gone'), ('gate');
+INSERT INTO lp.pruned (what) VALUES (':SUCCEEDED'), (':DEAD'), (':CANCELLED'), ('gone'), ('gate');
 
 -- The same for jobs of single queues, whose index they share with all: how far each walk over it has come, and when it began.
 CREATE TABLE lp.walked (

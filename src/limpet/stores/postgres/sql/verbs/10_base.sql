@@ -10,19 +10,19 @@
 -- Which: 1 the floor, 2 the graph, 3 the sweep, 4 folding, 5 the log, 6 the door, 7 pruning, 8 depths. One of each per schema.
 CREATE OR REPLACE FUNCTION lp.lock_1(p_which integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock(1819279360 + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
+  PERFORM pg_advisory_xact_lock(:LOCKS + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
 CREATE OR REPLACE FUNCTION lp.try_lock_1(p_which integer) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN pg_try_advisory_xact_lock(1819279360 + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
+  RETURN pg_try_advisory_xact_lock(:LOCKS + p_which, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
 -- The door stands between those who shut a gate (lock 6, at the end of their step) and claims, who share it: a claim sees
 -- the gate shut, or was committed before that was.
 CREATE OR REPLACE FUNCTION lp.share_door_1() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock_shared(1819279366, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
+  PERFORM pg_advisory_xact_lock_shared(:LOCKS + :DOOR, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
 -- The channel that every process of this namespace hears: callers' own transactions say on it that they have posted.
@@ -38,7 +38,7 @@ BEGIN
     RETURN p_now;
   END IF;
   RETURN greatest(
-    (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT last_value / 2048 FROM lp.tokens)
+    (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT last_value / :TOKENS_PER_MS FROM lp.tokens)
   );
 END $$;
 
@@ -88,7 +88,7 @@ BEGIN
   ) THEN
     RETURN;
   END IF;
-  PERFORM lp.lock_1(1);
+  PERFORM lp.lock_1(:FLOOR);
   UPDATE lp.floor SET filed = '1:1:', pass = NULL, at_xid = '0', at_seq = 0;
   UPDATE lp.home SET server = v_here;
   BEGIN
@@ -103,7 +103,7 @@ CREATE OR REPLACE FUNCTION lp.state_of_1(p_id bytea) RETURNS smallint LANGUAGE p
 BEGIN
   RETURN (
     SELECT state FROM lp.wait WHERE id = p_id
-    UNION ALL SELECT 3 FROM lp.running WHERE id = p_id
+    UNION ALL SELECT :RUNNING FROM lp.running WHERE id = p_id
     UNION ALL SELECT state FROM lp.done WHERE id = p_id
     LIMIT 1
   );
@@ -112,19 +112,19 @@ END $$;
 -- A lane that is stored has `p_n` more ready jobs, none before (due, id).
 CREATE OR REPLACE FUNCTION lp.post_ready_1(p_lane bigint, p_due bigint, p_id bytea, p_n integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO lp.post (kind, lane, due_ms, id, n) VALUES (0, p_lane, p_due, p_id, p_n);
+  INSERT INTO lp.post (kind, lane, due_ms, id, n) VALUES (:POST_LANE, p_lane, p_due, p_id, p_n);
 END $$;
 
 -- A lane that is stored will have a ready job at `p_due`.
 CREATE OR REPLACE FUNCTION lp.post_timer_1(p_lane bigint, p_due bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO lp.post (kind, lane, due_ms) VALUES (0, p_lane, p_due);
+  INSERT INTO lp.post (kind, lane, due_ms) VALUES (:POST_LANE, p_lane, p_due);
 END $$;
 
 -- Whoever waits at this gate should look again. Posted by whoever changed the gate and still holds its row.
 CREATE OR REPLACE FUNCTION lp.post_gate_1(p_gate text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  INSERT INTO lp.post (kind, gate) VALUES (1, p_gate);
+  INSERT INTO lp.post (kind, gate) VALUES (:POST_GATE, p_gate);
 END $$;
 
 -- Jobs of a lane went from one state to another, and the like: pairs of what and how many, see the table.
@@ -143,11 +143,11 @@ END $$;
 -- What this step has posted so far, for the wake-ups that follow its commit (wake_1).
 CREATE OR REPLACE FUNCTION lp.posted_1(OUT lanes bigint[], OUT ns integer[], OUT dues bigint[], OUT gates text[]) LANGUAGE plpgsql AS $$
 BEGIN
-  SELECT array_agg(p.lane) FILTER (WHERE p.kind = 0), array_agg(p.n) FILTER (WHERE p.kind = 0),
-    array_agg(p.due) FILTER (WHERE p.kind = 0), array_agg(p.gate) FILTER (WHERE p.kind = 1)
+  SELECT array_agg(p.lane) FILTER (WHERE p.kind = :POST_LANE), array_agg(p.n) FILTER (WHERE p.kind = :POST_LANE),
+    array_agg(p.due) FILTER (WHERE p.kind = :POST_LANE), array_agg(p.gate) FILTER (WHERE p.kind = :POST_GATE)
   INTO lanes, ns, dues, gates FROM (
-    SELECT kind, lane, gate, sum(n)::integer AS n, min(due_ms) FILTER (WHERE n = 0 AND due_ms < 1::bigint << 52) AS due FROM lp.post
-    WHERE xid = pg_current_xact_id() AND (kind = 1 OR kind = 0 AND due_ms IS NOT NULL) GROUP BY kind, lane, gate
+    SELECT kind, lane, gate, sum(n)::integer AS n, min(due_ms) FILTER (WHERE n = 0 AND due_ms < :FOREVER_MS) AS due FROM lp.post
+    WHERE xid = pg_current_xact_id() AND (kind = :POST_GATE OR kind = :POST_LANE AND due_ms IS NOT NULL) GROUP BY kind, lane, gate
   ) AS p;
 END $$;
 

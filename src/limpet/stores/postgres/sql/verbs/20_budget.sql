@@ -34,7 +34,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.gate_left_1(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   RETURN CASE
-    WHEN p_gate.cap IS NULL THEN 1073741824
+    WHEN p_gate.cap IS NULL THEN :LOTS
     WHEN lp.gate_is_current_1(p_gate, p_now) THEN p_gate.cap - p_gate.spent
     ELSE p_gate.cap
   END;
@@ -63,7 +63,7 @@ BEGIN
   IF p_gate.cap IS NULL OR v_began IS NULL THEN
     RETURN p_gate;
   END IF;
-  p_gate.spent := least(CASE WHEN p_gate.period_ms >= v_began THEN p_gate.spent ELSE 0 END + p_cost, 9007199254740991);
+  p_gate.spent := least(CASE WHEN p_gate.period_ms >= v_began THEN p_gate.spent ELSE 0 END + p_cost, :MOST);
   p_gate.period_ms := greatest(p_gate.period_ms, v_began);
   p_gate.wants := p_wants;
   RETURN p_gate;

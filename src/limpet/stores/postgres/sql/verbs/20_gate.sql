@@ -10,14 +10,14 @@
 CREATE OR REPLACE FUNCTION lp.gate_times_1(p_count bigint, p_interval bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
     WHEN p_count::double precision * p_interval::double precision < 9007199254740992 THEN p_count * p_interval
-    ELSE 9007199254740991
+    ELSE :MOST
   END
 $$;
 
 -- Whole tokens in the rate bucket now; below zero while a costly job is being paid off.
 CREATE OR REPLACE FUNCTION lp.gate_tokens_1(p_gate lp.gate, p_now bigint) RETURNS bigint LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT CASE
-    WHEN (p_gate).interval_us IS NULL THEN 1073741824
+    WHEN (p_gate).interval_us IS NULL THEN :LOTS
     WHEN (p_gate).full_at_us <= p_now * 1000 THEN (p_gate).burst
     ELSE (p_gate).burst - ((p_gate).full_at_us - p_now * 1000 - 1) / (p_gate).interval_us - 1
   END
@@ -34,7 +34,7 @@ CREATE OR REPLACE FUNCTION lp.gate_places_1(p_gate lp.gate, p_now bigint) RETURN
     WHEN (p_gate).paused_at_ms IS NOT NULL OR (p_gate).held_until_ms > p_now THEN 0
     ELSE least(
       CASE
-        WHEN (p_gate).concurrency IS NULL AND ((p_gate).pace = 1000 OR NOT lp.gate_climbs_1(p_gate, p_now)) THEN 1073741824
+        WHEN (p_gate).concurrency IS NULL AND ((p_gate).pace = :FULL OR NOT lp.gate_climbs_1(p_gate, p_now)) THEN :LOTS
         ELSE greatest(0, lp.gate_slots_1(p_gate, p_now) - (p_gate).used)
       END,
       CASE
@@ -69,7 +69,7 @@ CREATE OR REPLACE FUNCTION lp.gate_opens_at_1(p_gate lp.gate, p_now bigint) RETU
   SELECT CASE
     WHEN (p_gate).paused_at_ms IS NOT NULL THEN NULL
     WHEN (p_gate).used >= lp.gate_slots_1(p_gate, p_now) AND lp.gate_climbed_at_1(p_gate) IS NULL THEN NULL
-    WHEN (p_gate).open_until_ms >= 4503599627370496 THEN NULL
+    WHEN (p_gate).open_until_ms >= :FOREVER_MS THEN NULL
     WHEN (p_gate).open_until_ms <> 0 AND (p_gate).probe_token <> 0 THEN NULL
     ELSE greatest(
       p_now, (p_gate).held_until_ms, (p_gate).open_until_ms,
@@ -128,7 +128,7 @@ $$;
 -- When the bucket is full again after so many tokens more were taken, each of which takes so long (us).
 CREATE OR REPLACE FUNCTION lp.gate_full_at_1(p_gate lp.gate, p_tokens bigint, p_interval bigint, p_now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
-  SELECT least(greatest((p_gate).full_at_us, p_now * 1000) + lp.gate_times_1(p_tokens, p_interval), 9007199254740991)
+  SELECT least(greatest((p_gate).full_at_us, p_now * 1000) + lp.gate_times_1(p_tokens, p_interval), :MOST)
 $$;
 
 -- The same after jobs that cost so much have passed, at the pace that the gate goes now.
@@ -235,7 +235,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.gate_returned_1(p_gate lp.gate, p_taken jsonb, p_real bigint, p_charged_at bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
-  v_cost bigint := p_taken -> 2;
+  v_cost bigint := p_taken -> :CHARGE_COST;
 BEGIN
   IF p_gate.interval_us IS NULL OR p_real IS NULL OR p_real >= v_cost THEN
     RETURN 0;
@@ -250,10 +250,10 @@ CREATE OR REPLACE FUNCTION lp.set_off_1(p_ats bigint[], p_returned bigint[], p_n
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
   IF cardinality(p_ats) = 1 THEN -- most often they were claimed together
-    RETURN greatest(0, least(p_returned[1], 9007199254740991) - greatest(0, p_now - p_ats[1]) * 1000);
+    RETURN greatest(0, least(p_returned[1], :MOST) - greatest(0, p_now - p_ats[1]) * 1000);
   END IF;
   RETURN (
-    SELECT greatest(0, max(least(r.total, 9007199254740991) - greatest(0, p_now - r.at) * 1000)) FROM (
+    SELECT greatest(0, max(least(r.total, :MOST) - greatest(0, p_now - r.at) * 1000)) FROM (
       SELECT u.at, sum(u.returned) OVER (ORDER BY u.at DESC) AS total FROM unnest(p_ats, p_returned) AS u (at, returned)
     ) AS r
   );
@@ -268,11 +268,11 @@ CREATE OR REPLACE FUNCTION lp.gate_correct_1(
 BEGIN
   IF p_gate.interval_us IS NOT NULL AND p_real > p_cost THEN
     p_gate.full_at_us := lp.gate_full_at_1(p_gate, p_real - p_cost, p_gate.interval_us, p_now);
-  ELSIF p_gate.interval_us IS NOT NULL AND p_gate.full_at_us < 9007199254740991 THEN
+  ELSIF p_gate.interval_us IS NOT NULL AND p_gate.full_at_us < :MOST THEN
     p_gate.full_at_us := greatest(0, p_gate.full_at_us - p_back);
   END IF;
-  IF p_gate.period_ms = lp.period_began_1(p_gate.period, coalesce(p_charged_at, p_now)) AND p_gate.spent < 9007199254740991 THEN
-    p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), 9007199254740991);
+  IF p_gate.period_ms = lp.period_began_1(p_gate.period, coalesce(p_charged_at, p_now)) AND p_gate.spent < :MOST THEN
+    p_gate.spent := least(greatest(0, p_gate.spent + p_real - p_cost), :MOST);
   END IF;
   RETURN p_gate;
 END $$;
@@ -283,13 +283,13 @@ CREATE OR REPLACE FUNCTION lp.gate_give_back_1(
   p_gate lp.gate, p_taken jsonb, p_token bigint, p_verdict text, p_real bigint, p_now bigint, p_charged_at bigint, p_back bigint
 ) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 BEGIN
-  IF p_gate.used > 0 AND (p_taken -> 1)::boolean THEN
+  IF p_gate.used > 0 AND (p_taken -> :CHARGE_SLOT)::boolean THEN
     p_gate.used := p_gate.used - 1;
   END IF;
   IF p_real IS NOT NULL THEN
-    p_gate := lp.gate_correct_1(p_gate, (p_taken -> 2)::bigint, p_real, p_now, p_charged_at, p_back);
+    p_gate := lp.gate_correct_1(p_gate, (p_taken -> :CHARGE_COST)::bigint, p_real, p_now, p_charged_at, p_back);
   END IF;
-  IF p_gate.probe_token <> p_token OR NOT (p_taken -> 3)::boolean THEN
+  IF p_gate.probe_token <> p_token OR NOT (p_taken -> :CHARGE_PROBE)::boolean THEN
     IF p_gate.breaker_failures IS NULL OR p_verdict = 'neutral' THEN
       RETURN p_gate;
     END IF;
@@ -311,7 +311,7 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$
   SELECT (p_gate).paused_at_ms IS NULL AND NOT (p_gate).draining AND (p_gate).declared AND (p_gate).used = 0
     AND (p_gate).open_until_ms = 0 AND (p_gate).held_until_ms <= p_now AND (p_gate).full_at_us <= p_now * 1000
     AND ((p_gate).spent = 0 AND (p_gate).told = 0 OR NOT lp.gate_is_current_1(p_gate, p_now))
-    AND (p_gate).ceiling = 1000 AND ((p_gate).pace = 1000 OR lp.gate_pace_1(p_gate, p_now) = 1000)
+    AND (p_gate).ceiling = :FULL AND ((p_gate).pace = :FULL OR lp.gate_pace_1(p_gate, p_now) = :FULL)
     AND CASE -- what its breaker has counted can open it no more
       WHEN (p_gate).breaker_failures IS NULL THEN true
       WHEN (p_gate).breaker_rate IS NULL THEN p_now - (p_gate).breaker_within_ms >= ALL ((p_gate).failed_at_ms)

@@ -27,9 +27,9 @@ BEGIN
   v_gate.spent := 0;
   v_gate.wants := 0;
   v_gate.climb_ms := 60000;
-  v_gate.pace := 1000;
+  v_gate.pace := :FULL;
   v_gate.paced_at_ms := 0;
-  v_gate.ceiling := 1000;
+  v_gate.ceiling := :FULL;
   v_gate.cut_token := 0;
   v_gate.ruled_at_ms := 0;
   v_gate.told := 0;
@@ -110,7 +110,7 @@ BEGIN
   ELSIF p_gate.burst > p_burst THEN
     v_missing := least(v_missing, div(div(v_missing * 1000 + p_gate.burst - 1, p_gate.burst) * p_burst + 999, 1000));
   END IF;
-  RETURN least(v_begins + v_missing * p_interval, 9007199254740991)::bigint;
+  RETURN least(v_begins + v_missing * p_interval, :MOST)::bigint;
 END $$;
 
 -- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.
@@ -154,10 +154,10 @@ BEGIN
     p_gate := lp.gate_hold_1(p_gate, p_now + (p_change ->> 'hold_ms')::bigint);
   END IF;
   IF p_change ->> 'ceiling' IS NOT NULL THEN
-    p_gate.ceiling := greatest(1, least(1000, (p_change ->> 'ceiling')::bigint));
+    p_gate.ceiling := greatest(1, least(:FULL, (p_change ->> 'ceiling')::bigint));
   END IF;
   IF p_change ->> 'trip_ms' IS NOT NULL THEN
-    p_gate := lp.gate_trip_1(p_gate, least(4503599627370496, p_now + (p_change ->> 'trip_ms')::bigint));
+    p_gate := lp.gate_trip_1(p_gate, least(:FOREVER_MS, p_now + (p_change ->> 'trip_ms')::bigint));
     p_gate.by_hand := true;
   END IF;
   IF (p_change ->> 'reset')::boolean THEN
@@ -168,9 +168,9 @@ BEGIN
     END IF;
     p_gate.held_until_ms := 0;
     p_gate.wants := 0;
-    p_gate.pace := 1000;
+    p_gate.pace := :FULL;
     p_gate.paced_at_ms := 0;
-    p_gate.ceiling := 1000;
+    p_gate.ceiling := :FULL;
     p_gate.cut_token := 0;
   END IF;
   RETURN p_gate;
@@ -204,7 +204,7 @@ CREATE OR REPLACE FUNCTION lp.gate_tell_1(p_before lp.gate, p_gate lp.gate, p_no
 BEGIN
   IF (lp.gate_room_1(p_before, p_now) <= 0 AND lp.gate_room_1(p_gate, p_now) > 0)
     OR lp.gate_opens_sooner_1(p_before, p_gate, p_now)
-    OR EXISTS (SELECT FROM lp.lane_now AS l WHERE l.gate = p_gate.key AND l.state = 2)
+    OR EXISTS (SELECT FROM lp.lane_now AS l WHERE l.gate = p_gate.key AND l.state = :WAITING)
   THEN
     PERFORM lp.post_gate_1(p_gate.key);
   END IF;
@@ -329,7 +329,7 @@ BEGIN
     v_shuts := v_shuts OR (lp.gate_is_shut_1(v_after, p_now) AND NOT lp.gate_is_shut_1(v_gate, p_now));
   END LOOP;
   IF v_shuts THEN
-    PERFORM lp.lock_1(6);
+    PERFORM lp.lock_1(:DOOR);
   END IF;
   RETURN v_answers;
 END $$;

@@ -8,9 +8,9 @@
 CREATE OR REPLACE FUNCTION lp.log_event_1(p_kind text, p_data bytea, p_last boolean, p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_last THEN
-    PERFORM lp.lock_1(5);
-  ELSIF NOT lp.try_lock_1(5) THEN
-    INSERT INTO lp.post (kind, n, due_ms, gate, body) VALUES (5, 1, p_at, p_kind, p_data);
+    PERFORM lp.lock_1(:LOG);
+  ELSIF NOT lp.try_lock_1(:LOG) THEN
+    INSERT INTO lp.post (kind, n, due_ms, gate, body) VALUES (:POST_EVENT, 1, p_at, p_kind, p_data);
     RETURN;
   END IF;
   INSERT INTO lp.log (log, at_ms, kind, actor, reason, data) VALUES ('event', p_at, p_kind, '', '', p_data);
@@ -33,10 +33,10 @@ BEGIN
     RETURN;
   END IF;
   told := CASE WHEN p_before.cap = p_after.cap THEN v_heard ELSE 0 END
-    | CASE WHEN v_spent * 100 >= 50 * p_after.cap::numeric THEN 1 ELSE 0 END
-    | CASE WHEN v_spent * 100 >= 80 * p_after.cap::numeric THEN 2 ELSE 0 END
-    | CASE WHEN v_spent >= p_after.cap THEN 4 ELSE 0 END
-    | CASE WHEN p_after.wants > 0 THEN 8 ELSE 0 END;
+    | CASE WHEN v_spent * 100 >= 50 * p_after.cap::numeric THEN :MARK_50 ELSE 0 END
+    | CASE WHEN v_spent * 100 >= 80 * p_after.cap::numeric THEN :MARK_80 ELSE 0 END
+    | CASE WHEN v_spent >= p_after.cap THEN :MARK_100 ELSE 0 END
+    | CASE WHEN p_after.wants > 0 THEN :SHORT ELSE 0 END;
   fresh := told & ~v_heard;
 END $$;
 
@@ -65,8 +65,8 @@ BEGIN
   v_fresh := (SELECT t.fresh FROM lp.gate_told_1(p_before, p_after, p_now) AS t);
   RETURN QUERY
   SELECT 'budget.reached', json_build_object('gate', p_after.key, 'percent', m.percent, 'spent', v_spent, 'cap', p_after.cap)
-  FROM unnest('{1,2,4}'::bigint[], '{50,80,100}'::integer[]) AS m (mask, percent) WHERE v_fresh & m.mask <> 0;
-  IF v_fresh & 8 <> 0 THEN
+  FROM unnest('{:MARK_50,:MARK_80,:MARK_100}'::bigint[], '{50,80,100}'::integer[]) AS m (mask, percent) WHERE v_fresh & m.mask <> 0;
+  IF v_fresh & :SHORT <> 0 THEN
     RETURN QUERY
     SELECT 'budget.short', json_build_object('gate', p_after.key, 'wants', p_after.wants, 'spent', v_spent, 'cap', p_after.cap);
   END IF;

@@ -22,7 +22,7 @@ BEGIN
   IF v_state IS NULL THEN -- pruned: only the window can hold
     RETURN CASE WHEN v_in_window THEN v_held.job END;
   END IF;
-  IF (v_held.states >> v_state) & 1 = 1 OR (v_in_window AND v_state NOT IN (5, 6)) THEN
+  IF (v_held.states >> v_state) & 1 = 1 OR (v_in_window AND v_state NOT IN (:DEAD, :CANCELLED)) THEN
     RETURN v_held.job;
   END IF;
   RETURN NULL;

@@ -9,7 +9,7 @@ BEGIN
     RETURN 1;
   END IF;
   RETURN coalesce(
-    (SELECT least(greatest(convert_from(value, 'UTF8')::numeric, 1), 1 << 30)::integer FROM lp.control
+    (SELECT least(greatest(convert_from(value, 'UTF8')::numeric, 1), :LOTS)::integer FROM lp.control
      WHERE kind = 'weight' AND name = p_name), 1
   );
 END $$;
@@ -40,7 +40,7 @@ DECLARE
   v_ring_sits boolean;
   v_turn bigint;
 BEGIN
-  UPDATE lp.lane_now SET state = 1, served_ms = p_now WHERE id = p_lane.id AND state = 0;
+  UPDATE lp.lane_now SET state = :ACTIVE, served_ms = p_now WHERE id = p_lane.id AND state = :IDLE;
   IF NOT FOUND THEN
     RETURN;
   END IF;
@@ -62,7 +62,7 @@ CREATE OR REPLACE FUNCTION lp.leave_seat_1(p_lane lp.lane) RETURNS void LANGUAGE
 BEGIN
   DELETE FROM lp.seat AS s WHERE s.class = p_lane.class AND s.priority = p_lane.priority AND s.member = p_lane.member
     AND NOT EXISTS (
-      SELECT 1 FROM lp.lane_now AS l WHERE l.class = p_lane.class AND l.member = p_lane.member AND l.state = 1
+      SELECT 1 FROM lp.lane_now AS l WHERE l.class = p_lane.class AND l.member = p_lane.member AND l.state = :ACTIVE
     );
 END $$;
 
@@ -72,14 +72,14 @@ BEGIN
   DELETE FROM lp.seat AS s USING (SELECT DISTINCT r.class, r.priority, r.member FROM lp.lane_now AS r WHERE r.id = ANY (p_lanes)) AS g
   WHERE s.class = ANY (ARRAY[g.class]) AND s.priority = ANY (ARRAY[g.priority]) AND s.member = ANY (ARRAY[g.member])
     AND NOT EXISTS (
-      SELECT 1 FROM lp.lane_now AS l WHERE l.class = g.class AND l.member = g.member AND l.state = 1 OFFSET 0
+      SELECT 1 FROM lp.lane_now AS l WHERE l.class = g.class AND l.member = g.member AND l.state = :ACTIVE OFFSET 0
     );
 END $$;
 
 -- These lanes have no ready jobs.
 CREATE OR REPLACE FUNCTION lp.rest_all_1(p_lanes bigint[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  UPDATE lp.lane_now SET state = 0 WHERE id = ANY (p_lanes);
+  UPDATE lp.lane_now SET state = :IDLE WHERE id = ANY (p_lanes);
   PERFORM lp.leave_seats_1(p_lanes);
 END $$;
 
@@ -91,7 +91,7 @@ DECLARE
   v_gate lp.gate;
   v_classes bigint[];
   v_class bigint;
-  v_free bigint := 1 << 30;
+  v_free bigint := :LOTS;
   v_opens bigint;
   v_woken bigint;
   v_lane lp.lane;
@@ -103,9 +103,9 @@ BEGIN
     RETURN false;
   END IF;
   WITH RECURSIVE step (class) AS (
-    (SELECT class FROM lp.lane_now WHERE gate = p_gate AND state = 2 ORDER BY class LIMIT 1)
+    (SELECT class FROM lp.lane_now WHERE gate = p_gate AND state = :WAITING ORDER BY class LIMIT 1)
     UNION ALL
-    SELECT (SELECT l.class FROM lp.lane_now AS l WHERE l.gate = p_gate AND l.state = 2 AND l.class > step.class
+    SELECT (SELECT l.class FROM lp.lane_now AS l WHERE l.gate = p_gate AND l.state = :WAITING AND l.class > step.class
             ORDER BY l.class LIMIT 1)
     FROM step WHERE step.class IS NOT NULL
   )
@@ -119,8 +119,8 @@ BEGIN
     ELSE
       FOREACH v_class IN ARRAY v_classes LOOP
         FOR v_woken IN
-          UPDATE lp.lane_now SET state = 1, gate = NULL WHERE id = ANY (ARRAY(
-            SELECT id FROM lp.lane_now WHERE gate = p_gate AND class = v_class AND state = 2
+          UPDATE lp.lane_now SET state = :ACTIVE, gate = NULL WHERE id = ANY (ARRAY(
+            SELECT id FROM lp.lane_now WHERE gate = p_gate AND class = v_class AND state = :WAITING
             ORDER BY priority, turn LIMIT least(v_free, 256)
           )) RETURNING id
         LOOP

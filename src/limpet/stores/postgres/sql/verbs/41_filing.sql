@@ -60,7 +60,7 @@ BEGIN
   IF (v_now.floor_ms, v_now.floor_id) > (p_due, p_id) THEN
     UPDATE lp.lane_now SET floor_ms = p_due, floor_id = p_id WHERE id = p_post.lane;
   END IF;
-  IF v_now.state = 0 THEN
+  IF v_now.state = :IDLE THEN
     SELECT * INTO v_lane FROM lp.lane WHERE id = p_post.lane;
     PERFORM lp.activate_1(v_lane, p_now);
   END IF;
@@ -124,16 +124,16 @@ BEGIN
   ELSIF v_count > 16 OR v_pass IS NOT NULL OR random() < 0.1 THEN
     UPDATE lp.floor SET filed = coalesce(v_pass, lp.open_snapshot_1(v_seen)), pass = NULL, at_xid = '0', at_seq = 0;
   END IF;
-  IF v_count = 1 AND v_posts[1].kind = 0 THEN -- as most are
+  IF v_count = 1 AND v_posts[1].kind = :POST_LANE THEN -- as most are
     PERFORM lp.file_lane_1(v_posts[1], v_posts[1].n > 0, v_posts[1].due_ms, v_posts[1].id, p_now);
     lanes := 1;
     RETURN;
   END IF;
 
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 4 LOOP
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_POLICY LOOP
     PERFORM lp.define_policy_1(v_post.lane, v_post.body);
   END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 3 ORDER BY p.gate COLLATE "C" LOOP
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_RULE ORDER BY p.gate COLLATE "C" LOOP
     PERFORM lp.declare_1(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
   END LOOP;
   FOR v_at, v_ready, v_due, v_id IN
@@ -142,30 +142,30 @@ BEGIN
         (array_agg(due_ms ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS due_ms,
         (array_agg(id ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS id, min(at) AS first
       FROM unnest(v_posts) WITH ORDINALITY AS p (xid, seq, kind, n, lane, due_ms, id, class, member, ring, gate, body, at)
-      WHERE kind = 0 GROUP BY lane
+      WHERE kind = :POST_LANE GROUP BY lane
     ) AS k WHERE NOT EXISTS ( -- most of those that are busy have nothing to be told
       SELECT 1 FROM lp.lane_now AS x WHERE x.id = k.lane
-        AND (NOT k.ready OR (x.state <> 0 AND (x.floor_ms, x.floor_id) <= (k.due_ms, k.id))) OFFSET 0
+        AND (NOT k.ready OR (x.state <> :IDLE AND (x.floor_ms, x.floor_id) <= (k.due_ms, k.id))) OFFSET 0
     ) ORDER BY k.first
   LOOP
     lanes := lanes + 1;
     PERFORM lp.file_lane_1(v_posts[v_at], v_ready, v_due, v_id, p_now);
   END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 2 LOOP
-    v_graph := coalesce(v_graph, lp.try_lock_1(2));
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_CHILD LOOP
+    v_graph := coalesce(v_graph, lp.try_lock_1(:GRAPH));
     IF NOT v_graph OR NOT lp.file_check_1(v_post.id, p_now) THEN
-      INSERT INTO lp.post (kind, id, n) VALUES (2, v_post.id, 1); -- somebody is at it: with the next claim
+      INSERT INTO lp.post (kind, id, n) VALUES (:POST_CHILD, v_post.id, 1); -- somebody is at it: with the next claim
     END IF;
   END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 5 LOOP
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_EVENT LOOP
     PERFORM lp.log_event_1(v_post.gate, v_post.body, false, v_post.due_ms);
   END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = 1 AND p.due_ms IS NOT NULL LOOP
+  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_GATE AND p.due_ms IS NOT NULL LOOP
     IF NOT lp.give_up_1(v_post.gate, v_post.due_ms) THEN
-      INSERT INTO lp.post (kind, gate, due_ms) VALUES (1, v_post.gate, v_post.due_ms);
+      INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_post.gate, v_post.due_ms);
     END IF;
   END LOOP;
-  FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = 1 ORDER BY p.gate LOOP
+  FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = :POST_GATE ORDER BY p.gate LOOP
     IF NOT lp.wake_lanes_1(v_key, p_now) THEN
       PERFORM lp.post_gate_1(v_key);
     END IF;

@@ -15,7 +15,7 @@ BEGIN
     RETURN;
   END IF;
   SELECT convert_from(p.body, 'UTF8')::jsonb INTO v_body FROM lp.post AS p
-  WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = 0 LIMIT 1;
+  WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = :POST_LANE LIMIT 1;
   queue := v_body ->> 'queue';
   task := v_body ->> 'task';
   needs := ARRAY(SELECT jsonb_array_elements_text(v_body -> 'needs'));
@@ -94,7 +94,7 @@ BEGIN
       IF v_asleep THEN
         v_told := lp.rouse_1(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.n);
       END IF;
-      IF v_told < v_each.n AND v_each.priority <= 3 THEN
+      IF v_told < v_each.n AND v_each.priority <= :URGENT THEN
         PERFORM lp.hint_1(v_each.queue, v_each.task, v_each.needs, v_each.n - v_told, v_now);
       END IF;
     END IF;
@@ -120,10 +120,10 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x.* FROM lp.gate AS x WHERE x.key = k.key OFFSET 0) AS g
     CROSS JOIN LATERAL ( -- one lane of each class that waits there
       WITH RECURSIVE step (class, id) AS (
-        (SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = 2 ORDER BY w.class LIMIT 1)
+        (SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = :WAITING ORDER BY w.class LIMIT 1)
         UNION ALL
         SELECT n.class, n.id FROM step CROSS JOIN LATERAL (
-          SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = 2 AND w.class > step.class
+          SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = :WAITING AND w.class > step.class
           ORDER BY w.class LIMIT 1
         ) AS n
       )
@@ -173,9 +173,9 @@ BEGIN
     SELECT CASE
       WHEN f.pass IS NOT NULL THEN true
       WHEN pg_snapshot_xmin(f.filed) < pg_snapshot_xmax(f.filed) THEN EXISTS (
-        SELECT 1 FROM lp.unfiled_1(256) AS p WHERE NOT (p.kind IN (2, 5) AND p.n = 1)
+        SELECT 1 FROM lp.unfiled_1(256) AS p WHERE NOT (p.kind IN (:POST_CHILD, :POST_EVENT) AND p.n = 1)
       )
-      ELSE EXISTS (SELECT 1 FROM lp.post AS p WHERE p.xid >= pg_snapshot_xmax(f.filed) AND NOT (p.kind IN (2, 5) AND p.n = 1))
+      ELSE EXISTS (SELECT 1 FROM lp.post AS p WHERE p.xid >= pg_snapshot_xmax(f.filed) AND NOT (p.kind IN (:POST_CHILD, :POST_EVENT) AND p.n = 1))
     END FROM lp.floor AS f
   );
 END $$;
@@ -190,14 +190,14 @@ BEGIN
   SELECT array_agg(d.id), array_agg(d.body) INTO lanes, lane_bodies FROM (
     SELECT DISTINCT ON (w.id) w.id, coalesce(l.body, p.body) AS body FROM unnest(p_lanes) AS w (id)
     LEFT JOIN LATERAL (SELECT x.id, x.body FROM lp.lane AS x WHERE x.id = w.id OFFSET 0) AS l ON true LEFT JOIN LATERAL (
-      SELECT body FROM lp.post WHERE lane = w.id AND body IS NOT NULL AND kind = 0 LIMIT 1
+      SELECT body FROM lp.post WHERE lane = w.id AND body IS NOT NULL AND kind = :POST_LANE LIMIT 1
     ) AS p ON l.id IS NULL
     ORDER BY w.id
   ) AS d WHERE d.body IS NOT NULL;
   SELECT array_agg(d.id), array_agg(d.body) INTO policies, policy_bodies FROM (
     SELECT DISTINCT ON (w.id) w.id, coalesce(l.body, p.body) AS body FROM unnest(p_policies) AS w (id)
     LEFT JOIN LATERAL (SELECT x.id, x.body FROM lp.policy AS x WHERE x.id = w.id OFFSET 0) AS l ON true LEFT JOIN LATERAL (
-      SELECT body FROM lp.post WHERE lane = w.id AND body IS NOT NULL AND kind = 4 LIMIT 1
+      SELECT body FROM lp.post WHERE lane = w.id AND body IS NOT NULL AND kind = :POST_POLICY LIMIT 1
     ) AS p ON l.id IS NULL
     ORDER BY w.id
   ) AS d WHERE d.body IS NOT NULL;

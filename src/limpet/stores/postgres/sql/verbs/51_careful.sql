@@ -153,7 +153,7 @@ BEGIN
   IF NOT p_batch.guest THEN
     v_ended := ARRAY(
       SELECT o.id FROM (SELECT p AS id FROM unnest(v_parents) AS p EXCEPT SELECT n FROM unnest(p_new) AS n) AS o
-      WHERE coalesce(lp.state_of_1(o.id), 7) > 3
+      WHERE coalesce(lp.state_of_1(o.id), :REMOVED) > :RUNNING
     );
   END IF;
   IF v_ended <> '{}' THEN
@@ -173,7 +173,7 @@ BEGIN
   END IF;
   IF p_batch.guest THEN
     INSERT INTO lp.post (kind, id)
-    SELECT DISTINCT 2, c.id FROM unnest(p_batch.children) WITH ORDINALITY AS c (id, at) WHERE v_new[c.at] IS NOT FALSE;
+    SELECT DISTINCT :POST_CHILD, c.id FROM unnest(p_batch.children) WITH ORDINALITY AS c (id, at) WHERE v_new[c.at] IS NOT FALSE;
   END IF;
 END $$;
 
@@ -219,15 +219,15 @@ BEGIN
   END IF;
   v_states := ARRAY(
     SELECT CASE
-      WHEN v_waits AND EXISTS (SELECT 1 FROM lp.dep AS d WHERE d.child = j.id AND d.done::integer = 0 OFFSET 0) THEN 0
-      WHEN j.due > p_now THEN 1 ELSE 2
+      WHEN v_waits AND EXISTS (SELECT 1 FROM lp.dep AS d WHERE d.child = j.id AND d.done::integer = 0 OFFSET 0) THEN :BLOCKED
+      WHEN j.due > p_now THEN :SCHEDULED ELSE :READY
     END
     FROM unnest(v_ids, v_dues) WITH ORDINALITY AS j (id, due, at) ORDER BY j.at
   );
   INSERT INTO lp.wait (id, lane, due_ms, expires_ms, cost, state, priority, flags)
   SELECT j.id, p_batch.lanes[j.lane], j.due, j.expires, j.cost, j.state, p_batch.priorities[j.lane],
-    CASE WHEN v_waits AND EXISTS (SELECT 1 FROM lp.dep AS d WHERE d.child = j.id OFFSET 0) THEN 16 ELSE 0 END
-      | CASE WHEN v_stood AND EXISTS (SELECT 1 FROM lp.note AS n WHERE n.job = j.id OFFSET 0) THEN 8 ELSE 0 END
+    CASE WHEN v_waits AND EXISTS (SELECT 1 FROM lp.dep AS d WHERE d.child = j.id OFFSET 0) THEN :INPUTS ELSE 0 END
+      | CASE WHEN v_stood AND EXISTS (SELECT 1 FROM lp.note AS n WHERE n.job = j.id OFFSET 0) THEN :NOTES ELSE 0 END
   FROM unnest(v_ids, v_lanes, v_dues, v_expires, v_costs, v_states) AS j (id, lane, due, expires, cost, state);
   PERFORM lp.post_lanes_1(p_batch, v_lanes, v_states, v_dues);
   IF p_batch.children IS NOT NULL THEN -- written as waiting first, so that a fate is one ordinary change of state
@@ -248,7 +248,7 @@ DECLARE
   v_alone boolean;
 BEGIN
   SELECT * INTO v_old FROM lp.wait WHERE id = p_target FOR UPDATE;
-  IF NOT FOUND OR v_old.flags & 8 <> 0 AND EXISTS (
+  IF NOT FOUND OR v_old.flags & :NOTES <> 0 AND EXISTS (
     SELECT FROM lp.note AS n WHERE n.job = p_target AND n.kind IN ('step', 'checkpoint')
   ) THEN
     RETURN;
@@ -256,14 +256,14 @@ BEGIN
   v_alone := p_batch.flows[p_at] IS NULL AND NOT coalesce(p_batch.ids[p_at] = ANY (p_batch.children), false)
     AND NOT EXISTS (SELECT FROM lp.flow_job AS f WHERE f.id = p_target)
     AND NOT EXISTS (SELECT FROM lp.dep AS d WHERE d.child = p_target);
-  IF v_old.state = 2 THEN
+  IF v_old.state = :READY THEN
     PERFORM lp.leave_line_1(ARRAY[p_target], ARRAY[v_old.lane], ARRAY[v_old.cost], true, p_now);
   END IF;
-  v_base := CASE WHEN p_batch.on_duplicate[p_at] = 2 THEN p_now ELSE (SELECT enqueued_ms FROM lp.job WHERE id = p_target) END;
+  v_base := CASE WHEN p_batch.on_duplicate[p_at] = :DEBOUNCE THEN p_now ELSE (SELECT enqueued_ms FROM lp.job WHERE id = p_target) END;
   v_due := CASE
     WHEN p_batch.dues[p_at] IS NULL THEN v_base + coalesce(p_batch.delays[p_at], 0) ELSE greatest(p_batch.dues[p_at], 0)
   END;
-  v_state := CASE WHEN v_old.state = 0 THEN 0 WHEN v_due > p_now THEN 1 ELSE 2 END;
+  v_state := CASE WHEN v_old.state = :BLOCKED THEN :BLOCKED WHEN v_due > p_now THEN :SCHEDULED ELSE :READY END;
   UPDATE lp.wait SET state = v_state, lane = p_batch.lanes[v_lane], priority = p_batch.priorities[v_lane], due_ms = v_due,
     expires_ms = p_now + p_batch.expires[p_at], attempt = 0, held = 0, held_since_ms = NULL,
     cost = CASE WHEN v_alone THEN coalesce(p_batch.costs[p_at], 1) ELSE cost END WHERE id = p_target;
@@ -275,9 +275,9 @@ BEGIN
       INSERT INTO lp.cost_job (id, costs) VALUES (p_target, p_batch.unit_costs -> (p_at - 1));
     END IF;
   END IF;
-  PERFORM lp.count_1(v_old.lane, v_old.state::integer, -1, 20, 1);
+  PERFORM lp.count_1(v_old.lane, v_old.state::integer, -1, :ERASED, 1);
   PERFORM lp.post_lanes_1(p_batch, ARRAY[v_lane], ARRAY[v_state], ARRAY[v_due]);
-  PERFORM lp.count_1(p_batch.lanes[v_lane], 10, -1, 21, 1); -- it was enqueued before
+  PERFORM lp.count_1(p_batch.lanes[v_lane], :ENQUEUED, -1, :MOVED, 1); -- it was enqueued before
   PERFORM lp.note_depth_1(l.body ->> 'queue', l.body ->> 'group')
   FROM (SELECT convert_from(p_batch.bodies[v_lane], 'UTF8')::jsonb AS body) AS l;
 END $$;
@@ -328,11 +328,11 @@ BEGIN
   PERFORM lp.store_new_1(p_batch, ids, v_new, p_now);
   FOR v_at IN
     SELECT t.at FROM unnest(p_batch.ids, ids, v_known, p_batch.on_duplicate) WITH ORDINALITY AS t (id, target, known, way, at)
-    WHERE t.known IS NULL AND t.target <> t.id AND t.way > 0 ORDER BY t.at
+    WHERE t.known IS NULL AND t.target <> t.id AND t.way <> :EXISTING ORDER BY t.at
   LOOP
     PERFORM lp.replace_1(ids[v_at], p_batch, v_at, p_now); -- what it replaces may be of this very call
   END LOOP;
   -- Pruned before its key's window was over: only a job that succeeded holds a key so long.
-  SELECT array_agg(coalesce(lp.state_of_1(t.target), t.known, 4) ORDER BY t.at), array_agg(NOT t.new ORDER BY t.at)
+  SELECT array_agg(coalesce(lp.state_of_1(t.target), t.known, :SUCCEEDED) ORDER BY t.at), array_agg(NOT t.new ORDER BY t.at)
   INTO states, existing FROM unnest(ids, v_known, v_new) WITH ORDINALITY AS t (target, known, new, at);
 END $$;

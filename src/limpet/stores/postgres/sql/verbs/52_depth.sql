@@ -58,19 +58,19 @@ END $$;
 -- meanwhile is not counted twice.
 CREATE OR REPLACE FUNCTION lp.waiting_1(p_queue text, p_grp text, OUT waiting bigint, OUT running bigint) LANGUAGE plpgsql STABLE AS $$
 BEGIN
-  SELECT coalesce(sum(x.n) FILTER (WHERE x.what <> 3), 0), coalesce(sum(x.n) FILTER (WHERE x.what = 3), 0) INTO waiting, running FROM (
-    SELECT CASE c.what WHEN 23 THEN 3 ELSE c.what END AS what, c.n FROM lp.count AS c
-    WHERE c.queue = p_queue AND CASE WHEN p_grp IS NULL THEN c.what <= 3 ELSE c.task = p_grp AND c.what IN (22, 23) END
+  SELECT coalesce(sum(x.n) FILTER (WHERE x.what <> :RUNNING), 0), coalesce(sum(x.n) FILTER (WHERE x.what = :RUNNING), 0) INTO waiting, running FROM (
+    SELECT CASE c.what WHEN :GROUP_RUNNING THEN :RUNNING ELSE c.what END AS what, c.n FROM lp.count AS c
+    WHERE c.queue = p_queue AND CASE WHEN p_grp IS NULL THEN c.what <= :RUNNING ELSE c.task = p_grp AND c.what IN (:GROUP_WAITING, :GROUP_RUNNING) END
     UNION ALL
     SELECT t.what, t.n FROM (
       SELECT d.lane, u.what, sum(u.n) AS n FROM lp.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
-      WHERE u.what <= 3 GROUP BY d.lane, u.what HAVING sum(u.n) <> 0
+      WHERE u.what <= :RUNNING GROUP BY d.lane, u.what HAVING sum(u.n) <> 0
     ) AS t CROSS JOIN LATERAL (
       SELECT l.queue, l.grp FROM lp.lane AS l WHERE l.id = t.lane
       UNION ALL
       SELECT p.body ->> 'queue', p.body ->> 'group' FROM (
         SELECT convert_from(p.body, 'UTF8')::jsonb AS body FROM lp.post AS p
-        WHERE p.lane = t.lane AND p.body IS NOT NULL AND p.kind = 0 LIMIT 1
+        WHERE p.lane = t.lane AND p.body IS NOT NULL AND p.kind = :POST_LANE LIMIT 1
       ) AS p
       LIMIT 1
     ) AS l WHERE l.queue = p_queue AND (p_grp IS NULL OR l.grp = p_grp)
@@ -96,7 +96,7 @@ BEGIN
   IF p_guest THEN
     RETURN (SELECT w.waiting FROM lp.waiting_1(p_queue, p_grp) AS w);
   END IF;
-  PERFORM lp.lock_1(8);
+  PERFORM lp.lock_1(:DEPTH);
   SELECT d.waiting + coalesce((SELECT sum(a.n) FROM lp.depth AS a WHERE a.place = v_place AND a.counted_at IS NULL), 0)
   INTO v_waiting FROM lp.depth AS d WHERE d.place = v_place AND d.counted_at >= now();
   IF FOUND THEN
@@ -174,7 +174,7 @@ CREATE OR REPLACE FUNCTION lp.prune_depths_1(p_limit integer) RETURNS integer LA
 DECLARE
   v_removed integer;
 BEGIN
-  IF NOT lp.try_lock_1(8) THEN
+  IF NOT lp.try_lock_1(:DEPTH) THEN
     RETURN 0;
   END IF;
   DELETE FROM lp.depth WHERE place = ANY (ARRAY(
@@ -188,7 +188,7 @@ END $$;
 -- Sum up what was added to a place, unless somebody is at it. Which of it a count has found stays known.
 CREATE OR REPLACE FUNCTION lp.sum_depth_1(p_place text) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  IF NOT lp.try_lock_1(8) THEN
+  IF NOT lp.try_lock_1(:DEPTH) THEN
     RETURN;
   END IF;
   WITH gone AS (

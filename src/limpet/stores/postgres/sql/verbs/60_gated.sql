@@ -58,7 +58,7 @@ DECLARE
       SELECT DISTINCT c.key FROM unnest(p_lanes) AS a (id)
       CROSS JOIN LATERAL (SELECT x.lane_gates FROM lp.lane AS x WHERE x.id = a.id OFFSET 0) AS l
       CROSS JOIN LATERAL unnest(l.lane_gates) AS c (key)
-    ) AS k WHERE EXISTS (SELECT 1 FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = 2 OFFSET 0)
+    ) AS k WHERE EXISTS (SELECT 1 FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = :WAITING OFFSET 0)
   );
   v_shut text[];
   v_opens bigint[];
@@ -98,7 +98,7 @@ BEGIN
   ) AS s WHERE s.gate IS NOT NULL;
   t.skipped_lanes := t.skipped_lanes || p_lanes;
   IF v_lanes IS NOT NULL THEN
-    UPDATE lp.lane_now AS n SET state = 2, gate = p.gate,
+    UPDATE lp.lane_now AS n SET state = :WAITING, gate = p.gate,
       turn = coalesce((SELECT k.turn FROM lp.turn AS k WHERE k.id = n.member), 0)
     FROM unnest(v_lanes, v_gates) AS p (id, gate) WHERE n.id BETWEEN p.id AND p.id;
     PERFORM lp.leave_seats_1(v_lanes);
@@ -123,8 +123,8 @@ END $$;
 -- (NULL: the plain cost), and p_costs what the job costs of others.
 CREATE OR REPLACE FUNCTION lp.charged_1(p_charged jsonb, p_units text[], p_cost integer, p_costs jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
   SELECT jsonb_agg(CASE
-    WHEN c.charge -> 2 = '0' THEN c.charge
-    ELSE jsonb_set(c.charge, '{2}', to_jsonb(lp.cost_in_1(p_units[c.at], p_cost, p_costs)))
+    WHEN c.charge -> :CHARGE_COST = '0' THEN c.charge
+    ELSE jsonb_set(c.charge, '{:CHARGE_COST}', to_jsonb(lp.cost_in_1(p_units[c.at], p_cost, p_costs)))
   END ORDER BY c.at)
   FROM jsonb_array_elements(p_charged) WITH ORDINALITY AS c (charge, at)
 $$;
@@ -153,7 +153,7 @@ BEGIN
   FOR i IN 1 .. cardinality(p_gates) LOOP
     v_gate := p_gates[i];
     v_costs := lp.costs_in_1(p_units[v_gate], p_costs, p_priced);
-    sums[i] := (SELECT least(coalesce(sum(c.cost), 0), 9007199254740991) FROM unnest(v_costs[: n]) AS c (cost)); -- MOST of 20_gate
+    sums[i] := (SELECT least(coalesce(sum(c.cost), 0), :MOST) FROM unnest(v_costs[: n]) AS c (cost));
     wants[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short_1(p_moneys[v_gate] - sums[i], v_costs[n + 1]) END;
     v_short := v_short AND (v_counts[i] > n OR wants[i] IS NOT NULL);
   END LOOP;
@@ -230,7 +230,7 @@ BEGIN
     LEFT JOIN unnest(v_keys) WITH ORDINALITY AS g (key, at) ON g.key = k.key
     GROUP BY l.ordinality, l.id, l.limited ORDER BY l.ordinality
   LOOP
-    v_place := 1 << 30;
+    v_place := :LOTS;
     v_must := v_lane.limited;
     v_busy := false;
     v_charge := NULL;
@@ -363,7 +363,7 @@ BEGIN
       IF v_musts[v_gate] IS NOT NULL THEN -- what is not locked may count by now, and nothing was charged there
         v_ns[v_gate] := v_ns[v_gate] + v_n;
       END IF;
-      v_spent[v_gate] := least(v_spent[v_gate] + v_sum, 9007199254740991);
+      v_spent[v_gate] := least(v_spent[v_gate] + v_sum, :MOST);
       IF v_n > 0 THEN
         v_firsts[v_gate] := coalesce(v_firsts[v_gate], cardinality(v_taken) - v_n + 1);
       END IF;

@@ -13,7 +13,7 @@ BEGIN
   usable := '{}';
   FOR i IN 1 .. cardinality(p_ids) LOOP
     IF p_expires[i] <= t.now THEN
-      IF lp.try_lock_1(2) THEN
+      IF lp.try_lock_1(:GRAPH) THEN
         PERFORM lp.cancel_waiting_1(p_ids[i], 'expired', t.now);
       ELSE
         t.skipped_lanes := t.skipped_lanes || p_lanes[i];
@@ -45,7 +45,7 @@ BEGIN
   CROSS JOIN LATERAL (SELECT x.id, x.floor_ms, x.floor_id FROM lp.lane_now AS x WHERE x.id = l.id OFFSET 0) AS f
   CROSS JOIN LATERAL (
     SELECT r.ctid AS place, r.id, r.lane, r.due_ms, r.cost, r.lost, r.expires_ms FROM lp.wait AS r
-    WHERE r.lane = f.id AND r.state = 2 AND (r.due_ms, r.id) >= (f.floor_ms, f.floor_id)
+    WHERE r.lane = f.id AND r.state = :READY AND (r.due_ms, r.id) >= (f.floor_ms, f.floor_id)
     ORDER BY r.due_ms, r.id LIMIT l.n FOR UPDATE SKIP LOCKED
   ) AS w
   CROSS JOIN LATERAL (SELECT x.policy FROM lp.job AS x WHERE x.id = w.id OFFSET 0) AS j
@@ -90,7 +90,7 @@ BEGIN
       v_at := array_position(t.hards, p_hards[i], v_at + 1);
     END LOOP;
     IF v_at IS NULL THEN
-      t.token := greatest(t.token + 1, t.now * 2048);
+      t.token := greatest(t.token + 1, t.now * :TOKENS_PER_MS);
       t.tokens := t.tokens || t.token;
       t.hards := t.hards || p_hards[i];
       t.shared := t.shared || (p_losts[i] = 0);
@@ -157,7 +157,7 @@ BEGIN
   ) AS l
   WHERE f.id BETWEEN l.lane AND l.lane AND NOT coalesce((
     SELECT (w.due_ms, w.id) < (l.due_ms, l.id) FROM lp.wait AS w -- the first alone: a scan would not end with the last
-    WHERE w.lane = f.id AND w.state = 2 AND (w.due_ms, w.id) >= (f.floor_ms, f.floor_id) ORDER BY w.due_ms, w.id LIMIT 1
+    WHERE w.lane = f.id AND w.state = :READY AND (w.due_ms, w.id) >= (f.floor_ms, f.floor_id) ORDER BY w.due_ms, w.id LIMIT 1
   ), false);
 END $$;
 
@@ -171,7 +171,7 @@ BEGIN
   tokens := v_got.tokens;
   PERFORM lp.start_tokens_1(p.places, tokens, p_charged, t.now);
   INSERT INTO lp.tally (lane, whats, ns)
-  SELECT l.lane, '{2,3}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
+  SELECT l.lane, '{:READY,:RUNNING}', ARRAY[-count(*), count(*)] FROM unnest(p.lanes) AS l (lane) GROUP BY l.lane;
   t.left_n := t.left_n - cardinality(p.ids);
   IF random() < 0.1 THEN
     PERFORM lp.raise_floors_1(p.lanes, p.dues, p.ids);
@@ -194,14 +194,14 @@ BEGIN
     LEFT JOIN (SELECT f.lane, count(*) AS n FROM unnest(p_from) AS f (lane) GROUP BY f.lane) AS g ON g.lane = a.id
   ) AS l;
   IF v_few IS NOT NULL THEN
-    resting := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = 2 OFFSET 0));
+    resting := ARRAY(SELECT l FROM unnest(v_few) AS l WHERE NOT EXISTS (SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = :READY OFFSET 0));
     PERFORM lp.rest_all_1(resting);
   END IF;
   IF v_short IS NOT NULL THEN
     t.skipped_lanes := t.skipped_lanes || v_short;
     -- What is left there and was not seen is held by somebody else, or lies before a floor that is too high.
     v_held := ARRAY(SELECT l FROM unnest(v_short) AS l WHERE NOT l = ANY (resting) AND EXISTS (
-      SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = 2 AND NOT coalesce(w.id = ANY (p_seen), false) OFFSET 0
+      SELECT 1 FROM lp.wait AS w WHERE w.lane = l AND w.state = :READY AND NOT coalesce(w.id = ANY (p_seen), false) OFFSET 0
     ));
     IF v_held <> '{}' THEN
       UPDATE lp.lane_now SET floor_ms = 0, floor_id = '\x' WHERE id = ANY (v_held) AND floor_ms > 0;

@@ -72,7 +72,7 @@ BEGIN
   INTO chosen, t.cut
   FROM seats AS s LEFT JOIN horizons AS h ON h.ring = s.ring CROSS JOIN LATERAL (
     SELECT n.id, n.served_ms FROM lp.lane_now AS n
-    WHERE n.class = s.class AND n.member = s.member AND n.state = 1 ORDER BY n.served_ms, n.id LIMIT v_asked
+    WHERE n.class = s.class AND n.member = s.member AND n.state = :ACTIVE ORDER BY n.served_ms, n.id LIMIT v_asked
   ) AS l
   WHERE (h.turn IS NULL OR s.turn <= h.turn) AND NOT l.id = ANY (t.skipped_lanes);
 END $$;

@@ -12,7 +12,7 @@ BEGIN
     FROM (SELECT DISTINCT ON (c.class) c.lane FROM unnest(p_candidates) AS c ORDER BY c.class) AS k
     CROSS JOIN LATERAL (SELECT x.limited, x.class_gates FROM lp.lane AS x WHERE x.id = k.lane OFFSET 0) AS l
     CROSS JOIN LATERAL (
-      SELECT coalesce(min(lp.gate_room_1(g, t.now)), 1 << 30) AS free,
+      SELECT coalesce(min(lp.gate_room_1(g, t.now)), :LOTS) AS free,
         coalesce(bool_or(lp.gate_counts_1(g, t.now)), false) AS must
       FROM lp.gate AS g WHERE g.key = ANY (l.class_gates)
     ) AS g
@@ -61,7 +61,7 @@ BEGIN
       CROSS JOIN LATERAL (SELECT x.id, x.floor_ms, x.floor_id FROM lp.lane_now AS x WHERE x.id = l.id OFFSET 0) AS k
       CROSS JOIN LATERAL (
         SELECT r.lane, r.due_ms, r.id FROM lp.wait AS r
-        WHERE r.lane = k.id AND r.state = 2 AND (r.due_ms, r.id) >= (k.floor_ms, k.floor_id)
+        WHERE r.lane = k.id AND r.state = :READY AND (r.due_ms, r.id) >= (k.floor_ms, k.floor_id)
         ORDER BY r.due_ms, r.id LIMIT v_piece
       ) AS w ORDER BY w.due_ms, w.id LIMIT p_count
     ), each AS (
@@ -186,7 +186,7 @@ CREATE OR REPLACE FUNCTION lp.has_set_many_aside_1(t lp.taking) RETURNS boolean 
 BEGIN
   RETURN cardinality(t.skipped_lanes) >= 256 AND 256 <= (
     SELECT count(*) FROM unnest(t.skipped_lanes) AS s (id)
-    CROSS JOIN LATERAL (SELECT 1 FROM lp.lane_now AS n WHERE n.id = s.id AND n.state <> 1 OFFSET 0) AS n
+    CROSS JOIN LATERAL (SELECT 1 FROM lp.lane_now AS n WHERE n.id = s.id AND n.state <> :ACTIVE OFFSET 0) AS n
   );
 END $$;
 

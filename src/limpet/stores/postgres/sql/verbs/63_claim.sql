@@ -13,13 +13,13 @@ DECLARE
 BEGIN
   FOR v_each IN
     WITH due AS (
-      SELECT w.place FROM generate_series(p_most, 9) AS p (priority) CROSS JOIN LATERAL (
-        SELECT r.ctid AS place FROM lp.wait AS r WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms <= p_now
+      SELECT w.place FROM generate_series(p_most, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
+        SELECT r.ctid AS place FROM lp.wait AS r WHERE r.state = :SCHEDULED AND r.priority = p.priority AND r.due_ms <= p_now
           AND EXISTS (SELECT 1 FROM lp.lane_now AS k WHERE k.id = r.lane OFFSET 0) -- others are filed first
         ORDER BY r.due_ms, r.id LIMIT 512 FOR UPDATE SKIP LOCKED
       ) AS w LIMIT 512
     ), up AS (
-      UPDATE lp.wait SET state = 2 WHERE ctid = ANY (ARRAY(SELECT place FROM due)) RETURNING lane, due_ms, id
+      UPDATE lp.wait SET state = :READY WHERE ctid = ANY (ARRAY(SELECT place FROM due)) RETURNING lane, due_ms, id
     )
     SELECT lane, count(*)::integer AS n, (array_agg(due_ms ORDER BY due_ms, id))[1] AS due_ms,
       (array_agg(id ORDER BY due_ms, id))[1] AS id
@@ -28,7 +28,7 @@ BEGIN
     v_n := v_n + v_each.n;
     v_post.lane := v_each.lane;
     PERFORM lp.file_lane_1(v_post, true, v_each.due_ms, v_each.id, p_now);
-    PERFORM lp.count_1(v_each.lane, 1, -v_each.n, 2, v_each.n);
+    PERFORM lp.count_1(v_each.lane, :SCHEDULED, -v_each.n, :READY, v_each.n);
     IF v_each.n > 1 THEN -- others may help with what this claim leaves
       PERFORM lp.post_ready_1(v_each.lane, v_each.due_ms, v_each.id, v_each.n - 1);
     END IF;
@@ -52,15 +52,15 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.next_at_1(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_due bigint := (
-    SELECT min(w.due_ms) FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
+    SELECT min(w.due_ms) FROM generate_series(0, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
       SELECT r.due_ms FROM lp.wait AS r
-      WHERE r.state = 1 AND r.priority = p.priority AND r.due_ms < 1::bigint << 52 ORDER BY r.due_ms LIMIT 1
+      WHERE r.state = :SCHEDULED AND r.priority = p.priority AND r.due_ms < :FOREVER_MS ORDER BY r.due_ms LIMIT 1
     ) AS w
   );
 BEGIN
   IF v_due <= p_now THEN
     v_due := p_now + 500;
-  ELSIF EXISTS (SELECT 1 FROM lp.post WHERE xid = pg_current_xact_id() AND kind = 2) THEN
+  ELSIF EXISTS (SELECT 1 FROM lp.post WHERE xid = pg_current_xact_id() AND kind = :POST_CHILD) THEN
     v_due := least(v_due, p_now + 500);
   END IF;
   RETURN least(v_due, (SELECT g.opens_ms FROM lp.gate AS g WHERE g.opens_ms IS NOT NULL ORDER BY g.opens_ms LIMIT 1));
@@ -97,7 +97,7 @@ BEGIN
   CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = s.lane OFFSET 0) AS l
   CROSS JOIN LATERAL (
     SELECT count(*) AS n, min(a.id) AS only
-    FROM (SELECT id FROM lp.lane_now WHERE class = l.class AND member = l.member AND state = 1 LIMIT 2) AS a
+    FROM (SELECT id FROM lp.lane_now WHERE class = l.class AND member = l.member AND state = :ACTIVE LIMIT 2) AS a
   ) AS n
   WHERE s.n = 1 AND n.n = 1 AND NOT l.limited AND l.priority <= p_least AND p_capabilities @> l.needs
     AND coalesce(l.queue = ANY (p_queues), true) AND coalesce(l.task = ANY (p_tasks), true)
@@ -106,7 +106,7 @@ BEGIN
     RETURN;
   END IF;
   p := lp.pop_1(ARRAY[v_id], ARRAY[p_limit], p_now);
-  IF p.ids IS NULL AND NOT EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = 2) THEN
+  IF p.ids IS NULL AND NOT EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY) THEN
     ids := '{}';
     RETURN;
   END IF;
@@ -115,13 +115,13 @@ BEGIN
   END IF;
   ids := p.ids;
   hard := p.hards[1];
-  token := greatest(p_last + 1, p_now * 2048);
+  token := greatest(p_last + 1, p_now * :TOKENS_PER_MS);
   PERFORM lp.start_one_token_1(p.places, token, p_now);
-  INSERT INTO lp.tally (lane, whats, ns) VALUES (v_id, '{2,3}', ARRAY[-cardinality(ids), cardinality(ids)]);
+  INSERT INTO lp.tally (lane, whats, ns) VALUES (v_id, '{:READY,:RUNNING}', ARRAY[-cardinality(ids), cardinality(ids)]);
   IF random() < 0.1 THEN
     PERFORM lp.raise_floors_1(p.lanes, p.dues, p.ids);
   END IF;
-  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = 2); -- somebody holds it
+  again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- somebody holds it
 END $$;
 
 -- Running jobs as a worker needs them, in the order of their ids here.
@@ -134,9 +134,9 @@ BEGIN
   SELECT array_agg(o.id), array_agg(o.token), array_agg(o.attempt), array_agg(o.lost), array_agg(o.lane),
     array_agg(o.policy), array_agg(o.args), array_agg(o.extra), array_agg(o.enqueued_ms), array_agg(o.due_ms),
     array_agg(o.claimed_ms), array_agg(o.held), array_agg(o.held_since_ms), array_agg(o.cost),
-    array_agg(coalesce(jsonb_path_exists(o.charged, '$[*][3] ? (@ == true)'), false)),
+    array_agg(coalesce(jsonb_path_exists(o.charged, '$[*][:CHARGE_PROBE] ? (@ == true)'), false)),
     array_agg(CASE WHEN o.charged IS NULL THEN 0 ELSE ( -- under the tightest ceiling that it passed
-      SELECT least(coalesce(min((c.taken ->> 4)::bigint), 0), 2147483647) FROM jsonb_array_elements(o.charged) AS c (taken)
+      SELECT least(coalesce(min((c.taken ->> :CHARGE_CONCURRENCY)::bigint), 0), 2147483647) FROM jsonb_array_elements(o.charged) AS c (taken)
     ) END), bit_or(o.flags)
   INTO h.ids, h.tokens, h.attempts, h.losts, h.lanes, h.policies, h.args, h.extras, h.enqueued, h.dues, h.claimed,
     h.helds, h.held_sinces, h.costs, h.probes, h.togethers, v_flags
@@ -147,7 +147,7 @@ BEGIN
       SELECT x.policy, x.args, x.extra, x.enqueued_ms FROM lp.job AS x WHERE x.id = k.id OFFSET 0
     ) AS j ORDER BY k.at
   ) AS o;
-  IF v_flags & 16 <> 0 THEN
+  IF v_flags & :INPUTS <> 0 THEN
     -- Nothing for a job whose results are over 16 MiB together: more than that would not fit into an answer.
     v_heavy := ARRAY(
       SELECT d.child FROM lp.dep AS d WHERE d.child = ANY (p_ids) AND d.done
@@ -157,7 +157,7 @@ BEGIN
     INTO h.input_jobs, h.input_parents, h.input_results, h.input_failed
     FROM lp.dep AS d WHERE d.child = ANY (p_ids) AND d.done AND d.child <> ALL (v_heavy);
   END IF;
-  IF v_flags & 8 <> 0 THEN
+  IF v_flags & :NOTES <> 0 THEN
     SELECT array_agg(n.job ORDER BY n.job, n.kind, n.name), array_agg(n.kind ORDER BY n.job, n.kind, n.name),
       array_agg(n.name ORDER BY n.job, n.kind, n.name), array_agg(n.body ORDER BY n.job, n.kind, n.name)
     INTO h.note_jobs, h.note_kinds, h.note_names, h.note_bodies
@@ -208,7 +208,7 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
-  PERFORM lp.need_no_disk_1(), lp.lock_1(1), lp.share_door_1();
+  PERFORM lp.need_no_disk_1(), lp.lock_1(:FLOOR), lp.share_door_1();
   SELECT r.tokens INTO v_tokens FROM lp.receipt AS r WHERE r.session = p_session AND r.claimer = p_claimer AND r.seq = p_seq;
   IF FOUND THEN
     jobs := lp.hand_out_1(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
@@ -220,8 +220,8 @@ BEGIN
     EXIT WHEN NOT v_more OR v_lanes >= 256;
   END LOOP;
   SELECT k.last_value, EXISTS (SELECT 1 FROM lp.gate AS g WHERE g.opens_ms <= now_ms), EXISTS (SELECT 1 FROM lp.fan), EXISTS (
-    SELECT 1 FROM generate_series(0, 9) AS p (priority) CROSS JOIN LATERAL (
-      SELECT 1 FROM lp.wait AS w WHERE w.state = 1 AND w.priority = p.priority AND w.due_ms <= now_ms LIMIT 1
+    SELECT 1 FROM generate_series(0, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
+      SELECT 1 FROM lp.wait AS w WHERE w.state = :SCHEDULED AND w.priority = p.priority AND w.due_ms <= now_ms LIMIT 1
     ) AS w
   ) INTO v_last, v_opens, v_fans, v_due FROM lp.tokens AS k;
   IF v_opens THEN
@@ -253,7 +253,7 @@ BEGIN
     );
     IF p_aged > 0 THEN
       t.left_n := least(t.left_n, p_aged);
-      t.least := 9;
+      t.least := :LEAST_URGENT;
       t.floor_priorities := array_fill(p_most, '{1}', '{0}');
       SELECT * INTO v_got FROM lp.fill_1(t);
       t := v_got.t;
@@ -273,7 +273,7 @@ BEGIN
   END IF;
   IF v_ids = '{}' THEN
     next_at := least(lp.next_at_1(now_ms), t.reopening);
-    asleep := p_least = 9 AND NOT again;
+    asleep := p_least = :LEAST_URGENT AND NOT again;
     IF asleep THEN
       PERFORM lp.lie_down_1(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
     END IF;
@@ -281,7 +281,7 @@ BEGIN
     PERFORM lp.lease_1(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);
     INSERT INTO lp.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
-    IF p_least = 9 THEN
+    IF p_least = :LEAST_URGENT THEN
       DELETE FROM lp.sleeper AS s WHERE s.session = p_session;
     END IF;
     jobs := lp.hand_out_1(v_ids);

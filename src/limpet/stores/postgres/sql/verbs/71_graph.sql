@@ -9,12 +9,12 @@
 
 CREATE OR REPLACE FUNCTION lp.share_graph_1() RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-  PERFORM pg_advisory_xact_lock_shared(1819279362, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
+  PERFORM pg_advisory_xact_lock_shared(:LOCKS + :GRAPH, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
 CREATE OR REPLACE FUNCTION lp.try_share_graph_1() RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
-  RETURN pg_try_advisory_xact_lock_shared(1819279362, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
+  RETURN pg_try_advisory_xact_lock_shared(:LOCKS + :GRAPH, ('lp.floor'::regclass::oid::bigint - 2147483648)::integer);
 END $$;
 
 -- Why a child will not run, with the cause of it, as far as one is known; thousands of dependents may be told it, so it is
@@ -26,7 +26,7 @@ $$;
 -- What the dependents of a job that has failed are told of its reason: what the job itself was told when a parent of it
 -- died (flag 32), without the way that this came.
 CREATE OR REPLACE FUNCTION lp.root_cause_1(p_reason text, p_flags smallint) RETURNS text LANGUAGE sql IMMUTABLE AS $$
-  SELECT CASE WHEN p_flags & 32 <> 0 THEN regexp_replace(p_reason, '^parent [-0-9a-f]{36} is \w+(: )?', '') ELSE p_reason END
+  SELECT CASE WHEN p_flags & :BY_PARENT <> 0 THEN regexp_replace(p_reason, '^parent [-0-9a-f]{36} is \w+(: )?', '') ELSE p_reason END
 $$;
 
 -- What jobs that have failed say of it, in order.
@@ -85,8 +85,8 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.free_1(p_children bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH freed AS (
-    UPDATE lp.wait AS w SET state = CASE WHEN w.due_ms > p_now THEN 1 ELSE 2 END
-    WHERE w.id = ANY (p_children) AND w.state = 0 AND NOT (
+    UPDATE lp.wait AS w SET state = CASE WHEN w.due_ms > p_now THEN :SCHEDULED ELSE :READY END
+    WHERE w.id = ANY (p_children) AND w.state = :BLOCKED AND NOT (
       SELECT CASE WHEN bool_or(NOT p.done) THEN true WHEN count(*) = 16 THEN lp.waits_far_1(w.id) ELSE false END FROM (
         SELECT d.done FROM lp.dep AS d WHERE d.child = w.id ORDER BY d.parent DESC LIMIT 16
       ) AS p
@@ -94,13 +94,13 @@ BEGIN
     RETURNING w.id, w.lane, w.due_ms, w.state
   ), ready AS (
     INSERT INTO lp.post (kind, lane, n, due_ms, id)
-    SELECT 0, f.lane, count(*), min(f.due_ms), (array_agg(f.id ORDER BY f.due_ms, f.id))[1]
-    FROM freed AS f WHERE f.state = 2 GROUP BY f.lane
+    SELECT :POST_LANE, f.lane, count(*), min(f.due_ms), (array_agg(f.id ORDER BY f.due_ms, f.id))[1]
+    FROM freed AS f WHERE f.state = :READY GROUP BY f.lane
   ), timers AS (
-    INSERT INTO lp.post (kind, lane, due_ms) SELECT 0, f.lane, min(f.due_ms) FROM freed AS f WHERE f.state = 1 GROUP BY f.lane
+    INSERT INTO lp.post (kind, lane, due_ms) SELECT :POST_LANE, f.lane, min(f.due_ms) FROM freed AS f WHERE f.state = :SCHEDULED GROUP BY f.lane
   )
   INSERT INTO lp.tally (lane, whats, ns)
-  SELECT f.lane, '{0,1,2}', ARRAY[-count(*), count(*) FILTER (WHERE f.state = 1), count(*) FILTER (WHERE f.state = 2)]
+  SELECT f.lane, '{:BLOCKED,:SCHEDULED,:READY}', ARRAY[-count(*), count(*) FILTER (WHERE f.state = :SCHEDULED), count(*) FILTER (WHERE f.state = :READY)]
   FROM freed AS f GROUP BY f.lane;
 END $$;
 
@@ -131,7 +131,7 @@ BEGIN
     NULL;
   END;
   v_ours := ARRAY(SELECT w.id FROM lp.wait AS w WHERE w.id = ANY (p_children) ORDER BY w.id FOR UPDATE SKIP LOCKED);
-  INSERT INTO lp.post (kind, id) SELECT 2, o FROM unnest(lp.not_ours_1(p_children, v_ours)) AS o;
+  INSERT INTO lp.post (kind, id) SELECT :POST_CHILD, o FROM unnest(lp.not_ours_1(p_children, v_ours)) AS o;
   RETURN v_ours;
 END $$;
 
@@ -185,7 +185,7 @@ BEGIN
     SELECT d.child FROM lp.dep AS d WHERE d.parent = v_parent AND NOT d.done ORDER BY d.child LIMIT 256
   );
   -- One that is tried again meanwhile releases them when it succeeds.
-  IF v_children = '{}' OR lp.state_of_1(v_parent) IS DISTINCT FROM 4 THEN
+  IF v_children = '{}' OR lp.state_of_1(v_parent) IS DISTINCT FROM :SUCCEEDED THEN
     DELETE FROM lp.fan AS f WHERE f.parent = v_parent;
     RETURN EXISTS (SELECT FROM lp.fan);
   END IF;
@@ -199,7 +199,7 @@ BEGIN
   PERFORM lp.free_1(v_free, p_now);
   IF v_free = '{}' THEN -- all that it shows are held: others first
     DELETE FROM lp.fan AS f WHERE f.parent = v_parent;
-    INSERT INTO lp.post (kind, id) SELECT 2, c.id FROM unnest(v_children) AS c (id);
+    INSERT INTO lp.post (kind, id) SELECT :POST_CHILD, c.id FROM unnest(v_children) AS c (id);
   END IF;
   RETURN true;
 END $$;

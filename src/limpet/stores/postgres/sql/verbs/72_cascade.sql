@@ -24,7 +24,7 @@ BEGIN
       SELECT x.* INTO v_gate FROM lp.gate AS x WHERE x.key = v_each.key AND x.wants = v_each.wants FOR UPDATE SKIP LOCKED;
     END IF;
     IF v_gate.key IS NULL THEN
-      INSERT INTO lp.post (kind, gate, due_ms) VALUES (1, v_each.key, v_each.wants);
+      INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_each.key, v_each.wants);
       CONTINUE;
     END IF;
     UPDATE lp.gate AS x SET wants = 0 WHERE x.key = v_each.key RETURNING x.* INTO v_after;
@@ -49,18 +49,18 @@ BEGIN
     INSERT INTO lp.done (
       id, lane, finished_ms, due_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, reason, cause, error_type
     )
-    SELECT g.id, g.lane, p_now, g.due_ms, g.expires_ms, g.attempt, g.lost, g.held, g.cost, 6, g.priority,
-      CASE WHEN p_by_parent THEN g.flags | 32 ELSE g.flags END, g.why, g.cause, g.error_type
+    SELECT g.id, g.lane, p_now, g.due_ms, g.expires_ms, g.attempt, g.lost, g.held, g.cost, :CANCELLED, g.priority,
+      CASE WHEN p_by_parent THEN g.flags | :BY_PARENT ELSE g.flags END, g.why, g.cause, g.error_type
     FROM gone AS g
   ), counted AS (
     INSERT INTO lp.tally (lane, whats, ns)
-    SELECT g.lane, '{0,1,2,6,12}', ARRAY[
-      -count(*) FILTER (WHERE g.state = 0), -count(*) FILTER (WHERE g.state = 1), -count(*) FILTER (WHERE g.state = 2),
+    SELECT g.lane, '{:BLOCKED,:SCHEDULED,:READY,:CANCELLED,:EVER_CANCELLED}', ARRAY[
+      -count(*) FILTER (WHERE g.state = :BLOCKED), -count(*) FILTER (WHERE g.state = :SCHEDULED), -count(*) FILTER (WHERE g.state = :READY),
       count(*), count(*)
     ] FROM gone AS g GROUP BY g.lane
   )
-  SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.state = 2), array_agg(g.lane) FILTER (WHERE g.state = 2),
-    array_agg(g.cost) FILTER (WHERE g.state = 2)
+  SELECT array_agg(g.id), array_agg(g.id) FILTER (WHERE g.state = :READY), array_agg(g.lane) FILTER (WHERE g.state = :READY),
+    array_agg(g.cost) FILTER (WHERE g.state = :READY)
   INTO v_gone, v_ready, v_lanes, v_costs FROM gone AS g;
   IF v_ready IS NOT NULL THEN
     PERFORM lp.leave_line_1(v_ready, v_lanes, v_costs, false, p_now);
@@ -91,7 +91,7 @@ BEGIN
     SELECT array_agg(d.child), array_agg(d.parent), array_agg(lp.because_1(d.parent, v_word, p.cause))
     INTO v_children, v_of, v_reasons FROM unnest(v_parents, v_causes) AS p (id, cause)
     CROSS JOIN LATERAL (
-      SELECT c.child, c.parent FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 1 OFFSET 0
+      SELECT c.child, c.parent FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = :IF_FAILED_RUN OFFSET 0
     ) AS d;
     IF v_children IS NOT NULL THEN
       UPDATE lp.dep AS d SET done = true, failed = k.why FROM (
@@ -105,7 +105,7 @@ BEGIN
       SELECT DISTINCT ON (d.child) d.child, lp.because_1(d.parent, v_word, d.cause) AS why, d.cause
       FROM unnest(v_parents, v_causes) AS p (id, cause)
       CROSS JOIN LATERAL (
-        SELECT c.child, c.parent, p.cause FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = 0 OFFSET 0
+        SELECT c.child, c.parent, p.cause FROM lp.dep AS c WHERE c.parent = p.id AND NOT c.done AND c.mode = :IF_FAILED_CANCEL OFFSET 0
       ) AS d ORDER BY d.child
     ) AS k;
     EXIT WHEN v_children IS NULL;
@@ -147,7 +147,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.cancel_children_1(p_parent bytea, p_reason text, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM lp.cancel_all_1(
-    ARRAY(SELECT d.child FROM lp.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = 0),
+    ARRAY(SELECT d.child FROM lp.dep AS d WHERE d.parent = p_parent AND NOT d.done AND d.mode = :IF_FAILED_CANCEL),
     lp.because_1(p_parent, 'was asked to stop', p_reason), p_now
   );
 END $$;
@@ -160,7 +160,7 @@ DECLARE
 BEGIN
   RETURN p_why ~ '^parent [-0-9a-f]{36} is dead'
     OR v_parent IS NOT NULL AND EXISTS (
-      SELECT FROM lp.done AS o WHERE o.id = decode(replace(v_parent, '-', ''), 'hex') AND o.state = 6 AND o.flags & 32 <> 0
+      SELECT FROM lp.done AS o WHERE o.id = decode(replace(v_parent, '-', ''), 'hex') AND o.state = :CANCELLED AND o.flags & :BY_PARENT <> 0
     );
 END $$;
 
@@ -186,7 +186,7 @@ DECLARE
   v_gone boolean := p_parent_state IS NULL;
   v_failed text;
 BEGIN
-  IF v_state > 3 THEN
+  IF v_state > :RUNNING THEN
     PERFORM FROM lp.done AS d WHERE d.id = p_parent FOR KEY SHARE;
     v_gone := NOT FOUND;
     IF v_gone AND lp.state_of_1(p_parent) IS NOT NULL THEN
@@ -194,22 +194,22 @@ BEGIN
     END IF;
   END IF;
   IF v_gone THEN
-    v_state := coalesce((SELECT g.state FROM lp.gone AS g WHERE g.id = p_parent), 7);
+    v_state := coalesce((SELECT g.state FROM lp.gone AS g WHERE g.id = p_parent), :REMOVED);
   END IF;
   v_failed := lp.because_1(
-    p_parent, CASE v_state WHEN 5 THEN 'is dead' WHEN 6 THEN 'is cancelled' WHEN 7 THEN 'was removed' END,
+    p_parent, CASE v_state WHEN :DEAD THEN 'is dead' WHEN :CANCELLED THEN 'is cancelled' WHEN :REMOVED THEN 'was removed' END,
     (SELECT lp.root_cause_1(o.reason, o.flags) FROM lp.done AS o WHERE o.id = p_parent)
   );
-  waits := v_state <> 4 AND (v_failed IS NULL OR p_mode <> 1);
+  waits := v_state <> :SUCCEEDED AND (v_failed IS NULL OR p_mode <> :IF_FAILED_RUN);
   -- A child that shall be cancelled waits for its parent in name, so that a replay can revive it. One that would wait
   -- for a replay waits in vain when the parent is stored no more.
-  IF p_mode = 0 THEN
+  IF p_mode = :IF_FAILED_CANCEL THEN
     cancelled := v_failed;
-  ELSIF p_mode = 2 AND v_gone AND waits THEN
+  ELSIF p_mode = :IF_FAILED_WAIT AND v_gone AND waits THEN
     cancelled := lp.because_1(p_parent, 'was removed', NULL);
   END IF;
   INSERT INTO lp.dep (child, parent, mode, done, result, failed) VALUES (
-    p_child, p_parent, p_mode, NOT waits, CASE v_state WHEN 4 THEN (SELECT r.body FROM lp.result AS r WHERE r.id = p_parent) END,
+    p_child, p_parent, p_mode, NOT waits, CASE v_state WHEN :SUCCEEDED THEN (SELECT r.body FROM lp.result AS r WHERE r.id = p_parent) END,
     CASE WHEN NOT waits THEN v_failed END
   ) ON CONFLICT DO NOTHING;
 END $$;
@@ -223,12 +223,12 @@ DECLARE
   v_dep record;
   v_doom text;
 BEGIN
-  IF NOT lp.try_lock_1(2) THEN
+  IF NOT lp.try_lock_1(:GRAPH) THEN
     RETURN false;
   END IF;
-  PERFORM FROM lp.wait AS w WHERE w.id = p_child AND w.state = 0 FOR UPDATE SKIP LOCKED;
+  PERFORM FROM lp.wait AS w WHERE w.id = p_child AND w.state = :BLOCKED FOR UPDATE SKIP LOCKED;
   IF NOT FOUND THEN
-    RETURN NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = p_child AND w.state = 0);
+    RETURN NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = p_child AND w.state = :BLOCKED);
   END IF;
   v_parents := ARRAY(SELECT d.parent FROM lp.dep AS d WHERE d.child = p_child AND d.done::integer = 0);
   -- A parent that is held cannot end before this is committed; one that ends later sees the child.
@@ -242,8 +242,8 @@ BEGIN
     RETURN false;
   END IF;
   FOR v_dep IN
-    SELECT d.parent, d.mode, coalesce(o.state, g.state, 7) AS state, o.id IS NULL AS is_gone,
-      lp.because_1(d.parent, CASE o.state WHEN 5 THEN 'is dead' ELSE 'is cancelled' END, o.cause) AS why
+    SELECT d.parent, d.mode, coalesce(o.state, g.state, :REMOVED) AS state, o.id IS NULL AS is_gone,
+      lp.because_1(d.parent, CASE o.state WHEN :DEAD THEN 'is dead' ELSE 'is cancelled' END, o.cause) AS why
     FROM lp.dep AS d
     LEFT JOIN LATERAL (SELECT x.id, x.state, lp.root_cause_1(x.reason, x.flags) AS cause FROM lp.done AS x WHERE x.id = d.parent OFFSET 0) AS o ON true
     LEFT JOIN LATERAL (SELECT x.state FROM lp.gone AS x WHERE x.id = d.parent OFFSET 0) AS g ON o.id IS NULL
@@ -252,15 +252,15 @@ BEGIN
       AND NOT EXISTS (SELECT FROM lp.running AS r WHERE r.id = d.parent OFFSET 0)
     ORDER BY d.parent
   LOOP
-    IF v_dep.state = 4 THEN
+    IF v_dep.state = :SUCCEEDED THEN
       UPDATE lp.dep AS d SET done = true, result = (SELECT r.body FROM lp.result AS r WHERE r.id = d.parent)
       WHERE d.child = p_child AND d.parent = v_dep.parent;
     ELSIF v_dep.is_gone THEN
       v_doom := coalesce(v_doom, lp.because_1(v_dep.parent, 'was removed', NULL));
-    ELSIF v_dep.mode = 1 THEN
+    ELSIF v_dep.mode = :IF_FAILED_RUN THEN
       UPDATE lp.dep AS d SET done = true, failed = v_dep.why
       WHERE d.child = p_child AND d.parent = v_dep.parent;
-    ELSIF v_dep.mode = 0 THEN
+    ELSIF v_dep.mode = :IF_FAILED_CANCEL THEN
       v_doom := coalesce(v_doom, v_dep.why);
     END IF;
   END LOOP;
@@ -284,7 +284,7 @@ BEGIN
     FOR v_child IN
       SELECT o.id FROM lp.dep AS d
       CROSS JOIN LATERAL (SELECT e.id, e.state, e.flags FROM lp.done AS e WHERE e.id = d.child OFFSET 0) AS o
-      WHERE d.parent = ANY (v_parents) AND NOT d.done AND o.state = 6 AND o.flags & 32 <> 0
+      WHERE d.parent = ANY (v_parents) AND NOT d.done AND o.state = :CANCELLED AND o.flags & :BY_PARENT <> 0
       GROUP BY o.id ORDER BY o.id
     LOOP
       IF lp.revive_1(v_child, p_now) THEN
@@ -301,22 +301,22 @@ CREATE OR REPLACE FUNCTION lp.revive_1(p_id bytea, p_now bigint) RETURNS boolean
 DECLARE
   v_old lp.done;
 BEGIN
-  SELECT o.* INTO v_old FROM lp.done AS o WHERE o.id = p_id AND o.state = 6 FOR UPDATE;
+  SELECT o.* INTO v_old FROM lp.done AS o WHERE o.id = p_id AND o.state = :CANCELLED FOR UPDATE;
   IF NOT FOUND OR EXISTS (
     SELECT FROM lp.dep AS d WHERE d.child = p_id AND d.done::integer = 0
       AND NOT EXISTS (SELECT FROM lp.wait AS w WHERE w.id = d.parent OFFSET 0)
       AND NOT EXISTS (SELECT FROM lp.running AS r WHERE r.id = d.parent OFFSET 0)
-      AND NOT EXISTS (SELECT FROM lp.done AS s WHERE s.id = d.parent AND s.state = 4 OFFSET 0) -- it still hands on
+      AND NOT EXISTS (SELECT FROM lp.done AS s WHERE s.id = d.parent AND s.state = :SUCCEEDED OFFSET 0) -- it still hands on
   ) OR NOT lp.unique_reclaim_1(p_id, p_now) THEN
     RETURN false;
   END IF;
   DELETE FROM lp.done AS o WHERE o.id = p_id;
   INSERT INTO lp.wait (id, lane, due_ms, expires_ms, attempt, lost, held, cost, state, priority, flags, cause, error_type)
   VALUES (
-    p_id, v_old.lane, v_old.due_ms, v_old.expires_ms, v_old.attempt, v_old.lost, v_old.held, v_old.cost, 0,
-    v_old.priority, v_old.flags & ~32, v_old.cause, v_old.error_type
+    p_id, v_old.lane, v_old.due_ms, v_old.expires_ms, v_old.attempt, v_old.lost, v_old.held, v_old.cost, :BLOCKED,
+    v_old.priority, v_old.flags & ~:BY_PARENT, v_old.cause, v_old.error_type
   );
-  PERFORM lp.count_1(v_old.lane, 6, -1, 0, 1, 12, -1);
+  PERFORM lp.count_1(v_old.lane, :CANCELLED, -1, :BLOCKED, 1, :EVER_CANCELLED, -1);
   PERFORM lp.note_depth_1(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
   RETURN true;
 END $$;
@@ -334,9 +334,9 @@ BEGIN
   FOR v_parent IN
     SELECT p.id, p.state FROM unnest(p_ids, p_states) AS p (id, state) WHERE lp.has_kids_1(ARRAY[p.id]) ORDER BY p.id
   LOOP
-    IF NOT lp.try_lock_1(2) THEN
+    IF NOT lp.try_lock_1(:GRAPH) THEN
       v_stay := v_stay || v_parent.id;
-    ELSIF v_parent.state = 4 THEN
+    ELSIF v_parent.state = :SUCCEEDED THEN
       FOR v_round IN 1 .. 100 LOOP
         EXIT WHEN NOT lp.has_kids_1(ARRAY[v_parent.id]);
         PERFORM lp.release_1(ARRAY[v_parent.id], p_now);

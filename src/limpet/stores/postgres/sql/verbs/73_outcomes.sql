@@ -9,11 +9,11 @@ BEGIN
   )
   SELECT f.id, f.lane, f.due_ms, f.expires_ms, f.held_since_ms, f.attempt, f.lost, f.held, f.cost, f.state, f.priority,
     f.flags, f.reason, f.cause, f.error_type
-  FROM unnest(p_fates) AS f WHERE f.state < 3;
+  FROM unnest(p_fates) AS f WHERE f.state < :RUNNING;
   INSERT INTO lp.post (kind, lane, n, due_ms, id)
-  SELECT 0, f.lane, CASE f.state WHEN 2 THEN count(*) ELSE 0 END, min(f.due_ms),
-    CASE f.state WHEN 2 THEN (array_agg(f.id ORDER BY f.due_ms, f.id))[1] END
-  FROM unnest(p_fates) AS f WHERE f.state < 3 GROUP BY f.lane, f.state;
+  SELECT :POST_LANE, f.lane, CASE f.state WHEN :READY THEN count(*) ELSE 0 END, min(f.due_ms),
+    CASE f.state WHEN :READY THEN (array_agg(f.id ORDER BY f.due_ms, f.id))[1] END
+  FROM unnest(p_fates) AS f WHERE f.state < :RUNNING GROUP BY f.lane, f.state;
 END $$;
 
 -- Those that have ended, with their results.
@@ -25,7 +25,7 @@ BEGIN
   )
   SELECT f.id, f.lane, p_now, f.due_ms, f.claimed_ms, f.expires_ms, f.attempt, f.lost, f.held, f.cost, f.state,
     f.priority, f.flags, f.reason, f.cause, f.error_type
-  FROM unnest(p_fates) AS f WHERE f.state > 3;
+  FROM unnest(p_fates) AS f WHERE f.state > :RUNNING;
   INSERT INTO lp.result (id, body) SELECT f.id, f.result FROM unnest(p_fates) AS f WHERE f.result IS NOT NULL
   ON CONFLICT (id) DO UPDATE SET body = excluded.body;
 END $$;
@@ -45,10 +45,10 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.count_fates_1(p_fates lp.fate[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.tally (lane, whats, ns)
-  SELECT f.lane, '{3,1,2,4,11,5,6,12,14}', ARRAY[
-    -count(*), count(*) FILTER (WHERE f.state = 1), count(*) FILTER (WHERE f.state = 2),
-    count(*) FILTER (WHERE f.state = 4), count(*) FILTER (WHERE f.state = 4), count(*) FILTER (WHERE f.state = 5),
-    count(*) FILTER (WHERE f.state = 6), count(*) FILTER (WHERE f.state = 6), count(*) FILTER (WHERE f.was_lost)
+  SELECT f.lane, '{:RUNNING,:SCHEDULED,:READY,:SUCCEEDED,:EVER_SUCCEEDED,:DEAD,:CANCELLED,:EVER_CANCELLED,:EVER_LOST}', ARRAY[
+    -count(*), count(*) FILTER (WHERE f.state = :SCHEDULED), count(*) FILTER (WHERE f.state = :READY),
+    count(*) FILTER (WHERE f.state = :SUCCEEDED), count(*) FILTER (WHERE f.state = :SUCCEEDED), count(*) FILTER (WHERE f.state = :DEAD),
+    count(*) FILTER (WHERE f.state = :CANCELLED), count(*) FILTER (WHERE f.state = :CANCELLED), count(*) FILTER (WHERE f.was_lost)
   ] FROM unnest(p_fates) AS f GROUP BY f.lane;
 END $$;
 
@@ -65,13 +65,13 @@ BEGIN
   IF NOT lp.has_kids_1(p_ids) THEN
     RETURN;
   END IF;
-  SELECT array_agg(e.id) FILTER (WHERE e.state = 4), array_agg(e.id) FILTER (WHERE e.state = 5),
-    array_agg(e.id) FILTER (WHERE e.state = 6) INTO v_succeeded, v_dead, v_cancelled
+  SELECT array_agg(e.id) FILTER (WHERE e.state = :SUCCEEDED), array_agg(e.id) FILTER (WHERE e.state = :DEAD),
+    array_agg(e.id) FILTER (WHERE e.state = :CANCELLED) INTO v_succeeded, v_dead, v_cancelled
   FROM unnest(p_ids, p_states) AS e (id, state) WHERE lp.has_kids_1(ARRAY[e.id]);
   IF v_dead IS NULL AND v_cancelled IS NULL THEN
     PERFORM lp.share_graph_1();
   ELSE
-    PERFORM lp.lock_1(2);
+    PERFORM lp.lock_1(:GRAPH);
   END IF;
   IF v_succeeded IS NOT NULL THEN
     PERFORM lp.release_1(v_succeeded, p_now);
@@ -111,7 +111,7 @@ END $$;
 -- counted. p_real: what the job cost there in truth (NULL: as it was charged).
 CREATE OR REPLACE FUNCTION lp.is_plain_end_1(p_gate lp.gate, p_taken jsonb, p_verdict text, p_real bigint)
 RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-  SELECT NOT (p_taken -> 3)::boolean AND (p_real IS NULL OR p_real = (p_taken -> 2)::bigint)
+  SELECT NOT (p_taken -> :CHARGE_PROBE)::boolean AND (p_real IS NULL OR p_real = (p_taken -> :CHARGE_COST)::bigint)
     AND (
       (p_gate).breaker_failures IS NULL OR p_verdict = 'neutral'
       OR (p_verdict = 'ok' AND (p_gate).breaker_rate IS NULL AND (p_gate).failed_at_ms = '{}')
@@ -138,8 +138,8 @@ BEGIN
     END AS opened
   )
   INSERT INTO lp.post (kind, gate)
-  SELECT 1, f.key FROM freed AS f
-  WHERE f.opened OR EXISTS (SELECT 1 FROM lp.lane_now AS l WHERE l.gate = f.key AND l.state = 2 OFFSET 0);
+  SELECT :POST_GATE, f.key FROM freed AS f
+  WHERE f.opened OR EXISTS (SELECT 1 FROM lp.lane_now AS l WHERE l.gate = f.key AND l.state = :WAITING OFFSET 0);
 END $$;
 
 -- Write what a gate has learnt, its row is held; true when it is shut now and was not.
@@ -168,9 +168,9 @@ DECLARE
   v_shuts boolean := false;
 BEGIN
   FOR v_end IN
-    SELECT t.taken ->> 0 AS key, f.ordinality AS at, t.taken, f.token, f.verdict, f.unstarted, f.claimed_ms, f.hold_until
+    SELECT t.taken ->> :CHARGE_GATE AS key, f.ordinality AS at, t.taken, f.token, f.verdict, f.unstarted, f.claimed_ms, f.hold_until
     FROM unnest(p_fates) WITH ORDINALITY AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken)
-    JOIN unnest(p_keys) AS k (key) ON k.key = t.taken ->> 0
+    JOIN unnest(p_keys) AS k (key) ON k.key = t.taken ->> :CHARGE_GATE
     UNION ALL
     SELECT f.hold_gate, f.ordinality, NULL, f.token, NULL, NULL, NULL, f.hold_until FROM unnest(p_fates) WITH ORDINALITY AS f
     WHERE f.hold_gate IS NOT NULL
@@ -188,17 +188,17 @@ BEGIN
     END IF;
     IF v_end.taken IS NULL THEN
       v_gate := CASE
-        WHEN p_kinds[v_end.at] = 9 THEN lp.gate_cut_off_1(v_gate, v_end.hold_until, v_end.token, p_now)
+        WHEN p_kinds[v_end.at] = :TRIP THEN lp.gate_cut_off_1(v_gate, v_end.hold_until, v_end.token, p_now)
         ELSE lp.gate_push_back_1(v_gate, v_end.hold_until, v_end.token, p_now)
       END;
       CONTINUE;
     END IF;
-    v_real := lp.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (5, 6, 8, 9, 10));
+    v_real := lp.gate_real_1(v_gate, p_spent[v_end.at], v_end.unstarted, p_kinds[v_end.at] IN (:SNOOZE, :HOLD, :SUSPEND, :TRIP, :UNSTARTED));
     v_back := lp.gate_returned_1(v_gate, v_end.taken, v_real, v_end.claimed_ms);
     IF v_back > 0 THEN
       v_place := coalesce(array_position(v_ats, v_end.claimed_ms), cardinality(v_ats) + 1);
       v_ats[v_place] := v_end.claimed_ms;
-      v_returned[v_place] := least(coalesce(v_returned[v_place], 0) + v_back, 9007199254740991);
+      v_returned[v_place] := least(coalesce(v_returned[v_place], 0) + v_back, :MOST);
       v_back := lp.set_off_1(v_ats, v_returned, p_now) - v_set_off;
       v_set_off := v_set_off + v_back;
     END IF;
@@ -228,17 +228,17 @@ DECLARE
   v_places integer[];
   v_learning text[];
 BEGIN
-  SELECT array_agg(e.taken ->> 0), array_agg(e.taken), array_agg(e.verdict), array_agg(e.unstarted), array_agg(e.unfinished),
+  SELECT array_agg(e.taken ->> :CHARGE_GATE), array_agg(e.taken), array_agg(e.verdict), array_agg(e.unstarted), array_agg(e.unfinished),
     array_agg(e.spent), array_agg(e.n)
   INTO v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent, v_ns FROM (
-    SELECT t.taken, f.verdict, f.unstarted, p_kinds[f.ordinality] IN (5, 6, 8, 9, 10) AS unfinished, p_spent[f.ordinality] AS spent,
+    SELECT t.taken, f.verdict, f.unstarted, p_kinds[f.ordinality] IN (:SNOOZE, :HOLD, :SUSPEND, :TRIP, :UNSTARTED) AS unfinished, p_spent[f.ordinality] AS spent,
       count(*)::integer AS n
     FROM unnest(p_fates) WITH ORDINALITY AS f CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) GROUP BY 1, 2, 3, 4, 5
   ) AS e;
   v_moved := ARRAY(
     SELECT e.key FROM unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent)
       AS e (key, taken, verdict, unstarted, unfinished, spent)
-    WHERE (e.taken -> 1)::boolean OR EXISTS (
+    WHERE (e.taken -> :CHARGE_SLOT)::boolean OR EXISTS (
       SELECT 1 FROM lp.gate AS g WHERE g.key = e.key
         AND NOT lp.is_plain_end_1(g, e.taken, e.verdict, lp.gate_real_1(g, e.spent, e.unstarted, e.unfinished)) OFFSET 0
     )
@@ -251,7 +251,7 @@ BEGIN
   END IF;
   SELECT array_agg(l.key) FILTER (WHERE l.plain), array_agg(l.n) FILTER (WHERE l.plain), array_agg(l.key) FILTER (WHERE NOT l.plain)
   INTO v_free, v_places, v_learning FROM (
-    SELECT g.key, sum(CASE WHEN (e.taken -> 1)::boolean THEN e.n ELSE 0 END)::integer AS n,
+    SELECT g.key, sum(CASE WHEN (e.taken -> :CHARGE_SLOT)::boolean THEN e.n ELSE 0 END)::integer AS n,
       bool_and(lp.is_plain_end_1(g, e.taken, e.verdict, lp.gate_real_1(g, e.spent, e.unstarted, e.unfinished)))
         AND NOT g.key = ANY (v_holds) AS plain
     FROM lp.gate_lock_1(v_moved) AS g JOIN unnest(v_keys, v_taken, v_verdicts, v_unstarted, v_unfinished, v_spent, v_ns)
@@ -277,7 +277,7 @@ BEGIN
         SELECT f.ordinality AS at, f.hold_gate AS key, true AS counts FROM unnest(p_fates) WITH ORDINALITY AS f
         WHERE f.hold_gate IS NOT NULL
         UNION ALL
-        SELECT f.ordinality, t.taken ->> 0, (t.taken -> 3)::boolean FROM unnest(p_fates) WITH ORDINALITY AS f
+        SELECT f.ordinality, t.taken ->> :CHARGE_GATE, (t.taken -> :CHARGE_PROBE)::boolean FROM unnest(p_fates) WITH ORDINALITY AS f
         CROSS JOIN LATERAL jsonb_array_elements(f.charged) AS t (taken) WHERE f.verdict = 'failed'
       ) AS e
       CROSS JOIN LATERAL (
@@ -304,7 +304,7 @@ DECLARE
   v_fates lp.fate[] := '{}';
   v_kinds smallint[] := '{}';
   v_ended bytea[] := p_ended;
-  v_ended_as smallint[] := array_fill(4::smallint, ARRAY[cardinality(p_ended)]);
+  v_ended_as smallint[] := array_fill(:SUCCEEDED::smallint, ARRAY[cardinality(p_ended)]);
   v_noted boolean := false;
   v_charged boolean := false;
   v_stops boolean := false; -- it may have shut a gate
@@ -316,7 +316,7 @@ BEGIN
   FOR v_at IN 1 .. cardinality(p_heads) LOOP
     v_outcome := p_outcomes[v_at];
     IF v_settled IS NOT NULL THEN
-      SELECT 0, s.result INTO v_outcome FROM unnest(v_settled) AS s
+      SELECT :SUCCEED, s.result INTO v_outcome FROM unnest(v_settled) AS s
       WHERE s.id = v_ids[v_at] AND s.token = (p_heads[v_at]).token;
       IF NOT FOUND THEN
         v_outcome := p_outcomes[v_at];
@@ -324,9 +324,9 @@ BEGIN
     END IF;
     v_fate := lp.fate_1(p_heads[v_at], v_outcome, p_now);
     v_fates := v_fates || v_fate;
-    v_kinds := v_kinds || CASE WHEN v_outcome.kind = 3 AND v_outcome.started IS NOT TRUE THEN 10::smallint ELSE v_outcome.kind END;
+    v_kinds := v_kinds || CASE WHEN v_outcome.kind = :DROP AND v_outcome.started IS NOT TRUE THEN :UNSTARTED::smallint ELSE v_outcome.kind END;
     states := states || v_fate.state;
-    IF v_fate.state > 3 THEN
+    IF v_fate.state > :RUNNING THEN
       v_ended := v_ended || v_fate.id;
       v_ended_as := v_ended_as || v_fate.state;
     END IF;
@@ -334,10 +334,10 @@ BEGIN
     v_charged := v_charged OR v_fate.charged IS NOT NULL OR v_fate.hold_gate IS NOT NULL;
     v_stops := v_stops OR (v_fate.verdict = 'failed' AND v_fate.charged IS NOT NULL) OR v_fate.hold_gate IS NOT NULL;
   END LOOP;
-  IF 3 > ANY (states) THEN
+  IF :RUNNING > ANY (states) THEN
     PERFORM lp.write_waiting_1(v_fates);
   END IF;
-  IF 3 < ANY (states) THEN
+  IF :RUNNING < ANY (states) THEN
     PERFORM lp.write_ended_1(v_fates, p_now);
   END IF;
   IF v_noted THEN

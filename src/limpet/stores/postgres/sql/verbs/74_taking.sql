@@ -24,11 +24,11 @@ BEGIN
     INSERT INTO lp.done (
       id, lane, finished_ms, due_ms, claimed_ms, expires_ms, attempt, lost, held, cost, state, priority, flags
     )
-    SELECT g.id, g.lane, p_now, g.due_ms, g.claimed_ms, g.expires_ms, 1, 0, g.held, g.cost, 4, g.priority, g.flags
+    SELECT g.id, g.lane, p_now, g.due_ms, g.claimed_ms, g.expires_ms, 1, 0, g.held, g.cost, :SUCCEEDED, g.priority, g.flags
     FROM gone AS g WHERE g.plain
   ), counted AS (
     INSERT INTO lp.tally (lane, whats, ns)
-    SELECT g.lane, '{3,4,11}', ARRAY[-count(*), count(*), count(*)] FROM gone AS g WHERE g.plain GROUP BY g.lane
+    SELECT g.lane, '{:RUNNING,:SUCCEEDED,:EVER_SUCCEEDED}', ARRAY[-count(*), count(*), count(*)] FROM gone AS g WHERE g.plain GROUP BY g.lane
   )
   SELECT array_agg(g.id) FILTER (WHERE g.plain), array_agg(g.token) FILTER (WHERE g.plain),
     array_agg(g.at) FILTER (WHERE g.plain), array_agg(g.at ORDER BY g.at) FILTER (WHERE NOT g.plain), array_agg(ROW(
@@ -100,7 +100,7 @@ BEGIN
   SELECT array_agg(m.head ORDER BY m.at), array_agg(m.outcome ORDER BY m.at), array_agg(m.at ORDER BY m.at)
   INTO heads, outcomes, ats FROM (
     SELECT p_heads[i] AS head, p_ats[i] AS at,
-      ROW(0, p_results[p_ats[i]], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::lp.outcome AS outcome
+      ROW(:SUCCEED, p_results[p_ats[i]], NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)::lp.outcome AS outcome
     FROM generate_subscripts(p_heads, 1) AS i
     UNION ALL
     SELECT p_rest_heads[i], p_rest_ats[i], p_rest_outcomes[i] FROM generate_subscripts(p_rest_heads, 1) AS i
@@ -126,7 +126,7 @@ DECLARE
   v_at integer;
 BEGIN
   FOREACH v_at IN ARRAY coalesce(p_plain, '{}') LOOP
-    v_codes[v_at] := 4;
+    v_codes[v_at] := :SUCCEEDED;
   END LOOP;
   FOR v_at IN 1 .. coalesce(cardinality(p_ats), 0) LOOP
     v_codes[p_ats[v_at]] := p_states[v_at];
@@ -146,17 +146,17 @@ BEGIN
       v_state := lp.state_of_1(p_ids[v_at]);
       IF p_ids[v_at] = ANY (v_applied) AND NOT EXISTS (
         SELECT FROM unnest(p_ids, p_codes) WITH ORDINALITY AS a (id, code, at)
-        WHERE a.id = p_ids[v_at] AND a.code < 10 AND a.at < v_at
+        WHERE a.id = p_ids[v_at] AND a.code < :SETTLE_STALE AND a.at < v_at
       ) THEN
-        v_state := 3; -- named again further on in this call, with the token that fits: until then it ran
+        v_state := :RUNNING; -- named again further on in this call, with the token that fits: until then it ran
       END IF;
-      p_codes[v_at] := coalesce(10 + v_state, 20);
+      p_codes[v_at] := coalesce(:SETTLE_STALE + v_state, :SETTLE_GONE);
       IF v_state IS NOT NULL THEN
         v_lanes := v_lanes || coalesce((SELECT j.lane FROM lp.job AS j WHERE j.id = p_ids[v_at]), 0);
       END IF;
     END IF;
   END LOOP;
-  INSERT INTO lp.tally (lane, whats, ns) SELECT l.lane, '{15}', ARRAY[count(*)] FROM unnest(v_lanes) AS l (lane) GROUP BY l.lane;
+  INSERT INTO lp.tally (lane, whats, ns) SELECT l.lane, '{:STALE}', ARRAY[count(*)] FROM unnest(v_lanes) AS l (lane) GROUP BY l.lane;
   RETURN p_codes;
 END $$;
 

@@ -65,7 +65,7 @@ BEGIN
     v_awaited := true;
   ELSIF v_plain.ids IS NOT NULL THEN
     IF v_awaited THEN
-      PERFORM lp.after_end_1(v_plain.ids, array_fill(4::smallint, ARRAY[cardinality(v_plain.ids)]), v_now);
+      PERFORM lp.after_end_1(v_plain.ids, array_fill(:SUCCEEDED::smallint, ARRAY[cardinality(v_plain.ids)]), v_now);
     END IF;
     PERFORM lp.lease_less_1(v_plain.tokens);
   END IF;
@@ -82,7 +82,7 @@ BEGIN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
   END IF;
   IF v_shuts THEN
-    PERFORM lp.lock_1(6); -- the last of all: claims wait for no more than this commit
+    PERFORM lp.lock_1(:DOOR); -- the last of all: claims wait for no more than this commit
   END IF;
 END $$;
 
@@ -96,11 +96,11 @@ BEGIN
   -- It cannot leave its lease before the note is there; an open transaction of its handler (FOR KEY SHARE) is no hindrance.
   SELECT r.flags INTO v_flags FROM lp.running AS r WHERE r.id = p_id AND r.token = p_token FOR NO KEY UPDATE;
   IF NOT FOUND THEN
-    PERFORM lp.count_1(0, 15, 1);
+    PERFORM lp.count_1(0, :STALE, 1);
     RETURN false;
   END IF;
-  IF v_flags & 8 = 0 THEN
-    UPDATE lp.running AS r SET flags = r.flags | 8 WHERE r.id = p_id;
+  IF v_flags & :NOTES = 0 THEN
+    UPDATE lp.running AS r SET flags = r.flags | :NOTES WHERE r.id = p_id;
   END IF;
   INSERT INTO lp.note (job, kind, name, body) VALUES (p_id, p_kind, p_name, p_body)
   ON CONFLICT (job, kind, name) DO UPDATE SET body = excluded.body;
@@ -136,7 +136,7 @@ BEGIN
     SELECT r FROM lp.settled AS s JOIN lp.running AS r ON r.id BETWEEN s.id AND s.id AND r.token + 0 = s.token
     WHERE s.at_ms <= p_now - 60000 ORDER BY s.id LIMIT p_limit FOR UPDATE OF r SKIP LOCKED
   );
-  v_outcome.kind := 0;
+  v_outcome.kind := :SUCCEED;
   IF v_heads <> '{}' THEN
     PERFORM lp.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
   END IF;

@@ -15,7 +15,7 @@ BEGIN
   v_still := v_still || ARRAY(SELECT w.id FROM lp.wait AS w WHERE w.id = ANY (p_ids) ORDER BY w.id FOR NO KEY UPDATE);
   IF EXISTS (
     SELECT FROM (SELECT i FROM unnest(p_ids) AS i EXCEPT SELECT s FROM unnest(v_still) AS s) AS o (id)
-    WHERE lp.state_of_1(o.id) < 4
+    WHERE lp.state_of_1(o.id) < :SUCCEEDED
   ) THEN
     RAISE EXCEPTION 'a job moved while an event was signalled to it' USING ERRCODE = 'serialization_failure';
   END IF;
@@ -26,7 +26,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.end_wait_1(p_id bytea, p_event text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM FROM lp.note AS n WHERE n.job = p_id AND n.kind = 'waiting' AND n.name = p_event AND n.body = (
-    SELECT convert_to(w.due_ms::text, 'UTF8') FROM lp.wait AS w WHERE w.id = p_id AND w.state = 1
+    SELECT convert_to(w.due_ms::text, 'UTF8') FROM lp.wait AS w WHERE w.id = p_id AND w.state = :SCHEDULED
   );
   IF NOT FOUND THEN
     RETURN false;
@@ -38,21 +38,21 @@ END $$;
 -- Keep an event with a job, held. Codes as above: 1 kept 2 there already 5 too many.
 CREATE OR REPLACE FUNCTION lp.keep_event_1(p_id bytea, p_event text, p_value bytea) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-  v_most CONSTANT integer := 1000; -- events of one job, and bytes of their values: as on every engine
-  v_bytes CONSTANT bigint := 4 * 1024 * 1024;
+  v_most CONSTANT integer := :MAX_EVENTS; -- events of one job, and bytes of their values: as on every engine
+  v_bytes CONSTANT bigint := :MAX_EVENTS_BYTES;
   v_kept bigint;
   v_size bigint;
 BEGIN
   IF EXISTS (SELECT FROM lp.note AS n WHERE n.job = p_id AND n.kind = 'event' AND n.name = p_event) THEN
-    RETURN 2;
+    RETURN :SIGNAL_ALREADY;
   END IF;
   SELECT count(*), coalesce(sum(octet_length(n.body)), 0) INTO v_kept, v_size
   FROM lp.note AS n WHERE n.job = p_id AND n.kind = 'event';
   IF v_kept >= v_most OR v_size + octet_length(p_value) > v_bytes THEN
-    RETURN 5;
+    RETURN :SIGNAL_FULL;
   END IF;
   INSERT INTO lp.note (job, kind, name, body) VALUES (p_id, 'event', p_event, p_value);
-  RETURN 1;
+  RETURN :SIGNAL_KEPT;
 END $$;
 
 -- Verb: see the head of this file. p_call names this call, for one that is repeated since its answer was lost. It holds
@@ -75,17 +75,17 @@ BEGIN
   PERFORM lp.hold_still_1(p_ids);
   v_states := ARRAY(SELECT lp.state_of_1(i.id) FROM unnest(p_ids) WITH ORDINALITY AS i (id, at) ORDER BY i.at);
   FOR v_at IN 1 .. cardinality(p_ids) LOOP
-    IF v_states[v_at] IS NULL OR v_states[v_at] > 3 THEN
-      answers[v_at] := CASE WHEN v_states[v_at] > 3 THEN 3 ELSE 4 END;
+    IF v_states[v_at] IS NULL OR v_states[v_at] > :RUNNING THEN
+      answers[v_at] := CASE WHEN v_states[v_at] > :RUNNING THEN :SIGNAL_FINISHED ELSE :SIGNAL_GONE END;
       CONTINUE;
     END IF;
     answers[v_at] := lp.keep_event_1(p_ids[v_at], p_events[v_at], p_values[v_at]);
-    IF answers[v_at] = 1 AND lp.end_wait_1(p_ids[v_at], p_events[v_at], v_now) THEN
-      answers[v_at] := 0;
+    IF answers[v_at] = :SIGNAL_KEPT AND lp.end_wait_1(p_ids[v_at], p_events[v_at], v_now) THEN
+      answers[v_at] := :SIGNAL_WOKEN;
     END IF;
   END LOOP;
-  UPDATE lp.running AS r SET flags = r.flags | 8 WHERE r.id = ANY (p_ids) AND r.flags & 8 = 0;
-  UPDATE lp.wait AS w SET flags = w.flags | 8 WHERE w.id = ANY (p_ids) AND w.flags & 8 = 0;
+  UPDATE lp.running AS r SET flags = r.flags | :NOTES WHERE r.id = ANY (p_ids) AND r.flags & :NOTES = 0;
+  UPDATE lp.wait AS w SET flags = w.flags | :NOTES WHERE w.id = ANY (p_ids) AND w.flags & :NOTES = 0;
   PERFORM lp.answered_1(p_call, answers);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
 END $$;

@@ -40,7 +40,7 @@ BEGIN
     SELECT array_agg(r.id), array_agg(r.token) INTO ids, tokens
     FROM lp.lease AS l
     CROSS JOIN LATERAL (SELECT x.id, x.token, x.flags FROM lp.running AS x WHERE x.token = l.token OFFSET 0) AS r
-    WHERE l.session = p_session AND r.flags & 4 <> 0;
+    WHERE l.session = p_session AND r.flags & :CANCELLING <> 0;
   END IF;
   FOR v_at IN 1 .. coalesce(cardinality(p_ids), 0) LOOP
     PERFORM lp.save_1(p_ids[v_at], p_tokens[v_at], p_kinds[v_at], p_names[v_at], p_bodies[v_at], v_now);
@@ -95,7 +95,7 @@ BEGIN
   PERFORM FROM lp.session WHERE id = p_session FOR UPDATE;
   v_heads := lp.take_held_1(ARRAY[p_session], NULL, true);
   released := cardinality(v_heads);
-  v_outcome.kind := 4;
+  v_outcome.kind := :RELEASE;
   v_outcome.started := true;
   IF released > 0 THEN
     PERFORM lp.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[released]), p_session, v_now);

@@ -70,7 +70,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.brace_1(p_heads lp.running[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF lp.has_kids_1(ARRAY(SELECT h.id FROM unnest(p_heads) AS h)) THEN
-    PERFORM lp.lock_1(2);
+    PERFORM lp.lock_1(:GRAPH);
   END IF;
   PERFORM FROM lp.lease WHERE token = ANY (ARRAY(SELECT h.token FROM unnest(p_heads) AS h)) ORDER BY token FOR UPDATE;
   PERFORM lp.gate_lock_1(ARRAY(
@@ -91,7 +91,7 @@ BEGIN
     RETURN 0;
   END IF;
   PERFORM lp.brace_1(p_heads);
-  v_outcome.kind := 7;
+  v_outcome.kind := :LOSE;
   v_outcome.started := true;
   v_outcome.proven := false;
   FOR v_session, v_heads IN
@@ -107,7 +107,7 @@ BEGIN
     v_outcome.reason := 'the lease passed its hard deadline';
     v_states := v_states || lp.outcomes_1(v_heads, array_fill(v_outcome, ARRAY[cardinality(v_heads)]), '', p_now);
   END IF;
-  RETURN cardinality(array_remove(v_states, 4::smallint));
+  RETURN cardinality(array_remove(v_states, :SUCCEEDED::smallint));
 END $$;
 
 -- Jobs that were not started in time are cancelled, whether or not anybody would claim them. The caller holds the graph.
@@ -138,7 +138,7 @@ BEGIN
   END IF;
   FOR v_gate IN
     SELECT g.* FROM lp.gate AS g WHERE g.key = ANY (v_keys) AND NOT EXISTS (
-      SELECT FROM lp.counts_1() AS c WHERE c.what <= 3 AND c.n > 0 AND g.key IN ('all', 'queue:' || c.queue, 'task:' || c.task)
+      SELECT FROM lp.counts_1() AS c WHERE c.what <= :RUNNING AND c.n > 0 AND g.key IN ('all', 'queue:' || c.queue, 'task:' || c.task)
     ) ORDER BY g.key COLLATE "C" || '' FOR UPDATE OF g
   LOOP
     IF v_gate.draining AND v_gate.paused_at_ms IS NULL THEN
@@ -168,7 +168,7 @@ DECLARE
 BEGIN
   taken := 0;
   fold := false;
-  IF NOT lp.try_lock_1(3) THEN
+  IF NOT lp.try_lock_1(:SWEEP) THEN
     RETURN;
   END IF;
   SELECT s.since, s.overdue INTO v_since, v_overdue FROM lp.sweep_1(v_now) AS s;
@@ -186,7 +186,7 @@ BEGIN
   END IF;
   v_late := EXISTS (SELECT FROM lp.wait AS w WHERE w.expires_ms <= v_now);
   IF v_late THEN
-    PERFORM lp.lock_1(2); -- before any gate
+    PERFORM lp.lock_1(:GRAPH); -- before any gate
   END IF;
   taken := lp.take_back_1(v_heads, v_silent, v_now);
   PERFORM lp.forget_sessions_1(v_sessions);

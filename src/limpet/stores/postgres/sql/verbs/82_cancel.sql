@@ -39,19 +39,19 @@ DECLARE
   v_head lp.running;
   v_outcome lp.outcome;
 BEGIN
-  UPDATE lp.running SET flags = flags | 4, reason = p_reason WHERE id = p_id RETURNING * INTO v_head;
+  UPDATE lp.running SET flags = flags | :CANCELLING, reason = p_reason WHERE id = p_id RETURNING * INTO v_head;
   PERFORM lp.tell_cancel_1(v_head.token);
   IF p_force THEN
-    v_outcome.kind := 3;
+    v_outcome.kind := :DROP;
     v_outcome.reason := p_reason;
     v_outcome.started := true;
     -- Settled in a transaction of its handler's, it has succeeded.
-    RETURN CASE lp.outcome_1(v_head, v_outcome, '', p_now) WHEN 4 THEN 2 ELSE 0 END;
+    RETURN CASE lp.outcome_1(v_head, v_outcome, '', p_now) WHEN :SUCCEEDED THEN :CANCEL_FINISHED ELSE :CANCEL_CANCELLED END;
   END IF;
   IF lp.has_kids_1(ARRAY[p_id]) THEN
     PERFORM lp.cancel_children_1(p_id, p_reason, p_now);
   END IF;
-  RETURN 1;
+  RETURN :CANCEL_CANCELLING;
 END $$;
 
 -- Lock those of these jobs that wait; LP005 when somebody else has one of them.
@@ -87,7 +87,7 @@ DECLARE
   v_id bytea;
   v_state smallint;
 BEGIN
-  PERFORM lp.lock_1(2);
+  PERFORM lp.lock_1(:GRAPH);
   PERFORM lp.hold_waiting_1(p_ids);
   v_free := ARRAY(SELECT r.id FROM lp.running AS r WHERE p_force AND r.id = ANY (v_running) FOR UPDATE SKIP LOCKED);
   PERFORM lp.brace_1(ARRAY(SELECT r FROM lp.running AS r WHERE r.id = ANY (v_free)));
@@ -96,13 +96,13 @@ BEGIN
     v_id := p_ids[v_at];
     v_state := lp.state_of_1(v_id);
     IF v_state IS NULL THEN
-      v_answers[v_at] := 3;
-    ELSIF v_state >= 4 THEN
-      v_answers[v_at] := CASE WHEN v_state <> 6 THEN 2 WHEN v_before[v_at] < 4 THEN 0 ELSE 4 END;
-    ELSIF v_state = 3 AND v_id = ANY (v_running) THEN
+      v_answers[v_at] := :CANCEL_GONE;
+    ELSIF v_state >= :SUCCEEDED THEN
+      v_answers[v_at] := CASE WHEN v_state <> :CANCELLED THEN :CANCEL_FINISHED WHEN v_before[v_at] < :SUCCEEDED THEN :CANCEL_CANCELLED ELSE :CANCEL_BEFORE END;
+    ELSIF v_state = :RUNNING AND v_id = ANY (v_running) THEN
       v_answers[v_at] := lp.stop_1(v_id, p_reason, v_id = ANY (v_free), p_now);
-    ELSIF v_state < 3 AND lp.cancel_waiting_1(v_id, p_reason, p_now) THEN
-      v_answers[v_at] := 0;
+    ELSIF v_state < :RUNNING AND lp.cancel_waiting_1(v_id, p_reason, p_now) THEN
+      v_answers[v_at] := :CANCEL_CANCELLED;
     ELSE
       RAISE EXCEPTION 'a job moved while it was to be cancelled' USING ERRCODE = 'serialization_failure';
     END IF;

@@ -29,7 +29,7 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.again_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_old lp.done;
-  v_state integer := CASE WHEN p_delay > 0 THEN 1 ELSE 2 END;
+  v_state integer := CASE WHEN p_delay > 0 THEN :SCHEDULED ELSE :READY END;
   v_due bigint := p_now + p_delay;
 BEGIN
   IF NOT lp.unique_reclaim_1(p_id, p_now) THEN
@@ -37,9 +37,9 @@ BEGIN
   END IF;
   DELETE FROM lp.done WHERE id = p_id RETURNING * INTO v_old;
   INSERT INTO lp.wait (id, lane, due_ms, cost, state, priority, flags)
-  VALUES (p_id, v_old.lane, v_due, v_old.cost, v_state, v_old.priority, v_old.flags & ~4);
+  VALUES (p_id, v_old.lane, v_due, v_old.cost, v_state, v_old.priority, v_old.flags & ~:CANCELLING);
   PERFORM lp.unbury_1(p_id, v_old.lane, v_old.cause, p_now);
-  PERFORM lp.count_1(v_old.lane, 5, -1, v_state, 1);
+  PERFORM lp.count_1(v_old.lane, :DEAD, -1, v_state, 1);
   PERFORM lp.note_depth_1(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
   PERFORM lp.set_out_1(p_id, v_old.lane, v_due, v_state, p_args);
   RETURN true;
@@ -49,15 +49,15 @@ END $$;
 CREATE OR REPLACE FUNCTION lp.sooner_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_lane bigint;
-  v_state integer := CASE WHEN p_delay > 0 THEN 1 ELSE 2 END;
+  v_state integer := CASE WHEN p_delay > 0 THEN :SCHEDULED ELSE :READY END;
   v_due bigint := p_now + p_delay;
 BEGIN
-  UPDATE lp.wait SET state = v_state, due_ms = v_due WHERE id = p_id AND state = 1 RETURNING lane INTO v_lane;
+  UPDATE lp.wait SET state = v_state, due_ms = v_due WHERE id = p_id AND state = :SCHEDULED RETURNING lane INTO v_lane;
   IF NOT FOUND THEN
     RETURN false;
   END IF;
-  IF v_state = 2 THEN
-    PERFORM lp.count_1(v_lane, 1, -1, 2, 1);
+  IF v_state = :READY THEN
+    PERFORM lp.count_1(v_lane, :SCHEDULED, -1, :READY, 1);
   END IF;
   PERFORM lp.set_out_1(p_id, v_lane, v_due, v_state, p_args);
   RETURN true;
@@ -69,7 +69,7 @@ BEGIN
   IF p_args IS NOT NULL THEN
     UPDATE lp.job SET args = p_args WHERE id = p_id;
   END IF;
-  IF p_state = 2 THEN
+  IF p_state = :READY THEN
     PERFORM lp.post_ready_1(p_lane, p_due, p_id, 1);
   ELSE
     PERFORM lp.post_timer_1(p_lane, p_due);
@@ -82,17 +82,17 @@ DECLARE
   v_state smallint;
 BEGIN
   LOOP
-    PERFORM FROM lp.done WHERE id = p_id AND state = 5 FOR UPDATE;
+    PERFORM FROM lp.done WHERE id = p_id AND state = :DEAD FOR UPDATE;
     IF FOUND THEN
-      RETURN CASE WHEN lp.again_1(p_id, p_delay, p_args, p_now) THEN 0 ELSE 1 END;
+      RETURN CASE WHEN lp.again_1(p_id, p_delay, p_args, p_now) THEN :RETRY_RETRIED ELSE :RETRY_UNIQUE_HELD END;
     ELSIF lp.sooner_1(p_id, p_delay, p_args, p_now) THEN
-      RETURN 0;
+      RETURN :RETRY_RETRIED;
     END IF;
     v_state := lp.state_of_1(p_id);
     IF v_state IS NULL THEN
-      RETURN 3;
-    ELSIF v_state NOT IN (1, 5) THEN
-      RETURN 2;
+      RETURN :RETRY_GONE;
+    ELSIF v_state NOT IN (:SCHEDULED, :DEAD) THEN
+      RETURN :RETRY_NOT_DEAD;
     END IF;
   END LOOP;
 END $$;
@@ -115,7 +115,7 @@ BEGIN
     RETURN;
   END IF;
   PERFORM lp.lock_keys_1(p_ids, true);
-  PERFORM lp.lock_1(2); -- nobody becomes a child of a dead job meanwhile
+  PERFORM lp.lock_1(:GRAPH); -- nobody becomes a child of a dead job meanwhile
   PERFORM FROM lp.done WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
   FOR v_at IN
     SELECT i.at FROM unnest(p_ids) WITH ORDINALITY AS i (id, at)
@@ -123,7 +123,7 @@ BEGIN
     ORDER BY j.unique_key NULLS FIRST, i.at
   LOOP
     answers[v_at] := lp.retry_one_1(p_ids[v_at], p_delay, p_args, v_now);
-    IF answers[v_at] = 0 THEN
+    IF answers[v_at] = :RETRY_RETRIED THEN
       v_retried := v_retried || p_ids[v_at];
     END IF;
   END LOOP;

@@ -31,17 +31,17 @@ BEGIN
   WHERE coalesce(p_since, d.finished_ms) + 600000 > p_now
   ON CONFLICT (id) DO UPDATE SET state = excluded.state, until_ms = excluded.until_ms;
   INSERT INTO lp.tally (lane, whats, ns)
-  SELECT d.lane, ARRAY[p_state, 20], ARRAY[-count(*), count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
+  SELECT d.lane, ARRAY[p_state, :ERASED], ARRAY[-count(*), count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
   RETURN v_gone;
 END $$;
 
 -- Remove dead jobs, whose rows of `done` are locked: the causes they died of have so many fewer.
 CREATE OR REPLACE FUNCTION lp.erase_dead_1(p_dead lp.done[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
-  v_gone lp.done[] := lp.erase_1(p_dead, 5::smallint, p_now, p_now);
+  v_gone lp.done[] := lp.erase_1(p_dead, :DEAD::smallint, p_now, p_now);
 BEGIN
   PERFORM lp.unbury_1(d.id, d.lane, d.cause, p_now) FROM unnest(v_gone) AS d;
-  INSERT INTO lp.tally (lane, whats, ns) SELECT d.lane, '{13}', ARRAY[count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
+  INSERT INTO lp.tally (lane, whats, ns) SELECT d.lane, '{:DISCARDED}', ARRAY[count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
   RETURN cardinality(v_gone);
 END $$;
 
@@ -61,9 +61,9 @@ BEGIN
     RETURN;
   END IF;
   PERFORM lp.lock_keys_1(p_ids, false);
-  PERFORM lp.lock_1(2);
+  PERFORM lp.lock_1(:GRAPH);
   gone := lp.erase_dead_1(ARRAY(
-    SELECT d FROM lp.done AS d WHERE d.id = ANY (p_ids) AND d.state = 5 ORDER BY d.id FOR UPDATE
+    SELECT d FROM lp.done AS d WHERE d.id = ANY (p_ids) AND d.state = :DEAD ORDER BY d.id FOR UPDATE
   ), v_now);
   PERFORM lp.answered_1(p_call, ARRAY[gone]);
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();

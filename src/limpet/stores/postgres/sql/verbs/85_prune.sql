@@ -36,7 +36,7 @@ END $$;
 -- Erase these finished jobs of a state; how many went.
 CREATE OR REPLACE FUNCTION lp.erase_old_1(p_done lp.done[], p_state smallint, p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
-  IF p_state = 5 THEN
+  IF p_state = :DEAD THEN
     RETURN lp.erase_dead_1(p_done, p_now);
   END IF;
   RETURN cardinality(lp.erase_1(p_done, p_state, NULL, p_now));
@@ -55,7 +55,7 @@ DECLARE
   v_old lp.done[];
 BEGIN
   removed := 0;
-  IF NOT lp.try_lock_1(7) THEN
+  IF NOT lp.try_lock_1(:PRUNE) THEN
     RETURN;
   END IF;
   SELECT at_ms INTO v_from FROM lp.pruned WHERE what = p_state::text;
@@ -93,7 +93,7 @@ DECLARE
 BEGIN
   removed := 0;
   ended := true;
-  IF NOT lp.try_lock_1(7) THEN
+  IF NOT lp.try_lock_1(:PRUNE) THEN
     RETURN;
   END IF;
   INSERT INTO lp.walked (name, since_ms) VALUES (p_name, v_now) ON CONFLICT (name) DO UPDATE SET
@@ -212,7 +212,7 @@ DECLARE
   v_now bigint := lp.now_1(p_now);
   v_removed integer;
 BEGIN
-  IF NOT lp.try_lock_1(7) THEN
+  IF NOT lp.try_lock_1(:PRUNE) THEN
     RETURN 0;
   END IF;
   v_removed := lp.prune_gone_1(p_limit, v_now) + lp.prune_small_1(p_limit, v_now);

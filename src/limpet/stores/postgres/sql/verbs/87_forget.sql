@@ -20,7 +20,7 @@ DECLARE
   v_gate text;
 BEGIN
   FOREACH v_gate IN ARRAY p_lane.class_gates[4:] || p_lane.lane_gates LOOP
-    IF EXISTS (SELECT FROM lp.lane_now AS l WHERE l.gate = v_gate AND l.state = 2 AND l.id <> p_lane.id) THEN
+    IF EXISTS (SELECT FROM lp.lane_now AS l WHERE l.gate = v_gate AND l.state = :WAITING AND l.id <> p_lane.id) THEN
       PERFORM lp.post_gate_1(v_gate); -- the lane may have been woken for a free place: the next one that waits gets it
     END IF;
   END LOOP;
@@ -29,7 +29,7 @@ BEGIN
   DELETE FROM lp.lane WHERE id = p_lane.id;
   PERFORM lp.leave_seat_1(p_lane);
   UPDATE lp.seat AS s SET lane = (
-    SELECT l.id FROM lp.lane_now AS l WHERE l.class = s.class AND l.member = s.member AND l.state = 1 LIMIT 1
+    SELECT l.id FROM lp.lane_now AS l WHERE l.class = s.class AND l.member = s.member AND l.state = :ACTIVE LIMIT 1
   ) WHERE s.class = p_lane.class AND s.priority = p_lane.priority AND s.member = p_lane.member AND s.lane = p_lane.id;
   IF NOT EXISTS (SELECT FROM lp.lane_now AS l WHERE l.member = p_lane.member) THEN
     DELETE FROM lp.turn WHERE id = p_lane.member;
@@ -92,7 +92,7 @@ DECLARE
   v_open xid8 := pg_snapshot_xmin(pg_current_snapshot()); -- before filing: what older transactions posted is filed below
 BEGIN
   removed := 0;
-  IF NOT lp.try_lock_1(1) OR (SELECT f.more FROM lp.file_posts_1(1000, v_now) AS f) THEN
+  IF NOT lp.try_lock_1(:FLOOR) OR (SELECT f.more FROM lp.file_posts_1(1000, v_now) AS f) THEN
     RETURN;
   END IF;
   removed := lp.drop_lanes_1(p_limit, v_now) + lp.forget_gates_1(p_limit, v_open, v_now);

@@ -34,7 +34,7 @@ DECLARE
   v_version bigint;
 BEGIN
   IF p_weight IS NOT NULL THEN
-    PERFORM lp.lock_1(1); -- turns lie on the floor
+    PERFORM lp.lock_1(:FLOOR); -- turns lie on the floor
   END IF;
   v_answered := lp.once_1(p_call, lp.now_1(NULL));
   IF v_answered IS NOT NULL THEN
@@ -78,7 +78,7 @@ BEGIN
   IF lp.once_1(p_call, lp.now_1(NULL)) IS NOT NULL THEN
     RETURN;
   END IF;
-  PERFORM lp.lock_1(5);
+  PERFORM lp.lock_1(:LOG);
   INSERT INTO lp.log (log, at_ms, kind, actor, job, reason, data)
   SELECT e.log, e.at_ms, e.kind, e.actor, e.job, e.reason, e.data
   FROM unnest(p_logs, p_ats, p_kinds, p_actors, p_jobs, p_reasons, p_datas) WITH ORDINALITY
@@ -113,9 +113,9 @@ DECLARE
 BEGIN
   LOOP
     v_state := lp.state_of_1(p_id);
-    IF v_state IS NULL OR v_state >= 4 OR p_ear IS NULL THEN -- one who hears nothing looks by itself
+    IF v_state IS NULL OR v_state >= :SUCCEEDED OR p_ear IS NULL THEN -- one who hears nothing looks by itself
       RETURN v_state;
-    ELSIF v_state = 3 THEN
+    ELSIF v_state = :RUNNING THEN
       PERFORM FROM lp.running WHERE id = p_id FOR KEY SHARE;
     ELSE
       PERFORM FROM lp.wait WHERE id = p_id FOR KEY SHARE;

@@ -29,20 +29,20 @@ DECLARE
 BEGIN
   IF cardinality(p_states) = 1 THEN
     RETURN CASE p_states[1]
-      WHEN 0 THEN lp.walk_1('lp.wait', 't.state', 't.state = 0', NULL, NULL, p_newest)
-      WHEN 1 THEN lp.walk_1('lp.wait', 't.state', 't.state = 1', 't.priority', 't.due_ms', p_newest)
-      WHEN 2 THEN lp.walk_1('lp.wait', 't.state', 't.state = 2', 't.lane', 't.due_ms', p_newest)
-      WHEN 3 THEN lp.walk_1('lp.running', '3', 'true', 't.token', NULL, p_newest)
+      WHEN :BLOCKED THEN lp.walk_1('lp.wait', 't.state', 't.state = :BLOCKED', NULL, NULL, p_newest)
+      WHEN :SCHEDULED THEN lp.walk_1('lp.wait', 't.state', 't.state = :SCHEDULED', 't.priority', 't.due_ms', p_newest)
+      WHEN :READY THEN lp.walk_1('lp.wait', 't.state', 't.state = :READY', 't.lane', 't.due_ms', p_newest)
+      WHEN :RUNNING THEN lp.walk_1('lp.running', ':RUNNING', 'true', 't.token', NULL, p_newest)
       ELSE lp.walk_1('lp.done', 't.state', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
     END;
   END IF;
-  IF p_states && '{0,1,2}' THEN
+  IF p_states && '{:BLOCKED,:SCHEDULED,:READY}' THEN
     v_parts := v_parts || lp.walk_1('lp.wait', 't.state', 'true', NULL, NULL, p_newest);
   END IF;
-  IF p_states && '{3}' THEN
-    v_parts := v_parts || lp.walk_1('lp.running', '3', 'true', NULL, NULL, p_newest);
+  IF p_states && '{:RUNNING}' THEN
+    v_parts := v_parts || lp.walk_1('lp.running', ':RUNNING', 'true', NULL, NULL, p_newest);
   END IF;
-  IF p_states && '{4,5,6}' THEN
+  IF p_states && '{:SUCCEEDED,:DEAD,:CANCELLED}' THEN
     v_parts := v_parts || lp.walk_1('lp.done', 't.state', 'true', NULL, NULL, p_newest);
   END IF;
   RETURN 'SELECT m.* FROM ((' || array_to_string(v_parts, ') UNION ALL (') || ')) AS m ORDER BY m.id '
@@ -60,7 +60,7 @@ BEGIN
   RETURN 'SELECT 0::bigint AS a, 0::bigint AS b, m.id, t.state, t.lane, t.attempt, t.lost, t.reason, t.cause, t.error_type'
     || ' FROM (' || v_named || ') AS m CROSS JOIN LATERAL ('
     || 'SELECT w.state, w.lane, w.attempt, w.lost, w.reason, w.cause, w.error_type FROM lp.wait AS w WHERE w.id = m.id'
-    || ' UNION ALL SELECT 3::smallint, r.lane, r.attempt, r.lost, r.reason, r.cause, r.error_type FROM lp.running AS r WHERE r.id = m.id'
+    || ' UNION ALL SELECT :RUNNING::smallint, r.lane, r.attempt, r.lost, r.reason, r.cause, r.error_type FROM lp.running AS r WHERE r.id = m.id'
     || ' UNION ALL SELECT d.state, d.lane, d.attempt, d.lost, d.reason, d.cause, d.error_type FROM lp.done AS d WHERE d.id = m.id'
     || ') AS t ORDER BY m.id' || v_way;
 END $$;

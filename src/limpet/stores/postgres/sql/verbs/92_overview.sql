@@ -10,7 +10,7 @@ BEGIN
   SELECT l.queue, l.task INTO queue, task FROM lp.lane AS l WHERE l.id = p_lane;
   IF NOT FOUND THEN
     SELECT convert_from(p.body, 'UTF8')::jsonb INTO v_body FROM lp.post AS p
-    WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = 0 LIMIT 1;
+    WHERE p.lane = p_lane AND p.body IS NOT NULL AND p.kind = :POST_LANE LIMIT 1;
     queue := v_body ->> 'queue';
     task := v_body ->> 'task';
   END IF;
@@ -23,15 +23,15 @@ SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   RETURN QUERY
   SELECT x.queue, x.task, x.what, sum(x.n)::bigint FROM (
-    SELECT c.queue, c.task, c.what, c.n FROM lp.count AS c WHERE c.what < 20
+    SELECT c.queue, c.task, c.what, c.n FROM lp.count AS c WHERE c.what <= :STALE
     UNION ALL
     SELECT names.queue, names.task, t.what, t.n FROM (
       SELECT d.lane, u.what, sum(u.n) AS n FROM lp.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
-      WHERE u.what < 10 AND u.n <> 0 GROUP BY d.lane, u.what
+      WHERE u.what <= :CANCELLED AND u.n <> 0 GROUP BY d.lane, u.what
     ) AS t CROSS JOIN LATERAL lp.lane_names_1(t.lane) AS names
     UNION ALL
     SELECT '', '', u.what, sum(u.n) FROM lp.tally AS d CROSS JOIN LATERAL unnest(d.whats, d.ns) AS u (what, n)
-    WHERE u.what BETWEEN 10 AND 19 GROUP BY u.what
+    WHERE u.what BETWEEN :ENQUEUED AND :STALE GROUP BY u.what
   ) AS x
   WHERE x.queue IS NOT NULL GROUP BY x.queue, x.task, x.what HAVING sum(x.n) <> 0;
 END $$;
@@ -87,7 +87,7 @@ BEGIN
     SELECT DISTINCT ON (q.lane) q.lane, q.due_ms, q.id FROM (
       SELECT p.lane, p.due_ms, p.id, p.kind, p.n FROM lp.unfiled_1(p_posts) AS p
       ORDER BY p.xid, p.seq LIMIT p_posts
-    ) AS q WHERE q.kind = 0 AND q.n > 0 ORDER BY q.lane, q.due_ms, q.id
+    ) AS q WHERE q.kind = :POST_LANE AND q.n > 0 ORDER BY q.lane, q.due_ms, q.id
   ),
   -- (queue, lane, and from where its ready jobs are looked for).
   place AS (
@@ -103,7 +103,7 @@ BEGIN
     WHERE f.lane IS NOT NULL AND names.queue IS NOT NULL AND NOT EXISTS (SELECT 1 FROM lp.lane AS l WHERE l.id = f.lane OFFSET 0)
   )
   SELECT x.queue, min((
-    SELECT w.due_ms FROM lp.wait AS w WHERE w.lane = x.lane AND w.state = 2 AND (w.due_ms, w.id) >= (x.due_ms, x.id)
+    SELECT w.due_ms FROM lp.wait AS w WHERE w.lane = x.lane AND w.state = :READY AND (w.due_ms, w.id) >= (x.due_ms, x.id)
     ORDER BY w.due_ms, w.id LIMIT 1
   )) FROM place AS x WHERE x.queue IS NOT NULL GROUP BY x.queue;
 END $$;
@@ -122,7 +122,7 @@ BEGIN
     UNION ALL
     SELECT q.due_ms, coalesce(q.id, '\x') FROM (
       SELECT p.* FROM lp.unfiled_1(p_posts) AS p
-    ) AS q WHERE q.kind = 0 AND q.n > 0 AND q.lane = p_lane
+    ) AS q WHERE q.kind = :POST_LANE AND q.n > 0 AND q.lane = p_lane
   ) AS x ORDER BY x.due_ms, x.id LIMIT 1;
 END $$;
 
@@ -141,20 +141,20 @@ DECLARE
   v_front record := lp.front_1(p_lane, p_posts);
 BEGIN
   SELECT s.state INTO lane_state FROM lp.lane_now AS s WHERE s.id = p_lane;
-  IF coalesce(lane_state, 0) = 0 THEN
+  IF coalesce(lane_state, :IDLE) = :IDLE THEN
     lane_state := EXISTS (
-      SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = 2 AND (w.due_ms, w.id) >= (v_front.due_ms, v_front.id)
+      SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = :READY AND (w.due_ms, w.id) >= (v_front.due_ms, v_front.id)
     )::integer;
   END IF;
   SELECT count(*) INTO ahead FROM (
-    SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = 2
+    SELECT 1 FROM lp.wait AS w WHERE w.lane = p_lane AND w.state = :READY
       AND (w.due_ms, w.id) >= (v_front.due_ms, v_front.id) AND (w.due_ms, w.id) < (p_due, p_id) LIMIT p_ahead
   ) AS x;
   SELECT array_agg(x.parent), array_agg(x.state) INTO parents, parent_states FROM (
     SELECT d.parent, p.state FROM lp.dep AS d CROSS JOIN LATERAL (
       SELECT w.state FROM lp.wait AS w WHERE w.id = d.parent
       UNION ALL
-      SELECT 3 FROM lp.running AS r WHERE r.id = d.parent
+      SELECT :RUNNING FROM lp.running AS r WHERE r.id = d.parent
       UNION ALL
       SELECT o.state FROM lp.done AS o WHERE o.id = d.parent
     ) AS p WHERE d.child = p_id AND d.done::integer = 0 ORDER BY d.parent
