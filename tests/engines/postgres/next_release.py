@@ -31,7 +31,7 @@ ALTER TABLE lp.gate_old
 -- Leases by the release whose claim made them; NULL: a claim that was under way while verbs were replaced.
 CREATE TABLE lp.handout (token bigint NOT NULL PRIMARY KEY, release integer);
 """
-_LEASED: Final = "PERFORM lp.lease_1(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);"
+_LEASED: Final = "PERFORM lp.write_leases(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);"
 _CLAIM: Final = re.compile(
     r"CREATE OR REPLACE FUNCTION lp\.claim_1\((?P<takes>.*?)(?P<gives>,\s+OUT.*?)\) LANGUAGE", re.DOTALL
 )

@@ -90,7 +90,7 @@ class Ground:
         self._names = count(1)
         self.moved = 0  # how often a job moved away from who signalled to it
         self.enqueue(self.job())
-        schema.ask("SELECT lp.file_posts_1(100, %s)", NOW)  # stores the lane and the policy
+        schema.ask("SELECT lp.apply_posts(100, %s)", NOW)  # stores the lane and the policy
 
     # -- jobs
 
@@ -137,7 +137,7 @@ class Ground:
         line.execute(self.schema.sql(CLAIM), {"id": id, "token": next(self._tokens)})
 
     def state(self, id: bytes) -> int | None:
-        ((state,),) = self.schema.ask("SELECT lp.state_of_1(%s)", id)
+        ((state,),) = self.schema.ask("SELECT lp.state_of(%s)", id)
         return None if state is None else int(state)
 
     def total(self, what: int) -> int:

@@ -430,7 +430,7 @@ async def test_a_claim_under_way_ends_in_the_verbs_of_the_next_release(tmp_path:
         ids = await place.add_many(2, limits=("k",))
         hand = place.hand()
         await hand.beat()
-        with place.holding("SELECT lp.lock_1(1)"):
+        with place.holding("SELECT lp.lock(:FLOOR)"):
             claim = start(hand.take())
             await place.until_waiting(1)
             await asyncio.to_thread(limpet, new, "migrate", *words)

@@ -51,5 +51,5 @@ async def accounted(route: Route) -> list[Account]:
 
 
 def rules_json(rules: Sequence[GateRule]) -> bytes:
-    """Declared rules as lp.declare_1 reads them."""
+    """Declared rules as lp.declare reads them."""
     return clean_json(rules)

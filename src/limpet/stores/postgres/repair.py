@@ -16,10 +16,9 @@ if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route
 
 DIFFERENCES: Final = "SELECT * FROM lp.differences_1(%b::bigint)"
-LANES: Final = (
-    "SELECT * FROM lp.repair_lanes_1"
-    "(%b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bytea, %b::integer, %b::bigint)"
-)
+LANES: Final = """SELECT * FROM lp.repair_lanes_1(
+  %b::bigint, %b::bigint, %b::bigint, %b::bigint, %b::bytea, %b::integer, %b::bigint
+)"""
 JOBS: Final = "SELECT * FROM lp.repair_jobs_1(%b::integer, %b::bigint)"
 HOLDS: Final = "SELECT * FROM lp.repair_holds_1(%b::bigint)"
 COUNTS: Final = "SELECT lp.repair_counts_1()"

@@ -109,7 +109,7 @@ CREATE TABLE lp.lane (
 );
 CREATE INDEX lane_queue ON lp.lane (queue, task);
 
--- The floor: what only the one who claims may change, one at a time (lock 1, see lock_1). Everyone else posts.
+-- The floor: what only the one who claims may change, one at a time (lock 1, see lock). Everyone else posts.
 -- How far posts are filed is a snapshot, not a number: transactions commit in any order. Posts that it could see are
 -- done; a pass over the others may take several claims, and says how far it is.
 CREATE TABLE lp.floor (
@@ -244,7 +244,7 @@ CREATE TABLE lp.gate (
   spent bigint NOT NULL DEFAULT 0,
   wants bigint NOT NULL DEFAULT 0,
   ruled_at_ms bigint NOT NULL DEFAULT 0,
-  told bigint NOT NULL DEFAULT 0, -- written by log_news_1 alone
+  told bigint NOT NULL DEFAULT 0, -- written by log_gate_events alone
   by_hand boolean NOT NULL DEFAULT false, -- somebody opened it
   opens_ms bigint
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.0, autovacuum_vacuum_threshold = 5000);

@@ -1,8 +1,8 @@
 -- Promise: what others posted reaches the floor: new lanes, ready jobs, opened gates, children whose parents must be
--- looked at, declared rules, events. Inputs: as named; the caller holds lock 1. Answer: whether there is more. Relies on the primary key of post.
+-- looked at, declared rules, events. Inputs: as named; the caller holds lock FLOOR. Answer: whether there is more. Relies on the primary key of post.
 
 -- Store a lane's definition, as it was posted.
-CREATE OR REPLACE FUNCTION lp.define_lane_1(p_post lp.post) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.define_lane(p_post lp.post) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_body jsonb := convert_from(p_post.body, 'UTF8')::jsonb;
   v_needs text[] := ARRAY(SELECT jsonb_array_elements_text(v_body -> 'needs'));
@@ -26,12 +26,12 @@ BEGIN
   INSERT INTO lp.lane_gate (gate, lane)
   SELECT key, p_post.lane FROM unnest(v_class_gates[4:] || v_lane_gates) AS key ON CONFLICT DO NOTHING;
   IF FOUND THEN
-    PERFORM lp.recall_gates_1(v_class_gates[4:] || v_lane_gates);
+    PERFORM lp.recall_gates(v_class_gates[4:] || v_lane_gates);
   END IF;
 END $$;
 
 -- Store a policy, as it was posted or sent.
-CREATE OR REPLACE FUNCTION lp.define_policy_1(p_id bigint, p_body bytea) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.define_policy(p_id bigint, p_body bytea) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_body jsonb := convert_from(p_body, 'UTF8')::jsonb;
 BEGIN
@@ -40,7 +40,7 @@ BEGIN
 END $$;
 
 -- A lane was posted, perhaps several times: it is stored, its floor is low enough, and it is active if it has jobs.
-CREATE OR REPLACE FUNCTION lp.file_lane_1(p_post lp.post, p_ready boolean, p_due bigint, p_id bytea, p_now bigint)
+CREATE OR REPLACE FUNCTION lp.apply_lane_post(p_post lp.post, p_ready boolean, p_due bigint, p_id bytea, p_now bigint)
 RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_now lp.lane_now;
@@ -51,7 +51,7 @@ BEGIN
     IF p_post.body IS NULL THEN
       RAISE EXCEPTION 'lane % is not stored', p_post.lane USING ERRCODE = 'data_corrupted';
     END IF;
-    PERFORM lp.define_lane_1(p_post);
+    PERFORM lp.define_lane(p_post);
     SELECT * INTO v_now FROM lp.lane_now WHERE id = p_post.lane;
   END IF;
   IF NOT p_ready THEN
@@ -62,13 +62,13 @@ BEGIN
   END IF;
   IF v_now.state = :IDLE THEN
     SELECT * INTO v_lane FROM lp.lane WHERE id = p_post.lane;
-    PERFORM lp.activate_1(v_lane, p_now);
+    PERFORM lp.activate_lane(v_lane, p_now);
   END IF;
 END $$;
 
 -- A snapshot of this very transaction, with itself as one that is still open: snapshots leave that out, and what is
 -- posted further on here is for the next claims to file.
-CREATE OR REPLACE FUNCTION lp.open_snapshot_1(p_seen pg_snapshot) RETURNS pg_snapshot LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.open_snapshot(p_seen pg_snapshot) RETURNS pg_snapshot LANGUAGE plpgsql AS $$
 BEGIN
   IF pg_current_xact_id() >= pg_snapshot_xmax(p_seen) THEN
     RETURN p_seen;
@@ -80,7 +80,7 @@ BEGIN
 END $$;
 
 -- A job that a budget was shut for, since it needs so much, has gone without having run; false: somebody has the gate.
-CREATE OR REPLACE FUNCTION lp.give_up_1(p_key text, p_wants bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.give_up(p_key text, p_wants bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   UPDATE lp.gate AS g SET wants = 0 WHERE g.key = p_key AND g.wants = p_wants
     AND EXISTS (SELECT FROM lp.gate AS x WHERE x.key = p_key FOR UPDATE SKIP LOCKED);
@@ -89,7 +89,7 @@ END $$;
 
 -- File up to `p_limit` posts, and how many lanes had something to be told; whether there may be more. How far it got is noted once in a while: the few that are
 -- gone by then are cheap to walk over, and the note's own versions would not be.
-CREATE OR REPLACE FUNCTION lp.file_posts_1(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.apply_posts(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
 DECLARE
   v_pass pg_snapshot; -- one that is under way
   v_seen pg_snapshot;
@@ -105,8 +105,8 @@ DECLARE
 BEGIN
   SELECT f.pass, pg_current_snapshot(), CASE WHEN pg_snapshot_xmin(f.filed) = pg_snapshot_xmax(f.filed) THEN ARRAY(
     SELECT p FROM lp.post AS p WHERE (p.xid, p.seq) > (k.xid, k.seq) ORDER BY p.xid, p.seq LIMIT p_limit
-  ) ELSE ARRAY(SELECT p FROM lp.unfiled_1(p_limit) AS p) END INTO v_pass, v_seen, v_posts
-  FROM lp.floor AS f CROSS JOIN LATERAL lp.filed_to_1(f) AS k;
+  ) ELSE ARRAY(SELECT p FROM lp.unfiled_posts(p_limit) AS p) END INTO v_pass, v_seen, v_posts
+  FROM lp.floor AS f CROSS JOIN LATERAL lp.filed_up_to(f) AS k;
   v_count := cardinality(v_posts);
   more := v_count = p_limit;
   lanes := 0;
@@ -119,22 +119,22 @@ BEGIN
   END IF;
   DELETE FROM lp.post AS p USING unnest(v_posts) AS f WHERE p.xid = ANY (ARRAY[f.xid]) AND p.seq = ANY (ARRAY[f.seq]);
   IF v_count = p_limit THEN
-    UPDATE lp.floor SET pass = coalesce(v_pass, lp.open_snapshot_1(v_seen)), at_xid = v_posts[v_count].xid,
+    UPDATE lp.floor SET pass = coalesce(v_pass, lp.open_snapshot(v_seen)), at_xid = v_posts[v_count].xid,
       at_seq = v_posts[v_count].seq;
   ELSIF v_count > 16 OR v_pass IS NOT NULL OR random() < 0.1 THEN
-    UPDATE lp.floor SET filed = coalesce(v_pass, lp.open_snapshot_1(v_seen)), pass = NULL, at_xid = '0', at_seq = 0;
+    UPDATE lp.floor SET filed = coalesce(v_pass, lp.open_snapshot(v_seen)), pass = NULL, at_xid = '0', at_seq = 0;
   END IF;
   IF v_count = 1 AND v_posts[1].kind = :POST_LANE THEN -- as most are
-    PERFORM lp.file_lane_1(v_posts[1], v_posts[1].n > 0, v_posts[1].due_ms, v_posts[1].id, p_now);
+    PERFORM lp.apply_lane_post(v_posts[1], v_posts[1].n > 0, v_posts[1].due_ms, v_posts[1].id, p_now);
     lanes := 1;
     RETURN;
   END IF;
 
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_POLICY LOOP
-    PERFORM lp.define_policy_1(v_post.lane, v_post.body);
+    PERFORM lp.define_policy(v_post.lane, v_post.body);
   END LOOP;
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_RULE ORDER BY p.gate COLLATE "C" LOOP
-    PERFORM lp.declare_1(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
+    PERFORM lp.declare(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
   END LOOP;
   FOR v_at, v_ready, v_due, v_id IN
     SELECT k.at, k.ready, k.due_ms, k.id FROM (
@@ -149,25 +149,25 @@ BEGIN
     ) ORDER BY k.first
   LOOP
     lanes := lanes + 1;
-    PERFORM lp.file_lane_1(v_posts[v_at], v_ready, v_due, v_id, p_now);
+    PERFORM lp.apply_lane_post(v_posts[v_at], v_ready, v_due, v_id, p_now);
   END LOOP;
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_CHILD LOOP
-    v_graph := coalesce(v_graph, lp.try_lock_1(:GRAPH));
-    IF NOT v_graph OR NOT lp.file_check_1(v_post.id, p_now) THEN
+    v_graph := coalesce(v_graph, lp.try_lock(:GRAPH));
+    IF NOT v_graph OR NOT lp.apply_child_post(v_post.id, p_now) THEN
       INSERT INTO lp.post (kind, id, n) VALUES (:POST_CHILD, v_post.id, 1); -- somebody is at it: with the next claim
     END IF;
   END LOOP;
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_EVENT LOOP
-    PERFORM lp.log_event_1(v_post.gate, v_post.body, false, v_post.due_ms);
+    PERFORM lp.log_event(v_post.gate, v_post.body, false, v_post.due_ms);
   END LOOP;
   FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_GATE AND p.due_ms IS NOT NULL LOOP
-    IF NOT lp.give_up_1(v_post.gate, v_post.due_ms) THEN
+    IF NOT lp.give_up(v_post.gate, v_post.due_ms) THEN
       INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_post.gate, v_post.due_ms);
     END IF;
   END LOOP;
   FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = :POST_GATE ORDER BY p.gate LOOP
-    IF NOT lp.wake_lanes_1(v_key, p_now) THEN
-      PERFORM lp.post_gate_1(v_key);
+    IF NOT lp.wake_lanes(v_key, p_now) THEN
+      PERFORM lp.post_gate(v_key);
     END IF;
   END LOOP;
 END $$;

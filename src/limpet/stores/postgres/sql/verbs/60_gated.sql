@@ -1,6 +1,6 @@
 -- Promise: ready jobs of lanes that gates rule become running as far as these admit them, all lanes of a round at once.
 -- Inputs: what the claim has taken so far (lp.taking) and lanes of the floor, in the order of their turns. Answer: the
--- same, and the jobs in order. The caller holds lock 1 and so waits for nobody: lanes whose gates are locked by somebody
+-- same, and the jobs in order. The caller holds lock FLOOR and so waits for nobody: lanes whose gates are locked by somebody
 -- else are left for the next claim ("again"). Relies on the primary keys of lane and gate, lane_now_waiting.
 
 -- The stored gates of these lanes: how many places, starts and how much money each has (NULL: no matter), what a job of
@@ -8,7 +8,7 @@
 -- at which a lane would have to wait, are locked, and come first: they alone have a `must`. `held`: somebody else has
 -- locked it. `priced`: one at least is a budget, or counts another unit than the plain cost. `slow`: the rows of those
 -- whose rate goes slower than declared.
-CREATE OR REPLACE FUNCTION lp.gates_of_1(
+CREATE OR REPLACE FUNCTION lp.gates_of_lanes(
   p_lanes lp.lane[], p_now bigint,
   OUT keys text[], OUT places bigint[], OUT tokens bigint[], OUT moneys bigint[], OUT charges jsonb[], OUT musts boolean[],
   OUT units text[], OUT held boolean[], OUT priced boolean, OUT slow lp.gate[]
@@ -26,21 +26,21 @@ BEGIN
     array_agg(g.must), array_agg(g.unit), coalesce(bool_or(g.money IS NOT NULL OR g.unit <> ''), false), array_agg(g.slow)
   INTO keys, places, tokens, moneys, charges, musts, units, priced, slow
   FROM unnest(v_keys, v_own) AS k (key, own) CROSS JOIN LATERAL (
-    SELECT x.key, lp.gate_places_1(x, p_now) AS places, lp.gate_taken_1(x, 1, p_now) AS charge, x.unit,
-      CASE WHEN x.interval_us IS NOT NULL THEN lp.gate_starts_1(x, p_now) END AS tokens,
-      CASE WHEN x.interval_us IS NOT NULL AND lp.gate_is_slow_1(x) THEN x END AS slow,
-      CASE WHEN x.cap IS NOT NULL THEN lp.gate_money_1(x, p_now) END AS money,
-      lp.gate_counts_1(x, p_now) AS must
+    SELECT x.key, lp.gate_places(x, p_now) AS places, lp.gate_taken(x, 1, p_now) AS charge, x.unit,
+      CASE WHEN x.interval_us IS NOT NULL THEN lp.gate_starts(x, p_now) END AS tokens,
+      CASE WHEN x.interval_us IS NOT NULL AND lp.gate_is_slow(x) THEN x END AS slow,
+      CASE WHEN x.cap IS NOT NULL THEN lp.gate_money(x, p_now) END AS money,
+      lp.gate_counts(x, p_now) AS must
     FROM lp.gate AS x
     WHERE x.key = k.key
-      AND (k.own OR x.open_until_ms > 0 OR lp.gate_counts_1(x, p_now))
+      AND (k.own OR x.open_until_ms > 0 OR lp.gate_counts(x, p_now))
     FOR UPDATE SKIP LOCKED
   ) AS g;
   SELECT array_agg(g.key) AS keys, array_agg(g.places) AS places, array_agg(g.charge) AS charges, array_agg(g.held) AS held
   INTO v_rest FROM unnest(v_keys, v_own) AS k (key, own) LEFT JOIN unnest(keys) AS l (key) ON l.key = k.key
   CROSS JOIN LATERAL (
-    SELECT x.key, lp.gate_places_1(x, p_now) AS places, lp.gate_taken_1(x, 1, p_now) AS charge,
-      k.own OR x.open_until_ms > 0 OR lp.gate_counts_1(x, p_now) AS held
+    SELECT x.key, lp.gate_places(x, p_now) AS places, lp.gate_taken(x, 1, p_now) AS charge,
+      k.own OR x.open_until_ms > 0 OR lp.gate_counts(x, p_now) AS held
     FROM lp.gate AS x WHERE x.key = k.key OFFSET 0
   ) AS g WHERE l.key IS NULL;
   held := array_fill(false, ARRAY[cardinality(keys)]) || v_rest.held;
@@ -51,7 +51,7 @@ END $$;
 
 -- These lanes may have been woken for places that they do not take: others who wait at their gates go on, or it is noted
 -- when to look again.
-CREATE OR REPLACE FUNCTION lp.pass_on_1(p_lanes bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.pass_room_on(p_lanes bigint[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_keys text[] := ARRAY(
     SELECT k.key FROM (
@@ -68,21 +68,21 @@ BEGIN
     RETURN;
   END IF;
   SELECT array_agg(g.key), array_agg(g.opens) INTO v_shut, v_opens FROM (
-    SELECT x.key, lp.gate_opens_at_1(x, p_now) AS opens FROM lp.gate AS x
-    WHERE x.key = ANY (v_keys) AND lp.gate_room_1(x, p_now) <= 0 FOR UPDATE SKIP LOCKED
+    SELECT x.key, lp.gate_opens_at(x, p_now) AS opens FROM lp.gate AS x
+    WHERE x.key = ANY (v_keys) AND lp.gate_room(x, p_now) <= 0 FOR UPDATE SKIP LOCKED
   ) AS g;
   UPDATE lp.gate AS g SET opens_ms = s.opens FROM unnest(v_shut, v_opens) AS s (key, opens)
   WHERE g.key = ANY (ARRAY[s.key]) AND g.opens_ms IS DISTINCT FROM s.opens;
   FOR v_key IN SELECT k.key FROM unnest(v_keys) AS k (key) WHERE NOT k.key = ANY (coalesce(v_shut, '{}')) LOOP
-    IF NOT lp.wake_lanes_1(v_key, p_now) THEN
-      PERFORM lp.post_gate_1(v_key);
+    IF NOT lp.wake_lanes(v_key, p_now) THEN
+      PERFORM lp.post_gate(v_key);
     END IF;
   END LOOP;
 END $$;
 
 -- Lanes that their gates stop: each waits at the first of its own that is shut, or its class is stopped as a whole, which
--- the next look at the classes finds, and when that may go on (open_classes_1).
-CREATE OR REPLACE FUNCTION lp.stop_lanes_1(INOUT t lp.taking, p_lanes bigint[]) LANGUAGE plpgsql AS $$
+-- the next look at the classes finds, and when that may go on (open_classes).
+CREATE OR REPLACE FUNCTION lp.park_lanes(INOUT t lp.taking, p_lanes bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_lanes bigint[];
   v_gates text[];
@@ -90,7 +90,7 @@ BEGIN
   SELECT array_agg(s.id), array_agg(s.gate) INTO v_lanes, v_gates FROM (
     SELECT l.id, (
       SELECT k.key FROM unnest(l.lane_gates) WITH ORDINALITY AS k (key, at)
-      CROSS JOIN LATERAL (SELECT lp.gate_room_1(x, t.now) AS room FROM lp.gate AS x WHERE x.key = k.key OFFSET 0) AS g
+      CROSS JOIN LATERAL (SELECT lp.gate_room(x, t.now) AS room FROM lp.gate AS x WHERE x.key = k.key OFFSET 0) AS g
       WHERE g.room <= 0 ORDER BY k.at LIMIT 1
     ) AS gate
     FROM unnest(p_lanes) AS a (id)
@@ -101,30 +101,30 @@ BEGIN
     UPDATE lp.lane_now AS n SET state = :WAITING, gate = p.gate,
       turn = coalesce((SELECT k.turn FROM lp.turn AS k WHERE k.id = n.member), 0)
     FROM unnest(v_lanes, v_gates) AS p (id, gate) WHERE n.id BETWEEN p.id AND p.id;
-    PERFORM lp.leave_seats_1(v_lanes);
-    PERFORM lp.pass_on_1(v_lanes, t.now);
+    PERFORM lp.leave_seats(v_lanes);
+    PERFORM lp.pass_room_on(v_lanes, t.now);
   END IF;
 END $$;
 
 -- What a job costs at a gate that counts this unit ('' or NULL: the plain cost), by its plain cost and what it costs of others.
-CREATE OR REPLACE FUNCTION lp.cost_in_1(p_unit text, p_cost integer, p_costs jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.cost_in(p_unit text, p_cost integer, p_costs jsonb) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
   SELECT CASE WHEN p_unit <> '' THEN coalesce((p_costs ->> p_unit)::bigint, 0) ELSE p_cost END
 $$;
 
 -- The same for several.
-CREATE OR REPLACE FUNCTION lp.costs_in_1(p_unit text, p_costs integer[], p_priced jsonb[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.costs_in(p_unit text, p_costs integer[], p_priced jsonb[]) RETURNS bigint[] LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
   RETURN ARRAY(
-    SELECT lp.cost_in_1(p_unit, c.cost, c.costs) FROM unnest(p_costs, p_priced) WITH ORDINALITY AS c (cost, costs, at) ORDER BY c.at
+    SELECT lp.cost_in(p_unit, c.cost, c.costs) FROM unnest(p_costs, p_priced) WITH ORDINALITY AS c (cost, costs, at) ORDER BY c.at
   );
 END $$;
 
 -- What a job of another cost than 1 is charged, by what one of cost 1 would be. p_units: which each of these gates counts
 -- (NULL: the plain cost), and p_costs what the job costs of others.
-CREATE OR REPLACE FUNCTION lp.charged_1(p_charged jsonb, p_units text[], p_cost integer, p_costs jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.charges_of(p_charged jsonb, p_units text[], p_cost integer, p_costs jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
   SELECT jsonb_agg(CASE
     WHEN c.charge -> :CHARGE_COST = '0' THEN c.charge
-    ELSE jsonb_set(c.charge, '{:CHARGE_COST}', to_jsonb(lp.cost_in_1(p_units[c.at], p_cost, p_costs)))
+    ELSE jsonb_set(c.charge, '{:CHARGE_COST}', to_jsonb(lp.cost_in(p_units[c.at], p_cost, p_costs)))
   END ORDER BY c.at)
   FROM jsonb_array_elements(p_charged) WITH ORDINALITY AS c (charge, at)
 $$;
@@ -132,7 +132,7 @@ $$;
 -- How many jobs from the front of a lane pass its gates (p_gates, by their places among all) where one at least is a budget
 -- or counts another unit than the plain cost; with what those cost at each of them. p_most: more may not start. When
 -- nothing but budgets stops the first of the others, `wants` is what it needs of these: nobody passes it there.
-CREATE OR REPLACE FUNCTION lp.admit_priced_1(
+CREATE OR REPLACE FUNCTION lp.admit_priced(
   p_gates integer[], p_places bigint[], p_tokens bigint[], p_moneys bigint[], p_units text[],
   p_costs integer[], p_priced jsonb[], p_most integer, OUT n integer, OUT sums bigint[], OUT wants bigint[]
 ) LANGUAGE plpgsql IMMUTABLE AS $$
@@ -145,16 +145,16 @@ BEGIN
   n := least(cardinality(p_costs), p_most);
   FOR i IN 1 .. cardinality(p_gates) LOOP
     v_gate := p_gates[i];
-    v_costs := lp.costs_in_1(p_units[v_gate], p_costs, p_priced);
-    v_counts[i] := lp.admitted_1(p_places[v_gate], p_tokens[v_gate], p_moneys[v_gate], v_costs);
+    v_costs := lp.costs_in(p_units[v_gate], p_costs, p_priced);
+    v_counts[i] := lp.admitted(p_places[v_gate], p_tokens[v_gate], p_moneys[v_gate], v_costs);
     n := least(n, v_counts[i]);
   END LOOP;
   v_short := n < cardinality(p_costs);
   FOR i IN 1 .. cardinality(p_gates) LOOP
     v_gate := p_gates[i];
-    v_costs := lp.costs_in_1(p_units[v_gate], p_costs, p_priced);
+    v_costs := lp.costs_in(p_units[v_gate], p_costs, p_priced);
     sums[i] := (SELECT least(coalesce(sum(c.cost), 0), :MOST) FROM unnest(v_costs[: n]) AS c (cost));
-    wants[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short_1(p_moneys[v_gate] - sums[i], v_costs[n + 1]) END;
+    wants[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short(p_moneys[v_gate] - sums[i], v_costs[n + 1]) END;
     v_short := v_short AND (v_counts[i] > n OR wants[i] IS NOT NULL);
   END LOOP;
   IF NOT v_short OR array_remove(wants, NULL) = '{}' THEN
@@ -163,7 +163,7 @@ BEGIN
 END $$;
 
 -- Take up to so many jobs from the front of each of these lanes; what one takes of a gate, the next finds taken.
-CREATE OR REPLACE FUNCTION lp.take_gated_1(
+CREATE OR REPLACE FUNCTION lp.take_gated(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
@@ -220,7 +220,7 @@ BEGIN
     CROSS JOIN LATERAL (SELECT x AS row FROM lp.lane AS x WHERE x.id = a.id OFFSET 0) AS l ORDER BY a.at
   );
   SELECT g.* INTO v_keys, v_places, v_tokens, v_moneys, v_charges, v_musts, v_units, v_held, v_priced, v_slow
-  FROM lp.gates_of_1(v_rows, t.now) AS g;
+  FROM lp.gates_of_lanes(v_rows, t.now) AS g;
 
   -- Whom to ask for how many.
   FOR v_lane IN
@@ -259,10 +259,10 @@ BEGIN
     END IF;
   END LOOP;
 
-  v_seen := lp.pop_1(v_lanes, v_asked, t.now);
+  v_seen := lp.pop_ready(v_lanes, v_asked, t.now);
   p := v_seen;
   IF p.odd THEN
-    SELECT * INTO v_got FROM lp.sort_out_1(t, p);
+    SELECT * INTO v_got FROM lp.drop_unusable(t, p);
     t := v_got.t;
     p := v_got.p;
   END IF;
@@ -305,7 +305,7 @@ BEGIN
       v_mine_units := ARRAY(
         SELECT v_units[g.gate] FROM unnest(v_mine) WITH ORDINALITY AS g (gate, at) WHERE v_charges[g.gate] IS NOT NULL ORDER BY g.at
       );
-      SELECT * INTO v_n, v_sums, v_needs FROM lp.admit_priced_1(
+      SELECT * INTO v_n, v_sums, v_needs FROM lp.admit_priced(
         v_mine, v_places, v_tokens, v_moneys, v_units, p.costs[v_first : v_last], v_costs[v_first : v_last],
         CASE WHEN v_lane_musts[i] THEN v_slots END
       );
@@ -313,7 +313,7 @@ BEGIN
         v_needs := NULL; -- an aged job stops nobody whom it would pass
       END IF;
     ELSIF v_uneven THEN
-      v_n := lp.admitted_1(v_place, v_token, NULL, p.costs[v_first : v_last]);
+      v_n := lp.admitted(v_place, v_token, NULL, p.costs[v_first : v_last]);
     END IF;
     IF v_lane_musts[i] THEN
       v_n := least(v_n, v_slots);
@@ -338,9 +338,9 @@ BEGIN
     FOR v_job IN v_first .. v_first + v_n - 1 LOOP
       v_taken := v_taken || v_job;
       v_charged := v_charged || CASE
-        WHEN v_priced THEN lp.charged_1(v_lane_charges[i], v_mine_units, p.costs[v_job], v_costs[v_job])
+        WHEN v_priced THEN lp.charges_of(v_lane_charges[i], v_mine_units, p.costs[v_job], v_costs[v_job])
         WHEN p.costs[v_job] = 1 THEN v_lane_charges[i]
-        ELSE lp.charged_1(v_lane_charges[i], NULL, p.costs[v_job], NULL)
+        ELSE lp.charges_of(v_lane_charges[i], NULL, p.costs[v_job], NULL)
       END;
       v_sum := v_sum + p.costs[v_job];
     END LOOP;
@@ -357,8 +357,8 @@ BEGIN
       v_places[v_gate] := v_places[v_gate] - v_n;
       v_tokens[v_gate] := v_tokens[v_gate] - v_sum;
       IF (v_slow[v_gate]).key IS NOT NULL THEN -- those take parts of tokens
-        v_slow[v_gate].full_at_us := lp.gate_passed_1(v_slow[v_gate], v_sum, t.now);
-        v_tokens[v_gate] := lp.gate_starts_1(v_slow[v_gate], t.now);
+        v_slow[v_gate].full_at_us := lp.gate_passed(v_slow[v_gate], v_sum, t.now);
+        v_tokens[v_gate] := lp.gate_starts(v_slow[v_gate], t.now);
       END IF;
       IF v_musts[v_gate] IS NOT NULL THEN -- what is not locked may count by now, and nothing was charged there
         v_ns[v_gate] := v_ns[v_gate] + v_n;
@@ -373,11 +373,11 @@ BEGIN
 
   IF v_taken <> '{}' THEN
     IF cardinality(v_taken) < cardinality(p.ids) THEN
-      p := lp.pick_1(p, v_taken);
+      p := lp.select_rows(p, v_taken);
     END IF;
-    SELECT * INTO v_got FROM lp.start_all_1(t, p, v_charged);
+    SELECT * INTO v_got FROM lp.start_jobs(t, p, v_charged);
     t := v_got.t;
-    PERFORM lp.charge_gates_1(
+    PERFORM lp.charge_gates(
       v_keys, v_ns, v_spent, ARRAY(SELECT v_got.tokens[f.job] FROM unnest(v_firsts) WITH ORDINALITY AS f (job, at) ORDER BY f.at), t.now
     );
     ids := p.ids;
@@ -385,15 +385,15 @@ BEGIN
     dues := p.dues;
   END IF;
   IF v_priced THEN
-    PERFORM lp.reserve_1(v_keys, v_ns, v_spent, v_wants, t.now);
+    PERFORM lp.reserve_budgets(v_keys, v_ns, v_spent, v_wants, t.now);
   END IF;
-  SELECT * INTO v_got FROM lp.look_back_1(t, v_lanes, v_asked, v_seen.lanes, v_seen.ids);
+  SELECT * INTO v_got FROM lp.review_lanes(t, v_lanes, v_asked, v_seen.lanes, v_seen.ids);
   t := v_got.t;
   t.skipped_lanes := t.skipped_lanes || v_skipped;
   IF v_got.resting <> '{}' THEN
-    PERFORM lp.pass_on_1(v_got.resting, t.now);
+    PERFORM lp.pass_room_on(v_got.resting, t.now);
   END IF;
   IF v_stopped <> '{}' THEN
-    t := lp.stop_lanes_1(t, v_stopped);
+    t := lp.park_lanes(t, v_stopped);
   END IF;
 END $$;

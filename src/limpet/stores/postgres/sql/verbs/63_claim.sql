@@ -1,11 +1,11 @@
 -- Promise: ready jobs are leased to a live session, in one step that can be asked again. One claim at a time per
--- namespace (lock 1): it waits there while it holds nothing, and for nobody after but for a step that shuts a gate and is
+-- namespace (lock FLOOR): it waits there while it holds nothing, and for nobody after but for a step that shuts a gate and is
 -- about to commit (the door): nothing is handed out under a gate after it was seen shut. Its commit does not wait for the
 -- disk: a claim that a crash takes back leaves its jobs ready, its tokens are never given again (they follow the
 -- clock), and any later settlement makes it durable. Inputs: who asks, for what. Answer: one row of arrays, in order.
 
 -- Due jobs of this priority and less urgent ones become ready, urgent ones first; true when more are due than one step takes.
-CREATE OR REPLACE FUNCTION lp.promote_1(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.promote_due(p_most smallint, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_n integer := 0;
   v_each record;
@@ -27,29 +27,29 @@ BEGIN
   LOOP
     v_n := v_n + v_each.n;
     v_post.lane := v_each.lane;
-    PERFORM lp.file_lane_1(v_post, true, v_each.due_ms, v_each.id, p_now);
-    PERFORM lp.count_1(v_each.lane, :SCHEDULED, -v_each.n, :READY, v_each.n);
+    PERFORM lp.apply_lane_post(v_post, true, v_each.due_ms, v_each.id, p_now);
+    PERFORM lp.count_jobs(v_each.lane, :SCHEDULED, -v_each.n, :READY, v_each.n);
     IF v_each.n > 1 THEN -- others may help with what this claim leaves
-      PERFORM lp.post_ready_1(v_each.lane, v_each.due_ms, v_each.id, v_each.n - 1);
+      PERFORM lp.post_ready(v_each.lane, v_each.due_ms, v_each.id, v_each.n - 1);
     END IF;
   END LOOP;
   RETURN v_n >= 512;
 END $$;
 
 -- Gates whose time has come let those who wait at them go on.
-CREATE OR REPLACE FUNCTION lp.open_due_gates_1(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.open_due_gates(p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_key text;
 BEGIN
   FOR v_key IN SELECT key FROM lp.gate WHERE opens_ms <= p_now ORDER BY opens_ms LIMIT 64 LOOP
-    PERFORM lp.wake_lanes_1(v_key, p_now);
+    PERFORM lp.wake_lanes(v_key, p_now);
   END LOOP;
 END $$;
 
 -- When something may become ready by itself: the next scheduled job that has a time (2^52: never), or the next gate that
 -- opens. A job that is due, or a child that was posted anew, is in the hands of somebody who may take long, a caller's
 -- transaction: it is looked for again after a while.
-CREATE OR REPLACE FUNCTION lp.next_at_1(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.next_ready_at(p_now bigint) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
   v_due bigint := (
     SELECT min(w.due_ms) FROM generate_series(0, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
@@ -67,7 +67,7 @@ BEGIN
 END $$;
 
 -- The leases of what was taken: one for each token. The last of these is the last that was given.
-CREATE OR REPLACE FUNCTION lp.lease_1(p_session text, p_tokens bigint[], p_hards bigint[], p_n integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.write_leases(p_session text, p_tokens bigint[], p_hards bigint[], p_n integer, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   PERFORM setval('lp.tokens', p_tokens[cardinality(p_tokens)]);
   IF cardinality(p_tokens) = 1 THEN
@@ -84,7 +84,7 @@ END $$;
 
 -- The short way, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
 -- what the long way would; ids NULL: not so, take that.
-CREATE OR REPLACE FUNCTION lp.take_only_1(
+CREATE OR REPLACE FUNCTION lp.take_only_lane(
   p_limit integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
   OUT ids bytea[], OUT token bigint, OUT hard bigint, OUT again boolean
 ) LANGUAGE plpgsql AS $$
@@ -105,7 +105,7 @@ BEGIN
   IF v_id IS NULL THEN
     RETURN;
   END IF;
-  p := lp.pop_1(ARRAY[v_id], ARRAY[p_limit], p_now);
+  p := lp.pop_ready(ARRAY[v_id], ARRAY[p_limit], p_now);
   IF p.ids IS NULL AND NOT EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY) THEN
     ids := '{}';
     RETURN;
@@ -116,16 +116,16 @@ BEGIN
   ids := p.ids;
   hard := p.hards[1];
   token := greatest(p_last + 1, p_now * :TOKENS_PER_MS);
-  PERFORM lp.start_one_token_1(p.places, token, p_now);
+  PERFORM lp.start_one_token(p.places, token, p_now);
   INSERT INTO lp.tally (lane, whats, ns) VALUES (v_id, '{:READY,:RUNNING}', ARRAY[-cardinality(ids), cardinality(ids)]);
   IF random() < 0.1 THEN
-    PERFORM lp.raise_floors_1(p.lanes, p.dues, p.ids);
+    PERFORM lp.raise_floors(p.lanes, p.dues, p.ids);
   END IF;
   again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- somebody holds it
 END $$;
 
 -- Running jobs as a worker needs them, in the order of their ids here.
-CREATE OR REPLACE FUNCTION lp.hand_out_1(p_ids bytea[]) RETURNS lp.handed LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.hand_out(p_ids bytea[]) RETURNS lp.handed LANGUAGE plpgsql AS $$
 DECLARE
   h lp.handed;
   v_flags integer;
@@ -167,7 +167,7 @@ BEGIN
 END $$;
 
 -- Lie down: the next job of what was asked for wakes this session. Written by the claim that found nothing.
-CREATE OR REPLACE FUNCTION lp.lie_down_1(
+CREATE OR REPLACE FUNCTION lp.mark_idle(
   p_session text, p_queues text[], p_tasks text[], p_capabilities text[], p_slots integer, p_next bigint, p_ear text
 ) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
@@ -208,15 +208,15 @@ BEGIN
   IF NOT FOUND THEN
     RETURN;
   END IF;
-  PERFORM lp.need_no_disk_1(), lp.lock_1(:FLOOR), lp.share_door_1();
+  PERFORM lp.commit_without_waiting(), lp.lock(:FLOOR), lp.share_door();
   SELECT r.tokens INTO v_tokens FROM lp.receipt AS r WHERE r.session = p_session AND r.claimer = p_claimer AND r.seq = p_seq;
   IF FOUND THEN
-    jobs := lp.hand_out_1(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
+    jobs := lp.hand_out(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
     RETURN;
   END IF;
 
   FOR v_round IN 1 .. 64 LOOP -- what is not filed is not served in its order; yet others wait for the floor
-    SELECT f.more, v_lanes + f.lanes INTO v_more, v_lanes FROM lp.file_posts_1(256, now_ms) AS f;
+    SELECT f.more, v_lanes + f.lanes INTO v_more, v_lanes FROM lp.apply_posts(256, now_ms) AS f;
     EXIT WHEN NOT v_more OR v_lanes >= 256;
   END LOOP;
   SELECT k.last_value, EXISTS (SELECT 1 FROM lp.gate AS g WHERE g.opens_ms <= now_ms), EXISTS (SELECT 1 FROM lp.fan), EXISTS (
@@ -225,20 +225,20 @@ BEGIN
     ) AS w
   ) INTO v_last, v_opens, v_fans, v_due FROM lp.tokens AS k;
   IF v_opens THEN
-    PERFORM lp.open_due_gates_1(now_ms);
+    PERFORM lp.open_due_gates(now_ms);
   END IF;
   IF v_due THEN
     IF p_aged > 0 THEN
-      PERFORM lp.promote_1(p_most, now_ms);
+      PERFORM lp.promote_due(p_most, now_ms);
     END IF;
-    v_more := lp.promote_1(0::smallint, now_ms) OR v_more;
+    v_more := lp.promote_due(0::smallint, now_ms) OR v_more;
   END IF;
   IF v_fans THEN
-    v_more := lp.fan_out_1(now_ms) OR v_more;
-    v_more := (SELECT f.more FROM lp.file_posts_1(256, now_ms) AS f) OR v_more;
+    v_more := lp.fan_out(now_ms) OR v_more;
+    v_more := (SELECT f.more FROM lp.apply_posts(256, now_ms) AS f) OR v_more;
   END IF;
 
-  SELECT * INTO v_got FROM lp.take_only_1(
+  SELECT * INTO v_got FROM lp.take_only_lane(
     least(p_limit, 1024), p_least, p_queues, p_tasks, p_capabilities, v_last, now_ms
   );
   IF v_got.ids IS NOT NULL THEN
@@ -255,7 +255,7 @@ BEGIN
       t.left_n := least(t.left_n, p_aged);
       t.least := :LEAST_URGENT;
       t.floor_priorities := array_fill(p_most, '{1}', '{0}');
-      SELECT * INTO v_got FROM lp.fill_1(t);
+      SELECT * INTO v_got FROM lp.fill_claim(t);
       t := v_got.t;
       v_ids := v_got.ids;
       t.left_n := least(p_limit, 1024) - cardinality(v_ids);
@@ -264,7 +264,7 @@ BEGIN
       t.floor_priorities := '{}';
       t.skipped_lanes := '{}';
     END IF;
-    SELECT * INTO v_got FROM lp.fill_1(t);
+    SELECT * INTO v_got FROM lp.fill_claim(t);
     t := v_got.t;
     v_ids := v_ids || v_got.ids;
     v_tokens := t.tokens;
@@ -272,21 +272,21 @@ BEGIN
     again := t.again OR (v_more AND t.left_n > 0);
   END IF;
   IF v_ids = '{}' THEN
-    next_at := least(lp.next_at_1(now_ms), t.reopening);
+    next_at := least(lp.next_ready_at(now_ms), t.reopening);
     asleep := p_least = :LEAST_URGENT AND NOT again;
     IF asleep THEN
-      PERFORM lp.lie_down_1(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
+      PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
     END IF;
   ELSE
-    PERFORM lp.lease_1(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);
+    PERFORM lp.write_leases(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);
     INSERT INTO lp.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
     IF p_least = :LEAST_URGENT THEN
       DELETE FROM lp.sleeper AS s WHERE s.session = p_session;
     END IF;
-    jobs := lp.hand_out_1(v_ids);
+    jobs := lp.hand_out(v_ids);
   END IF;
   IF EXISTS (SELECT 1 FROM lp.post WHERE xid = pg_current_xact_id()) THEN
-    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
+    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted() AS p;
   END IF;
 END $$;

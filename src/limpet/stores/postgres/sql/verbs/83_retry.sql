@@ -1,15 +1,16 @@
 -- Promise: dead jobs run again with fresh attempts under their ids, and revive dependents that their death cancelled;
 -- scheduled ones run now, or after the delay. Steps that are named are forgotten.
--- Inputs: as named. Answer: one code per id, in order: 0 retried 1 another job holds its unique key 2 not dead 3 no such job.
+-- Inputs: as named. Answer: one code per id, in order: RETRY_RETRIED, RETRY_UNIQUE_HELD (another job holds its
+-- unique key), RETRY_NOT_DEAD, RETRY_GONE (there is no such job).
 -- Locks, in order: unique keys (as whoever enqueues: key by key, before the graph), the graph, rows of `done` by id. It holds
 -- the graph for no longer than a moment: what somebody's open transaction has, it asks for again (lock_timeout).
 
 -- Lock the unique keys of these jobs, in order. p_below: and those of the dependents that still wait for them.
-CREATE OR REPLACE FUNCTION lp.lock_keys_1(p_ids bytea[], p_below boolean) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.lock_keys(p_ids bytea[], p_below boolean) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_ids bytea[] := p_ids;
 BEGIN
-  IF p_below AND lp.has_kids_1(p_ids) THEN
+  IF p_below AND lp.has_kids(p_ids) THEN
     v_ids := ARRAY(
       WITH RECURSIVE below (id) AS (
         SELECT i FROM unnest(p_ids) AS i
@@ -26,27 +27,27 @@ BEGIN
 END $$;
 
 -- A dead job, locked, lives again; its dependents are for the caller to revive. False when another job holds its unique key.
-CREATE OR REPLACE FUNCTION lp.again_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.retry_dead(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_old lp.done;
   v_state integer := CASE WHEN p_delay > 0 THEN :SCHEDULED ELSE :READY END;
   v_due bigint := p_now + p_delay;
 BEGIN
-  IF NOT lp.unique_reclaim_1(p_id, p_now) THEN
+  IF NOT lp.unique_reclaim(p_id, p_now) THEN
     RETURN false;
   END IF;
   DELETE FROM lp.done WHERE id = p_id RETURNING * INTO v_old;
   INSERT INTO lp.wait (id, lane, due_ms, cost, state, priority, flags)
   VALUES (p_id, v_old.lane, v_due, v_old.cost, v_state, v_old.priority, v_old.flags & ~:CANCELLING);
-  PERFORM lp.unbury_1(p_id, v_old.lane, v_old.cause, p_now);
-  PERFORM lp.count_1(v_old.lane, :DEAD, -1, v_state, 1);
-  PERFORM lp.note_depth_1(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
-  PERFORM lp.set_out_1(p_id, v_old.lane, v_due, v_state, p_args);
+  PERFORM lp.unbury(p_id, v_old.lane, v_old.cause, p_now);
+  PERFORM lp.count_jobs(v_old.lane, :DEAD, -1, v_state, 1);
+  PERFORM lp.note_depth(l.queue, l.grp) FROM lp.lane AS l WHERE l.id = v_old.lane;
+  PERFORM lp.post_retry(p_id, v_old.lane, v_due, v_state, p_args);
   RETURN true;
 END $$;
 
 -- A scheduled job is told to run now. False when it is not scheduled.
-CREATE OR REPLACE FUNCTION lp.sooner_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.retry_scheduled(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_lane bigint;
   v_state integer := CASE WHEN p_delay > 0 THEN :SCHEDULED ELSE :READY END;
@@ -57,38 +58,38 @@ BEGIN
     RETURN false;
   END IF;
   IF v_state = :READY THEN
-    PERFORM lp.count_1(v_lane, :SCHEDULED, -1, :READY, 1);
+    PERFORM lp.count_jobs(v_lane, :SCHEDULED, -1, :READY, 1);
   END IF;
-  PERFORM lp.set_out_1(p_id, v_lane, v_due, v_state, p_args);
+  PERFORM lp.post_retry(p_id, v_lane, v_due, v_state, p_args);
   RETURN true;
 END $$;
 
 -- A job has a new place in its lane or a new time: the floor hears of it. p_args: edited arguments, or NULL.
-CREATE OR REPLACE FUNCTION lp.set_out_1(p_id bytea, p_lane bigint, p_due bigint, p_state integer, p_args bytea) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.post_retry(p_id bytea, p_lane bigint, p_due bigint, p_state integer, p_args bytea) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_args IS NOT NULL THEN
     UPDATE lp.job SET args = p_args WHERE id = p_id;
   END IF;
   IF p_state = :READY THEN
-    PERFORM lp.post_ready_1(p_lane, p_due, p_id, 1);
+    PERFORM lp.post_ready(p_lane, p_due, p_id, 1);
   ELSE
-    PERFORM lp.post_timer_1(p_lane, p_due);
+    PERFORM lp.post_timer(p_lane, p_due);
   END IF;
 END $$;
 
 -- One job; it is looked at until it holds still.
-CREATE OR REPLACE FUNCTION lp.retry_one_1(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.retry_one(p_id bytea, p_delay bigint, p_args bytea, p_now bigint) RETURNS smallint LANGUAGE plpgsql AS $$
 DECLARE
   v_state smallint;
 BEGIN
   LOOP
     PERFORM FROM lp.done WHERE id = p_id AND state = :DEAD FOR UPDATE;
     IF FOUND THEN
-      RETURN CASE WHEN lp.again_1(p_id, p_delay, p_args, p_now) THEN :RETRY_RETRIED ELSE :RETRY_UNIQUE_HELD END;
-    ELSIF lp.sooner_1(p_id, p_delay, p_args, p_now) THEN
+      RETURN CASE WHEN lp.retry_dead(p_id, p_delay, p_args, p_now) THEN :RETRY_RETRIED ELSE :RETRY_UNIQUE_HELD END;
+    ELSIF lp.retry_scheduled(p_id, p_delay, p_args, p_now) THEN
       RETURN :RETRY_RETRIED;
     END IF;
-    v_state := lp.state_of_1(p_id);
+    v_state := lp.state_of(p_id);
     IF v_state IS NULL THEN
       RETURN :RETRY_GONE;
     ELSIF v_state NOT IN (:SCHEDULED, :DEAD) THEN
@@ -110,29 +111,29 @@ DECLARE
   v_at bigint;
   v_retried bytea[] := '{}';
 BEGIN
-  answers := lp.once_1(p_call, v_now);
+  answers := lp.answered_before(p_call, v_now);
   IF answers IS NOT NULL THEN
     RETURN;
   END IF;
-  PERFORM lp.lock_keys_1(p_ids, true);
-  PERFORM lp.lock_1(:GRAPH); -- nobody becomes a child of a dead job meanwhile
+  PERFORM lp.lock_keys(p_ids, true);
+  PERFORM lp.lock(:GRAPH); -- nobody becomes a child of a dead job meanwhile
   PERFORM FROM lp.done WHERE id = ANY (p_ids) ORDER BY id FOR UPDATE;
   FOR v_at IN
     SELECT i.at FROM unnest(p_ids) WITH ORDINALITY AS i (id, at)
     LEFT JOIN LATERAL (SELECT x.unique_key FROM lp.job AS x WHERE x.id = i.id OFFSET 0) AS j ON true
     ORDER BY j.unique_key NULLS FIRST, i.at
   LOOP
-    answers[v_at] := lp.retry_one_1(p_ids[v_at], p_delay, p_args, v_now);
+    answers[v_at] := lp.retry_one(p_ids[v_at], p_delay, p_args, v_now);
     IF answers[v_at] = :RETRY_RETRIED THEN
       v_retried := v_retried || p_ids[v_at];
     END IF;
   END LOOP;
   -- Of all at once: a child of very many is looked at once and not once for each.
-  PERFORM lp.revive_children_1(v_retried, v_now);
+  PERFORM lp.revive_children(v_retried, v_now);
   IF p_forget <> '{}' THEN
     DELETE FROM lp.note AS n WHERE n.job = ANY (v_retried) AND n.kind = 'step' AND (n.name = ANY (p_forget) OR '*' = ANY (p_forget));
   END IF;
   answers := coalesce(answers, '{}');
-  PERFORM lp.answered_1(p_call, answers);
-  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+  PERFORM lp.note_answer(p_call, answers);
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;

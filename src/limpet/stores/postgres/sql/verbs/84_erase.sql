@@ -5,17 +5,17 @@
 
 -- Erase jobs that ended in `p_state`, whose rows of `done` are locked; those that went. p_since: from when on each id is
 -- remembered; NULL: from its end on. Those with dependents stay while somebody else is at the graph.
-CREATE OR REPLACE FUNCTION lp.erase_1(p_done lp.done[], p_state smallint, p_since bigint, p_now bigint) RETURNS lp.done[] LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.erase(p_done lp.done[], p_state smallint, p_since bigint, p_now bigint) RETURNS lp.done[] LANGUAGE plpgsql AS $$
 DECLARE
   v_ids bytea[] := ARRAY(SELECT d.id FROM unnest(p_done) AS d);
-  v_stay bytea[] := lp.orphan_1(v_ids, array_fill(p_state, ARRAY[cardinality(v_ids)]), p_now);
+  v_stay bytea[] := lp.orphan(v_ids, array_fill(p_state, ARRAY[cardinality(v_ids)]), p_now);
   v_gone lp.done[] := p_done;
 BEGIN
   IF v_stay <> '{}' THEN
     v_gone := ARRAY(SELECT d FROM unnest(p_done) AS d WHERE d.id <> ALL (v_stay));
     v_ids := ARRAY(SELECT d.id FROM unnest(v_gone) AS d);
   END IF;
-  PERFORM lp.unique_let_go_1(v_ids, p_now);
+  PERFORM lp.unique_release(v_ids, p_now);
   DELETE FROM lp.done WHERE id = ANY (v_ids);
   DELETE FROM lp.job WHERE id = ANY (v_ids);
   DELETE FROM lp.result WHERE id = ANY (v_ids);
@@ -36,11 +36,11 @@ BEGIN
 END $$;
 
 -- Remove dead jobs, whose rows of `done` are locked: the causes they died of have so many fewer.
-CREATE OR REPLACE FUNCTION lp.erase_dead_1(p_dead lp.done[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.erase_dead(p_dead lp.done[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
-  v_gone lp.done[] := lp.erase_1(p_dead, :DEAD::smallint, p_now, p_now);
+  v_gone lp.done[] := lp.erase(p_dead, :DEAD::smallint, p_now, p_now);
 BEGIN
-  PERFORM lp.unbury_1(d.id, d.lane, d.cause, p_now) FROM unnest(v_gone) AS d;
+  PERFORM lp.unbury(d.id, d.lane, d.cause, p_now) FROM unnest(v_gone) AS d;
   INSERT INTO lp.tally (lane, whats, ns) SELECT d.lane, '{:DISCARDED}', ARRAY[count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
   RETURN cardinality(v_gone);
 END $$;
@@ -54,17 +54,17 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 SET plan_cache_mode = force_generic_plan SET lock_timeout = '1s' AS $$
 DECLARE
   v_now bigint := lp.now_1(p_now);
-  v_answered bigint[] := lp.once_1(p_call, v_now);
+  v_answered bigint[] := lp.answered_before(p_call, v_now);
 BEGIN
   gone := v_answered[1];
   IF v_answered IS NOT NULL THEN
     RETURN;
   END IF;
-  PERFORM lp.lock_keys_1(p_ids, false);
-  PERFORM lp.lock_1(:GRAPH);
-  gone := lp.erase_dead_1(ARRAY(
+  PERFORM lp.lock_keys(p_ids, false);
+  PERFORM lp.lock(:GRAPH);
+  gone := lp.erase_dead(ARRAY(
     SELECT d FROM lp.done AS d WHERE d.id = ANY (p_ids) AND d.state = :DEAD ORDER BY d.id FOR UPDATE
   ), v_now);
-  PERFORM lp.answered_1(p_call, ARRAY[gone]);
-  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1();
+  PERFORM lp.note_answer(p_call, ARRAY[gone]);
+  SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;

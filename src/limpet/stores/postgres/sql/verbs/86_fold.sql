@@ -1,9 +1,9 @@
 -- Promise: what was counted by rows that are only inserted is summed up; every sum stays what it was.
 -- Inputs: how many rows at most. Answer: how many were folded.
--- Relies on the primary keys. One folds at a time (lock 4). The floor is held only while the lanes' own numbers are written.
+-- Relies on the primary keys. One folds at a time (lock FOLD). The floor is held only while the lanes' own numbers are written.
 
 -- Sum up the dead by origin. Type and first instant are those of the first that died, message and sample of the last.
-CREATE OR REPLACE FUNCTION lp.fold_causes_1(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.sum_causes(p_limit integer) RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
   v_rows lp.cause_tally[];
 BEGIN
@@ -32,7 +32,7 @@ END $$;
 
 -- Sum up to `p_limit` tallies by queue and task; what concerns the number of jobs that lanes store is answered by lane.
 -- Tallies of a lane that is only posted stay: its names are not known here.
-CREATE OR REPLACE FUNCTION lp.fold_tallies_1(p_limit integer, OUT folded integer, OUT lanes bigint[], OUT ns bigint[]) LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.sum_tallies(p_limit integer, OUT folded integer, OUT lanes bigint[], OUT ns bigint[]) LANGUAGE plpgsql AS $$
 DECLARE
   v_lanes bigint[];
   v_whats smallint[];
@@ -80,13 +80,13 @@ DECLARE
   v_lanes bigint[];
   v_ns bigint[];
 BEGIN
-  IF NOT lp.try_lock_1(:FOLD) THEN
+  IF NOT lp.try_lock(:FOLD) THEN
     RETURN 0;
   END IF;
-  PERFORM lp.fold_causes_1(p_limit);
-  SELECT f.folded, f.lanes, f.ns INTO v_folded, v_lanes, v_ns FROM lp.fold_tallies_1(p_limit) AS f;
+  PERFORM lp.sum_causes(p_limit);
+  SELECT f.folded, f.lanes, f.ns INTO v_folded, v_lanes, v_ns FROM lp.sum_tallies(p_limit) AS f;
   IF v_lanes IS NOT NULL THEN
-    PERFORM lp.lock_1(:FLOOR); -- last, and for this alone
+    PERFORM lp.lock(:FLOOR); -- last, and for this alone
     UPDATE lp.lane_now AS l SET jobs = l.jobs + f.n FROM unnest(v_lanes, v_ns) AS f (lane, n)
     WHERE l.id BETWEEN f.lane AND f.lane;
   END IF;

@@ -8,7 +8,7 @@
 
 -- The statement that walks one index: $1 $2 $3 are the position, $4 is how many. `p_a`, `p_b`: what orders it before
 -- the id, if anything does.
-CREATE OR REPLACE FUNCTION lp.walk_1(p_place text, p_state text, p_where text, p_a text, p_b text, p_newest boolean)
+CREATE OR REPLACE FUNCTION lp.walk_statement(p_place text, p_state text, p_where text, p_a text, p_b text, p_newest boolean)
 RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
@@ -23,34 +23,34 @@ BEGIN
 END $$;
 
 -- A single state goes by its own index; several go by id, through the places that can hold them.
-CREATE OR REPLACE FUNCTION lp.source_1(p_states smallint[], p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.statement_of_states(p_states smallint[], p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_parts text[];
 BEGIN
   IF cardinality(p_states) = 1 THEN
     RETURN CASE p_states[1]
-      WHEN :BLOCKED THEN lp.walk_1('lp.wait', 't.state', 't.state = :BLOCKED', NULL, NULL, p_newest)
-      WHEN :SCHEDULED THEN lp.walk_1('lp.wait', 't.state', 't.state = :SCHEDULED', 't.priority', 't.due_ms', p_newest)
-      WHEN :READY THEN lp.walk_1('lp.wait', 't.state', 't.state = :READY', 't.lane', 't.due_ms', p_newest)
-      WHEN :RUNNING THEN lp.walk_1('lp.running', ':RUNNING', 'true', 't.token', NULL, p_newest)
-      ELSE lp.walk_1('lp.done', 't.state', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
+      WHEN :BLOCKED THEN lp.walk_statement('lp.wait', 't.state', 't.state = :BLOCKED', NULL, NULL, p_newest)
+      WHEN :SCHEDULED THEN lp.walk_statement('lp.wait', 't.state', 't.state = :SCHEDULED', 't.priority', 't.due_ms', p_newest)
+      WHEN :READY THEN lp.walk_statement('lp.wait', 't.state', 't.state = :READY', 't.lane', 't.due_ms', p_newest)
+      WHEN :RUNNING THEN lp.walk_statement('lp.running', ':RUNNING', 'true', 't.token', NULL, p_newest)
+      ELSE lp.walk_statement('lp.done', 't.state', 't.state = ' || p_states[1], 't.finished_ms', NULL, p_newest)
     END;
   END IF;
   IF p_states && '{:BLOCKED,:SCHEDULED,:READY}' THEN
-    v_parts := v_parts || lp.walk_1('lp.wait', 't.state', 'true', NULL, NULL, p_newest);
+    v_parts := v_parts || lp.walk_statement('lp.wait', 't.state', 'true', NULL, NULL, p_newest);
   END IF;
   IF p_states && '{:RUNNING}' THEN
-    v_parts := v_parts || lp.walk_1('lp.running', ':RUNNING', 'true', NULL, NULL, p_newest);
+    v_parts := v_parts || lp.walk_statement('lp.running', ':RUNNING', 'true', NULL, NULL, p_newest);
   END IF;
   IF p_states && '{:SUCCEEDED,:DEAD,:CANCELLED}' THEN
-    v_parts := v_parts || lp.walk_1('lp.done', 't.state', 'true', NULL, NULL, p_newest);
+    v_parts := v_parts || lp.walk_statement('lp.done', 't.state', 'true', NULL, NULL, p_newest);
   END IF;
   RETURN 'SELECT m.* FROM ((' || array_to_string(v_parts, ') UNION ALL (') || ')) AS m ORDER BY m.id '
     || CASE WHEN p_newest THEN 'DESC' ELSE 'ASC' END || ' LIMIT $4';
 END $$;
 
 -- The statement that walks the jobs of a flow, or those of a unique key, by id: $7 is the flow or the key.
-CREATE OR REPLACE FUNCTION lp.named_source_1(p_by_flow boolean, p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
+CREATE OR REPLACE FUNCTION lp.statement_of_name(p_by_flow boolean, p_newest boolean) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
   v_way text := CASE WHEN p_newest THEN ' DESC' ELSE ' ASC' END;
   v_behind text := CASE WHEN p_newest THEN ' < $3' ELSE ' > $3' END;
@@ -85,7 +85,7 @@ DECLARE
   v_id bytea := coalesce(p_id, v_far_id);
   v_name bytea := coalesce(p_flow, p_key);
   v_source text := CASE
-    WHEN v_name IS NULL THEN lp.source_1(p_states, p_newest) ELSE lp.named_source_1(p_flow IS NOT NULL, p_newest)
+    WHEN v_name IS NULL THEN lp.statement_of_states(p_states, p_newest) ELSE lp.statement_of_name(p_flow IS NOT NULL, p_newest)
   END;
   v_columns text := 'array_agg(x.a), array_agg(x.b), array_agg(x.id), array_agg(x.state), array_agg(x.lane),
     array_agg(x.attempt), array_agg(x.lost), array_agg(x.reason), array_agg(x.cause), array_agg(x.error_type)';
