@@ -110,7 +110,7 @@ END $$;
 
 -- Suspended: until a time, until one of some events (which p_outcome has as its gate, a JSON array), or until whichever
 -- comes first. Its row of `running` is gone: an event that this does not find is one whose signal finds it in `wait`
--- (76_signal).
+-- (76_notes).
 CREATE OR REPLACE FUNCTION lp.resolve_suspended(p_fate lp.fate, p_outcome lp.outcome, p_now bigint)
 RETURNS lp.fate LANGUAGE plpgsql AS $$
 DECLARE

@@ -1,7 +1,51 @@
--- Promise: removes what has outlived its time, in small steps that nobody has to wait for; forgets what nobody needs.
+-- Promise: finished jobs that have outlived their time go, with every trace but their ids (an enqueue repeated soon after is
+-- still the same job), and so do ids, keys, receipts and lines of logs; in small steps that nobody has to wait for.
 -- Inputs: as named. Answer: how many rows went.
--- Relies on done_finished, gone_until, unique_key_orphan, receipt_at, log_by. Rows that somebody holds are left for the
--- next time. One prunes at a time (lock PRUNE): nobody waits for another's steps.
+-- Relies on the primary keys, dep_waiting, done_finished, gone_until, unique_key_orphan, receipt_at, log_by. Whoever erases
+-- holds the rows of `done` FOR UPDATE: nobody becomes a child of what is going, and those who still wait for it are cancelled
+-- (or released, if it succeeded). Rows that somebody holds are left for the next time. One prunes at a time (lock PRUNE).
+
+-- Erase jobs that ended in `p_state`, whose rows of `done` are locked; those that went. p_since: from when on each id is
+-- remembered; NULL: from its end on. Those with dependents stay while somebody else is at the graph.
+CREATE OR REPLACE FUNCTION lp.erase(p_done lp.done[], p_state smallint, p_since bigint, p_now bigint) RETURNS lp.done[] LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids bytea[] := ARRAY(SELECT d.id FROM unnest(p_done) AS d);
+  v_stay bytea[] := lp.orphan(v_ids, array_fill(p_state, ARRAY[cardinality(v_ids)]), p_now);
+  v_gone lp.done[] := p_done;
+BEGIN
+  IF v_stay <> '{}' THEN
+    v_gone := ARRAY(SELECT d FROM unnest(p_done) AS d WHERE d.id <> ALL (v_stay));
+    v_ids := ARRAY(SELECT d.id FROM unnest(v_gone) AS d);
+  END IF;
+  PERFORM lp.unique_release(v_ids, p_now);
+  DELETE FROM lp.done WHERE id = ANY (v_ids);
+  DELETE FROM lp.job WHERE id = ANY (v_ids);
+  DELETE FROM lp.result WHERE id = ANY (v_ids);
+  DELETE FROM lp.note WHERE job = ANY (v_ids);
+  DELETE FROM lp.attempt WHERE job = ANY (v_ids);
+  DELETE FROM lp.dep WHERE child = ANY (v_ids);
+  DELETE FROM lp.dep_far WHERE child = ANY (v_ids);
+  DELETE FROM lp.flow_job WHERE id = ANY (v_ids);
+  DELETE FROM lp.cost_job WHERE id = ANY (v_ids);
+  DELETE FROM lp.watch WHERE job = ANY (v_ids);
+  INSERT INTO lp.gone (id, state, until_ms)
+  SELECT d.id, p_state, coalesce(p_since, d.finished_ms) + 600000 FROM unnest(v_gone) AS d
+  WHERE coalesce(p_since, d.finished_ms) + 600000 > p_now
+  ON CONFLICT (id) DO UPDATE SET state = excluded.state, until_ms = excluded.until_ms;
+  INSERT INTO lp.tally (lane, whats, ns)
+  SELECT d.lane, ARRAY[p_state, :ERASED], ARRAY[-count(*), count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
+  RETURN v_gone;
+END $$;
+
+-- Remove dead jobs, whose rows of `done` are locked: the causes they died of have so many fewer.
+CREATE OR REPLACE FUNCTION lp.erase_dead(p_dead lp.done[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_gone lp.done[] := lp.erase(p_dead, :DEAD::smallint, p_now, p_now);
+BEGIN
+  PERFORM lp.unbury(d.id, d.lane, d.cause, p_now) FROM unnest(v_gone) AS d;
+  INSERT INTO lp.tally (lane, whats, ns) SELECT d.lane, '{:DISCARDED}', ARRAY[count(*)] FROM unnest(v_gone) AS d GROUP BY d.lane;
+  RETURN cardinality(v_gone);
+END $$;
 
 -- Finished jobs of a state that ended at `p_until` or before, `p_from` or after, the oldest first.
 CREATE OR REPLACE FUNCTION lp.lock_outlived(p_state smallint, p_from bigint, p_until bigint, p_limit integer) RETURNS lp.done[] LANGUAGE plpgsql AS $$
