@@ -105,7 +105,7 @@ class Ground:
         while row is None:
             try:
                 row = line.execute(self.schema.sql(ENQUEUE), _said(batch.values(NOW))).fetchone()
-            except psycopg.errors.SerializationFailure:  # repeated, as the route does
+            except psycopg.errors.SerializationFailure:  # repeated, as the client does
                 line.rollback()
         return batch.answers(*row[:3])
 
@@ -174,7 +174,7 @@ class Ground:
         return self.start(lambda line: self.settle(*transitions, line=line, session=name))
 
     def signal(self, *signals: Signal, line: Line | None = None, patient: bool = True) -> list[SignalAnswer]:
-        """Asked again where a job moved, and with patience where somebody held one, as the route does."""
+        """Asked again where a job moved, and with patience where somebody held one, as the client does."""
         values, row = (None, *signal_columns(signals), NOW), None
         while row is None:
             try:

@@ -84,7 +84,7 @@ async def test_a_job_that_begins_to_run_after_the_look_for_those_that_run_is_fou
     id, hand, now = await place.add(), place.hand(), place.clock.now_ms
     query = f"SELECT answers FROM lp.cancel_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 'enough', {force}, {now})"
     with place.holding(GRAPH) as graph:
-        cancel = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again by itself
+        cancel = start(asyncio.to_thread(place.ask, query))  # without a client, which would ask again by itself
         await place.until_waiting(1)
         job = await hand.take()
         with place.holding("SELECT FROM lp.running FOR UPDATE"):
@@ -169,7 +169,7 @@ async def test_a_retry_takes_the_key_before_the_graph_as_an_enqueue_does(place: 
     now = place.clock.now_ms
     query = f"SELECT answers FROM lp.retry_1(NULL, ARRAY['\\x{id.hex()}']::bytea[], 0, NULL, '{{}}', {now})"
     with place.holding(GRAPH):
-        retry = start(asyncio.to_thread(place.ask, query))  # without a route, which would ask again after a deadlock
+        retry = start(asyncio.to_thread(place.ask, query))  # without a client, which would ask again after a deadlock
         await place.until_waiting(1)
         enqueue = start(other.put(place.job(after=(parent,), unique=key)))
         await place.until_waiting(2)

@@ -25,7 +25,7 @@ from limpet.stores.postgres.trouble import usage_error
 from limpet.stores.postgres.wire import clean_json, in_schema
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 _BATCH: Final = """ROW (
   %b::bigint[], %b::bigint[], %b::bigint[], %b::bigint[], %b::smallint[], %b::bytea[], %b::text[],
@@ -63,13 +63,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 async def enqueue(
-    route: Route, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
+    client: Client, jobs: Sequence[Job], rules: Sequence[GateRule], now_ms: int | None
 ) -> tuple[list[Enqueued], str]:
     """Store all jobs or none; and which store it is."""
     if not jobs:
         return [], ""
     batch = Batch(jobs, rules, guest=False)
-    answer = await route.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
+    answer = await client.change(ENQUEUE, batch.values(now_ms), verb="enqueue", now_ms=now_ms)
     ids, existing, states, store, full = answer
     if full is not None:
         raise usage_error("LP006", full)
@@ -77,7 +77,7 @@ async def enqueue(
 
 
 async def relay(
-    route: Route,
+    client: Client,
     mark: tuple[str, int],
     jobs: Sequence[Job],
     rules: Sequence[GateRule],
@@ -88,7 +88,7 @@ async def relay(
     """Store all jobs and move the mark (source and batch), or neither; they keep the order in which they are given."""
     batch = Batch(jobs, rules, guest=False, always=always)
     values = (*mark, *batch.values(now_ms))
-    moved, ids, existing, states = await route.change(RELAY, values, verb="relay", now_ms=now_ms)
+    moved, ids, existing, states = await client.change(RELAY, values, verb="relay", now_ms=now_ms)
     return batch.answers(ids, existing, states) if moved else None
 
 

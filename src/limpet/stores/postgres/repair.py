@@ -13,7 +13,7 @@ from limpet.stores.codes import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_SUCCEE
 from limpet.stores.postgres.names import NAMES
 
 if TYPE_CHECKING:
-    from limpet.stores.postgres.route import Route
+    from limpet.stores.postgres.client import Client
 
 DIFFERENCES: Final = "SELECT * FROM lp.differences_1(%b::bigint)"
 LANES: Final = """SELECT * FROM lp.repair_lanes_1(
@@ -46,21 +46,21 @@ _ENTRIES: Final[dict[str, tuple[Kind, str]]] = {
 }
 
 
-async def repair(route: Route, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
+async def repair(client: Client, *, dry_run: bool, now_ms: int | None) -> list[Difference]:
     """What differs now; without `dry_run` it is put right, and upper bounds are forgotten, right or not."""
-    rows = await route.rows(DIFFERENCES, (now_ms,), verb="repair", timeout_s=PATIENCE_S)
+    rows = await client.rows(DIFFERENCES, (now_ms,), verb="repair", timeout_s=PATIENCE_S)
     found = _read(rows)
     if found and not dry_run:
         body = msgspec.json.encode(NOWHERE)
         lane = (NOWHERE.id, NOWHERE.kind, NOWHERE.member, NOWHERE.ring, body, AT_ONCE, now_ms)
-        while (await route.change(LANES, lane, verb="repair", now_ms=now_ms))[0]:
+        while (await client.change(LANES, lane, verb="repair", now_ms=now_ms))[0]:
             pass
-        while (await route.change(JOBS, (AT_ONCE, now_ms), verb="repair", now_ms=now_ms))[0] >= AT_ONCE:
+        while (await client.change(JOBS, (AT_ONCE, now_ms), verb="repair", now_ms=now_ms))[0] >= AT_ONCE:
             pass
-        await route.change(HOLDS, (now_ms,), verb="repair", now_ms=now_ms)
-        await route.rows(COUNTS, verb="repair", timeout_s=PATIENCE_S)
+        await client.change(HOLDS, (now_ms,), verb="repair", now_ms=now_ms)
+        await client.rows(COUNTS, verb="repair", timeout_s=PATIENCE_S)
     if not dry_run:
-        await route.rows(DEPTHS, verb="repair", timeout_s=PATIENCE_S)
+        await client.rows(DEPTHS, verb="repair", timeout_s=PATIENCE_S)
     return found
 
 
