@@ -455,6 +455,31 @@ CREATE TYPE lp.candidate AS (
   plain boolean -- no gate rules it
 );
 
+-- A gate as one claim sees it: what it has left (NULL: no matter), and what the claim has taken there so far.
+CREATE TYPE lp.claim_gate AS (
+  places bigint, tokens bigint, money bigint, -- how many jobs, starts and how much of its budget
+  n integer, spent bigint, -- taken: so many jobs, which cost so much together
+  first integer, -- the place of the first of them among all jobs that the claim takes; NULL: none yet
+  wants bigint, -- what a job that did not fit its budget needs; NULL: all did
+  must boolean, -- jobs that pass must start at once; NULL: its row is not locked
+  held boolean, -- another transaction has locked it
+  key text,
+  unit text, -- which of a job's costs it counts
+  charge jsonb, -- what a job of cost 1 is charged; NULL: nothing
+  slow lp.gate -- its row as it is after that, where its rate goes slower than declared
+);
+
+-- A lane that a claim asks for jobs, with its gates.
+CREATE TYPE lp.lane_ask AS (
+  lane bigint, n integer, -- for so many
+  must boolean, -- its jobs must start at once
+  gates integer[], -- which of the claim's gates rule it
+  charge jsonb, units text[], -- what a job of cost 1 is charged, and the unit of each of these charges
+  first integer, passed integer, -- what came of it: the place of its first job among those seen, and how many pass
+  sums bigint[], -- what those cost together at each of its gates; NULL: 1 each
+  wants bigint[] -- what the next job needs of each of its budgets, where nothing else stops it
+);
+
 -- Running jobs as a worker needs them.
 CREATE TYPE lp.handed AS (
   ids bytea[], tokens bigint[], attempts integer[], losts integer[], lanes bigint[], policies bigint[], args bytea[],

@@ -3,50 +3,39 @@
 -- same, and the jobs in order. The caller holds lock FLOOR and so waits for nobody: lanes whose gates are locked by somebody
 -- else are left for the next claim ("again"). Relies on the primary keys of lane and gate, lane_now_waiting.
 
--- The stored gates of these lanes: how many places, starts and how much money each has (NULL: no matter), what a job of
--- cost 1 is charged there, whether jobs that pass it must start at once, and which unit it counts. Those that count, or
--- at which a lane would have to wait, are locked, and come first: they alone have a `must`. `held`: somebody else has
--- locked it. `priced`: one at least is a budget, or counts another unit than the plain cost. `slow`: the rows of those
--- whose rate goes slower than declared.
-CREATE OR REPLACE FUNCTION lp.gates_of_lanes(
-  p_lanes lp.lane[], p_now bigint,
-  OUT keys text[], OUT places bigint[], OUT tokens bigint[], OUT moneys bigint[], OUT charges jsonb[], OUT musts boolean[],
-  OUT units text[], OUT held boolean[], OUT priced boolean, OUT slow lp.gate[]
-) LANGUAGE plpgsql AS $$
+-- The stored gates of these lanes. Those that count, or at which a lane would have to wait, are locked and come first: they
+-- alone have a `must`, a unit, and tokens and money where they have a rate and a budget.
+CREATE OR REPLACE FUNCTION lp.gates_of_lanes(p_lanes lp.lane[], p_now bigint) RETURNS lp.claim_gate[] LANGUAGE plpgsql AS $$
 DECLARE
   v_keys text[];
   v_own boolean[]; -- a lane would wait there
-  v_rest record;
+  v_gates lp.claim_gate[];
 BEGIN
   SELECT array_agg(k.key), array_agg(k.own) INTO v_keys, v_own FROM (
     SELECT k.key, bool_or(k.n > cardinality(l.class_gates)) AS own FROM unnest(p_lanes) AS l
     CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) WITH ORDINALITY AS k (key, n) GROUP BY k.key
   ) AS k;
-  SELECT coalesce(array_agg(g.key), '{}'), array_agg(g.places), array_agg(g.tokens), array_agg(g.money), array_agg(g.charge),
-    array_agg(g.must), array_agg(g.unit), coalesce(bool_or(g.money IS NOT NULL OR g.unit <> ''), false), array_agg(g.slow)
-  INTO keys, places, tokens, moneys, charges, musts, units, priced, slow
+  SELECT coalesce(array_agg(g::lp.claim_gate), '{}') INTO v_gates
   FROM unnest(v_keys, v_own) AS k (key, own) CROSS JOIN LATERAL (
-    SELECT x.key, lp.gate_places(x, p_now) AS places, lp.gate_taken(x, 1, p_now) AS charge, x.unit,
-      CASE WHEN x.interval_us IS NOT NULL THEN lp.gate_starts(x, p_now) END AS tokens,
-      CASE WHEN x.interval_us IS NOT NULL AND lp.gate_is_slow(x) THEN x END AS slow,
-      CASE WHEN x.cap IS NOT NULL THEN lp.gate_money(x, p_now) END AS money,
-      lp.gate_counts(x, p_now) AS must
+    SELECT lp.gate_places(x, p_now) AS places, CASE WHEN x.interval_us IS NOT NULL THEN lp.gate_starts(x, p_now) END AS tokens,
+      CASE WHEN x.cap IS NOT NULL THEN lp.gate_money(x, p_now) END AS money, 0 AS n, 0::bigint AS spent,
+      NULL::integer AS first, NULL::bigint AS wants, lp.gate_counts(x, p_now) AS must, false AS held, x.key, x.unit,
+      lp.gate_taken(x, 1, p_now) AS charge, CASE WHEN x.interval_us IS NOT NULL AND lp.gate_is_slow(x) THEN x END AS slow
     FROM lp.gate AS x
     WHERE x.key = k.key
       AND (k.own OR x.open_until_ms > 0 OR lp.gate_counts(x, p_now))
     FOR UPDATE SKIP LOCKED
   ) AS g;
-  SELECT array_agg(g.key) AS keys, array_agg(g.places) AS places, array_agg(g.charge) AS charges, array_agg(g.held) AS held
-  INTO v_rest FROM unnest(v_keys, v_own) AS k (key, own) LEFT JOIN unnest(keys) AS l (key) ON l.key = k.key
-  CROSS JOIN LATERAL (
-    SELECT x.key, lp.gate_places(x, p_now) AS places, lp.gate_taken(x, 1, p_now) AS charge,
-      k.own OR x.open_until_ms > 0 OR lp.gate_counts(x, p_now) AS held
-    FROM lp.gate AS x WHERE x.key = k.key OFFSET 0
-  ) AS g WHERE l.key IS NULL;
-  held := array_fill(false, ARRAY[cardinality(keys)]) || v_rest.held;
-  keys := keys || v_rest.keys;
-  places := places || v_rest.places;
-  charges := charges || v_rest.charges;
+  RETURN v_gates || ARRAY(
+    SELECT g::lp.claim_gate FROM unnest(v_keys, v_own) AS k (key, own) LEFT JOIN unnest(v_gates) AS l ON l.key = k.key
+    CROSS JOIN LATERAL (
+      SELECT lp.gate_places(x, p_now) AS places, NULL::bigint AS tokens, NULL::bigint AS money, 0 AS n, 0::bigint AS spent,
+        NULL::integer AS first, NULL::bigint AS wants, NULL::boolean AS must,
+        k.own OR x.open_until_ms > 0 OR lp.gate_counts(x, p_now) AS held, x.key, NULL::text AS unit,
+        lp.gate_taken(x, 1, p_now) AS charge, NULL::lp.gate AS slow
+      FROM lp.gate AS x WHERE x.key = k.key OFFSET 0
+    ) AS g WHERE l.key IS NULL
+  );
 END $$;
 
 -- These lanes may have been woken for places that they do not take: others who wait at their gates go on, or it is noted
@@ -129,32 +118,31 @@ CREATE OR REPLACE FUNCTION lp.charges_of(p_charged jsonb, p_units text[], p_cost
   FROM jsonb_array_elements(p_charged) WITH ORDINALITY AS c (charge, at)
 $$;
 
--- How many jobs from the front of a lane pass its gates (p_gates, by their places among all) where one at least is a budget
--- or counts another unit than the plain cost; with what those cost at each of them. p_most: more may not start. When
--- nothing but budgets stops the first of the others, `wants` is what it needs of these: nobody passes it there.
+-- How many jobs from the front of a lane pass its gates (p_mine of all), where one at least is a budget or counts another
+-- unit than the plain cost; with what those cost at each of them. p_most: more may not start. When nothing but budgets stops
+-- the first of the others, `wants` is what it needs of these: no later job passes there.
 CREATE OR REPLACE FUNCTION lp.admit_priced(
-  p_gates integer[], p_places bigint[], p_tokens bigint[], p_moneys bigint[], p_units text[],
-  p_costs integer[], p_priced jsonb[], p_most integer, OUT n integer, OUT sums bigint[], OUT wants bigint[]
+  p_gates lp.claim_gate[], p_mine integer[], p_costs integer[], p_priced jsonb[], p_most integer,
+  OUT n integer, OUT sums bigint[], OUT wants bigint[]
 ) LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-  v_gate integer;
+  g lp.claim_gate;
   v_costs bigint[];
   v_counts integer[];
   v_short boolean;
 BEGIN
   n := least(cardinality(p_costs), p_most);
-  FOR i IN 1 .. cardinality(p_gates) LOOP
-    v_gate := p_gates[i];
-    v_costs := lp.costs_in(p_units[v_gate], p_costs, p_priced);
-    v_counts[i] := lp.admitted(p_places[v_gate], p_tokens[v_gate], p_moneys[v_gate], v_costs);
+  FOR i IN 1 .. cardinality(p_mine) LOOP
+    g := p_gates[p_mine[i]];
+    v_counts[i] := lp.admitted(g.places, g.tokens, g.money, lp.costs_in(g.unit, p_costs, p_priced));
     n := least(n, v_counts[i]);
   END LOOP;
   v_short := n < cardinality(p_costs);
-  FOR i IN 1 .. cardinality(p_gates) LOOP
-    v_gate := p_gates[i];
-    v_costs := lp.costs_in(p_units[v_gate], p_costs, p_priced);
+  FOR i IN 1 .. cardinality(p_mine) LOOP
+    g := p_gates[p_mine[i]];
+    v_costs := lp.costs_in(g.unit, p_costs, p_priced);
     sums[i] := (SELECT least(coalesce(sum(c.cost), 0), :MOST) FROM unnest(v_costs[: n]) AS c (cost));
-    wants[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short(p_moneys[v_gate] - sums[i], v_costs[n + 1]) END;
+    wants[i] := CASE WHEN v_counts[i] = n THEN lp.falls_short(g.money - sums[i], v_costs[n + 1]) END;
     v_short := v_short AND (v_counts[i] > n OR wants[i] IS NOT NULL);
   END LOOP;
   IF NOT v_short OR array_remove(wants, NULL) = '{}' THEN
@@ -162,238 +150,243 @@ BEGIN
   END IF;
 END $$;
 
--- Take up to so many jobs from the front of each of these lanes; what one takes of a gate, the next finds taken.
+-- Which lanes to ask for how many jobs: `asks`, in order. The others: `stopped` by a gate; `skipped`, since another
+-- transaction has locked one of their gates (`busy`), or their jobs must start at once and no slot is free.
+CREATE OR REPLACE FUNCTION lp.ask_lanes(
+  p_lanes lp.lane[], p_counts integer[], p_gates lp.claim_gate[], p_slots integer,
+  OUT asks lp.lane_ask[], OUT stopped bigint[], OUT skipped bigint[], OUT busy boolean
+) LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  SELECT coalesce(array_agg(
+      ROW(l.id, least(l.n, l.room, CASE WHEN l.must THEN p_slots END), l.must, l.gates, l.charge, l.units, NULL, 0, NULL, NULL)::lp.lane_ask
+    ) FILTER (WHERE l.fate = 'asked'), '{}'),
+    coalesce(array_agg(l.id) FILTER (WHERE l.fate = 'stopped'), '{}'),
+    coalesce(array_agg(l.id) FILTER (WHERE l.fate = 'skipped'), '{}'), coalesce(bool_or(l.busy), false)
+  INTO asks, stopped, skipped, busy
+  FROM (
+    SELECT e.*, CASE
+      WHEN e.busy THEN 'skipped' WHEN e.room <= 0 THEN 'stopped' WHEN e.must AND p_slots <= 0 THEN 'skipped' ELSE 'asked'
+    END AS fate
+    FROM (
+      SELECT l.id, p_counts[l.ordinality] AS n, least(:LOTS, min(g.places), min(g.tokens), min(g.money))::integer AS room,
+        l.limited OR coalesce(bool_or(g.must), false) AS must, coalesce(bool_or(g.held), false) AS busy,
+        coalesce(array_agg(g.ordinality::integer ORDER BY g.ordinality) FILTER (WHERE g.key IS NOT NULL), '{}') AS gates,
+        jsonb_agg(g.charge ORDER BY g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS charge,
+        array_agg(g.unit ORDER BY g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS units
+      FROM unnest(p_lanes) WITH ORDINALITY AS l CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
+      LEFT JOIN unnest(p_gates) WITH ORDINALITY AS g ON g.key = k.key
+      GROUP BY l.ordinality, l.id, l.limited ORDER BY l.ordinality
+    ) AS e
+  ) AS l;
+END $$;
+
+-- A gate after so many jobs, which cost so much there, have passed it; p_first: the place of the first of them among all.
+-- p_wants: what the next one needs of its budget, which then no later job passes.
+CREATE OR REPLACE FUNCTION lp.gate_after(g lp.claim_gate, p_n integer, p_cost bigint, p_wants bigint, p_first integer, p_now bigint)
+RETURNS lp.claim_gate LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  g.places := g.places - p_n;
+  g.tokens := g.tokens - p_cost;
+  g.money := CASE WHEN p_wants IS NULL THEN g.money - p_cost ELSE 0 END;
+  g.wants := coalesce(p_wants, g.wants);
+  IF (g.slow).key IS NOT NULL THEN -- those take parts of tokens
+    g.slow.full_at_us := lp.gate_passed(g.slow, p_cost, p_now);
+    g.tokens := lp.gate_starts(g.slow, p_now);
+  END IF;
+  IF g.must IS NOT NULL THEN -- what is not locked may count by now, and nothing was charged there
+    g.n := g.n + p_n;
+  END IF;
+  g.spent := least(g.spent + p_cost, :MOST);
+  IF p_n > 0 THEN
+    g.first := coalesce(g.first, p_first);
+  END IF;
+  RETURN g;
+END $$;
+
+-- How many jobs from the front may start with so many free slots, where suspects alone need one. p_losts: how often each was
+-- lost.
+CREATE OR REPLACE FUNCTION lp.startable(p_losts integer[], p_slots integer) RETURNS integer LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  FOR i IN 1 .. cardinality(p_losts) LOOP
+    CONTINUE WHEN p_losts[i] = 0;
+    IF p_slots <= 0 THEN
+      RETURN i - 1;
+    END IF;
+    p_slots := p_slots - 1;
+  END LOOP;
+  RETURN cardinality(p_losts);
+END $$;
+
+-- How many jobs of a lane pass, where some cost more than others (p_costs; p_priced: of other units, NULL: no gate counts
+-- those) or are suspects (p_losts). a.passed: as many places and starts its gates have. p_aged: as in `admit`.
+CREATE OR REPLACE FUNCTION lp.admit_uneven(
+  a lp.lane_ask, p_gates lp.claim_gate[], p_costs integer[], p_priced jsonb[], p_losts integer[], p_slots integer, p_aged boolean
+) RETURNS lp.lane_ask LANGUAGE plpgsql AS $$
+DECLARE
+  v_most integer := CASE WHEN a.must THEN p_slots END;
+  v_places bigint;
+  v_tokens bigint;
+BEGIN
+  IF p_priced IS NOT NULL THEN
+    SELECT * INTO a.passed, a.sums, a.wants FROM lp.admit_priced(p_gates, a.gates, p_costs, p_priced, v_most);
+    IF p_aged THEN
+      a.wants := NULL;
+    END IF;
+  ELSE
+    SELECT least(min(g.places), min(g.money)), min(g.tokens) INTO v_places, v_tokens FROM unnest(a.gates) AS m (at)
+    CROSS JOIN LATERAL (SELECT (p_gates[m.at]).*) AS g;
+    a.passed := least(lp.admitted(v_places, v_tokens, NULL, p_costs), v_most);
+    a.sums := array_fill((SELECT coalesce(sum(c), 0) FROM unnest(p_costs[: a.passed]) AS c), ARRAY[cardinality(a.gates)]);
+  END IF;
+  IF NOT a.must THEN
+    a.passed := lp.startable(p_losts[: a.passed], p_slots);
+  END IF;
+  RETURN a;
+END $$;
+
+-- Which of the jobs that were seen pass, lane by lane: what one takes of a gate, the next finds taken. p_costs: what each job
+-- costs of other units than the plain one; NULL: no gate counts those. p_aged: an aged job stops no job that it would pass.
+CREATE OR REPLACE FUNCTION lp.admit(
+  INOUT asks lp.lane_ask[], INOUT gates lp.claim_gate[], INOUT slots integer, p lp.popped, p_costs jsonb[], p_aged boolean, p_now bigint,
+  OUT stopped bigint[], OUT skipped bigint[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  a lp.lane_ask;
+  v_uneven boolean := p.odd OR p_costs IS NOT NULL OR 1 <> ANY (p.costs);
+  v_last integer := 0;
+  v_taken integer := 0;
+BEGIN
+  stopped := '{}';
+  skipped := '{}';
+  FOR v_at IN 1 .. cardinality(asks) LOOP
+    a := asks[v_at];
+    a.first := v_last + 1;
+    WHILE p.lanes[v_last + 1] = a.lane LOOP
+      v_last := v_last + 1;
+    END LOOP;
+    CONTINUE WHEN v_last < a.first;
+    a.passed := v_last - a.first + 1;
+    FOR i IN 1 .. cardinality(a.gates) LOOP
+      a.passed := least(a.passed, gates[a.gates[i]].places, gates[a.gates[i]].tokens, gates[a.gates[i]].money);
+    END LOOP;
+    IF a.passed <= 0 THEN
+      stopped := stopped || a.lane; -- those before it took the rest
+      CONTINUE;
+    ELSIF a.must AND slots <= 0 THEN
+      skipped := skipped || a.lane;
+      CONTINUE;
+    ELSIF v_uneven THEN
+      a := lp.admit_uneven(
+        a, gates, p.costs[a.first : v_last], p_costs[a.first : v_last], p.losts[a.first : v_last], slots, p_aged
+      );
+    ELSIF a.must THEN
+      a.passed := least(a.passed, slots);
+    END IF;
+    IF a.passed = 0 AND a.wants IS NOT NULL THEN
+      stopped := stopped || a.lane;
+    ELSIF a.passed = 0 THEN
+      skipped := skipped || a.lane;
+      CONTINUE;
+    ELSIF a.must THEN
+      slots := slots - a.passed;
+    ELSIF p.odd THEN
+      slots := slots - (SELECT count(*) FROM unnest(p.losts[a.first : a.first + a.passed - 1]) AS l WHERE l > 0);
+    END IF;
+    FOR i IN 1 .. cardinality(a.gates) LOOP
+      gates[a.gates[i]] := lp.gate_after(
+        gates[a.gates[i]], a.passed, coalesce(a.sums[i], a.passed), a.wants[i], v_taken + 1, p_now
+      );
+    END LOOP;
+    v_taken := v_taken + a.passed;
+    asks[v_at] := a;
+  END LOOP;
+END $$;
+
+-- Jobs that pass become running, each with what its gates charge; and that is taken from the gates. `p`: those that were
+-- seen, then those that run.
+CREATE OR REPLACE FUNCTION lp.start_admitted(
+  INOUT t lp.taking, INOUT p lp.popped, p_asks lp.lane_ask[], p_gates lp.claim_gate[], p_costs jsonb[]
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_taken integer[];
+  v_charged jsonb[];
+  v_got record;
+BEGIN
+  SELECT array_agg(j.at), array_agg(CASE
+    WHEN p_costs IS NOT NULL THEN lp.charges_of(a.charge, a.units, p.costs[j.at], p_costs[j.at])
+    WHEN p.costs[j.at] = 1 THEN a.charge
+    ELSE lp.charges_of(a.charge, NULL, p.costs[j.at], NULL)
+  END) INTO v_taken, v_charged
+  FROM unnest(p_asks) AS a CROSS JOIN LATERAL generate_series(a.first, a.first + a.passed - 1) AS j (at);
+  IF v_taken IS NULL THEN
+    p := NULL;
+    RETURN;
+  END IF;
+  IF cardinality(v_taken) < cardinality(p.ids) THEN
+    p := lp.select_rows(p, v_taken);
+  END IF;
+  SELECT * INTO v_got FROM lp.start_jobs(t, p, v_charged);
+  t := v_got.t;
+  PERFORM lp.charge_gates(array_agg(g.key), array_agg(g.n), array_agg(g.spent), array_agg(v_got.tokens[g.first]), t.now)
+  FROM unnest(p_gates) AS g;
+END $$;
+
+-- Take up to so many jobs from the front of each of these lanes.
 CREATE OR REPLACE FUNCTION lp.take_gated(
   INOUT t lp.taking, p_lanes bigint[], p_counts integer[], OUT ids bytea[], OUT lanes bigint[], OUT dues bigint[]
 ) LANGUAGE plpgsql AS $$
 DECLARE
-  v_rows lp.lane[];
-  v_keys text[]; -- of each gate: its key, what is left there, what it charges, what it means
-  v_places bigint[];
-  v_tokens bigint[];
-  v_moneys bigint[];
-  v_charges jsonb[];
-  v_musts boolean[];
-  v_units text[];
-  v_held boolean[];
-  v_ns integer[]; -- and what is taken there: jobs, what they cost together, which is the first of them,
-  v_spent bigint[];
-  v_firsts integer[];
-  v_wants bigint[]; -- and what one that did not fit its budget needs
-  v_slow lp.gate[]; -- of each that goes slower than its rate: its row, as it is after that
-  v_priced boolean; -- some gate is a budget or counts another unit than the plain cost:
-  v_costs jsonb[]; -- what those that were seen cost of other units
-  v_sums bigint[]; -- and, of one lane at each of its gates, what those that pass cost, and what the next one needs
-  v_needs bigint[];
-  v_mine integer[]; -- its gates, and which units those count that charge it
-  v_mine_units text[];
-  v_stopped bigint[] := '{}'; -- lanes by what becomes of them
-  v_skipped bigint[] := '{}';
-  v_lanes bigint[] := '{}';
-  v_asked integer[] := '{}'; -- of each that is asked: for how many, what a job of cost 1 is charged, whether it must start,
-  v_lane_charges jsonb[] := '{}';
-  v_lane_musts boolean[] := '{}';
-  v_gates integer[] := '{}'; -- and its gates, which end in this array where v_ends says
-  v_ends integer[] := '{}';
-  v_seen lp.popped;
-  p lp.popped;
-  v_uneven boolean;
-  v_taken integer[] := '{}'; -- which of those that were seen, and what each is charged
-  v_charged jsonb[] := '{}';
-  v_slots integer := t.slots;
-  v_got record;
-  v_lane record;
-  v_gate integer;
-  v_place bigint;
-  v_token bigint;
-  v_must boolean;
-  v_busy boolean;
-  v_charge jsonb;
-  v_first integer;
-  v_last integer := 0;
-  v_n integer;
-  v_sum bigint;
-BEGIN
-  ids := '{}';
-  v_rows := ARRAY(
+  v_rows lp.lane[] := ARRAY(
     SELECT l.row FROM unnest(p_lanes) WITH ORDINALITY AS a (id, at)
     CROSS JOIN LATERAL (SELECT x AS row FROM lp.lane AS x WHERE x.id = a.id OFFSET 0) AS l ORDER BY a.at
   );
-  SELECT g.* INTO v_keys, v_places, v_tokens, v_moneys, v_charges, v_musts, v_units, v_held, v_priced, v_slow
-  FROM lp.gates_of_lanes(v_rows, t.now) AS g;
-
-  -- Whom to ask for how many.
-  FOR v_lane IN
-    SELECT l.id, l.limited, p_counts[l.ordinality] AS n,
-      coalesce(array_agg(g.at::integer ORDER BY g.at) FILTER (WHERE g.at IS NOT NULL), '{}') AS gates
-    FROM unnest(v_rows) WITH ORDINALITY AS l CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
-    LEFT JOIN unnest(v_keys) WITH ORDINALITY AS g (key, at) ON g.key = k.key
-    GROUP BY l.ordinality, l.id, l.limited ORDER BY l.ordinality
-  LOOP
-    v_place := :LOTS;
-    v_must := v_lane.limited;
-    v_busy := false;
-    v_charge := NULL;
-    FOREACH v_gate IN ARRAY v_lane.gates LOOP
-      v_place := least(v_place, v_places[v_gate], v_tokens[v_gate], v_moneys[v_gate]);
-      v_must := v_must OR coalesce(v_musts[v_gate], false);
-      v_busy := v_busy OR coalesce(v_held[v_gate], false);
-      IF v_charges[v_gate] IS NOT NULL THEN
-        v_charge := coalesce(v_charge, '[]') || jsonb_build_array(v_charges[v_gate]);
-      END IF;
-    END LOOP;
-    IF v_busy THEN
-      v_skipped := v_skipped || v_lane.id;
-      t.again := true;
-    ELSIF v_place <= 0 THEN
-      v_stopped := v_stopped || v_lane.id;
-    ELSIF v_must AND v_slots <= 0 THEN -- that says nothing about what the lane holds
-      v_skipped := v_skipped || v_lane.id;
-    ELSE
-      v_lanes := v_lanes || v_lane.id;
-      v_asked := v_asked || least(v_lane.n, v_place, CASE WHEN v_must THEN v_slots END)::integer;
-      v_lane_charges := v_lane_charges || v_charge;
-      v_lane_musts := v_lane_musts || v_must;
-      v_gates := v_gates || v_lane.gates;
-      v_ends := v_ends || cardinality(v_gates);
-    END IF;
-  END LOOP;
-
-  v_seen := lp.pop_ready(v_lanes, v_asked, t.now);
+  v_gates lp.claim_gate[] := lp.gates_of_lanes(v_rows, t.now);
+  v_priced boolean := EXISTS (SELECT 1 FROM unnest(v_gates) AS g WHERE g.money IS NOT NULL OR g.unit <> '');
+  v_asked record;
+  v_lanes bigint[];
+  v_counts integer[];
+  v_seen lp.popped;
+  p lp.popped;
+  v_costs jsonb[]; -- what the jobs that were seen cost of other units
+  v_passed record;
+  v_got record;
+BEGIN
+  SELECT * INTO v_asked FROM lp.ask_lanes(v_rows, p_counts, v_gates, t.slots);
+  v_lanes := ARRAY(SELECT a.lane FROM unnest(v_asked.asks) AS a);
+  v_counts := ARRAY(SELECT a.n FROM unnest(v_asked.asks) AS a);
+  v_seen := lp.pop_ready(v_lanes, v_counts, t.now);
   p := v_seen;
   IF p.odd THEN
     SELECT * INTO v_got FROM lp.drop_unusable(t, p);
     t := v_got.t;
     p := v_got.p;
   END IF;
-  v_uneven := 1 <> ANY (p.costs);
   IF v_priced THEN
     v_costs := ARRAY(
       SELECT c.costs FROM unnest(p.ids) WITH ORDINALITY AS j (id, at)
       LEFT JOIN LATERAL (SELECT x.costs FROM lp.cost_job AS x WHERE x.id = j.id OFFSET 0) AS c ON true ORDER BY j.at
     );
   END IF;
-
-  -- Who passes, lane by lane.
-  v_ns := array_fill(0, ARRAY[coalesce(cardinality(v_keys), 0)]);
-  v_spent := v_ns;
-  v_firsts := array_fill(NULL::integer, ARRAY[cardinality(v_ns)]);
-  v_wants := v_firsts;
-  FOR i IN 1 .. cardinality(v_lanes) LOOP
-    v_first := v_last + 1;
-    WHILE p.lanes[v_last + 1] = v_lanes[i] LOOP
-      v_last := v_last + 1;
-    END LOOP;
-    CONTINUE WHEN v_last < v_first;
-    v_place := NULL;
-    v_token := NULL;
-    v_mine := v_gates[coalesce(v_ends[i - 1], 0) + 1 : v_ends[i]];
-    FOREACH v_gate IN ARRAY v_mine LOOP
-      v_place := least(v_place, v_places[v_gate], v_moneys[v_gate]);
-      v_token := least(v_token, v_tokens[v_gate]);
-    END LOOP;
-    v_n := least(v_last - v_first + 1, v_place, v_token);
-    IF v_n <= 0 THEN
-      v_stopped := v_stopped || v_lanes[i]; -- those before it took the rest
-      CONTINUE;
-    END IF;
-    IF v_lane_musts[i] AND v_slots <= 0 THEN
-      v_skipped := v_skipped || v_lanes[i];
-      CONTINUE;
-    END IF;
-    IF v_priced THEN
-      v_mine_units := ARRAY(
-        SELECT v_units[g.gate] FROM unnest(v_mine) WITH ORDINALITY AS g (gate, at) WHERE v_charges[g.gate] IS NOT NULL ORDER BY g.at
-      );
-      SELECT * INTO v_n, v_sums, v_needs FROM lp.admit_priced(
-        v_mine, v_places, v_tokens, v_moneys, v_units, p.costs[v_first : v_last], v_costs[v_first : v_last],
-        CASE WHEN v_lane_musts[i] THEN v_slots END
-      );
-      IF t.floor_priorities[0] IS NOT NULL THEN
-        v_needs := NULL; -- an aged job stops nobody whom it would pass
-      END IF;
-    ELSIF v_uneven THEN
-      v_n := lp.admitted(v_place, v_token, NULL, p.costs[v_first : v_last]);
-    END IF;
-    IF v_lane_musts[i] THEN
-      v_n := least(v_n, v_slots);
-      v_slots := v_slots - v_n;
-    ELSIF p.odd THEN
-      FOR v_job IN v_first .. v_first + v_n - 1 LOOP
-        CONTINUE WHEN p.losts[v_job] = 0;
-        IF v_slots <= 0 THEN -- a suspect needs one
-          v_n := v_job - v_first;
-          EXIT;
-        END IF;
-        v_slots := v_slots - 1;
-      END LOOP;
-    END IF;
-    IF v_n = 0 AND v_needs IS NOT NULL THEN
-      v_stopped := v_stopped || v_lanes[i];
-    ELSIF v_n = 0 THEN
-      v_skipped := v_skipped || v_lanes[i];
-      CONTINUE;
-    END IF;
-    v_sum := 0;
-    FOR v_job IN v_first .. v_first + v_n - 1 LOOP
-      v_taken := v_taken || v_job;
-      v_charged := v_charged || CASE
-        WHEN v_priced THEN lp.charges_of(v_lane_charges[i], v_mine_units, p.costs[v_job], v_costs[v_job])
-        WHEN p.costs[v_job] = 1 THEN v_lane_charges[i]
-        ELSE lp.charges_of(v_lane_charges[i], NULL, p.costs[v_job], NULL)
-      END;
-      v_sum := v_sum + p.costs[v_job];
-    END LOOP;
-    FOR v_at IN 1 .. cardinality(v_mine) LOOP
-      v_gate := v_mine[v_at];
-      IF v_priced THEN
-        v_sum := v_sums[v_at];
-        v_moneys[v_gate] := v_moneys[v_gate] - v_sum;
-        IF v_needs[v_at] IS NOT NULL THEN
-          v_wants[v_gate] := v_needs[v_at];
-          v_moneys[v_gate] := 0; -- from now on nobody passes
-        END IF;
-      END IF;
-      v_places[v_gate] := v_places[v_gate] - v_n;
-      v_tokens[v_gate] := v_tokens[v_gate] - v_sum;
-      IF (v_slow[v_gate]).key IS NOT NULL THEN -- those take parts of tokens
-        v_slow[v_gate].full_at_us := lp.gate_passed(v_slow[v_gate], v_sum, t.now);
-        v_tokens[v_gate] := lp.gate_starts(v_slow[v_gate], t.now);
-      END IF;
-      IF v_musts[v_gate] IS NOT NULL THEN -- what is not locked may count by now, and nothing was charged there
-        v_ns[v_gate] := v_ns[v_gate] + v_n;
-      END IF;
-      v_spent[v_gate] := least(v_spent[v_gate] + v_sum, :MOST);
-      IF v_n > 0 THEN
-        v_firsts[v_gate] := coalesce(v_firsts[v_gate], cardinality(v_taken) - v_n + 1);
-      END IF;
-    END LOOP;
-  END LOOP;
-  t.slots := v_slots;
-
-  IF v_taken <> '{}' THEN
-    IF cardinality(v_taken) < cardinality(p.ids) THEN
-      p := lp.select_rows(p, v_taken);
-    END IF;
-    SELECT * INTO v_got FROM lp.start_jobs(t, p, v_charged);
-    t := v_got.t;
-    PERFORM lp.charge_gates(
-      v_keys, v_ns, v_spent, ARRAY(SELECT v_got.tokens[f.job] FROM unnest(v_firsts) WITH ORDINALITY AS f (job, at) ORDER BY f.at), t.now
-    );
-    ids := p.ids;
-    lanes := p.lanes;
-    dues := p.dues;
-  END IF;
-  IF v_priced THEN
-    PERFORM lp.reserve_budgets(v_keys, v_ns, v_spent, v_wants, t.now);
-  END IF;
-  SELECT * INTO v_got FROM lp.review_lanes(t, v_lanes, v_asked, v_seen.lanes, v_seen.ids);
+  SELECT * INTO v_passed FROM lp.admit(v_asked.asks, v_gates, t.slots, p, v_costs, t.floor_priorities[0] IS NOT NULL, t.now);
+  t.slots := v_passed.slots;
+  SELECT * INTO v_got FROM lp.start_admitted(t, p, v_passed.asks, v_passed.gates, v_costs);
   t := v_got.t;
-  t.skipped_lanes := t.skipped_lanes || v_skipped;
+  p := v_got.p;
+  IF v_priced THEN
+    PERFORM lp.reserve_budgets(array_agg(g.key), array_agg(g.n), array_agg(g.spent), array_agg(g.wants), t.now)
+    FROM unnest(v_passed.gates) AS g;
+  END IF;
+  ids := coalesce(p.ids, '{}');
+  lanes := p.lanes;
+  dues := p.dues;
+  SELECT * INTO v_got FROM lp.review_lanes(t, v_lanes, v_counts, v_seen.lanes, v_seen.ids);
+  t := v_got.t;
+  t.again := t.again OR v_asked.busy;
+  t.skipped_lanes := t.skipped_lanes || v_asked.skipped || v_passed.skipped;
   IF v_got.resting <> '{}' THEN
     PERFORM lp.pass_room_on(v_got.resting, t.now);
   END IF;
-  IF v_stopped <> '{}' THEN
-    t := lp.park_lanes(t, v_stopped);
+  IF v_asked.stopped <> '{}' OR v_passed.stopped <> '{}' THEN
+    t := lp.park_lanes(t, v_asked.stopped || v_passed.stopped);
   END IF;
 END $$;
