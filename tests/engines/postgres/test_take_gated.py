@@ -38,9 +38,7 @@ TAKE = """
 CREATE FUNCTION lp.try_take(p_lanes bigint[], p_counts integer[], p_slots integer, p_now bigint) RETURNS integer
 LANGUAGE plpgsql AS $$
 DECLARE
-  t lp.taking := ROW (
-    p_now, 1024, p_slots, 9, NULL, NULL, '{}', 0, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
-  );
+  t lp.taking := lp.begin_taking(1024, p_slots, :LEAST_URGENT::smallint, NULL, NULL, '{}', 0, p_now);
   v_got record;
 BEGIN
   SELECT * INTO v_got FROM lp.take_gated(t, p_lanes, p_counts);

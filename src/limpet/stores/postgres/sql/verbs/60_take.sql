@@ -72,7 +72,7 @@ CREATE OR REPLACE FUNCTION lp.drop_unusable(INOUT t lp.taking, INOUT p lp.popped
 DECLARE
   v_got record;
 BEGIN
-  SELECT * INTO v_got FROM lp.usable_rows(t, p.lanes, p.ids, p.losts, p.expires);
+  v_got := lp.usable_rows(t, p.lanes, p.ids, p.losts, p.expires);
   t := v_got.t;
   p := lp.select_rows(p, v_got.usable);
 END $$;
@@ -166,7 +166,7 @@ CREATE OR REPLACE FUNCTION lp.start_jobs(INOUT t lp.taking, p lp.popped, p_charg
 DECLARE
   v_got record;
 BEGIN
-  SELECT * INTO v_got FROM lp.tokens_for(t, p.hards, p.losts);
+  v_got := lp.tokens_for(t, p.hards, p.losts);
   t := v_got.t;
   tokens := v_got.tokens;
   PERFORM lp.start_tokens(p.places, tokens, p_charged, t.now);
@@ -220,18 +220,18 @@ DECLARE
   p lp.popped := v_seen;
 BEGIN
   IF p.odd THEN
-    SELECT * INTO v_got FROM lp.drop_unusable(t, p);
+    v_got := lp.drop_unusable(t, p);
     t := v_got.t;
     p := v_got.p;
   END IF;
   IF p.ids IS NOT NULL THEN
-    SELECT * INTO v_got FROM lp.start_jobs(t, p, NULL);
+    v_got := lp.start_jobs(t, p, NULL);
     t := v_got.t;
     IF p.odd THEN
       t.slots := t.slots - (SELECT count(*) FROM unnest(p.losts) AS lost WHERE lost > 0)::integer;
     END IF;
   END IF;
-  SELECT * INTO v_got FROM lp.review_lanes(t, p_lanes, p_counts, v_seen.lanes, v_seen.ids);
+  v_got := lp.review_lanes(t, p_lanes, p_counts, v_seen.lanes, v_seen.ids);
   t := v_got.t;
   ids := coalesce(p.ids, '{}');
   lanes := p.lanes;

@@ -157,18 +157,13 @@ CREATE OR REPLACE FUNCTION lp.ask_lanes(
   OUT asks lp.lane_ask[], OUT stopped bigint[], OUT skipped bigint[], OUT busy boolean
 ) LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
-  SELECT coalesce(array_agg(
-      ROW(l.id, least(l.n, l.room, CASE WHEN l.must THEN p_slots END), l.must, l.gates, l.charge, l.units, NULL, 0, NULL, NULL)::lp.lane_ask
-    ) FILTER (WHERE l.fate = 'asked'), '{}'),
-    coalesce(array_agg(l.id) FILTER (WHERE l.fate = 'stopped'), '{}'),
-    coalesce(array_agg(l.id) FILTER (WHERE l.fate = 'skipped'), '{}'), coalesce(bool_or(l.busy), false)
+  SELECT coalesce(array_agg(a::lp.lane_ask) FILTER (WHERE NOT l.busy AND l.room > 0 AND NOT l.full), '{}'),
+    coalesce(array_agg(a.lane) FILTER (WHERE NOT l.busy AND l.room <= 0), '{}'),
+    coalesce(array_agg(a.lane) FILTER (WHERE l.busy OR l.full AND l.room > 0), '{}'), coalesce(bool_or(l.busy), false)
   INTO asks, stopped, skipped, busy
   FROM (
-    SELECT e.*, CASE
-      WHEN e.busy THEN 'skipped' WHEN e.room <= 0 THEN 'stopped' WHEN e.must AND p_slots <= 0 THEN 'skipped' ELSE 'asked'
-    END AS fate
-    FROM (
-      SELECT l.id, p_counts[l.ordinality] AS n, least(:LOTS, min(g.places), min(g.tokens), min(g.money))::integer AS room,
+    SELECT g.*, g.must AND p_slots <= 0 AS full FROM (
+      SELECT l.id, p_counts[l.ordinality] AS n, least(:LOTS, min(g.places), min(g.tokens), min(g.money)) AS room,
         l.limited OR coalesce(bool_or(g.must), false) AS must, coalesce(bool_or(g.held), false) AS busy,
         coalesce(array_agg(g.ordinality::integer ORDER BY g.ordinality) FILTER (WHERE g.key IS NOT NULL), '{}') AS gates,
         jsonb_agg(g.charge ORDER BY g.ordinality) FILTER (WHERE g.charge IS NOT NULL) AS charge,
@@ -176,8 +171,11 @@ BEGIN
       FROM unnest(p_lanes) WITH ORDINALITY AS l CROSS JOIN LATERAL unnest(l.class_gates || l.lane_gates) AS k (key)
       LEFT JOIN unnest(p_gates) WITH ORDINALITY AS g ON g.key = k.key
       GROUP BY l.ordinality, l.id, l.limited ORDER BY l.ordinality
-    ) AS e
-  ) AS l;
+    ) AS g
+  ) AS l CROSS JOIN LATERAL (
+    SELECT l.id AS lane, least(l.n, l.room, CASE WHEN l.must THEN p_slots END)::integer AS n, l.must, l.gates, l.charge, l.units,
+      NULL::integer AS first, 0 AS passed, NULL::bigint[] AS sums, NULL::bigint[] AS wants
+  ) AS a;
 END $$;
 
 -- A gate after so many jobs, which cost so much there, have passed it; p_first: the place of the first of them among all.
@@ -325,7 +323,7 @@ BEGIN
   IF cardinality(v_taken) < cardinality(p.ids) THEN
     p := lp.select_rows(p, v_taken);
   END IF;
-  SELECT * INTO v_got FROM lp.start_jobs(t, p, v_charged);
+  v_got := lp.start_jobs(t, p, v_charged);
   t := v_got.t;
   PERFORM lp.charge_gates(array_agg(g.key), array_agg(g.n), array_agg(g.spent), array_agg(v_got.tokens[g.first]), t.now)
   FROM unnest(p_gates) AS g;
@@ -351,13 +349,13 @@ DECLARE
   v_passed record;
   v_got record;
 BEGIN
-  SELECT * INTO v_asked FROM lp.ask_lanes(v_rows, p_counts, v_gates, t.slots);
+  v_asked := lp.ask_lanes(v_rows, p_counts, v_gates, t.slots);
   v_lanes := ARRAY(SELECT a.lane FROM unnest(v_asked.asks) AS a);
   v_counts := ARRAY(SELECT a.n FROM unnest(v_asked.asks) AS a);
   v_seen := lp.pop_ready(v_lanes, v_counts, t.now);
   p := v_seen;
   IF p.odd THEN
-    SELECT * INTO v_got FROM lp.drop_unusable(t, p);
+    v_got := lp.drop_unusable(t, p);
     t := v_got.t;
     p := v_got.p;
   END IF;
@@ -367,9 +365,9 @@ BEGIN
       LEFT JOIN LATERAL (SELECT x.costs FROM lp.cost_job AS x WHERE x.id = j.id OFFSET 0) AS c ON true ORDER BY j.at
     );
   END IF;
-  SELECT * INTO v_passed FROM lp.admit(v_asked.asks, v_gates, t.slots, p, v_costs, t.floor_priorities[0] IS NOT NULL, t.now);
+  v_passed := lp.admit(v_asked.asks, v_gates, t.slots, p, v_costs, t.floor_priorities[0] IS NOT NULL, t.now);
   t.slots := v_passed.slots;
-  SELECT * INTO v_got FROM lp.start_admitted(t, p, v_passed.asks, v_passed.gates, v_costs);
+  v_got := lp.start_admitted(t, p, v_passed.asks, v_passed.gates, v_costs);
   t := v_got.t;
   p := v_got.p;
   IF v_priced THEN
@@ -379,7 +377,7 @@ BEGIN
   ids := coalesce(p.ids, '{}');
   lanes := p.lanes;
   dues := p.dues;
-  SELECT * INTO v_got FROM lp.review_lanes(t, v_lanes, v_counts, v_seen.lanes, v_seen.ids);
+  v_got := lp.review_lanes(t, v_lanes, v_counts, v_seen.lanes, v_seen.ids);
   t := v_got.t;
   t.again := t.again OR v_asked.busy;
   t.skipped_lanes := t.skipped_lanes || v_asked.skipped || v_passed.skipped;

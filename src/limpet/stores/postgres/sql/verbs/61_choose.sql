@@ -88,14 +88,14 @@ DECLARE
   v_at integer;
 BEGIN
   LOOP
-    SELECT * INTO v_got FROM lp.open_classes(t);
+    v_got := lp.open_classes(t);
     t := v_got.t;
     chosen := '{}';
     EXIT WHEN v_got.classes = '{}';
     v_best := (SELECT min(p) FROM unnest(v_got.priorities) AS p);
     SELECT array_agg(c.class), array_agg(c.plain) INTO v_classes, v_plain
     FROM unnest(v_got.classes, v_got.priorities, v_got.plain) AS c (class, priority, plain) WHERE c.priority = v_best;
-    SELECT * INTO v_got FROM lp.lanes_of_priority(t, v_classes, v_plain, v_best);
+    v_got := lp.lanes_of_priority(t, v_classes, v_plain, v_best);
     t := v_got.t;
     chosen := v_got.chosen;
     EXIT WHEN chosen <> '{}';

@@ -118,14 +118,14 @@ BEGIN
     END IF;
   END LOOP;
   IF v_gated <> '{}' THEN
-    SELECT * INTO v_got FROM lp.take_gated(t, v_gated, v_gated_ns);
+    v_got := lp.take_gated(t, v_gated, v_gated_ns);
     t := v_got.t;
     ids := v_got.ids;
     v_from := v_got.lanes;
     v_dues := v_got.dues;
   END IF;
   IF v_plain <> '{}' THEN
-    SELECT * INTO v_got FROM lp.take_plain(t, v_plain, v_plain_ns);
+    v_got := lp.take_plain(t, v_plain, v_plain_ns);
     t := v_got.t;
     ids := ids || v_got.ids;
     v_from := v_from || v_got.lanes;
@@ -166,7 +166,7 @@ BEGIN
     v_served[i] := 0;
     IF v_given[i] > 0 THEN
       v_mine := ARRAY(SELECT c FROM unnest(p_candidates) AS c WHERE c.ring = v_rings[i]);
-      SELECT * INTO v_got FROM lp.take_ring(t, v_mine, v_given[i]);
+      v_got := lp.take_ring(t, v_mine, v_given[i]);
       t := v_got.t;
       ids := ids || v_got.ids;
       v_served[i] := cardinality(v_got.ids);
@@ -201,18 +201,18 @@ BEGIN
     IF t.left_n <= 0 THEN
       RETURN;
     END IF;
-    SELECT * INTO v_got FROM lp.choose_lanes(t);
+    v_got := lp.choose_lanes(t);
     t := v_got.t;
     v_chosen := v_got.chosen;
     IF v_chosen = '{}' THEN
       RETURN;
     END IF;
     IF cardinality(v_chosen) > 1 OR t.cut THEN
-      SELECT * INTO v_got FROM lp.take_fairly(t, v_chosen);
+      v_got := lp.take_fairly(t, v_chosen);
     ELSIF v_chosen[1].plain THEN
-      SELECT * INTO v_got FROM lp.take_plain(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
+      v_got := lp.take_plain(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     ELSE
-      SELECT * INTO v_got FROM lp.take_gated(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
+      v_got := lp.take_gated(t, ARRAY[v_chosen[1].lane], ARRAY[t.left_n]);
     END IF;
     t := v_got.t;
     ids := ids || v_got.ids;

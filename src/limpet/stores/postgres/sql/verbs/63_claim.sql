@@ -83,13 +83,14 @@ BEGIN
 END $$;
 
 -- The short way, by far the most common: one lane is all there is, no gate rules it, and its jobs end together. It does
--- what the long way would; ids NULL: not so, take that.
+-- what the long way would; ids NULL: not so, take that. p_last: the last token that was given.
 CREATE OR REPLACE FUNCTION lp.take_only_lane(
   p_limit integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint,
-  OUT ids bytea[], OUT token bigint, OUT hard bigint, OUT again boolean
+  OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
 ) LANGUAGE plpgsql AS $$
 DECLARE
   v_id bigint;
+  v_token bigint := greatest(p_last + 1, p_now * :TOKENS_PER_MS);
   p lp.popped;
 BEGIN
   again := false;
@@ -114,14 +115,74 @@ BEGIN
     RETURN;
   END IF;
   ids := p.ids;
-  hard := p.hards[1];
-  token := greatest(p_last + 1, p_now * :TOKENS_PER_MS);
-  PERFORM lp.start_one_token(p.places, token, p_now);
+  tokens := ARRAY[v_token];
+  hards := p.hards[:1];
+  PERFORM lp.start_one_token(p.places, v_token, p_now);
   INSERT INTO lp.tally (lane, whats, ns) VALUES (v_id, '{:READY,:RUNNING}', ARRAY[-cardinality(ids), cardinality(ids)]);
   IF random() < 0.1 THEN
     PERFORM lp.raise_floors(p.lanes, p.dues, p.ids);
   END IF;
   again := cardinality(ids) < p_limit AND EXISTS (SELECT 1 FROM lp.wait WHERE lane = v_id AND state = :READY); -- somebody holds it
+END $$;
+
+-- A claim that has taken nothing yet. p_last: the last token that was given.
+CREATE OR REPLACE FUNCTION lp.begin_taking(
+  p_limit integer, p_slots integer, p_least smallint, p_queues text[], p_tasks text[], p_capabilities text[], p_last bigint, p_now bigint
+) RETURNS lp.taking LANGUAGE plpgsql IMMUTABLE AS $$
+DECLARE
+  t lp.taking;
+BEGIN
+  t.now := p_now;
+  t.left_n := p_limit;
+  t.slots := p_slots;
+  t.least := p_least;
+  t.queues := p_queues;
+  t.tasks := p_tasks;
+  t.capabilities := p_capabilities;
+  t.token := p_last;
+  t.tokens := '{}';
+  t.hards := '{}';
+  t.shared := '{}';
+  t.skipped := '{}';
+  t.skipped_lanes := '{}';
+  t.floor_classes := '{}';
+  t.floor_priorities := '{}';
+  t.cut := false;
+  t.again := false;
+  RETURN t;
+END $$;
+
+-- The long way: up to p_aged jobs of the priority p_most and less urgent ones first, then the rest by priority, down to
+-- t.least.
+CREATE OR REPLACE FUNCTION lp.take_by_priority(
+  t lp.taking, p_aged integer, p_most smallint,
+  OUT ids bytea[], OUT tokens bigint[], OUT hards bigint[], OUT again boolean, OUT reopening bigint
+) LANGUAGE plpgsql AS $$
+DECLARE
+  v_limit integer := t.left_n;
+  v_least smallint := t.least;
+  v_got record;
+BEGIN
+  IF p_aged > 0 THEN
+    t.left_n := least(v_limit, p_aged);
+    t.least := :LEAST_URGENT;
+    t.floor_priorities := array_fill(p_most, '{1}', '{0}');
+    v_got := lp.fill_claim(t);
+    t := v_got.t;
+    ids := v_got.ids;
+    t.left_n := v_limit - cardinality(ids);
+    t.least := v_least;
+    t.floor_classes := '{}';
+    t.floor_priorities := '{}';
+    t.skipped_lanes := '{}';
+  END IF;
+  v_got := lp.fill_claim(t);
+  t := v_got.t;
+  ids := ids || v_got.ids;
+  tokens := t.tokens;
+  hards := t.hards;
+  again := t.again;
+  reopening := t.reopening;
 END $$;
 
 -- Running jobs as a worker needs them, in the order of their ids here.
@@ -179,6 +240,42 @@ BEGIN
     (excluded.next_ms, excluded.slots, excluded.queues, excluded.tasks, excluded.capabilities, excluded.ear);
 END $$;
 
+-- What others posted, what is due and what may go on by now is on the floor, as far as one claim does that; `more`: not all.
+-- p_most: of aged jobs, which are promoted first; NULL: none are asked for. `last`: the last token that was given.
+CREATE OR REPLACE FUNCTION lp.bring_floor_up_to_date(p_most smallint, p_now bigint, OUT more boolean, OUT last bigint) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_lanes integer := 0; -- that posts were applied to
+  v_opens boolean; -- a gate
+  v_due boolean; -- a scheduled job
+  v_fans boolean; -- a parent to its children
+BEGIN
+  FOR v_round IN 1 .. 64 LOOP -- what is not applied is not served in its order; yet others wait for the floor
+    v_got := lp.apply_posts(256, p_now);
+    more := v_got.more;
+    v_lanes := v_lanes + v_got.lanes;
+    EXIT WHEN NOT more OR v_lanes >= 256;
+  END LOOP;
+  SELECT k.last_value, EXISTS (SELECT 1 FROM lp.gate AS g WHERE g.opens_ms <= p_now), EXISTS (SELECT 1 FROM lp.fan), EXISTS (
+    SELECT 1 FROM generate_series(0, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
+      SELECT 1 FROM lp.wait AS w WHERE w.state = :SCHEDULED AND w.priority = p.priority AND w.due_ms <= p_now LIMIT 1
+    ) AS w
+  ) INTO last, v_opens, v_fans, v_due FROM lp.tokens AS k;
+  IF v_opens THEN
+    PERFORM lp.open_due_gates(p_now);
+  END IF;
+  IF v_due THEN
+    IF p_most IS NOT NULL THEN
+      PERFORM lp.promote_due(p_most, p_now);
+    END IF;
+    more := lp.promote_due(0::smallint, p_now) OR more;
+  END IF;
+  IF v_fans THEN
+    more := lp.fan_out(p_now) OR more;
+    more := (SELECT f.more FROM lp.apply_posts(256, p_now) AS f) OR more;
+  END IF;
+END $$;
+
 -- The verb. Up to p_aged jobs are taken first, of the priority p_most and less urgent ones; the rest down to p_least.
 CREATE OR REPLACE FUNCTION lp.claim_1(
   p_session text, p_claimer text, p_seq bigint, p_limit integer, p_slots integer, p_least smallint,
@@ -188,18 +285,11 @@ CREATE OR REPLACE FUNCTION lp.claim_1(
 ) LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-  t lp.taking;
-  v_got record;
-  v_last bigint;
-  v_ids bytea[];
-  v_tokens bigint[];
-  v_hards bigint[];
+  v_most CONSTANT integer := 1024; -- jobs of one claim
   v_ear text;
-  v_more boolean;
-  v_lanes integer := 0; -- that were filed
-  v_opens boolean; -- a gate
-  v_due boolean; -- a scheduled job
-  v_fans boolean; -- a parent to its children
+  v_tokens bigint[];
+  v_floor record;
+  v_got record;
 BEGIN
   again := false;
   asleep := false;
@@ -214,77 +304,29 @@ BEGIN
     jobs := lp.hand_out(ARRAY(SELECT r.id FROM lp.running AS r WHERE r.token = ANY (v_tokens) ORDER BY r.priority, r.due_ms, r.id));
     RETURN;
   END IF;
-
-  FOR v_round IN 1 .. 64 LOOP -- what is not filed is not served in its order; yet others wait for the floor
-    SELECT f.more, v_lanes + f.lanes INTO v_more, v_lanes FROM lp.apply_posts(256, now_ms) AS f;
-    EXIT WHEN NOT v_more OR v_lanes >= 256;
-  END LOOP;
-  SELECT k.last_value, EXISTS (SELECT 1 FROM lp.gate AS g WHERE g.opens_ms <= now_ms), EXISTS (SELECT 1 FROM lp.fan), EXISTS (
-    SELECT 1 FROM generate_series(0, :LEAST_URGENT) AS p (priority) CROSS JOIN LATERAL (
-      SELECT 1 FROM lp.wait AS w WHERE w.state = :SCHEDULED AND w.priority = p.priority AND w.due_ms <= now_ms LIMIT 1
-    ) AS w
-  ) INTO v_last, v_opens, v_fans, v_due FROM lp.tokens AS k;
-  IF v_opens THEN
-    PERFORM lp.open_due_gates(now_ms);
-  END IF;
-  IF v_due THEN
-    IF p_aged > 0 THEN
-      PERFORM lp.promote_due(p_most, now_ms);
-    END IF;
-    v_more := lp.promote_due(0::smallint, now_ms) OR v_more;
-  END IF;
-  IF v_fans THEN
-    v_more := lp.fan_out(now_ms) OR v_more;
-    v_more := (SELECT f.more FROM lp.apply_posts(256, now_ms) AS f) OR v_more;
-  END IF;
-
-  SELECT * INTO v_got FROM lp.take_only_lane(
-    least(p_limit, 1024), p_least, p_queues, p_tasks, p_capabilities, v_last, now_ms
-  );
-  IF v_got.ids IS NOT NULL THEN
-    v_ids := v_got.ids;
-    v_tokens := ARRAY[v_got.token];
-    v_hards := ARRAY[v_got.hard];
-    again := v_got.again OR (v_more AND cardinality(v_ids) < p_limit);
-  ELSE
-    t := ROW (
-      now_ms, least(p_limit, 1024), p_slots, p_least, p_queues, p_tasks, p_capabilities,
-      v_last, '{}', '{}', '{}', '{}', '{}', '{}', '{}', NULL, false, false
+  v_floor := lp.bring_floor_up_to_date(CASE WHEN p_aged > 0 THEN p_most END, now_ms);
+  v_got := lp.take_only_lane(least(p_limit, v_most), p_least, p_queues, p_tasks, p_capabilities, v_floor.last, now_ms);
+  IF v_got.ids IS NULL THEN
+    v_got := lp.take_by_priority(
+      lp.begin_taking(least(p_limit, v_most), p_slots, p_least, p_queues, p_tasks, p_capabilities, v_floor.last, now_ms),
+      p_aged, p_most
     );
-    IF p_aged > 0 THEN
-      t.left_n := least(t.left_n, p_aged);
-      t.least := :LEAST_URGENT;
-      t.floor_priorities := array_fill(p_most, '{1}', '{0}');
-      SELECT * INTO v_got FROM lp.fill_claim(t);
-      t := v_got.t;
-      v_ids := v_got.ids;
-      t.left_n := least(p_limit, 1024) - cardinality(v_ids);
-      t.least := p_least;
-      t.floor_classes := '{}';
-      t.floor_priorities := '{}';
-      t.skipped_lanes := '{}';
-    END IF;
-    SELECT * INTO v_got FROM lp.fill_claim(t);
-    t := v_got.t;
-    v_ids := v_ids || v_got.ids;
-    v_tokens := t.tokens;
-    v_hards := t.hards;
-    again := t.again OR (v_more AND t.left_n > 0);
   END IF;
-  IF v_ids = '{}' THEN
-    next_at := least(lp.next_ready_at(now_ms), t.reopening);
+  again := v_got.again OR (v_floor.more AND cardinality(v_got.ids) < least(p_limit, v_most));
+  IF v_got.ids = '{}' THEN
+    next_at := least(lp.next_ready_at(now_ms), v_got.reopening);
     asleep := p_least = :LEAST_URGENT AND NOT again;
     IF asleep THEN
       PERFORM lp.mark_idle(p_session, p_queues, p_tasks, p_capabilities, p_slots, next_at, v_ear);
     END IF;
   ELSE
-    PERFORM lp.write_leases(p_session, v_tokens, v_hards, cardinality(v_ids), now_ms);
-    INSERT INTO lp.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_tokens)
+    PERFORM lp.write_leases(p_session, v_got.tokens, v_got.hards, cardinality(v_got.ids), now_ms);
+    INSERT INTO lp.receipt (session, claimer, seq, at_ms, tokens) VALUES (p_session, p_claimer, p_seq, now_ms, v_got.tokens)
     ON CONFLICT (session, claimer) DO UPDATE SET seq = excluded.seq, at_ms = excluded.at_ms, tokens = excluded.tokens;
     IF p_least = :LEAST_URGENT THEN
       DELETE FROM lp.sleeper AS s WHERE s.session = p_session;
     END IF;
-    jobs := lp.hand_out(v_ids);
+    jobs := lp.hand_out(v_got.ids);
   END IF;
   IF EXISTS (SELECT 1 FROM lp.post WHERE xid = pg_current_xact_id()) THEN
     SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted() AS p;
