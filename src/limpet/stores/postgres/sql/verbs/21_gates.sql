@@ -113,12 +113,43 @@ BEGIN
   RETURN least(v_begins + v_missing * p_interval, :MOST)::bigint;
 END $$;
 
+-- The gate with another rule, declared or an operator's: what was taken under the old rule stays taken.
+CREATE OR REPLACE FUNCTION lp.gate_ruled(p_gate lp.gate, p_rule jsonb, p_declared boolean, p_now bigint) RETURNS lp.gate
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+DECLARE
+  v_after lp.gate := lp.gate_rule(p_gate, p_rule);
+BEGIN
+  v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
+  IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
+    v_after.ruled_at_ms := p_now;
+  END IF;
+  v_after.declared := p_declared;
+  v_after.wants := 0;
+  RETURN v_after;
+END $$;
+
+-- The gate after an operator has opened it: nothing holds or slows it any more.
+CREATE OR REPLACE FUNCTION lp.gate_opened(p_gate lp.gate, p_now bigint) RETURNS lp.gate LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
+BEGIN
+  p_gate := lp.gate_reset(p_gate);
+  IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
+    p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
+    p_gate.ruled_at_ms := p_now;
+  END IF;
+  p_gate.held_until_ms := 0;
+  p_gate.wants := 0;
+  p_gate.pace := :FULL;
+  p_gate.paced_at_ms := 0;
+  p_gate.ceiling := :FULL;
+  p_gate.cut_token := 0;
+  RETURN p_gate;
+END $$;
+
 -- The gate after an operator's change; one that was not there (NULL) starts with a rule that allows all.
 CREATE OR REPLACE FUNCTION lp.gate_apply(p_gate lp.gate, p_change jsonb, p_now bigint) RETURNS lp.gate
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE AS $$
 DECLARE
   v_declared boolean := coalesce((p_change ->> 'declared')::boolean, false);
-  v_after lp.gate;
 BEGIN
   IF p_gate.key IS NULL THEN
     p_gate := lp.gate_new(p_change ->> 'key');
@@ -127,14 +158,7 @@ BEGIN
     p_gate.declared := true;
   END IF;
   IF p_change ->> 'rule' IS NOT NULL AND (p_gate.declared OR NOT v_declared) THEN
-    v_after := lp.gate_rule(p_gate, p_change -> 'rule');
-    v_after.full_at_us := lp.gate_full_under(p_gate, v_after.interval_us, v_after.burst, p_now);
-    IF p_gate.interval_us IS NOT NULL OR p_gate.cap IS NOT NULL THEN -- or else nobody was charged
-      v_after.ruled_at_ms := p_now;
-    END IF;
-    p_gate := v_after;
-    p_gate.declared := v_declared;
-    p_gate.wants := 0;
+    p_gate := lp.gate_ruled(p_gate, p_change -> 'rule', v_declared, p_now);
   END IF;
   IF p_change ->> 'pause' IS NOT NULL THEN
     p_gate.paused_by := p_change #>> '{pause,by}';
@@ -147,9 +171,7 @@ BEGIN
     p_gate.paused_at_ms := NULL;
     p_gate.draining := false;
   END IF;
-  IF p_change ->> 'drain' IS NOT NULL THEN
-    p_gate.draining := (p_change ->> 'drain')::boolean;
-  END IF;
+  p_gate.draining := coalesce((p_change ->> 'drain')::boolean, p_gate.draining);
   IF p_change ->> 'hold_ms' IS NOT NULL THEN
     p_gate := lp.gate_hold(p_gate, p_now + (p_change ->> 'hold_ms')::bigint);
   END IF;
@@ -161,17 +183,7 @@ BEGIN
     p_gate.by_hand := true;
   END IF;
   IF (p_change ->> 'reset')::boolean THEN
-    p_gate := lp.gate_reset(p_gate);
-    IF p_gate.interval_us IS NOT NULL THEN -- one may go at once, however far somebody had pushed it back
-      p_gate.full_at_us := least(p_gate.full_at_us, p_now * 1000 + lp.gate_times(p_gate.burst - 1, p_gate.interval_us));
-      p_gate.ruled_at_ms := p_now;
-    END IF;
-    p_gate.held_until_ms := 0;
-    p_gate.wants := 0;
-    p_gate.pace := :FULL;
-    p_gate.paced_at_ms := 0;
-    p_gate.ceiling := :FULL;
-    p_gate.cut_token := 0;
+    p_gate := lp.gate_opened(p_gate, p_now);
   END IF;
   RETURN p_gate;
 END $$;

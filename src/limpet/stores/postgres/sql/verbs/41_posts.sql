@@ -87,21 +87,83 @@ BEGIN
   RETURN FOUND OR NOT EXISTS (SELECT FROM lp.gate AS g WHERE g.key = p_key AND g.wants = p_wants);
 END $$;
 
--- File up to `p_limit` posts, and how many lanes had something to be told; whether there may be more. How far it got is noted once in a while: the few that are
--- gone by then are cheap to walk over, and the note's own versions would not be.
+-- Tell lanes what was posted about them, each once; how many had something to be told.
+CREATE OR REPLACE FUNCTION lp.apply_lane_posts(p_posts lp.post[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_lanes integer := 0;
+  v_each record;
+BEGIN
+  FOR v_each IN
+    SELECT k.at, k.ready, k.due_ms, k.id FROM (
+      SELECT p.lane, coalesce(min(p.ordinality) FILTER (WHERE p.body IS NOT NULL), min(p.ordinality)) AS at, bool_or(p.n > 0) AS ready,
+        (array_agg(p.due_ms ORDER BY p.due_ms, p.id) FILTER (WHERE p.n > 0))[1] AS due_ms,
+        (array_agg(p.id ORDER BY p.due_ms, p.id) FILTER (WHERE p.n > 0))[1] AS id, min(p.ordinality) AS first
+      FROM unnest(p_posts) WITH ORDINALITY AS p WHERE p.kind = :POST_LANE GROUP BY p.lane
+    ) AS k WHERE NOT EXISTS ( -- most of those that are busy have nothing to be told
+      SELECT 1 FROM lp.lane_now AS x WHERE x.id = k.lane
+        AND (NOT k.ready OR (x.state <> :IDLE AND (x.floor_ms, x.floor_id) <= (k.due_ms, k.id))) OFFSET 0
+    ) ORDER BY k.first
+  LOOP
+    v_lanes := v_lanes + 1;
+    PERFORM lp.apply_lane_post(p_posts[v_each.at], v_each.ready, v_each.due_ms, v_each.id, p_now);
+  END LOOP;
+  RETURN v_lanes;
+END $$;
+
+-- The same for gates: a budget that was shut for a job which is gone (due_ms: what it needed) opens, and lanes wake. A gate
+-- that another transaction has locked is posted again.
+CREATE OR REPLACE FUNCTION lp.apply_gate_posts(p_posts lp.post[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_post lp.post;
+  v_key text;
+BEGIN
+  FOR v_post IN SELECT (p).* FROM unnest(p_posts) AS p WHERE p.kind = :POST_GATE AND p.due_ms IS NOT NULL LOOP
+    IF NOT lp.give_up(v_post.gate, v_post.due_ms) THEN
+      INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_post.gate, v_post.due_ms);
+    END IF;
+  END LOOP;
+  FOR v_key IN SELECT DISTINCT p.gate FROM unnest(p_posts) AS p WHERE p.kind = :POST_GATE ORDER BY p.gate LOOP
+    IF NOT lp.wake_lanes(v_key, p_now) THEN
+      PERFORM lp.post_gate(v_key);
+    END IF;
+  END LOOP;
+END $$;
+
+-- Apply posts of all kinds; how many lanes had something to be told.
+CREATE OR REPLACE FUNCTION lp.apply_all_posts(p_posts lp.post[], p_now bigint) RETURNS integer LANGUAGE plpgsql AS $$
+DECLARE
+  v_post lp.post;
+  v_graph boolean;
+  v_lanes integer;
+BEGIN
+  FOR v_post IN SELECT (p).* FROM unnest(p_posts) AS p WHERE p.kind = :POST_POLICY LOOP
+    PERFORM lp.define_policy(v_post.lane, v_post.body);
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(p_posts) AS p WHERE p.kind = :POST_RULE ORDER BY p.gate COLLATE "C" LOOP
+    PERFORM lp.declare(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
+  END LOOP;
+  v_lanes := lp.apply_lane_posts(p_posts, p_now);
+  FOR v_post IN SELECT (p).* FROM unnest(p_posts) AS p WHERE p.kind = :POST_CHILD LOOP
+    v_graph := coalesce(v_graph, lp.try_lock(:GRAPH));
+    IF NOT v_graph OR NOT lp.apply_child_post(v_post.id, p_now) THEN
+      INSERT INTO lp.post (kind, id, n) VALUES (:POST_CHILD, v_post.id, 1); -- somebody is at it: with the next claim
+    END IF;
+  END LOOP;
+  FOR v_post IN SELECT (p).* FROM unnest(p_posts) AS p WHERE p.kind = :POST_EVENT LOOP
+    PERFORM lp.log_event(v_post.gate, v_post.body, false, v_post.due_ms);
+  END LOOP;
+  PERFORM lp.apply_gate_posts(p_posts, p_now);
+  RETURN v_lanes;
+END $$;
+
+-- Apply up to `p_limit` posts. `more`: there may be more; `lanes`: so many had something to be told. How far it got is noted
+-- once in a while: the few that are gone by then are cheap to walk over, and the note's own versions would not be.
 CREATE OR REPLACE FUNCTION lp.apply_posts(p_limit integer, p_now bigint, OUT more boolean, OUT lanes integer) LANGUAGE plpgsql AS $$
 DECLARE
   v_pass pg_snapshot; -- one that is under way
   v_seen pg_snapshot;
   v_posts lp.post[];
   v_count integer;
-  v_post lp.post;
-  v_at bigint;
-  v_ready boolean;
-  v_due bigint;
-  v_id bytea;
-  v_key text;
-  v_graph boolean;
 BEGIN
   SELECT f.pass, pg_current_snapshot(), CASE WHEN pg_snapshot_xmin(f.filed) = pg_snapshot_xmax(f.filed) THEN ARRAY(
     SELECT p FROM lp.post AS p WHERE (p.xid, p.seq) > (k.xid, k.seq) ORDER BY p.xid, p.seq LIMIT p_limit
@@ -127,47 +189,7 @@ BEGIN
   IF v_count = 1 AND v_posts[1].kind = :POST_LANE THEN -- as most are
     PERFORM lp.apply_lane_post(v_posts[1], v_posts[1].n > 0, v_posts[1].due_ms, v_posts[1].id, p_now);
     lanes := 1;
-    RETURN;
+  ELSE
+    lanes := lp.apply_all_posts(v_posts, p_now);
   END IF;
-
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_POLICY LOOP
-    PERFORM lp.define_policy(v_post.lane, v_post.body);
-  END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_RULE ORDER BY p.gate COLLATE "C" LOOP
-    PERFORM lp.declare(jsonb_build_array(convert_from(v_post.body, 'UTF8')::jsonb), p_now);
-  END LOOP;
-  FOR v_at, v_ready, v_due, v_id IN
-    SELECT k.at, k.ready, k.due_ms, k.id FROM (
-      SELECT p.lane, coalesce(min(at) FILTER (WHERE body IS NOT NULL), min(at)) AS at, bool_or(n > 0) AS ready,
-        (array_agg(due_ms ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS due_ms,
-        (array_agg(id ORDER BY due_ms, id) FILTER (WHERE n > 0))[1] AS id, min(at) AS first
-      FROM unnest(v_posts) WITH ORDINALITY AS p (xid, seq, kind, n, lane, due_ms, id, class, member, ring, gate, body, at)
-      WHERE kind = :POST_LANE GROUP BY lane
-    ) AS k WHERE NOT EXISTS ( -- most of those that are busy have nothing to be told
-      SELECT 1 FROM lp.lane_now AS x WHERE x.id = k.lane
-        AND (NOT k.ready OR (x.state <> :IDLE AND (x.floor_ms, x.floor_id) <= (k.due_ms, k.id))) OFFSET 0
-    ) ORDER BY k.first
-  LOOP
-    lanes := lanes + 1;
-    PERFORM lp.apply_lane_post(v_posts[v_at], v_ready, v_due, v_id, p_now);
-  END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_CHILD LOOP
-    v_graph := coalesce(v_graph, lp.try_lock(:GRAPH));
-    IF NOT v_graph OR NOT lp.apply_child_post(v_post.id, p_now) THEN
-      INSERT INTO lp.post (kind, id, n) VALUES (:POST_CHILD, v_post.id, 1); -- somebody is at it: with the next claim
-    END IF;
-  END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_EVENT LOOP
-    PERFORM lp.log_event(v_post.gate, v_post.body, false, v_post.due_ms);
-  END LOOP;
-  FOR v_post IN SELECT (p).* FROM unnest(v_posts) AS p WHERE p.kind = :POST_GATE AND p.due_ms IS NOT NULL LOOP
-    IF NOT lp.give_up(v_post.gate, v_post.due_ms) THEN
-      INSERT INTO lp.post (kind, gate, due_ms) VALUES (:POST_GATE, v_post.gate, v_post.due_ms);
-    END IF;
-  END LOOP;
-  FOR v_key IN SELECT DISTINCT p.gate FROM unnest(v_posts) AS p WHERE p.kind = :POST_GATE ORDER BY p.gate LOOP
-    IF NOT lp.wake_lanes(v_key, p_now) THEN
-      PERFORM lp.post_gate(v_key);
-    END IF;
-  END LOOP;
 END $$;

@@ -75,31 +75,22 @@ BEGIN
   END LOOP;
 END $$;
 
--- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
--- share of another's, and in order of (due, id) within a member.
-CREATE OR REPLACE FUNCTION lp.take_ring(INOUT t lp.taking, p_candidates lp.candidate[], p_count integer, OUT ids bytea[]) LANGUAGE plpgsql AS $$
+-- Which lanes of one ring give how many jobs, so that its members share p_count: apart those that no gate rules, and the
+-- others, in the order of their members' turns.
+CREATE OR REPLACE FUNCTION lp.share_lanes(
+  t lp.taking, p_candidates lp.candidate[], p_count integer, p_members bigint[], p_lefts integer[], p_weights integer[],
+  OUT plain bigint[], OUT plain_ns integer[], OUT gated bigint[], OUT gated_ns integer[]
+) LANGUAGE plpgsql AS $$
 DECLARE
-  v_got record;
   v_each record;
-  v_members bigint[];
-  v_lefts integer[];
-  v_weights integer[];
-  v_served integer[];
   v_lanes bigint[];
   v_ns integer[];
-  v_plain bigint[] := '{}'; -- lanes that no gate rules, with how many each shall give
-  v_plain_ns integer[] := '{}';
-  v_gated bigint[] := '{}'; -- and the others
-  v_gated_ns integer[] := '{}';
-  v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
-  v_dues bigint[] := '{}';
 BEGIN
-  ids := '{}';
-  SELECT k.ids, k.lefts, k.weights INTO v_members, v_lefts, v_weights
-  FROM lp.turns_of(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c)) AS k;
+  plain := '{}';
+  gated := '{}';
   FOR v_each IN
     SELECT m.lanes, m.plain, g.n FROM unnest(
-      v_members, lp.share(lp.shareable(t, p_candidates, p_count), v_lefts, v_weights)
+      p_members, lp.share(lp.shareable(t, p_candidates, p_count), p_lefts, p_weights)
     ) WITH ORDINALITY AS g (member, n, at) JOIN (
       SELECT c.member, array_agg(c.lane) AS lanes, bool_and(c.plain) AS plain FROM unnest(p_candidates) AS c GROUP BY c.member
     ) AS m ON m.member = g.member WHERE g.n > 0 ORDER BY g.at
@@ -110,22 +101,36 @@ BEGIN
       SELECT m.lanes, m.ns INTO v_lanes, v_ns FROM lp.merge_lanes(v_lanes, v_each.n) AS m;
     END IF;
     IF v_each.plain THEN
-      v_plain := v_plain || v_lanes;
-      v_plain_ns := v_plain_ns || v_ns;
+      plain := plain || v_lanes;
+      plain_ns := plain_ns || v_ns;
     ELSE
-      v_gated := v_gated || v_lanes;
-      v_gated_ns := v_gated_ns || v_ns;
+      gated := gated || v_lanes;
+      gated_ns := gated_ns || v_ns;
     END IF;
   END LOOP;
-  IF v_gated <> '{}' THEN
-    v_got := lp.take_gated(t, v_gated, v_gated_ns);
+END $$;
+
+-- Share `p_count` between the members of one ring; one of each in turn, so that nobody's jobs wait behind a whole
+-- share of another's, and in order of (due, id) within a member.
+CREATE OR REPLACE FUNCTION lp.take_ring(INOUT t lp.taking, p_candidates lp.candidate[], p_count integer, OUT ids bytea[]) LANGUAGE plpgsql AS $$
+DECLARE
+  v_got record;
+  v_turns record := lp.turns_of(ARRAY(SELECT DISTINCT c.member FROM unnest(p_candidates) AS c));
+  v_shares record := lp.share_lanes(t, p_candidates, p_count, v_turns.ids, v_turns.lefts, v_turns.weights);
+  v_served integer[];
+  v_from bigint[] := '{}'; -- of each job that was taken: its lane and when it was due
+  v_dues bigint[] := '{}';
+BEGIN
+  ids := '{}';
+  IF v_shares.gated <> '{}' THEN
+    v_got := lp.take_gated(t, v_shares.gated, v_shares.gated_ns);
     t := v_got.t;
     ids := v_got.ids;
     v_from := v_got.lanes;
     v_dues := v_got.dues;
   END IF;
-  IF v_plain <> '{}' THEN
-    v_got := lp.take_plain(t, v_plain, v_plain_ns);
+  IF v_shares.plain <> '{}' THEN
+    v_got := lp.take_plain(t, v_shares.plain, v_shares.plain_ns);
     t := v_got.t;
     ids := ids || v_got.ids;
     v_from := v_from || v_got.lanes;
@@ -135,14 +140,15 @@ BEGIN
   SELECT coalesce(array_agg(k.id ORDER BY k.rank, k.member), '{}') INTO ids FROM (
     SELECT j.id, m.at AS member, row_number() OVER (PARTITION BY m.at ORDER BY j.due_ms, j.id) AS rank
     FROM unnest(ids, v_from, v_dues) AS j (id, lane, due_ms) JOIN unnest(p_candidates) AS c ON c.lane = j.lane
-    JOIN unnest(v_members) WITH ORDINALITY AS m (id, at) ON m.id = c.member
+    JOIN unnest(v_turns.ids) WITH ORDINALITY AS m (id, at) ON m.id = c.member
   ) AS k;
-  IF cardinality(v_members) > 1 OR t.cut THEN
-    SELECT array_agg(coalesce(s.n, 0) ORDER BY m.at) INTO v_served FROM unnest(v_members) WITH ORDINALITY AS m (id, at) LEFT JOIN (
+  IF cardinality(v_turns.ids) > 1 OR t.cut THEN
+    SELECT array_agg(coalesce(s.n, 0) ORDER BY m.at) INTO v_served
+    FROM unnest(v_turns.ids) WITH ORDINALITY AS m (id, at) LEFT JOIN (
       SELECT c.member, count(*)::integer AS n FROM unnest(v_from) AS j (lane) JOIN unnest(p_candidates) AS c ON c.lane = j.lane
       GROUP BY c.member
     ) AS s ON s.member = m.id;
-    PERFORM lp.advance_turns(v_members, v_lefts, v_weights, v_served, true);
+    PERFORM lp.advance_turns(v_turns.ids, v_turns.lefts, v_turns.weights, v_served, true);
   END IF;
 END $$;
 
