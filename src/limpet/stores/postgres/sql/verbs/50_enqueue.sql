@@ -7,30 +7,30 @@
 -- undo the count, and the next who is refused would have to count again. Relies on the primary keys.
 
 -- Post the lanes of jobs that were just stored, once each, and count the jobs.
-CREATE OR REPLACE FUNCTION lp.post_lanes_1(p_batch lp.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
+CREATE OR REPLACE FUNCTION lp.post_lanes(p_batch lp.batch, p_lane_of integer[], p_states smallint[], p_dues bigint[])
 RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   WITH each AS (
-    SELECT j.lane AS at, count(*) FILTER (WHERE j.state = 2) AS ready, count(*) FILTER (WHERE j.state = 1) AS scheduled,
-      count(*) FILTER (WHERE j.state = 0) AS blocked, min(j.due) FILTER (WHERE j.state = 2) AS first,
-      min(j.due) FILTER (WHERE j.state = 1) AS timer
+    SELECT j.lane AS at, count(*) FILTER (WHERE j.state = :READY) AS ready, count(*) FILTER (WHERE j.state = :SCHEDULED) AS scheduled,
+      count(*) FILTER (WHERE j.state = :BLOCKED) AS blocked, min(j.due) FILTER (WHERE j.state = :READY) AS first,
+      min(j.due) FILTER (WHERE j.state = :SCHEDULED) AS timer
     FROM unnest(p_lane_of, p_states, p_dues) AS j (lane, state, due) GROUP BY j.lane
   ), timers AS (
     INSERT INTO lp.post (kind, lane, due_ms, class, member, ring, body)
-    SELECT 0, p_batch.lanes[at], timer, p_batch.classes[at], p_batch.members[at], p_batch.rings[at], p_batch.bodies[at]
+    SELECT :POST_LANE, p_batch.lanes[at], timer, p_batch.classes[at], p_batch.members[at], p_batch.rings[at], p_batch.bodies[at]
     FROM each WHERE ready = 0 OR scheduled > 0 ORDER BY at
   ), ready AS (
     INSERT INTO lp.post (kind, lane, n, due_ms, id, class, member, ring, body)
-    SELECT 0, p_batch.lanes[at], ready, first, '\x', p_batch.classes[at], p_batch.members[at], p_batch.rings[at],
+    SELECT :POST_LANE, p_batch.lanes[at], ready, first, '\x', p_batch.classes[at], p_batch.members[at], p_batch.rings[at],
       p_batch.bodies[at]
     FROM each WHERE ready > 0 ORDER BY at
   )
   INSERT INTO lp.tally (lane, whats, ns)
-  SELECT p_batch.lanes[at], '{10,2,1,0}', ARRAY[ready + scheduled + blocked, ready, scheduled, blocked] FROM each;
+  SELECT p_batch.lanes[at], '{:ENQUEUED,:READY,:SCHEDULED,:BLOCKED}', ARRAY[ready + scheduled + blocked, ready, scheduled, blocked] FROM each;
 END $$;
 
 -- Policies that are not stored yet: by the engine's own calls at once, by callers' transactions as a post.
-CREATE OR REPLACE FUNCTION lp.remember_policies_1(p_batch lp.batch) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.store_policies(p_batch lp.batch) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_at integer;
 BEGIN
@@ -39,31 +39,31 @@ BEGIN
     WHERE NOT EXISTS (SELECT 1 FROM lp.policy AS k WHERE k.id = p.id OFFSET 0) ORDER BY p.id
   LOOP
     IF p_batch.guest THEN
-      INSERT INTO lp.post (kind, lane, body) VALUES (4, p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
+      INSERT INTO lp.post (kind, lane, body) VALUES (:POST_POLICY, p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
     ELSE
-      PERFORM lp.define_policy_1(p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
+      PERFORM lp.define_policy(p_batch.policies[v_at], p_batch.policy_bodies[v_at]);
     END IF;
   END LOOP;
 END $$;
 
 -- Limits and breakers that the jobs name: declared at once, or posted by callers' transactions.
-CREATE OR REPLACE FUNCTION lp.remember_rules_1(p_batch lp.batch, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.store_rules(p_batch lp.batch, p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_batch.rules IS NULL THEN
     RETURN;
   END IF;
   IF NOT p_batch.guest THEN
-    PERFORM lp.declare_1(p_batch.rules, p_now);
+    PERFORM lp.declare(p_batch.rules, p_now);
     RETURN;
   END IF;
   INSERT INTO lp.post (kind, gate, body)
-  SELECT 3, r.rule ->> 'key', convert_to(r.rule::text, 'UTF8') FROM jsonb_array_elements(p_batch.rules) AS r (rule)
+  SELECT :POST_RULE, r.rule ->> 'key', convert_to(r.rule::text, 'UTF8') FROM jsonb_array_elements(p_batch.rules) AS r (rule)
   LEFT JOIN lp.gate AS g ON g.key = ANY (ARRAY[r.rule ->> 'key'])
-  WHERE g.key IS NULL OR g.declared AND lp.gate_rule_1(g, r.rule) IS DISTINCT FROM g;
+  WHERE g.key IS NULL OR g.declared AND lp.gate_rule(g, r.rule) IS DISTINCT FROM g;
 END $$;
 
 -- The flows of new jobs, and what they cost of other units than the plain one. p_new: by job; NULL: all are.
-CREATE OR REPLACE FUNCTION lp.store_beside_1(p_batch lp.batch, p_new boolean[]) RETURNS void LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.store_flows_and_costs(p_batch lp.batch, p_new boolean[]) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   IF p_batch.flows IS NOT NULL THEN
     INSERT INTO lp.flow_job (id, flow)
@@ -107,10 +107,10 @@ BEGIN
     FROM lp.gate WHERE key = ANY (p_batch.places)
   ) AS g;
   IF v_bounded AND NOT p_batch.always THEN
-    v_tight := lp.is_tight_1(p_batch);
+    v_tight := lp.may_not_fit(p_batch);
     v_careful := v_careful OR v_tight;
     IF v_tight AND NOT p_batch.guest AND p_batch.unique_keys IS NULL THEN -- who may wait for a key counts with it in hand
-      PERFORM lp.count_tight_1(p_batch);
+      PERFORM lp.recount_depths(p_batch);
     END IF;
   END IF;
   IF NOT v_careful THEN
@@ -124,29 +124,29 @@ BEGIN
   END IF;
   IF v_careful AND v_tight AND NOT p_batch.guest THEN
     BEGIN
-      SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM lp.insert_checked_1(p_batch, v_now, true) AS c;
+      SELECT c.ids, c.existing, c.states INTO ids, existing, states FROM lp.insert_checked(p_batch, v_now, true) AS c;
     EXCEPTION WHEN SQLSTATE 'LP006' THEN
       GET STACKED DIAGNOSTICS refused = MESSAGE_TEXT;
       RETURN;
     END;
   ELSIF v_careful THEN
     SELECT c.ids, c.existing, c.states INTO ids, existing, states
-    FROM lp.insert_checked_1(p_batch, v_now, v_bounded AND NOT p_batch.always) AS c;
+    FROM lp.insert_checked(p_batch, v_now, v_bounded AND NOT p_batch.always) AS c;
   ELSIF cardinality(p_batch.lanes) = 1 AND p_batch.dues IS NULL AND p_batch.delays IS NULL THEN
-    states := array_fill(2::smallint, ARRAY[v_count]);
+    states := array_fill(:READY::smallint, ARRAY[v_count]);
     INSERT INTO lp.wait (id, lane, due_ms, expires_ms, cost, state, priority)
-    SELECT j.id, p_batch.lanes[1], v_now, v_now + j.expires, coalesce(j.cost, 1), 2, p_batch.priorities[1] FROM (
+    SELECT j.id, p_batch.lanes[1], v_now, v_now + j.expires, coalesce(j.cost, 1), :READY, p_batch.priorities[1] FROM (
       SELECT unnest(p_batch.ids) AS id, unnest(p_batch.expires) AS expires, unnest(p_batch.costs) AS cost
     ) AS j;
     INSERT INTO lp.post (kind, lane, n, due_ms, id, class, member, ring, body) VALUES (
-      0, p_batch.lanes[1], v_count, v_now, '\x', p_batch.classes[1], p_batch.members[1], p_batch.rings[1], p_batch.bodies[1]
+      :POST_LANE, p_batch.lanes[1], v_count, v_now, '\x', p_batch.classes[1], p_batch.members[1], p_batch.rings[1], p_batch.bodies[1]
     );
-    INSERT INTO lp.tally (lane, whats, ns) VALUES (p_batch.lanes[1], '{10,2}', ARRAY[v_count, v_count]);
+    INSERT INTO lp.tally (lane, whats, ns) VALUES (p_batch.lanes[1], '{:ENQUEUED,:READY}', ARRAY[v_count, v_count]);
     w_lanes := p_batch.lanes;
     w_ns := ARRAY[v_count];
     w_dues := ARRAY[NULL::bigint];
   ELSE
-    SELECT array_agg(d.due ORDER BY d.at), array_agg(CASE WHEN d.due > v_now THEN 1 ELSE 2 END ORDER BY d.at) INTO v_dues, states
+    SELECT array_agg(d.due ORDER BY d.at), array_agg(CASE WHEN d.due > v_now THEN :SCHEDULED ELSE :READY END ORDER BY d.at) INTO v_dues, states
     FROM (
       SELECT CASE WHEN t.due IS NULL THEN v_now + coalesce(t.delay, 0) ELSE greatest(t.due, 0) END AS due, t.at
       FROM unnest(p_batch.ids, p_batch.delays, p_batch.dues) WITH ORDINALITY AS t (id, delay, due, at)
@@ -156,23 +156,23 @@ BEGIN
       SELECT unnest(p_batch.ids) AS id, unnest(p_batch.lane_of) AS lane, unnest(v_dues) AS due,
         unnest(p_batch.expires) AS expires, unnest(p_batch.costs) AS cost, unnest(states) AS state
     ) AS j;
-    PERFORM lp.post_lanes_1(p_batch, p_batch.lane_of, states, v_dues);
+    PERFORM lp.post_lanes(p_batch, p_batch.lane_of, states, v_dues);
   END IF;
   IF NOT v_careful AND (p_batch.flows IS NOT NULL OR p_batch.unit_costs IS NOT NULL) THEN
-    PERFORM lp.store_beside_1(p_batch, NULL);
+    PERFORM lp.store_flows_and_costs(p_batch, NULL);
   END IF;
   IF v_bounded THEN
-    PERFORM lp.add_depths_1(p_batch, existing);
+    PERFORM lp.add_depths(p_batch, existing);
   END IF;
   -- Last: a claim that files the same must not wait for one who waits for a job or a key of a caller's transaction.
   IF v_unknown THEN
-    PERFORM lp.remember_policies_1(p_batch);
+    PERFORM lp.store_policies(p_batch);
   END IF;
   IF p_batch.rules IS NOT NULL THEN
-    PERFORM lp.remember_rules_1(p_batch, v_now);
+    PERFORM lp.store_rules(p_batch, v_now);
   END IF;
   IF NOT p_batch.guest AND (w_lanes IS NULL OR p_batch.rules IS NOT NULL) THEN -- reading would clash with other guests' posts
-    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted_1() AS p;
+    SELECT p.lanes, p.ns, p.dues, p.gates INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted() AS p;
   END IF;
 END $$;
 
@@ -184,13 +184,13 @@ CREATE OR REPLACE FUNCTION lp.enqueue_on_1(
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
   SELECT s.ids, s.existing, s.states INTO ids, existing, states FROM lp.enqueue_1(p_batch, p_now) AS s;
-  PERFORM pg_notify(lp.channel_1(), CASE WHEN 3 >= ANY (p_batch.priorities) THEN 'pu' ELSE 'p' END);
+  PERFORM pg_notify(lp.channel_1(), CASE WHEN :URGENT >= ANY (p_batch.priorities) THEN 'pu' ELSE 'p' END);
 EXCEPTION WHEN SQLSTATE 'LP001' OR SQLSTATE 'LP002' OR SQLSTATE 'LP006' THEN
   GET STACKED DIAGNOSTICS refused = RETURNED_SQLSTATE, message = MESSAGE_TEXT, hint = PG_EXCEPTION_HINT;
 END $$;
 
 -- The mark of an outbox moves to this batch; false when it was there before.
-CREATE OR REPLACE FUNCTION lp.move_mark_1(p_source text, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+CREATE OR REPLACE FUNCTION lp.move_mark(p_source text, p_number bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.control AS c (kind, name, version, value) VALUES ('outbox', p_source, 1, convert_to(p_number::text, 'UTF8'))
   ON CONFLICT (kind, name) DO UPDATE SET version = c.version + 1, value = excluded.value
@@ -208,7 +208,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off SET plan_cach
 DECLARE
   v_refused text;
 BEGIN
-  moved := lp.move_mark_1(p_source, p_number);
+  moved := lp.move_mark(p_source, p_number);
   IF NOT moved THEN
     RETURN;
   END IF;
