@@ -83,53 +83,56 @@ BEGIN
   PERFORM lp.leave_seats(p_lanes);
 END $$;
 
+-- The classes with lanes that wait at a gate; NULL: none.
+CREATE OR REPLACE FUNCTION lp.waiting_classes(p_gate text) RETURNS bigint[] LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN (
+    WITH RECURSIVE step (class) AS (
+      (SELECT class FROM lp.lane_now WHERE gate = p_gate AND state = :WAITING ORDER BY class LIMIT 1)
+      UNION ALL
+      SELECT (SELECT l.class FROM lp.lane_now AS l WHERE l.gate = p_gate AND l.state = :WAITING AND l.class > step.class
+              ORDER BY l.class LIMIT 1)
+      FROM step WHERE step.class IS NOT NULL
+    )
+    SELECT array_agg(class) FROM step WHERE class IS NOT NULL
+  );
+END $$;
+
 -- Wake as many lanes of each class that waits at a gate as it has room for, or note when to look again. False when
 -- somebody else holds the gate: look again then. The woken lanes carry the room: whoever uses it, finds it taken or
 -- turns out empty looks at the gate again.
 CREATE OR REPLACE FUNCTION lp.wake_lanes(p_gate text, p_now bigint) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
   v_gate lp.gate;
+  v_exists boolean;
   v_classes bigint[];
   v_class bigint;
   v_free bigint := :LOTS;
   v_opens bigint;
   v_woken bigint;
   v_lane lp.lane;
-  v_exists boolean;
 BEGIN
   SELECT * INTO v_gate FROM lp.gate WHERE key = p_gate FOR UPDATE SKIP LOCKED;
   v_exists := FOUND;
   IF NOT v_exists AND EXISTS (SELECT 1 FROM lp.gate WHERE key = p_gate) THEN
     RETURN false;
   END IF;
-  WITH RECURSIVE step (class) AS (
-    (SELECT class FROM lp.lane_now WHERE gate = p_gate AND state = :WAITING ORDER BY class LIMIT 1)
-    UNION ALL
-    SELECT (SELECT l.class FROM lp.lane_now AS l WHERE l.gate = p_gate AND l.state = :WAITING AND l.class > step.class
-            ORDER BY l.class LIMIT 1)
-    FROM step WHERE step.class IS NOT NULL
-  )
-  SELECT array_agg(class) INTO v_classes FROM step WHERE class IS NOT NULL;
-  IF v_classes IS NOT NULL THEN
-    IF v_exists THEN
-      v_free := lp.gate_room(v_gate, p_now);
-    END IF;
-    IF v_free <= 0 THEN
-      v_opens := lp.gate_opens_at(v_gate, p_now);
-    ELSE
-      FOREACH v_class IN ARRAY v_classes LOOP
-        FOR v_woken IN
-          UPDATE lp.lane_now SET state = :ACTIVE, gate = NULL WHERE id = ANY (ARRAY(
-            SELECT id FROM lp.lane_now WHERE gate = p_gate AND class = v_class AND state = :WAITING
-            ORDER BY priority, turn LIMIT least(v_free, 256)
-          )) RETURNING id
-        LOOP
-          SELECT * INTO v_lane FROM lp.lane WHERE id = v_woken;
-          PERFORM lp.take_seat(v_lane, coalesce((SELECT turn FROM lp.turn WHERE id = v_lane.member), 0));
-        END LOOP;
-      END LOOP;
-    END IF;
+  v_classes := lp.waiting_classes(p_gate);
+  IF v_exists AND v_classes IS NOT NULL THEN
+    v_free := lp.gate_room(v_gate, p_now);
+    v_opens := CASE WHEN v_free <= 0 THEN lp.gate_opens_at(v_gate, p_now) END;
   END IF;
+  FOREACH v_class IN ARRAY CASE WHEN v_free > 0 THEN coalesce(v_classes, '{}') ELSE '{}' END LOOP
+    FOR v_woken IN
+      UPDATE lp.lane_now SET state = :ACTIVE, gate = NULL WHERE id = ANY (ARRAY(
+        SELECT id FROM lp.lane_now WHERE gate = p_gate AND class = v_class AND state = :WAITING
+        ORDER BY priority, turn LIMIT least(v_free, 256)
+      )) RETURNING id
+    LOOP
+      SELECT * INTO v_lane FROM lp.lane WHERE id = v_woken;
+      PERFORM lp.take_seat(v_lane, coalesce((SELECT turn FROM lp.turn WHERE id = v_lane.member), 0));
+    END LOOP;
+  END LOOP;
   IF v_exists AND v_gate.opens_ms IS DISTINCT FROM v_opens THEN
     UPDATE lp.gate SET opens_ms = v_opens WHERE key = p_gate;
   END IF;

@@ -107,55 +107,55 @@ BEGIN
   END IF;
 END $$;
 
--- Gates have room, or will have it sooner: who sleeps for classes that such a gate stops, or for lanes that wait at it,
--- should ask again.
+-- Classes that these gates stop, each with how many jobs may start now and, if none, when one may: by a lane that waits at one
+-- of them, or by the class as a whole.
+CREATE OR REPLACE FUNCTION lp.classes_at_gates(p_gates text[], p_now bigint)
+RETURNS TABLE (queue text, task text, needs text[], limited boolean, free integer, opens bigint) LANGUAGE plpgsql AS $$
+BEGIN
+  RETURN QUERY
+  SELECT DISTINCT ON (l.class) l.queue, l.task, l.needs, l.limited,
+    greatest(0, least(lp.gate_room(g, p_now), 64))::integer AS free, lp.gate_opens_at(g, p_now) AS opens
+  FROM unnest(p_gates) AS k (key)
+  CROSS JOIN LATERAL (SELECT x.* FROM lp.gate AS x WHERE x.key = k.key OFFSET 0) AS g
+  CROSS JOIN LATERAL ( -- one lane of each class that waits there
+    WITH RECURSIVE step (class, id) AS (
+      (SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = :WAITING ORDER BY w.class LIMIT 1)
+      UNION ALL
+      SELECT n.class, n.id FROM step CROSS JOIN LATERAL (
+        SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = :WAITING AND w.class > step.class
+        ORDER BY w.class LIMIT 1
+      ) AS n
+    )
+    SELECT step.id FROM step
+  ) AS w
+  CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = w.id OFFSET 0) AS l
+  ORDER BY l.class, 5 DESC, 6;
+  RETURN QUERY
+  WITH RECURSIVE step (class, lane) AS (
+    (SELECT s.class, s.lane FROM lp.seat AS s ORDER BY s.class LIMIT 1)
+    UNION ALL
+    SELECT s.class, s.lane FROM step CROSS JOIN LATERAL (
+      SELECT n.class, n.lane FROM lp.seat AS n WHERE n.class > step.class ORDER BY n.class LIMIT 1
+    ) AS s
+  )
+  SELECT l.queue, l.task, l.needs, l.limited, g.free, g.opens
+  FROM step CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = step.lane OFFSET 0) AS l
+  CROSS JOIN LATERAL (
+    SELECT greatest(0, min(least(lp.gate_room(x, p_now), 64)))::integer AS free,
+      CASE WHEN bool_and(lp.gate_opens_at(x, p_now) IS NOT NULL) FILTER (WHERE lp.gate_room(x, p_now) <= 0)
+        THEN max(lp.gate_opens_at(x, p_now)) FILTER (WHERE lp.gate_room(x, p_now) <= 0) END AS opens
+    FROM lp.gate AS x WHERE x.key = ANY (l.class_gates)
+  ) AS g
+  WHERE l.class_gates && p_gates;
+END $$;
+
+-- Gates have room, or will have it sooner: sessions that sleep for classes which such a gate stops, or for lanes that wait at
+-- it, should ask again.
 CREATE OR REPLACE FUNCTION lp.wake_for_gates(p_gates text[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   v_each record;
 BEGIN
-  FOR v_each IN
-    SELECT DISTINCT ON (l.class) l.queue, l.task, l.needs, l.limited,
-      greatest(0, least(lp.gate_room(g, p_now), 64))::integer AS free, lp.gate_opens_at(g, p_now) AS opens
-    FROM unnest(p_gates) AS k (key)
-    CROSS JOIN LATERAL (SELECT x.* FROM lp.gate AS x WHERE x.key = k.key OFFSET 0) AS g
-    CROSS JOIN LATERAL ( -- one lane of each class that waits there
-      WITH RECURSIVE step (class, id) AS (
-        (SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = :WAITING ORDER BY w.class LIMIT 1)
-        UNION ALL
-        SELECT n.class, n.id FROM step CROSS JOIN LATERAL (
-          SELECT w.class, w.id FROM lp.lane_now AS w WHERE w.gate = k.key AND w.state = :WAITING AND w.class > step.class
-          ORDER BY w.class LIMIT 1
-        ) AS n
-      )
-      SELECT step.id FROM step
-    ) AS w
-    CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = w.id OFFSET 0) AS l
-    ORDER BY l.class, free DESC, opens
-  LOOP
-    IF v_each.free > 0 THEN
-      PERFORM lp.wake_sleepers(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);
-    ELSIF v_each.opens IS NOT NULL THEN
-      PERFORM lp.wake_for_timer(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.opens);
-    END IF;
-  END LOOP;
-  FOR v_each IN
-    WITH RECURSIVE step (class, lane) AS (
-      (SELECT class, lane FROM lp.seat ORDER BY class LIMIT 1)
-      UNION ALL
-      SELECT s.class, s.lane FROM step CROSS JOIN LATERAL (
-        SELECT n.class, n.lane FROM lp.seat AS n WHERE n.class > step.class ORDER BY n.class LIMIT 1
-      ) AS s
-    )
-    SELECT l.queue, l.task, l.needs, l.limited, g.free, g.opens
-    FROM step CROSS JOIN LATERAL (SELECT x.* FROM lp.lane AS x WHERE x.id = step.lane OFFSET 0) AS l
-    CROSS JOIN LATERAL (
-      SELECT greatest(0, min(least(lp.gate_room(x, p_now), 64)))::integer AS free,
-        CASE WHEN bool_and(lp.gate_opens_at(x, p_now) IS NOT NULL) FILTER (WHERE lp.gate_room(x, p_now) <= 0)
-          THEN max(lp.gate_opens_at(x, p_now)) FILTER (WHERE lp.gate_room(x, p_now) <= 0) END AS opens
-      FROM lp.gate AS x WHERE x.key = ANY (l.class_gates)
-    ) AS g
-    WHERE l.class_gates && p_gates
-  LOOP
+  FOR v_each IN SELECT c.* FROM lp.classes_at_gates(p_gates, p_now) AS c LOOP
     IF v_each.free > 0 THEN
       PERFORM lp.wake_sleepers(v_each.queue, v_each.task, v_each.needs, v_each.limited, v_each.free);
     ELSIF v_each.opens IS NOT NULL THEN

@@ -177,18 +177,8 @@ BEGIN
   END IF;
 END $$;
 
--- Store the new jobs of the call.
-CREATE OR REPLACE FUNCTION lp.store_new(p_batch lp.batch, p_targets bytea[], p_new boolean[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
-DECLARE
-  v_ids bytea[];
-  v_lanes integer[];
-  v_dues bigint[];
-  v_expires bigint[];
-  v_costs integer[];
-  v_states smallint[];
-  v_waits boolean := p_batch.children IS NOT NULL;
-  v_stood boolean := p_batch.children IS NOT NULL AND p_targets <> p_batch.ids; -- others stand for some parents
-  v_got record;
+-- The bodies of the new jobs of the call, and what few of them have: keys, flows, costs of other units.
+CREATE OR REPLACE FUNCTION lp.store_bodies(p_batch lp.batch, p_new boolean[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
   INSERT INTO lp.job (id, lane, policy, enqueued_ms, unique_key, unique_states, args, extra)
   SELECT j.id, p_batch.lanes[j.lane], p_batch.policies[j.policy], p_now, j.key, j.states, j.args, j.extra
@@ -204,6 +194,22 @@ BEGIN
   IF p_batch.flows IS NOT NULL OR p_batch.unit_costs IS NOT NULL THEN
     PERFORM lp.store_flows_and_costs(p_batch, p_new);
   END IF;
+END $$;
+
+-- Store the new jobs of the call.
+CREATE OR REPLACE FUNCTION lp.store_new(p_batch lp.batch, p_targets bytea[], p_new boolean[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  v_ids bytea[];
+  v_lanes integer[];
+  v_dues bigint[];
+  v_expires bigint[];
+  v_costs integer[];
+  v_states smallint[];
+  v_waits boolean := p_batch.children IS NOT NULL;
+  v_stood boolean := p_batch.children IS NOT NULL AND p_targets <> p_batch.ids; -- others stand for some parents
+  v_got record;
+BEGIN
+  PERFORM lp.store_bodies(p_batch, p_new, p_now);
   SELECT array_agg(j.id), array_agg(j.lane), array_agg(j.due), array_agg(p_now + j.expires), array_agg(coalesce(j.cost, 1))
   INTO v_ids, v_lanes, v_dues, v_expires, v_costs FROM (
     SELECT u.*, CASE WHEN u.due_at IS NULL THEN p_now + coalesce(u.delay, 0) ELSE greatest(u.due_at, 0) END AS due
@@ -214,8 +220,8 @@ BEGIN
   IF v_ids IS NULL THEN
     RETURN;
   END IF;
-  IF p_batch.children IS NOT NULL THEN
-    SELECT * INTO v_got FROM lp.store_deps(p_batch, p_targets, v_ids, p_now);
+  IF v_waits THEN
+    v_got := lp.store_deps(p_batch, p_targets, v_ids, p_now);
   END IF;
   v_states := ARRAY(
     SELECT CASE
@@ -230,7 +236,7 @@ BEGIN
       | CASE WHEN v_stood AND EXISTS (SELECT 1 FROM lp.note AS n WHERE n.job = j.id OFFSET 0) THEN :NOTES ELSE 0 END
   FROM unnest(v_ids, v_lanes, v_dues, v_expires, v_costs, v_states) AS j (id, lane, due, expires, cost, state);
   PERFORM lp.post_lanes(p_batch, v_lanes, v_states, v_dues);
-  IF p_batch.children IS NOT NULL THEN -- written as waiting first, so that a fate is one ordinary change of state
+  IF v_waits THEN -- written as waiting first, so that a fate is one ordinary change of state
     PERFORM lp.doom(f.child, f.why, p_now) FROM unnest(v_got.doomed, v_got.whys) AS f (child, why);
   END IF;
 END $$;

@@ -116,9 +116,21 @@ BEGIN
   SELECT * INTO w_lanes, w_ns, w_dues, w_gates FROM lp.posted();
 END $$;
 
+-- Begin a walk of this name, or go on with it. Once a day it begins anew, for what was held or ended by another clock.
+CREATE OR REPLACE FUNCTION lp.go_on_walking(p_name text, p_now bigint) RETURNS lp.walked LANGUAGE plpgsql AS $$
+DECLARE
+  v_walk lp.walked;
+BEGIN
+  INSERT INTO lp.walked (name, since_ms) VALUES (p_name, p_now) ON CONFLICT (name) DO NOTHING;
+  UPDATE lp.walked SET at_ms = -1, id = '', since_ms = p_now
+  WHERE name = p_name AND NOT p_now - since_ms BETWEEN 0 AND 86399999;
+  SELECT w.* INTO v_walk FROM lp.walked AS w WHERE w.name = p_name;
+  RETURN v_walk;
+END $$;
+
 -- Verb: the same for the jobs of one queue, or (p_queue NULL) of all queues but these. It goes on from where the walk of
--- that name stopped, over jobs that stay too, `p_looked` of them at most: the index knows no queues. Once a day a walk
--- begins anew, for what was held or ended by another clock. `ended`: nothing is left to look at for now.
+-- that name stopped, over jobs that stay too, `p_looked` of them at most: the index knows no queues. `ended`: nothing is left
+-- to look at for now.
 CREATE OR REPLACE FUNCTION lp.prune_walk_1(
   p_name text, p_state smallint, p_keep bigint, p_queue text, p_others text[], p_limit integer, p_looked integer, p_now bigint,
   OUT removed integer, OUT ended boolean,
@@ -140,11 +152,7 @@ BEGIN
   IF NOT lp.try_lock(:PRUNE) THEN
     RETURN;
   END IF;
-  INSERT INTO lp.walked (name, since_ms) VALUES (p_name, v_now) ON CONFLICT (name) DO UPDATE SET
-    at_ms = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.at_ms ELSE -1 END,
-    id = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.id ELSE '' END,
-    since_ms = CASE WHEN v_now - walked.since_ms BETWEEN 0 AND 86399999 THEN walked.since_ms ELSE v_now END
-  RETURNING * INTO v_walk;
+  v_walk := lp.go_on_walking(p_name, v_now);
   SELECT array_agg(f.finished_ms ORDER BY f.finished_ms, f.id), array_agg(f.id ORDER BY f.finished_ms, f.id),
     array_agg(f.ours ORDER BY f.finished_ms, f.id)
   INTO v_at_ms, v_ids, v_ours FROM (

@@ -174,6 +174,26 @@ BEGIN
   PERFORM lp.tell_finished(p_ids);
 END $$;
 
+-- All that is left of these jobs goes; jobs that wait for them are cancelled.
+CREATE OR REPLACE FUNCTION lp.erase_traces(p_ids bytea[], p_now bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM lp.orphan(p_ids, array_fill(:CANCELLED::smallint, ARRAY[cardinality(p_ids)]), p_now);
+  DELETE FROM lp.wait WHERE id = ANY (p_ids);
+  DELETE FROM lp.running WHERE id = ANY (p_ids);
+  DELETE FROM lp.done WHERE id = ANY (p_ids);
+  DELETE FROM lp.result WHERE id = ANY (p_ids);
+  DELETE FROM lp.note WHERE job = ANY (p_ids);
+  DELETE FROM lp.attempt WHERE job = ANY (p_ids);
+  DELETE FROM lp.dep WHERE child = ANY (p_ids);
+  DELETE FROM lp.dep_far WHERE child = ANY (p_ids);
+  DELETE FROM lp.flow_job WHERE id = ANY (p_ids);
+  DELETE FROM lp.key_job WHERE id = ANY (p_ids);
+  DELETE FROM lp.cost_job WHERE id = ANY (p_ids);
+  DELETE FROM lp.watch WHERE job = ANY (p_ids);
+  DELETE FROM lp.settled WHERE id = ANY (p_ids);
+  DELETE FROM lp.unique_key WHERE job = ANY (p_ids) AND states <> 0;
+END $$;
+
 -- Verb: jobs that are not whole, at most so many: what says what to do goes to the dead letters, the rest goes; whoever waits for
 -- it is cancelled. Blocked jobs that wait for no parent go on; keys that are nobody's are taken. Answer: how many there were.
 CREATE OR REPLACE FUNCTION lp.repair_jobs_1(
@@ -193,21 +213,7 @@ BEGIN
     PERFORM lp.bury_wrecks(v_bodies, v_now);
   END IF;
   IF v_ids <> '{}' THEN
-    PERFORM lp.orphan(v_ids, array_fill(:CANCELLED::smallint, ARRAY[cardinality(v_ids)]), v_now);
-    DELETE FROM lp.wait WHERE id = ANY (v_ids);
-    DELETE FROM lp.running WHERE id = ANY (v_ids);
-    DELETE FROM lp.done WHERE id = ANY (v_ids);
-    DELETE FROM lp.result WHERE id = ANY (v_ids);
-    DELETE FROM lp.note WHERE job = ANY (v_ids);
-    DELETE FROM lp.attempt WHERE job = ANY (v_ids);
-    DELETE FROM lp.dep WHERE child = ANY (v_ids);
-    DELETE FROM lp.dep_far WHERE child = ANY (v_ids);
-    DELETE FROM lp.flow_job WHERE id = ANY (v_ids);
-    DELETE FROM lp.key_job WHERE id = ANY (v_ids);
-    DELETE FROM lp.cost_job WHERE id = ANY (v_ids);
-    DELETE FROM lp.watch WHERE job = ANY (v_ids);
-    DELETE FROM lp.settled WHERE id = ANY (v_ids);
-    DELETE FROM lp.unique_key WHERE job = ANY (v_ids) AND states <> 0;
+    PERFORM lp.erase_traces(v_ids, v_now);
   END IF;
   v_free := ARRAY(SELECT u.id FROM lp.unblocked() AS u LIMIT p_limit);
   IF v_free <> '{}' THEN
