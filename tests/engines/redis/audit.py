@@ -115,7 +115,7 @@ class Audit:
 
     def hash(self, name: bytes) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = self.all.get(name, {})
-        return {field: value for field, value in found.items() if field}  # see UNPACKED in lib/tx.lua
+        return {field: value for field, value in found.items() if field}  # see keep_unpacked in lib/tx.lua
 
     def named(self, prefix: bytes) -> dict[bytes, Any]:
         return {key[len(prefix) :]: value for key, value in self.all.items() if key.startswith(prefix)}

@@ -14,6 +14,7 @@ from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Query
 from limpet.stores.match import exact_of
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.together import of_flow, of_key
 from limpet.stores.redis.walk import BATCH, NOBODY, SLOTS, Batches, Candidate, Walk, by_arrival
 
@@ -41,7 +42,7 @@ def walk(query: Query, way: Walk) -> Batches:
     if name == State.scheduled:
         return _scheduled(way)
     if name == State.blocked:
-        return by_arrival(way, b"bl")
+        return by_arrival(way, K.blocked)
     if name == State.running:
         return _running(way)
     if name in FINISHED:
@@ -71,11 +72,11 @@ async def chunks(way: Walk, first: int | None, count: int) -> AsyncIterator[tupl
     """(number, ids) of the ledger's chunks, from `first` on, read `count` at a time."""
     inclusive = True
     while True:
-        found = await way.by_score(way.prefix + b"XL", first, count, inclusive=inclusive)
+        found = await way.by_score(K.ledger_chunks.under(way.key), first, count, inclusive=inclusive)
         numbers = [int(number) for number in found[::2]]
         if not numbers:
             return
-        blobs: list[Any] = await way.call("MGET", *(way.prefix + b"X:%d" % number for number in numbers))
+        blobs: list[Any] = await way.call("MGET", *(K.ledger.under(way.key, b"%d" % number) for number in numbers))
         for number, blob in zip(numbers, blobs, strict=True):
             if blob is not None:
                 yield number, blob
@@ -101,15 +102,15 @@ async def _scheduled(way: Walk) -> Batches:
         if after is not None and (level > after[0] if way.newest_first else level < after[0]):
             continue
         last = after[1:] if after is not None and level == after[0] else None
-        while items := await way.by_lex(way.prefix + b"Z:%d" % level, last, way.batch):
+        while items := await way.by_lex(K.scheduled.under(way.key, b"%d" % level), last, way.batch):
             yield [(bytes((level,)) + item, item[12:]) for item in items]
             last = items[-1]
 
 
 async def _finished(way: Walk, state: State, queue: str | None) -> Batches:
     """The indexes of all queues as one: what is read of each is good up to where the first of them breaks off."""
-    queues: list[bytes] = [queue.encode()] if queue is not None else await way.call("SMEMBERS", way.prefix + b"qs")
-    keys, after = [way.prefix + b"F:%d" % state.code + queue for queue in queues], way.after
+    queues: list[bytes] = [queue.encode()] if queue is not None else await way.call("SMEMBERS", K.queues.under(way.key))
+    keys, after = [K.finished.under(way.key, b"%d" % state.code + queue) for queue in queues], way.after
     while keys:
         count = max(FEW, (2 if state is not State.succeeded else 1) * way.batch // len(keys))
         found = await asyncio.gather(*(way.by_lex(key, _around(way, after), count) for key in keys))
@@ -148,13 +149,13 @@ def _around(way: Walk, after: bytes | None) -> bytes | None:
 
 
 async def _running(way: Walk) -> Batches:
-    tokens = sorted(map(int, await way.call("HKEYS", way.prefix + b"le")), reverse=way.newest_first)
+    tokens = sorted(map(int, await way.call("HKEYS", K.leases.under(way.key))), reverse=way.newest_first)
     if way.after is not None:
         last = int.from_bytes(way.after[:7], "big")
         tokens = [token for token in tokens if (token <= last if way.newest_first else token >= last)]
     for start in range(0, len(tokens), BATCH):
         some = tokens[start : start + BATCH]
-        blobs: list[Any] = await way.call("MGET", *(way.prefix + b"b:%d" % token for token in some))
+        blobs: list[Any] = await way.call("MGET", *(K.lease_jobs.under(way.key, b"%d" % token) for token in some))
         batch: list[Candidate] = []
         for token, blob in zip(some, blobs, strict=True):
             ids = sorted((id for _, id in slots(blob or b"", newest_first=False)), reverse=way.newest_first)

@@ -12,6 +12,7 @@ from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.stores.match import needs_args, needs_clock
 from limpet.stores.redis.candidates import SHARED, chunks, name_of, slots, walk
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.record import notes_of, parents_of
 from limpet.stores.redis.scripts import script
@@ -60,7 +61,7 @@ async def _views(
 
 async def attempts(route: Route, key: bytes, id: bytes) -> list[AttemptView]:
     """Every recorded attempt, oldest first."""
-    rows: list[bytes] = await route.call("attempts", "LRANGE", key[:-1] + b"at:" + id, 0, -1)
+    rows: list[bytes] = await route.call("attempts", "LRANGE", K.attempts.under(key, id), 0, -1)
     return [_attempt(*_decode_attempt(row)) for row in rows]
 
 
@@ -77,10 +78,10 @@ async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
         return []
     if len(plain) == 32:
         raw = bytes.fromhex(plain)
-        return [raw] if await route.call("resolve", "HEXISTS", key[:-1] + b"J", raw) else []
+        return [raw] if await route.call("resolve", "HEXISTS", K.jobs.under(key), raw) else []
     found: list[bytes] = []
     looked = 0
-    async for _, blob in chunks(Walk(route, key[:-1], verb="resolve"), None, 256):
+    async for _, blob in chunks(Walk(route, key, verb="resolve"), None, 256):
         if plain in blob.hex():
             found += [id for _, id in slots(blob, newest_first=True) if id.hex().endswith(plain)]
         looked += SLOTS
@@ -100,7 +101,7 @@ async def find(route: Route, key: bytes, known: Known, query: Query, now_ms: int
     index = name_of(query)
     search: Search[bytes] = Search(query, index, now_ms)
     after = None if query.cursor is None else _read_cursor(query.cursor, index)
-    way = Walk(route, key[:-1], query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
+    way = Walk(route, key, query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
     what = "a" if needs_args(query.terms) else ""
     most = sys.maxsize if index in SHARED else CANDIDATES
     looked, last = 0, b""

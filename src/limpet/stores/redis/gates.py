@@ -9,6 +9,7 @@ import msgspec
 
 from limpet.core.gate import Charge, Gate, GateChange, GateRule, Pause
 from limpet.core.limits.account import Account, accounts
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
     cursor, found = b"0", dict[str, bytes]()
     while True:
-        cursor, flat = await route.call("gates", "HSCAN", key[:-1] + b"g", cursor, "COUNT", AT_ONCE)
+        cursor, flat = await route.call("gates", "HSCAN", K.gates.under(key), cursor, "COUNT", AT_ONCE)
         for name, body in zip(flat[::2], flat[1::2], strict=True):
             if name.startswith(prefix.encode()):
                 found[name.decode()] = body
@@ -47,7 +48,7 @@ async def gates_of(route: Route, key: bytes, keys: Sequence[str]) -> list[Gate]:
     names, found = sorted(set(keys)), list[Gate]()
     for at in range(0, len(names), AT_ONCE):
         some = names[at : at + AT_ONCE]
-        bodies = await route.call("gates", "HMGET", key[:-1] + b"g", *some)
+        bodies = await route.call("gates", "HMGET", K.gates.under(key), *some)
         found += [gate_or_shut(name, body) for name, body in zip(some, bodies, strict=True) if body is not None]
     return found
 

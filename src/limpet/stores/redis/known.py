@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from limpet.core.jobs.job import Lane, Policy
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
 
 if TYPE_CHECKING:
@@ -70,10 +71,12 @@ class Known:
             self.lanes = {}  # lanes of tenants long gone: those in use are read again; who has the old ones keeps them
         lanes, policies = self.lanes, self.policies
         named = {needs_of(raw) for raw in raws if raw is not None}
-        for id, value in await _read(route, key[:-1] + b"ln", {lane for lane, _ in named} - lanes.keys(), verb):
+        for id, value in await _read(route, K.lanes.under(key), {lane for lane, _ in named} - lanes.keys(), verb):
             if (lane := lane_of(value)) is not None:
                 lanes[id] = lane
-        for id, value in await _read(route, key[:-1] + b"po", {policy for _, policy in named} - policies.keys(), verb):
+        for id, value in await _read(
+            route, K.policies.under(key), {policy for _, policy in named} - policies.keys(), verb
+        ):
             if (policy := policy_of(value)) is not None:
                 policies[id] = policy
         return lanes, policies

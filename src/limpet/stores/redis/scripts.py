@@ -11,6 +11,9 @@ from typing import Final
 
 from msgspec import Struct
 
+from limpet.stores.redis.keys import KEYS
+
+_KEY: Final = re.compile(r"\bK\.(\w+)")
 _USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
 _SHORT: Final = re.compile(r"^-- Short way: (\w+)$", re.MULTILINE)
 _HEADER: Final = re.compile(r"\A(?:--.*\n)+")
@@ -58,8 +61,9 @@ def uses(text: str) -> list[str]:
 
 @cache
 def source(path: str) -> str:
-    """The text of a file below lua/."""
-    return resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
+    """The text of a file below lua/, with the names of keys as the server stores them."""
+    text = resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
+    return _KEY.sub(lambda found: f'P .. "{KEYS[found[1]].stored}"', text)
 
 
 @cache

@@ -3,7 +3,7 @@
 local call, sub, byte, char, floor, max, min = redis.call, string.sub, string.byte, string.char, math.floor, math.max, math.min
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 
-local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag; KEYS[1] is P .. "m"
+local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag; KEYS[1] is K.meta
 
 local BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = 0, 1, 2, 3, 4, 5, 6
 local ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
