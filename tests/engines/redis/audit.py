@@ -13,19 +13,8 @@ from limpet.core.gate import Charge, Gate
 from limpet.core.jobs.state import State
 from limpet.core.limits.account import Running, accounts
 from limpet.stores.packed import Extra
-from limpet.stores.redis.record import (
-    ATTEMPTS,
-    BODY,
-    EXTRA,
-    KIDS,
-    LAST_MS,
-    NOTES,
-    RESULT,
-    Head,
-    Rare,
-    head_of,
-    parts_of,
-)
+from limpet.stores.redis.fields import ATTEMPTS, BODY, EXTRA, KIDS, LAST_MS, NOTES, RESULT
+from limpet.stores.redis.record import Head, Rare, head_of, parts_of
 from tests.servers.redis import RedisServer, exchange
 
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)

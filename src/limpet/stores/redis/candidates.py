@@ -14,12 +14,16 @@ from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Query
 from limpet.stores.match import exact_of
+from limpet.stores.redis.fields import ENDED, ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.together import of_flow, of_key
-from limpet.stores.redis.walk import BATCH, NOBODY, SLOTS, Batches, Candidate, Walk, by_arrival
+from limpet.stores.redis.walk import BATCH, NOBODY, Batches, Candidate, Walk, by_arrival
 
 FEW: Final = 16  # finished jobs that are read of each queue at least
+NAMED_BY: Final = ENDED.size + ID_BYTES  # bytes of a finished index's member that tell it from others
 SHARED: Final = ("flow", "unique")  # what few jobs share is looked up, whatever their states
+
+_ITEM_ID, _TOKEN = ITEM.slice("id"), slice(TOKEN_BYTES)
 
 
 def name_of(query: Query) -> str:
@@ -60,7 +64,7 @@ async def _ledger(way: Walk) -> Batches:
         for slot, id in slots(blob, newest_first=way.newest_first):
             seq = chunk * SLOTS + slot
             if after is None or (seq < after if way.newest_first else seq > after):
-                batch.append((seq.to_bytes(6, "big"), id))
+                batch.append((seq.to_bytes(SEQ_BYTES, "big"), id))
         if len(batch) >= way.batch:
             yield batch
             batch = []
@@ -85,9 +89,9 @@ async def chunks(way: Walk, first: int | None, count: int) -> AsyncIterator[tupl
 
 def slots(blob: bytes, *, newest_first: bool) -> Iterator[tuple[int, bytes]]:
     """(place, id) of a string of ids."""
-    places = range(len(blob) // 16)
+    places = range(len(blob) // ID_BYTES)
     for slot in reversed(places) if newest_first else places:
-        id = blob[slot * 16 : slot * 16 + 16]
+        id = blob[slot * ID_BYTES :][:ID_BYTES]
         if id != NOBODY:
             yield slot, id
 
@@ -103,7 +107,7 @@ async def _scheduled(way: Walk) -> Batches:
             continue
         last = after[1:] if after is not None and level == after[0] else None
         while items := await way.by_lex(K.scheduled.under(way.key, b"%d" % level), last, way.batch):
-            yield [(bytes((level,)) + item, item[12:]) for item in items]
+            yield [(bytes((level,)) + item, item[_ITEM_ID]) for item in items]
             last = items[-1]
 
 
@@ -134,15 +138,15 @@ async def _finished(way: Walk, state: State, queue: str | None) -> Batches:
 
 def _entries(member: bytes) -> list[Candidate]:
     """The jobs of one member of an index of finished ones: those that succeeded together share it."""
-    name = member[:22]
-    return [(name + at.to_bytes(2, "big"), member[at : at + 16]) for at in range(6, len(member), 16)]
+    name, places = member[:NAMED_BY], range(ENDED.size, len(member), ID_BYTES)
+    return [(name + at.to_bytes(2, "big"), member[at : at + ID_BYTES]) for at in places]
 
 
 def _around(way: Walk, after: bytes | None) -> bytes | None:
     """Where to begin to read, so that the member which holds the position `after` is read again."""
     if after is None:
         return None
-    return after[:22] + b"\xff" * 16 if way.newest_first else after[:21]
+    return after[:NAMED_BY] + b"\xff" * ID_BYTES if way.newest_first else after[: NAMED_BY - 1]
 
 
 # -- by token
@@ -151,7 +155,7 @@ def _around(way: Walk, after: bytes | None) -> bytes | None:
 async def _running(way: Walk) -> Batches:
     tokens = sorted(map(int, await way.call("HKEYS", K.leases.under(way.key))), reverse=way.newest_first)
     if way.after is not None:
-        last = int.from_bytes(way.after[:7], "big")
+        last = int.from_bytes(way.after[_TOKEN], "big")
         tokens = [token for token in tokens if (token <= last if way.newest_first else token >= last)]
     for start in range(0, len(tokens), BATCH):
         some = tokens[start : start + BATCH]
@@ -159,7 +163,7 @@ async def _running(way: Walk) -> Batches:
         batch: list[Candidate] = []
         for token, blob in zip(some, blobs, strict=True):
             ids = sorted((id for _, id in slots(blob or b"", newest_first=False)), reverse=way.newest_first)
-            batch += [(token.to_bytes(7, "big") + id, id) for id in ids]
+            batch += [(token.to_bytes(TOKEN_BYTES, "big") + id, id) for id in ids]
         if way.after is not None:
             batch = [each for each in batch if (each[0] < way.after if way.newest_first else each[0] > way.after)]
         for first in range(0, len(batch), way.batch):

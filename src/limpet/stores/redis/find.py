@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.stores.match import needs_args, needs_clock
-from limpet.stores.redis.candidates import SHARED, chunks, name_of, slots, walk
+from limpet.stores.redis.candidates import NAMED_BY, SHARED, chunks, name_of, slots, walk
+from limpet.stores.redis.fields import ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.record import notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.view import Parts, view_of
-from limpet.stores.redis.walk import SLOTS, Walk
+from limpet.stores.redis.walk import Walk
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, read_cursor
 
 if TYPE_CHECKING:
@@ -125,11 +126,11 @@ def _read_cursor(cursor: str, index: str) -> bytes:
 
 # How long the positions of an index are.
 _POSITIONS: Final = {
-    "ledger": 6,
-    "flow": 6,
-    "unique": 6,
-    State.blocked.value: 6,
-    State.scheduled.value: 29,
-    State.running.value: 23,
-    **{state.value: 24 for state in STATES[4:]},
+    "ledger": SEQ_BYTES,
+    "flow": SEQ_BYTES,
+    "unique": SEQ_BYTES,
+    State.blocked.value: SEQ_BYTES,
+    State.scheduled.value: 1 + ITEM.size,  # the priority comes first
+    State.running.value: TOKEN_BYTES + ID_BYTES,
+    **{state.value: NAMED_BY + 2 for state in STATES if state in FINISHED},  # and the place in the member
 }

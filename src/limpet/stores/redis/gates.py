@@ -9,6 +9,7 @@ import msgspec
 
 from limpet.core.gate import Charge, Gate, GateChange, GateRule, Pause
 from limpet.core.limits.account import Account, accounts
+from limpet.stores.redis.fields import HOLD
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_GATES = 10_000  # what one listing answers
 AT_ONCE = 500  # gates that one command reads
+
+_TOKEN, _CLAIMED = HOLD.slice("token"), HOLD.slice("claimed")
 
 _pack = msgspec.msgpack.Encoder().encode
 _gate = msgspec.msgpack.Decoder(Gate).decode
@@ -58,7 +61,9 @@ async def accounted(route: Route, key: bytes) -> list[Account]:
     flat, running = await route.script("accounts", script("accounts"), key, ("", MOST_GATES))
     found = dict(zip(flat[::2], flat[1::2], strict=True))
     known = [gate_or_shut(name.decode(), body) for name, body in sorted(found.items())[:MOST_GATES]]
-    return accounts(known, [(_number(one[:7]), _number(one[7:13]), _charges(one[13:])) for one in running])
+    return accounts(
+        known, [(_number(one[_TOKEN]), _number(one[_CLAIMED]), _charges(one[HOLD.size :])) for one in running]
+    )
 
 
 def _number(digits: bytes) -> int:

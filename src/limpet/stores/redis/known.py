@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from limpet.core.jobs.job import Lane, Policy
+from limpet.stores.redis.fields import GROUPED, KEYED, LANE, LIMITED, MULTI
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
 
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
 MOST: Final = 50_000  # how many definitions one process keeps in memory
-FIXED: Final = 26  # bytes before the definition of a lane: class, member, ring, priority, flags
-KEYED, LIMITED, MULTI, GROUPED = 1, 2, 4, 8
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_policy = msgspec.json.Decoder(Policy).decode
@@ -43,7 +42,7 @@ def class_value(lane: Lane) -> bytes:
 def lane_of(value: bytes) -> Lane | None:
     """The lane of a stored form; None when its bytes make no sense."""
     try:
-        return Lane(*_decode_lane(value[FIXED:]))
+        return Lane(*_decode_lane(value[LANE.size :]))
     except msgspec.DecodeError:
         return None
 

@@ -11,9 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from limpet.stores.redis.keys import KEYS
+from limpet.stores.redis.names import UnknownName, resolve
 
-_KEY: Final = re.compile(r"\bK\.(\w+)")
 _USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
 _SHORT: Final = re.compile(r"^-- Short way: (\w+)$", re.MULTILINE)
 _HEADER: Final = re.compile(r"\A(?:--.*\n)+")
@@ -61,9 +60,12 @@ def uses(text: str) -> list[str]:
 
 @cache
 def source(path: str) -> str:
-    """The text of a file below lua/, with the names of keys as the server stores them."""
+    """The text of a file below lua/, with what its names stand for."""
     text = resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
-    return _KEY.sub(lambda found: f'P .. "{KEYS[found[1]].stored}"', text)
+    try:
+        return resolve(text)
+    except UnknownName as error:
+        raise UnknownName(f"lua/{path}: {error}") from None
 
 
 @cache

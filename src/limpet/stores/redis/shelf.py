@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from limpet.core.jobs.view import Control, Entry, Retention
+from limpet.stores.redis.fields import CONTROL
 from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
@@ -37,7 +38,7 @@ async def controls(route: Route, key: bytes, kind: str) -> list[Control]:
     """All records of a kind, by name."""
     flat: list[bytes] = await route.call("controls", "HGETALL", K.controls.under(key, kind.encode()))
     found = [
-        Control(kind, name.decode(), value[8:], int.from_bytes(value[:8], "big"))
+        Control(kind, name.decode(), value[CONTROL.size :], int.from_bytes(value[: CONTROL.size], "big"))
         for name, value in zip(flat[::2], flat[1::2], strict=True)
     ]
     return sorted(found, key=lambda control: control.name)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from limpet.stores.redis.fields import ID_BYTES, SEQ_BYTES
 from limpet.stores.redis.keys import Key
 
 if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
 BATCH: Final = 512  # candidates per step of a walk
-SLOTS: Final = 64  # ids in one chunk of the ledger
-NOBODY: Final = bytes(16)  # an erased slot
+NOBODY: Final = bytes(ID_BYTES)  # an erased slot
 
 Candidate = tuple[bytes, bytes]  # position and id
 Batches = AsyncIterator[list[Candidate]]
@@ -58,5 +58,5 @@ async def by_arrival(way: Walk, index: Key, rest: bytes = b"") -> Batches:
     after = None if way.after is None else int.from_bytes(way.after, "big")
     while found := await way.by_score(index.under(way.key, rest), after, way.batch):
         pairs = [(int(float(score)), id) for id, score in zip(found[::2], found[1::2], strict=True)]
-        yield [(seq.to_bytes(6, "big"), id) for seq, id in pairs]
+        yield [(seq.to_bytes(SEQ_BYTES, "big"), id) for seq, id in pairs]
         after = pairs[-1][0]

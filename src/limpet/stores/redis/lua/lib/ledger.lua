@@ -2,8 +2,7 @@
 
 ledger = {}
 
-local SLOTS = 64
-local NOBODY = string.rep("\0", 16)
+local NOBODY = string.rep("\0", ID_BYTES)
 
 -- Write new ids from arrival number `first` on; one that was not stored (no `stored[i]`) leaves its slot empty.
 function ledger.write(first, ids, stored)

@@ -4,7 +4,6 @@
 listing = {}
 
 local tell = mending.tell
-local ALL_EVER, GONE_EVER = 10, 13 -- ENQUEUED and DISCARDED: a script can reach no more of what the base names
 local NOWHERE = string.rep("\0", 8) -- the lane of jobs that cannot be read
 
 local function state_of(id)
@@ -272,17 +271,17 @@ end
 -- Jobs that have vanished count as discarded; where more are known than were enqueued, they were enqueued.
 local function balance(sums)
   local ever = {}
-  for what = ALL_EVER, GONE_EVER do
+  for what = ENQUEUED, DISCARDED do
     ever[what] = tonumber(call("HGET", K.counters, "\0\0" .. what) or 0)
   end
-  local missing = ever[ALL_EVER] - ever[EVER_SUCCEEDED] - ever[EVER_CANCELLED] - ever[GONE_EVER]
+  local missing = ever[ENQUEUED] - ever[EVER_SUCCEEDED] - ever[EVER_CANCELLED] - ever[DISCARDED]
   for state, count in ipairs(sums) do
     missing = missing - (state - 1 ~= SUCCEEDED and state - 1 ~= CANCELLED and count or 0)
   end
   if missing == 0 then
     return false
   end
-  local what = missing > 0 and GONE_EVER or ALL_EVER
+  local what = missing > 0 and DISCARDED or ENQUEUED
   if mending.mend then
     call("HINCRBY", K.counters, "\0\0" .. what, math.abs(missing))
   end
