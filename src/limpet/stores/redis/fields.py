@@ -116,7 +116,7 @@ RANGE: Final = Bytes({"first": "I6", "last": "I6"})  # arrival numbers of a flow
 ERASED: Final = Bytes({"id": "c16", "state": "B"})
 COUNTED: Final = Bytes({"lane": "c8", "state": "B", "cause": ""})  # where a repair has counted a job
 CONTROL: Final = Bytes({"version": "I8", "value": ""})
-PIECE: Final = Bytes({"size": "I4", "body": ""})  # a part of a record that says how long it is
+PIECE: Final = Bytes({"length": "I4", "body": ""})  # a part of a record that says how long it is
 
 # -- arrays
 

@@ -25,7 +25,7 @@ _head_of: Final = RECORD.reader(*list(RECORD.fields)[:-1]).unpack_from
 _claim_of: Final = RECORD.reader(
     "version", "flags", "attempt", "lost", "held", "due", "enqueued", "lane", "policy"
 ).unpack_from
-_LENGTH: Final = PIECE.reader("size")
+_LENGTH: Final = PIECE.reader("length")
 _LANE, _POLICY = RECORD.slice("lane"), RECORD.slice("policy")
 
 NO_INPUTS: Final[dict[bytes, Input]] = {}
