@@ -30,6 +30,7 @@ from tests.engines.redis.audit import names_of
         ("r.rare[ADDED.reason]", 'r.rare["r"]'),
         ("r.state == READY", "r.state == 2"),
         ("HAS(r.flags, RARE)", "(r.flags % 128 >= 64)"),
+        ("HAS(byte(raw, LANE.flags), KEYED)", "(byte(raw, 26) % 2 >= 1)"),
         ("BODY + NOTES", "256 + 8"),
         ("local STANDING, notes", "local STANDING, notes"),
     ],
@@ -38,7 +39,7 @@ def test_a_name_stands_for_what_the_server_knows(written: str, stands_for: str) 
     assert resolve(written) == stands_for
 
 
-@pytest.mark.parametrize("wrong", ["K.jbos", "RECORD.lain", "CLASS.tsak", "ADDED.raeson", "HAS(flags, KIDDS)"])
+@pytest.mark.parametrize("wrong", ["K.jbos", "RECORD.lain", "CLASS.tsak", "ADDED.raeson", "HAS(flags, KIDDS)", "HAS(f(g(x)), KIDS)"])
 def test_a_name_that_stands_for_nothing_is_refused_when_the_script_is_built(wrong: str) -> None:
     with pytest.raises(UnknownName, match=r"see (keys|fields)\.py"):
         resolve(f"return {wrong}")

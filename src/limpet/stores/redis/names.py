@@ -21,7 +21,7 @@ from limpet.stores.redis.fields import LAYOUTS, NUMBERS, Bytes, Map, Row
 from limpet.stores.redis.keys import KEYS
 
 _KEY: Final = re.compile(r"\bK\.(\w+)")
-_HAS: Final = re.compile(r"\bHAS\(([\w.]+), (\w+)\)")
+_HAS: Final = re.compile(r"\bHAS\((?:((?:[^(),]|\([^()]*\))+), (\w+)\))?")
 _FIELD: Final = re.compile(rf"\b({'|'.join(LAYOUTS)})\.(\w+)(?:\.(at|format)\b)?")
 _NUMBER: Final = re.compile(rf"\b({'|'.join(NUMBERS)})\b")
 
@@ -46,7 +46,7 @@ def _key(found: re.Match[str]) -> str:
 def _has(found: re.Match[str]) -> str:
     flags, flag = found.groups()
     if flag not in NUMBERS:
-        raise UnknownName(f"{flag} is no flag: see fields.py")
+        raise UnknownName(f"{found[0]} names no flag: see fields.py")
     return f"({flags} % {2 * NUMBERS[flag]} >= {NUMBERS[flag]})"
 
 

@@ -42,6 +42,10 @@ function base.text(n)
   return string.format("%.0f", n)
 end
 
+function base.begins(text, with)
+  return sub(text, 1, #with) == with
+end
+
 -- The bytes that hex digits stand for.
 function base.bytes(hex)
   return (string.gsub(hex, "..", function(digits)

@@ -127,7 +127,7 @@ function gating.settle()
   table.sort(keys)
   local events = {}
   for _, key in ipairs(keys) do
-    if sub(key, 1, 6) == "limit:" then
+    if base.begins(key, "limit:") then
       local opens = waiting.wake(key)
       gating.arm(key, opens)
       if opens and sooner[key] then
@@ -141,7 +141,7 @@ function gating.settle()
       end
       call("HSET", K.gates, key, gate.encode(body))
       call(body.draining and "SADD" or "SREM", K.draining, key)
-      if sub(key, 1, 6) == "queue:" then
+      if base.begins(key, "queue:") then
         call((body.rule.depth or body.rule.group_depth) and "SADD" or "SREM", K.bounded, key)
       end
     end

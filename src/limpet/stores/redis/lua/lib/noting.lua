@@ -15,7 +15,7 @@ local function remove(r, kind, goes)
   end
   local key, fields, before = K.notes .. r.id, {}, kind .. "\0"
   for _, field in ipairs(call("HKEYS", key)) do
-    if sub(field, 1, #before) == before and goes(sub(field, #before + 1)) then
+    if base.begins(field, before) and goes(sub(field, #before + 1)) then
       fields[#fields + 1] = field
     end
   end
@@ -67,7 +67,7 @@ local function events_of(r)
     if record.has(r.flags, NOTES) then
       local key = K.notes .. r.id
       for _, field in ipairs(call("HKEYS", key)) do
-        if sub(field, 1, 6) == "event\0" then
+        if base.begins(field, "event\0") then
           kept.count, kept.bytes = kept.count + 1, kept.bytes + call("HSTRLEN", key, field)
         end
       end

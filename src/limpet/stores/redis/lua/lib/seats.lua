@@ -9,7 +9,7 @@ local function read_turn(raw)
   if not raw then
     return false
   end
-  local at, left, count = struct.unpack(">I6I4I4", raw)
+  local at, left, count = struct.unpack(TURN.format, raw)
   return { turn = at, left = left, seats = count }
 end
 
@@ -131,7 +131,7 @@ function seats.move(ring, prio, moves)
   local first = char(prio) .. ring
   local last = first .. string.rep("\255", 8)
   for _, entry in ipairs(call("ZRANGEBYLEX", K.active_classes, "[" .. first, "[" .. last)) do
-    local key = K.seats .. sub(entry, 10, 17) .. char(prio)
+    local key = K.seats .. sub(entry, ACTIVE.kind) .. char(prio)
     for i = 1, #moves, MANY do
       call("ZADD", key, "XX", unpack(moves, i, min(i + MANY - 1, #moves)))
     end
@@ -159,7 +159,7 @@ function seats.write()
   for id, turn in pairs(turns) do
     if turn and turn.dirty and turn.seats > 0 then
       local n = #sitting
-      sitting[n + 1], sitting[n + 2] = id, struct.pack(">I6I4I4", turn.turn, turn.left, turn.seats)
+      sitting[n + 1], sitting[n + 2] = id, struct.pack(TURN.format, turn.turn, turn.left, turn.seats)
     elseif turn and turn.dirty then
       left[#left + 1] = id
     end

@@ -129,7 +129,7 @@ function waiting.ruled(key)
   end
   local kinds = {}
   for i, entry in ipairs(call("ZRANGE", K.active_classes, 0, CLASSES - 1)) do
-    kinds[i] = sub(entry, 10, 17)
+    kinds[i] = sub(entry, ACTIVE.kind)
   end
   return kinds
 end
