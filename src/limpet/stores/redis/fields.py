@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from limpet.core.jobs.state import State
+from limpet.stores import waiters
 from limpet.stores.overview import DISCARDED, ENQUEUED, EVER_CANCELLED, EVER_LOST, EVER_SUCCEEDED, STALE
 
 _WIDTH: Final = re.compile(r"[Ic](\d+)")
@@ -128,6 +129,7 @@ LEASE: Final = Row(("session", "left"))
 CHARGE: Final = Row(("gate", "slot", "cost", "probe"))
 FAILURE: Final = Row(("kind", "type", "message", "traceback", "cause"))
 CAUSE: Final = Row(("count", "type", "message", "first_at", "last_at", "sample"))
+WALK: Final = Row(("what", "parent", "after", "text", "revivable", "cause"))  # through the children of a job
 RUN: Final = Row(("lane", "policy", "flags", "delay", "due_at", "expires", "jobs"))  # equal jobs of one enqueue
 
 # -- maps
@@ -150,6 +152,13 @@ SLOTS: Final = 64  # ids in one chunk of the ledger
 
 # Instants are stored in six bytes. The last that every release can show is of the year 9999, and as good as never.
 LAST_MS: Final = 253_402_300_799_000
+
+# What a lane's entry in lane_states begins with, and an entry of timers.
+LANE_ACTIVE, LANE_WAITS = "a", "w"
+TIMER_LEVEL, TIMER_GATE = "z", "g"
+
+# What a parent's entry in the hash of a job's parents begins with.
+PARENT_OPEN, PARENT_RESULT, PARENT_NOTHING, PARENT_FAILED = "o", "r", "n", "f"
 
 # -- by name, for the builder of scripts
 
@@ -176,10 +185,11 @@ LAYOUTS: Final[dict[str, Bytes | Row | Map]] = {
     "CHARGE": CHARGE,
     "FAILURE": FAILURE,
     "CAUSE": CAUSE,
+    "WALK": WALK,
     "RUN": RUN,
     "ADDED": ADDED,
 }
-NUMBERS: Final = {
+VALUES: Final[dict[str, int | str]] = {
     **{state.upper(): state.code for state in State},
     "ENQUEUED": ENQUEUED,
     "EVER_SUCCEEDED": EVER_SUCCEEDED,
@@ -205,4 +215,16 @@ NUMBERS: Final = {
     "ID_BYTES": ID_BYTES,
     "SLOTS": SLOTS,
     "NEVER": LAST_MS,
+    "LANE_ACTIVE": LANE_ACTIVE,
+    "LANE_WAITS": LANE_WAITS,
+    "TIMER_LEVEL": TIMER_LEVEL,
+    "TIMER_GATE": TIMER_GATE,
+    "PARENT_OPEN": PARENT_OPEN,
+    "PARENT_RESULT": PARENT_RESULT,
+    "PARENT_NOTHING": PARENT_NOTHING,
+    "PARENT_FAILED": PARENT_FAILED,
+    "TELL_WORK": waiters.WORK.decode(),
+    "TELL_URGENT": waiters.URGENT.decode(),
+    "TELL_CANCEL": waiters.CANCEL.decode(),
+    "TELL_FINISHED": waiters.FINISHED.decode(),
 }

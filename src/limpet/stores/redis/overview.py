@@ -11,6 +11,7 @@ from limpet.core.jobs.job import Lane
 from limpet.core.jobs.view import CauseView, Counts, QueueView, Standing
 from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
 from limpet.stores.redis import sessions
+from limpet.stores.redis.fields import LANE_ACTIVE
 from limpet.stores.redis.find import views
 from limpet.stores.redis.gates import gate_or_shut, gates
 from limpet.stores.redis.keys import K
@@ -69,7 +70,7 @@ async def standing(route: Route, key: bytes, known: Known, id: bytes, now_ms: in
     lane_state, ahead, *parents = facts
     return standing_of(
         job,
-        "idle" if lane_state is None else "active" if lane_state == b"a" else "waiting",
+        "idle" if lane_state is None else "active" if lane_state == LANE_ACTIVE.encode() else "waiting",
         ahead,
         zip(parents[::2], parents[1::2], strict=True),
         await _gates_of(route, key, job.lane),

@@ -22,7 +22,7 @@ repeat
 until cursor == "0" or #gates >= most
 local charged, running = {}, call("HGETALL", K.running)
 for at = 1, #running, 2 do
-  if running[at] ~= "" and #running[at + 1] > 13 then
+  if running[at] ~= "" and #running[at + 1] > HOLD.size then
     charged[#charged + 1] = running[at + 1]
   end
 end

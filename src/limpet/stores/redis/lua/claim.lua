@@ -76,7 +76,7 @@ end
 -- The row of a job that is still held; `charges` are what its gates were charged.
 local function row_of(raw, id, token, charges)
   local row, gates = { raw = raw, id = id, lease = { text = token }, probe = false, together = 0 }, {}
-  row.flags = struct.unpack(RECORD.flags.format, raw, RECORD.flags.at)
+  row.flags = record.flags(raw)
   for _, one in ipairs(charges or {}) do
     row.probe = row.probe or one[CHARGE.probe]
     gates[#gates + 1] = one[CHARGE.slot] and gating.get(one[CHARGE.gate]) or nil

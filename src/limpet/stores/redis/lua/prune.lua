@@ -32,7 +32,7 @@ local function jobs_of(queue)
     local old = times[state] and erasing.outlived(queue, state, tx.now - times[state], limit - removed) or {}
     if state == DEAD then
       for _, item in ipairs(old) do
-        removed = removed + erasing.dead(sub(item, 7))
+        removed = removed + erasing.dead(sub(item, ENDED.ids))
       end
     else
       removed = removed + erasing.members(queue, state, old, limit - removed)

@@ -23,7 +23,7 @@ local most, own = tonumber(ARGV[3]), record.item(r)
 local function standing(items)
   local ids, count = {}, 0
   for i, item in ipairs(items) do
-    ids[i] = sub(item, 13)
+    ids[i] = sub(item, ITEM.id)
   end
   local found = record.load_all(ids)
   for i, id in ipairs(ids) do
@@ -56,7 +56,7 @@ end
 local answer = { call("HGET", K.lane_states, r.lane), record.state(r) == READY and ahead() or 0 }
 local deps, open = call("HGETALL", K.parents .. r.id), {}
 for i = 1, #deps, 2 do
-  if #deps[i] == 16 and sub(deps[i + 1], 1, 1) == "o" then
+  if #deps[i] == ID_BYTES and base.begins(deps[i + 1], PARENT_OPEN) then
     open[#open + 1] = deps[i]
   end
 end

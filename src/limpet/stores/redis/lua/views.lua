@@ -23,7 +23,7 @@ local function holder(running)
   local token = base.text((record.hold(running)))
   if sessions[token] == nil then
     local lease = call("HGET", K.leases, token)
-    sessions[token] = lease and unpack_(lease)[1] or false
+    sessions[token] = lease and unpack_(lease)[LEASE.session] or false
   end
   return sessions[token]
 end
@@ -36,13 +36,13 @@ local raws, runs = base.mget(K.jobs, ids), base.mget(K.running, ids)
 for i, id in ipairs(ids) do
   local raw, running = raws[i], runs[i]
   local session, args, result, notes, parents = false, false, false, false, false
-  if raw and #raw >= 56 then
-    local flags = struct.unpack(">H", raw, 3)
+  if raw and #raw >= RECORD.size then
+    local flags = record.flags(raw)
     session = wants.h and running and holder(running)
-    args = wants.a and record.has(flags, BODY) and call("HGET", K.large_args, id)
-    result = wants.r and byte(raw, 2) == SUCCEEDED and call("HGET", K.results, id)
-    notes = wants.n and record.has(flags, NOTES) and call("HGETALL", K.notes .. id)
-    parents = wants.p and record.has(flags, INPUTS) and call("HGET", K.parents .. id, "@")
+    args = wants.a and HAS(flags, BODY) and call("HGET", K.large_args, id)
+    result = wants.r and byte(raw, RECORD.state) == SUCCEEDED and call("HGET", K.results, id)
+    notes = wants.n and HAS(flags, NOTES) and call("HGETALL", K.notes .. id)
+    parents = wants.p and HAS(flags, INPUTS) and call("HGET", K.parents .. id, "@")
   end
   for _, value in ipairs({
     raw, running, session or false, args or false, result or false, notes or false, parents or false,

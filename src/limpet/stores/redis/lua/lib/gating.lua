@@ -68,15 +68,15 @@ function gating.drop(key)
   gates[key], changed[key], touched[key] = false, nil, nil
   call("HDEL", K.gates, key)
   call("SREM", K.bounded, key)
-  call("ZREM", K.timers, "g" .. key)
+  call("ZREM", K.timers, TIMER_GATE .. key)
 end
 
 -- Say when time alone may open a gate that lanes wait at; nil takes it off the list.
 function gating.arm(key, opens)
   if opens then
-    call("ZADD", K.timers, opens, "g" .. key)
+    call("ZADD", K.timers, opens, TIMER_GATE .. key)
   else
-    call("ZREM", K.timers, "g" .. key)
+    call("ZREM", K.timers, TIMER_GATE .. key)
   end
 end
 

@@ -160,7 +160,7 @@ end
 -- The lane has `count` more ready jobs; an idle one takes a seat.
 function lanes.activate(lane, count, item)
   tx.note_ready(lane.id, count)
-  if call("HSETNX", K.lane_states, lane.id, "a") == 1 then
+  if call("HSETNX", K.lane_states, lane.id, LANE_ACTIVE) == 1 then
     call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(item, ITEM.due.at), lane.id)
     seats.enter(lane)
   end
@@ -202,7 +202,7 @@ function lanes.forget(id)
       end
     end
     local state = call("HGET", K.lane_states, id)
-    if state and sub(state, 1, 1) == "w" then
+    if state and base.begins(state, LANE_WAITS) then
       local key = sub(state, 2)
       call("ZREM", K.waiting_lanes .. lane.kind .. key, id)
       if call("EXISTS", K.waiting_lanes .. lane.kind .. key) == 0 then

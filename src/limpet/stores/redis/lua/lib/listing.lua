@@ -30,15 +30,15 @@ end
 
 function listing.scheduled(level, cursor, count)
   return keep_members(K.scheduled .. level, cursor, count, function(item)
-    local state, r = state_of(sub(item, 13))
+    local state, r = state_of(sub(item, ITEM.id))
     return state == SCHEDULED and record.item(r) == item
   end)
 end
 
 function listing.expiring(cursor, count)
   return keep_members(K.expiring, cursor, count, function(entry)
-    local state, r = state_of(sub(entry, 7))
-    return state and state <= RUNNING and r.rare.e == base.n6(entry, 1)
+    local state, r = state_of(sub(entry, EXPIRY.id))
+    return state and state <= RUNNING and r.rare[ADDED.expires_ms] == base.n6(entry, EXPIRY.expires.at)
   end)
 end
 
@@ -48,16 +48,17 @@ function listing.filed(name, cursor, count)
   local page = call("ZSCAN", key, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local member, kept = page[2][i], {}
-    for at = 7, #member, 16 do
-      local found, r = state_of(sub(member, at, at + 15))
-      if found == state and base.b6(r.finished) == sub(member, 1, 6) and state .. ending.class(r).queue == name then
+    local instant, ids = sub(member, ENDED.finished), base.ids(member, ENDED.ids)
+    for _, id in ipairs(ids) do
+      local found, r = state_of(id)
+      if found == state and base.b6(r.finished) == instant and state .. ending.class(r).queue == name then
         kept[#kept + 1] = r.id
       end
     end
-    if #kept * 16 + 6 < #member and tell("listed") then
+    if #kept < #ids and tell("listed") then
       call("ZREM", key, member)
       if #kept > 0 then
-        call("ZADD", key, "0", sub(member, 1, 6) .. table.concat(kept))
+        call("ZADD", key, "0", instant .. table.concat(kept))
       end
     end
   end
@@ -88,8 +89,8 @@ function listing.keys(cursor, count)
   local page = call("HSCAN", K.unique_keys, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local key, raw = page[2][i], page[2][i + 1]
-    local over = #raw == 23 and base.n6(raw, 18) or 0
-    if call("HEXISTS", K.jobs, sub(raw, 1, 16)) == 0 and not call("ZSCORE", K.unique_windows, key) and tell("listed") then
+    local over = #raw == HOLDER.size and base.n6(raw, HOLDER.window.at) or 0
+    if call("HEXISTS", K.jobs, sub(raw, HOLDER.id)) == 0 and not call("ZSCORE", K.unique_windows, key) and tell("listed") then
       if over > tx.now then
         call("ZADD", K.unique_windows, base.text(over), key)
       else
@@ -113,12 +114,13 @@ end
 
 -- Ranges of arrivals hold jobs of their flow and no others.
 local function range_of(flow, range)
-  local first, last, kept, from, upto = base.n6(range, 1), base.n6(range, 7), {}, nil, nil
-  local foreign = false
+  local kept, from, upto, foreign = {}, nil, nil, false
+  local first, last = struct.unpack(RANGE.format, range)
   for seq = first, last do
     local id = ledger.at(seq)
     local r = id and record.load(id)
-    if r and r.seq == seq and record.extra(r)[4] and base.bytes(record.extra(r)[4]) == flow then
+    local own = r and record.extra(r)[PACKED.flow]
+    if r and r.seq == seq and own and base.bytes(own) == flow then
       from, upto = from or seq, seq
     elseif r and r.seq == seq then
       foreign = true
@@ -172,7 +174,7 @@ end
 -- Count the jobs of some further chunks of the ledger; true when all are counted.
 function listing.count(chunks, until_ms)
   local from = (tx.meta("counted") or 0) + 1
-  local last, missing = min((floor(from / 64) + chunks) * 64 - 1, tx.meta("seq") or 0), {}
+  local last, missing = min((floor(from / SLOTS) + chunks) * SLOTS - 1, tx.meta("seq") or 0), {}
   for seq = from, last do
     local id = ledger.at(seq)
     local place, number = nil, nil
@@ -186,7 +188,7 @@ function listing.count(chunks, until_ms)
     elseif id and place and tell("ledger", id) then
       ledger.wipe({ seq }) -- it has another number
     elseif id and not place and not mending.mend then -- it cannot be read, and would be a dead letter if it has not ended
-      local state = byte(call("HGET", K.jobs, id), 2)
+      local state = byte(call("HGET", K.jobs, id), RECORD.state)
       tx.recounted(NOWHERE .. char((state == SUCCEEDED or state == CANCELLED) and state or DEAD), 1)
     end
   end
@@ -197,7 +199,7 @@ function listing.count(chunks, until_ms)
       vanish(each[1], each[2])
     end
   end
-  for number = floor(from / 64), floor(last / 64) do
+  for number = floor(from / SLOTS), floor(last / SLOTS) do
     if not ledger.counts(number, mending.mend) then
       tell("chunk")
     end
@@ -250,14 +252,14 @@ local function put_causes(right)
   local all, found = call("HGETALL", K.causes), {}
   for i = 1, #all, 2 do
     local ok, entry = pcall(unpack_, all[i + 1])
-    found[all[i]] = ok and type(entry) == "table" and tonumber(entry[1]) or -1
+    found[all[i]] = ok and type(entry) == "table" and tonumber(entry[CAUSE.count]) or -1
   end
   for name, each in pairs(differences(found, right)) do
     if tell("cause") then
       local known = each[1] > 0 and unpack_(call("HGET", K.causes, name))
       local cause = string.match(name, "^(%Z*)")
       local entry = known or { 0, cause, "", tx.now, tx.now, "" }
-      entry[1] = each[2]
+      entry[CAUSE.count] = each[2]
       if each[2] > 0 then
         call("HSET", K.causes, name, pack(entry))
       else
@@ -293,11 +295,11 @@ local function counted()
   local all, ids = call("HGETALL", K.recount), {}
   local right = { jobs = {}, counts = {}, crowds = {}, causes = {}, kept = {}, sums = { 0, 0, 0, 0, 0, 0, 0 } }
   for i = 1, #all, 2 do
-    ids[#ids + 1] = sub(all[i], 1, 8)
+    ids[#ids + 1] = sub(all[i], COUNTED.lane)
   end
   lanes.load(ids)
   for i = 1, #all, 2 do
-    local lane_id, state, count = sub(all[i], 1, 8), byte(all[i], 9), tonumber(all[i + 1])
+    local lane_id, state, count = sub(all[i], COUNTED.lane), byte(all[i], COUNTED.state), tonumber(all[i + 1])
     local class = lanes.whole(lane_id) and tx.class(lanes.get(lane_id).kind)
     right.sums[state + 1] = right.sums[state + 1] + count
     if class then
@@ -310,7 +312,7 @@ local function counted()
     elseif class and state == SUCCEEDED then
       add(right.kept, class.queue, count)
     elseif class and state == DEAD then
-      add(right.causes, sub(all[i], 10) .. "\0" .. class.queue .. "\0" .. class.task, count)
+      add(right.causes, sub(all[i], COUNTED.cause) .. "\0" .. class.queue .. "\0" .. class.task, count)
     end
   end
   return right
@@ -321,7 +323,7 @@ end
 function listing.compare()
   local right, found, now = counted(), {}, numbers(K.counters)
   for name in pairs(now) do
-    now[name] = sub(name, 1, 2) ~= "\0\0" and now[name] or nil
+    now[name] = not base.begins(name, "\0\0") and now[name] or nil
   end
   local wrong, wrong_crowds = differences(now, right.counts), differences(numbers(K.waiting_by_group), right.crowds)
   local wrong_lanes, wrong_kept = differences(numbers(K.lane_jobs), right.jobs), differences(numbers(K.kept), right.kept)

@@ -106,6 +106,12 @@ function record.is_head(raw)
   return raw and #raw >= RECORD.size and byte(raw, RECORD.version) == 1 and record.is_state(byte(raw, RECORD.state))
 end
 
+-- The flags of a record whose head is there.
+function record.flags(raw)
+  local high, low = byte(raw, RECORD.flags)
+  return 256 * high + low
+end
+
 -- The record as a table; false when its bytes make no sense, or name a lane that is not stored. Whoever has opened a
 -- record can carry its change through: nothing that is read from it later can fail, half way through a script.
 function record.open(id, raw)
@@ -139,6 +145,15 @@ end
 -- The part of the tail that Python owns (PACKED), for its costs and unique key.
 function record.extra(r)
   return HAS(r.flags, EXTRA) and record.piece(r.tail, 1) or {}
+end
+
+-- A tail in two: the part that Python owns, as it is stored ("" when there is none), and the arguments with the last byte.
+function record.halves(flags, tail)
+  if not HAS(flags, EXTRA) then
+    return "", tail
+  end
+  local _, over = record.piece(tail, 1)
+  return sub(tail, 1, over - 1), sub(tail, over)
 end
 
 -- What a job with this extra costs in a unit; "" is the plain one.
@@ -219,6 +234,20 @@ function record.states(ids)
     end
   end
   return found
+end
+
+-- The bytes of a record with another state.
+function record.with_state(raw, state)
+  return sub(raw, 1, RECORD.state.at - 1) .. char(state) .. sub(raw, RECORD.flags_to_rest)
+end
+
+-- The bytes of a record with one more flag; nil when it has the flag.
+function record.with_flag(raw, flag)
+  local flags = record.flags(raw)
+  if record.has(flags, flag) then
+    return nil
+  end
+  return sub(raw, RECORD.version_to_state) .. struct.pack(RECORD.flags.format, flags + flag) .. sub(raw, RECORD.attempt_to_rest)
 end
 
 function record.save(r)

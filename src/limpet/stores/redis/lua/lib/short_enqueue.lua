@@ -134,7 +134,7 @@ local function rouse(sigs, score, count, woken)
     for _, name in ipairs(row) do
       woken[name], count = true, count - 1
       call("ZREM", idle, name)
-      tell(call("HGET", K.session .. name, "ear"), "w" .. name)
+      tell(call("HGET", K.session .. name, "ear"), TELL_WORK .. name)
       call("HDEL", K.session .. name, "idle")
     end
   end
@@ -157,7 +157,7 @@ local function wake_for(kind, class, prio, limited, count, now)
   for _, name in ipairs(call("ZRANGEBYSCORE", K.sessions, "(" .. base.text(now), "+inf", "LIMIT", 0, 256)) do
     local found = count > 0 and not woken[name] and call("HMGET", K.session .. name, "sig", "ear")
     if found and found[1] and call("SISMEMBER", K.class_signatures .. kind, found[1]) == 1 then
-      tell(found[2], "u" .. name)
+      tell(found[2], TELL_URGENT .. name)
       count = count - 1
     end
   end
@@ -197,7 +197,7 @@ local function short()
   end
   base.chunked("RPUSH", list, items)
   write_ledger(seq + 1, ids, stored)
-  if call("HSETNX", K.lane_states, lane, "a") == 1 then
+  if call("HSETNX", K.lane_states, lane, LANE_ACTIVE) == 1 then
     call("ZADD", K.oldest_ready .. class[CLASS.queue], "LT", base.text(now), lane)
     turn = enter(lane, kind, member, ring, prio, turn)
   end

@@ -126,15 +126,6 @@ end
 
 -- -- a repeated unique job
 
--- The part of a tail before the arguments, with its length ("" when there is none); and the arguments with the last byte.
-local function halves(flags, tail)
-  if not HAS(flags, EXTRA) then
-    return "", tail
-  end
-  local _, over = record.piece(tail, 1)
-  return sub(tail, 1, over - 1), sub(tail, over)
-end
-
 -- True when a job is part of a flow.
 local function flows_with(flags, tail)
   return record.extra({ flags = flags, tail = tail })[PACKED.flow] ~= nil
@@ -143,8 +134,8 @@ end
 -- The job takes the arguments that were given with the repetition. Where one of the two is part of a flow, or waits for
 -- parents, it keeps what it costs and where it belongs.
 local function take_arguments(r, run, tail, meta)
-  local extra, _ = halves(r.flags, r.tail)
-  local new_extra, args = halves(run.flags, tail)
+  local extra = record.halves(r.flags, r.tail)
+  local new_extra, args = record.halves(run.flags, tail)
   local waits = HAS(r.flags, INPUTS) or #meta.parents > 0
   if not (waits or flows_with(r.flags, r.tail) or flows_with(run.flags, tail)) then
     extra = new_extra

@@ -45,7 +45,7 @@ end
 
 local places = {} -- id -> where it was counted before this call changed it, or false
 
--- Where a job counts: its lane and state, and the cause of a dead one; and its arrival number. Nil when it is not stored.
+-- Where a job counts (COUNTED): its lane and state, and the cause of a dead one; and its arrival number. Nil when it is not stored.
 function tx.place(id)
   local raw = redis.call("HGET", K.jobs, id)
   local r = raw and record.open(id, raw)
@@ -53,7 +53,7 @@ function tx.place(id)
     return nil
   end
   local state = redis.call("HEXISTS", K.running, id) == 1 and RUNNING or r.state
-  return r.lane .. char(state) .. (state == DEAD and r.rare.c or ""), r.seq
+  return r.lane .. char(state) .. (state == DEAD and r.rare[ADDED.cause] or ""), r.seq
 end
 
 function tx.recounted(place, count)
@@ -244,13 +244,13 @@ function tx.tell(ear, kind, name)
 end
 
 function tx.tell_cancel(session)
-  tx.tell(call("HGET", K.session .. session, "ear"), "c", session)
+  tx.tell(call("HGET", K.session .. session, "ear"), TELL_CANCEL, session)
 end
 
 -- Rouse those who wait for the end of this job.
 function tx.tell_finished(id)
   for _, ear in ipairs(call("SMEMBERS", K.watchers .. id)) do
-    tx.tell(ear, "f", id)
+    tx.tell(ear, TELL_FINISHED, id)
   end
   call("DEL", K.watchers .. id)
 end
