@@ -36,17 +36,17 @@ local function notes_of(id)
       fields[#fields + 1] = field
     end
   end
-  local notes = {}
+  local noted = {}
   for at, body in ipairs(base.mget(K.notes .. id, fields)) do
-    notes[2 * at - 1], notes[2 * at] = fields[at], body
+    noted[2 * at - 1], noted[2 * at] = fields[at], body
   end
-  return notes
+  return noted
 end
 
 -- What a row needs beyond its record.
 local function more(row)
   local flags = row.flags
-  local body, inputs, notes = "", {}, {}
+  local body, inputs, noted = "", {}, {}
   if HAS(flags, BODY) then
     body = call("HGET", K.large_args, row.id) or ""
   end
@@ -56,9 +56,9 @@ local function more(row)
     inputs = count > MANY_INPUTS and count or call("HGETALL", key)
   end
   if HAS(flags, NOTES) then
-    notes = notes_of(row.id)
+    noted = notes_of(row.id)
   end
-  return { row.probe and 1 or 0, body, inputs, notes, row.together }
+  return { row.probe and 1 or 0, body, inputs, noted, row.together }
 end
 
 local function answer(instant, again, rows)
@@ -75,13 +75,13 @@ end
 
 -- The row of a job that is still held; `charges` are what its gates were charged.
 local function row_of(raw, id, token, charges)
-  local row, gates = { raw = raw, id = id, lease = { text = token }, probe = false, together = 0 }, {}
+  local row, ruling = { raw = raw, id = id, lease = { text = token }, probe = false, together = 0 }, {}
   row.flags = record.flags(raw)
   for _, one in ipairs(charges or {}) do
     row.probe = row.probe or one[CHARGE.probe]
-    gates[#gates + 1] = one[CHARGE.slot] and gating.get(one[CHARGE.gate]) or nil
+    ruling[#ruling + 1] = one[CHARGE.slot] and gating.get(one[CHARGE.gate]) or nil
   end
-  row.together = taking.together(gates)
+  row.together = taking.together(ruling)
   return row
 end
 

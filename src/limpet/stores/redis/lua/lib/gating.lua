@@ -2,7 +2,7 @@
 
 gating = {}
 tx.gated = true -- tx.finish settles the gates
-local gates, changed, touched = {}, {}, {}
+local known, changed, touched = {}, {}, {}
 local shut = {} -- those that changed and had no room at first: when time alone would have opened them
 local before = {} -- those that changed as they were at first, as far as it can be news
 
@@ -10,24 +10,24 @@ local before = {} -- those that changed as they were at first, as far as it can 
 function gating.load(keys)
   local missing = {}
   for _, key in ipairs(keys) do
-    if gates[key] == nil then
+    if known[key] == nil then
       missing[#missing + 1] = key
-      gates[key] = false
+      known[key] = false
     end
   end
   for i, raw in ipairs(base.mget(K.gates, missing)) do
     if raw then
-      gates[missing[i]] = gate.decode(raw, missing[i])
+      known[missing[i]] = gate.decode(raw, missing[i])
     end
   end
 end
 
 -- The gate of that key, or nil.
 function gating.get(key)
-  if gates[key] == nil then
+  if known[key] == nil then
     gating.load({ key })
   end
-  return gates[key] or nil
+  return known[key] or nil
 end
 
 -- What of a gate can be news.
@@ -52,7 +52,7 @@ function gating.edit(key)
     shut[key] = gate.room(found, tx.now) <= 0 and (gate.opens_at(found, tx.now) or math.huge) or nil
   elseif not found then
     found = { rule = { key = key } }
-    gates[key] = found
+    known[key] = found
   end
   changed[key], touched[key] = true, true
   return found
@@ -65,7 +65,7 @@ end
 
 -- Forget a gate.
 function gating.drop(key)
-  gates[key], changed[key], touched[key] = false, nil, nil
+  known[key], changed[key], touched[key] = false, nil, nil
   call("HDEL", K.gates, key)
   call("SREM", K.bounded, key)
   call("ZREM", K.timers, TIMER_GATE .. key)
@@ -101,10 +101,10 @@ end
 local function openings()
   local opened, sooner = {}, {}
   for key, was in pairs(shut) do
-    local free = gate.room(gates[key], tx.now)
+    local free = gate.room(known[key], tx.now)
     if free > 0 then
       opened[key] = min(free, 64)
-    elseif (gate.opens_at(gates[key], tx.now) or math.huge) < was then
+    elseif (gate.opens_at(known[key], tx.now) or math.huge) < was then
       sooner[key] = true
     end
   end
@@ -135,7 +135,7 @@ function gating.settle()
       end
     end
     if changed[key] then
-      local body = gates[key]
+      local body = known[key]
       for _, event in ipairs(is_quiet(before[key], body) and {} or news.of(before[key], body, tx.now)) do
         events[#events + 1] = event
       end

@@ -44,8 +44,8 @@ local function only_lane(kind, prio)
     return nil
   end
   class = unpack_(class)
-  local gates = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
-  if gates[1] or gates[2] or gates[3] then
+  local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
+  if found[1] or found[2] or found[3] then
     return nil
   end
   return lane, raw, members[1], class
@@ -103,15 +103,15 @@ local function stand(id, raw)
 end
 
 -- The lane is empty: it is idle, and its class is not active any more.
-local function rest(entry, lane, member, queue, turns)
+local function rest(entry, lane, member, queue, both)
   local kind, ring = sub(entry, ACTIVE.kind), sub(entry, ACTIVE.ring)
   call("HDEL", K.lane_states, lane)
   call("ZREM", K.oldest_ready .. queue, lane)
   call("ZREM", K.seats .. kind .. char(byte(entry, ACTIVE.prio)), member)
   call("HDEL", K.seat_lanes, kind .. member)
   call("ZREM", K.active_classes, entry)
-  stand(member, turns[1])
-  stand(ring, turns[2])
+  stand(member, both[1])
+  stand(ring, both[2])
 end
 
 -- Write the lease of these jobs; the rows of the answer.
@@ -151,20 +151,20 @@ end
 -- -- the verb
 
 -- Take the first jobs of the one lane that there is: the rows of the answer, and the token; nil when the full path must.
-local function take(session, entry, limit, now, last_token, shift)
+local function take_jobs(session, entry, limit, now, last_token, shift)
   local lane, raw, member, class = only_lane(sub(entry, ACTIVE.kind), byte(entry, ACTIVE.prio))
   local items = lane and call("LRANGE", K.ready .. lane, 0, limit - 1) or {}
   if #items == 0 then
     return nil
   end
   local ids, raws, policy = plain_front(lane, items)
-  local turns = call("HMGET", K.turns, member, sub(entry, ACTIVE.ring))
-  if not ids or not turns[1] or not turns[2] then
+  local both = call("HMGET", K.turns, member, sub(entry, ACTIVE.ring))
+  if not ids or not both[1] or not both[2] then
     return nil
   end
   call("LTRIM", K.ready .. lane, #items, -1)
   if #items < limit then
-    rest(entry, lane, member, class[CLASS.queue], turns)
+    rest(entry, lane, member, class[CLASS.queue], both)
   end
   local token = max(tonumber(last_token or 0) + 1, now * 2048)
   local hard = tonumber(string.match(call("HGET", K.policy_limits, policy) or "0 -", " (.+)$"))
@@ -202,7 +202,7 @@ local function short()
   end
   local rows, text
   if entry then
-    rows, text = take(session, entry, min(limit, MAX_CLAIM), now, token, shift)
+    rows, text = take_jobs(session, entry, min(limit, MAX_CLAIM), now, token, shift)
   end
   if not rows then
     return nil

@@ -146,8 +146,8 @@ local function wake_for(kind, class, prio, limited, count, now)
   local sigs, woken = call("SMEMBERS", K.class_signatures .. kind), {}
   count = rouse(sigs, 0, count, woken)
   if count > 0 and not limited then
-    local gates = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
-    if not (gates[1] or gates[2] or gates[3]) then
+    local found = call("HMGET", K.gates, "all", "queue:" .. class[CLASS.queue], "task:" .. class[CLASS.task])
+    if not (found[1] or found[2] or found[3]) then
       count = rouse(sigs, 1, count, woken)
     end
   end

@@ -96,8 +96,8 @@ function storing.other(run, id, seq, tail, meta, parents)
   if #parents > 0 then
     waits, doom = graph.depend(id, meta.named, parents, meta.mode)
     state = waits and BLOCKED or state
-    local notes = noting.stand_ins(id, meta.parents, parents) and NOTES or 0
-    first = first_bytes(state, run.flags + INPUTS + notes)
+    local flag = noting.stand_ins(id, meta.parents, parents) and NOTES or 0
+    first = first_bytes(state, run.flags + INPUTS + flag)
   end
   call("HSET", K.jobs, id, first .. base.b6(seq) .. run.middle .. tail)
   if meta.body then

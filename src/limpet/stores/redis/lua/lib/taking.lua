@@ -59,9 +59,9 @@ local function gates_of(lane)
   return lane.found
 end
 
-function taking.room(gates)
+function taking.room(ruling)
   local free = base.LOTS
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     free = min(free, gate.room(each, tx.now))
   end
   return free
@@ -172,12 +172,12 @@ local function unit_of(rule)
 end
 
 -- What the jobs cost in each unit that the gates count: {unit -> costs}.
-local function costs_of(rows, gates)
+local function costs_of(rows, ruling)
   local costs, counted = {}, false
-  if #gates == 0 then
+  if #ruling == 0 then
     return costs
   end
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local unit = unit_of(each.rule)
     costs[unit], counted = costs[unit] or {}, counted or unit ~= UNCOUNTED
   end
@@ -195,18 +195,18 @@ local function costs_of(rows, gates)
 end
 
 -- How many of `count` jobs, at most `most`, pass all gates.
-local function admit(gates, costs, count, most)
+local function admit(ruling, costs, count, most)
   local admitted = max(0, min(count, most))
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     admitted = min(admitted, gate.admits(each, costs[unit_of(each.rule)], tx.now))
   end
   return admitted
 end
 
 -- The gates that let so many jobs pass and no more: {gate, what the next one costs there} each.
-local function stop(gates, costs, admitted)
+local function stop(ruling, costs, admitted)
   local stopping = {}
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local of_unit = costs[unit_of(each.rule)]
     if gate.admits(each, of_unit, tx.now) == admitted then
       stopping[#stopping + 1] = { each, of_unit[admitted + 1] }
@@ -231,9 +231,9 @@ local function fall_short(stopping)
 end
 
 -- Take what the jobs need from each gate; their charges by job, and whether they are a breaker's probe.
-local function charge(rows, gates, costs)
+local function charge(rows, ruling, costs)
   local probe = false
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local rule = each.rule
     if rule.breaker or (each.open_until_ms or 0) > 0 or gate.is_counting(each, tx.now) then
       local taken = gate.charge(gating.edit(rule.key), costs[unit_of(rule)], rows[1].lease.token, tx.now)
@@ -248,9 +248,9 @@ local function charge(rows, gates, costs)
 end
 
 -- How many may run at once under the tightest of these gates; 0 when none of them says so.
-function taking.together(gates)
+function taking.together(ruling)
   local least = 0
-  for _, each in ipairs(gates) do
+  for _, each in ipairs(ruling) do
     local most = each.rule.concurrency
     if most and (least == 0 or most < least) then
       least = most
@@ -287,9 +287,9 @@ local function keep_back(usable, costs, admitted)
 end
 
 -- Nothing of the lane passes its gates.
-local function turn_away(lane, gates, stopping)
+local function turn_away(lane, ruling, stopping)
   fall_short(stopping)
-  if taking.room(gates) <= 0 then
+  if taking.room(ruling) <= 0 then
     park(lane)
   else
     skip_lane(lane)
@@ -297,13 +297,13 @@ local function turn_away(lane, gates, stopping)
 end
 
 -- Put these rows under leases and charge their gates; how many of them are suspects.
-local function hold(usable, gates, costs)
+local function hold(usable, ruling, costs)
   local suspects = 0
   for _, row in ipairs(usable) do
     cover(row)
     suspects = suspects + (row.lost > 0 and 1 or 0)
   end
-  if charge(usable, gates, costs) then
+  if charge(usable, ruling, costs) then
     usable[1].probe = true -- a half-open breaker lets one job through
   end
   return suspects
@@ -311,22 +311,22 @@ end
 
 -- Take as many of `rows`, which are the first of the lane, as its gates admit; how many it was.
 function taking.start(lane, rows)
-  local class, usable, gates = tx.class(lane.kind), usable_of(lane, rows), gates_of(lane)
-  local costs, found = costs_of(usable, gates), #usable
+  local class, usable, ruling = tx.class(lane.kind), usable_of(lane, rows), gates_of(lane)
+  local costs, found = costs_of(usable, ruling), #usable
   local must_start = taking.must_start(class)
-  local admitted = admit(gates, costs, found, must_start and t.slots or base.LOTS)
-  local stopping = admitted < found and stop(gates, costs, admitted) or NOTHING
+  local admitted = admit(ruling, costs, found, must_start and t.slots or base.LOTS)
+  local stopping = admitted < found and stop(ruling, costs, admitted) or NOTHING
   keep_back(usable, costs, admitted)
   front.remove(lane, rows)
   if admitted <= 0 then
     if found > 0 then
-      turn_away(lane, gates, stopping)
+      turn_away(lane, ruling, stopping)
     end
     return 0
   end
-  local suspects = hold(usable, gates, costs)
+  local suspects = hold(usable, ruling, costs)
   fall_short(stopping)
-  local together = taking.together(gates)
+  local together = taking.together(ruling)
   for _, row in ipairs(usable) do
     row.together = together
     t.rows[#t.rows + 1] = row
