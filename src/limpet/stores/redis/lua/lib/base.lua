@@ -1,7 +1,8 @@
 -- Numbers and bytes that every script shares. Other names in capitals (K.jobs, RECORD.lane, READY, HAS) are no Lua: keys.py
 -- and fields.py say what they stand for, and names.py puts it in when a script is built.
 
-local call, sub, byte, char, floor, max, min = redis.call, string.sub, string.byte, string.char, math.floor, math.max, math.min
+local call, sub, byte, char = redis.call, string.sub, string.byte, string.char
+local floor, max, min = math.floor, math.max, math.min
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 
 local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag; KEYS[1] is K.meta
@@ -12,7 +13,7 @@ local MANY = 4000 -- values that one variadic call takes
 -- them, and making all their functions for each call would take longer than most calls do.
 local base, record, gate, fair, signature, wake, tx, gating, seats, lanes, waiting, calendar = {}
 local change, holding, unique, ledger, flows, erasing, ending, graph, noting, outcome, settling, front, taking, choosing, sharing
-local merging, storing, depth, arrival, period, news, mending, listing
+local merging, storing, depth, arrival, period, news, mending, listing, repair_count
 
 -- What stands for a module until then (see scripts.py): its first element loads it.
 local lazy = setmetatable

@@ -285,8 +285,9 @@ end
 
 -- The parent is dead or cancelled: each child goes by its own mode, and so on down the graph.
 function handle.failed(task, children, stack)
-  local parent, reason, modes = task[WALK.parent], why(task[WALK.parent], task[WALK.text], task[WALK.cause]), by_mode(task[WALK.parent], children)
-  cancel_all(modes[CANCEL_CHILD], reason, task[WALK.cause], task[WALK.revivable], stack)
+  local parent, cause = task[WALK.parent], task[WALK.cause]
+  local reason, modes = why(parent, task[WALK.text], cause), by_mode(parent, children)
+  cancel_all(modes[CANCEL_CHILD], reason, cause, task[WALK.revivable], stack)
   close(parent, modes[RUN_CHILD], PARENT_FAILED .. reason)
 end
 

@@ -42,7 +42,8 @@ function ledger.counts(number, mend)
   for _, id in ipairs(base.ids(call("GETRANGE", K.ledger .. chunk, 0, -1))) do
     live = live + (id ~= NOBODY and 1 or 0)
   end
-  if live == tonumber(call("HGET", K.ledger_counts, chunk) or 0) and (live > 0) == (call("ZSCORE", K.ledger_chunks, chunk) and true or false) then
+  local counted, is_listed = tonumber(call("HGET", K.ledger_counts, chunk) or 0), call("ZSCORE", K.ledger_chunks, chunk)
+  if live == counted and (live > 0) == (is_listed and true or false) then
     return true
   end
   if mend and live > 0 then

@@ -247,7 +247,8 @@ function record.with_flag(raw, flag)
   if record.has(flags, flag) then
     return nil
   end
-  return sub(raw, RECORD.version_to_state) .. struct.pack(RECORD.flags.format, flags + flag) .. sub(raw, RECORD.attempt_to_rest)
+  local changed = struct.pack(RECORD.flags.format, flags + flag)
+  return sub(raw, RECORD.version_to_state) .. changed .. sub(raw, RECORD.attempt_to_rest)
 end
 
 function record.save(r)

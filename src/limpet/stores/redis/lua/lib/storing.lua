@@ -190,7 +190,8 @@ function storing.replace(target, run, tail, meta)
   take_arguments(r, run, tail, meta)
   recount(r, lane, state)
   r.rare[ADDED.expires_ms] = run.expires >= 0 and tx.now + run.expires or nil
-  r.state, r.due, r.lane, r.policy, r.attempt, r.held, r.rare[ADDED.held_since_ms] = state, due, lane.id, run.policy, 0, 0, nil
+  r.rare[ADDED.held_since_ms] = nil
+  r.state, r.due, r.lane, r.policy, r.attempt, r.held = state, due, lane.id, run.policy, 0, 0
   record.save(r)
   if state == SCHEDULED then
     calendar.schedule(lane, record.item(r))

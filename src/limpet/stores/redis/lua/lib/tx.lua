@@ -40,8 +40,8 @@ function tx.insist()
   call("ZREM", K.timers, "")
 end
 
--- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see listing). Up to the instant `recount`
--- whoever changes a job that is counted already (its number is at most `counted`) moves it in that count too.
+-- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see repair_count). Up to the instant
+-- `recount` a change of a job that is counted already (its number is at most `counted`) moves it in that count too.
 
 local places = {} -- id -> where it was counted before this call changed it, or false
 
