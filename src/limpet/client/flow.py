@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, overload
 from msgspec.structs import replace
 
 from limpet.client.batch import MAX_DEPENDENCIES
+from limpet.client.budget_precheck import BudgetPrecheck
 from limpet.client.flow_handle import FlowHandle, GroupHandle, NodeHandle
 from limpet.client.handle import JobHandle
-from limpet.client.purse import Purse
 from limpet.client.work import Chain, Group, JobSpec, Work
 from limpet.core.errors import (
     BatchTooLarge,
@@ -158,10 +158,10 @@ class Flow:
         if not self._nodes:
             raise InvalidArguments(f"flow {self.name!r} is empty", fix="flow.add(task.job(...)) first")
         nodes = self._in_order()
-        jobs, rules, purse = await self._built(nodes, pause=conn is None)
+        jobs, rules, precheck = await self._built(nodes, pause=conn is None)
         try:
             wait_ms = reduce(longer_wait, (node.spec.options.wait_ms for node in nodes), None)
-            answers = await self._client.enqueue_graph(jobs, list(rules.values()), purse, conn, wait_ms=wait_ms)
+            answers = await self._client.enqueue_graph(jobs, list(rules.values()), precheck, conn, wait_ms=wait_ms)
         except UnknownParent as error:
             raise self._missing(nodes, error) from error
         self._enqueued = True
@@ -334,9 +334,9 @@ class Flow:
         names = list(graph) if sorted_already else order(graph)
         return [self._nodes[name] for name in names]
 
-    async def _built(self, nodes: list[_Node], *, pause: bool) -> tuple[list[Job], dict[str, GateRule], Purse]:
+    async def _built(self, nodes: list[_Node], *, pause: bool) -> tuple[list[Job], dict[str, GateRule], BudgetPrecheck]:
         jobs: list[Job] = []
-        purse = Purse()
+        precheck = BudgetPrecheck()
         rules: dict[str, GateRule] = {}
         size = 0
         parents = {node.handle.raw: self._parents(node) for node in nodes}
@@ -348,7 +348,7 @@ class Flow:
             job, more = self._job(node, parents[id], mark_meta(mark))
             jobs.append(job)
             if node.spec.spec.budgets:
-                purse.add(node.spec.spec, job, f"node {node.name!r}: ")
+                precheck.add(node.spec.spec, job, f"node {node.name!r}: ")
             rules.update((rule.key, rule) for rule in more)
             size += len(job.args) + len(job.meta)
             if pause and count % _TURN == 0:
@@ -359,7 +359,7 @@ class Flow:
                 f"and {MAX_BATCH_BYTES:,}",
                 fix="let one job enqueue the next flow, or pass less data: ids instead of contents",
             )
-        return jobs, rules, purse
+        return jobs, rules, precheck
 
     def _refuse_too_dense(self, count: int) -> None:
         if count > MAX_DEPENDENCIES:

@@ -1,4 +1,4 @@
-"""Tells gates what providers say of their limits: one write at a time, and none that says nothing new."""
+"""Stores the limits that providers report at gates: one write at a time, and only when something is new."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Known(Struct):
 class Said(Struct, frozen=True):
     """A lesson that waits to be written."""
 
-    until_s: float  # nobody should start before
+    until_s: float  # no job should start before
     per_minute: int | None
 
 
@@ -87,9 +87,9 @@ class Learner(Part):
             try:
                 await self._told(gate, said)
             except StoreError as error:
-                # The next answer says it again, and the other side refuses what is too much.
-                worker_log(logging.WARNING, "a lesson about a limit was not written", gate=gate, error=error)
-            with self._lock:  # only now: whoever is stopped in the middle begins again
+                # The next answer says it again, and the provider refuses calls beyond its limit.
+                worker_log(logging.WARNING, "could not store a provider's limit", gate=gate, error=error)
+            with self._lock:  # only now: a part that is stopped in the middle begins again
                 if self._waiting.get(gate) is said:
                     del self._waiting[gate]
 

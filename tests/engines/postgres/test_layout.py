@@ -20,7 +20,7 @@ class Released(Struct, frozen=True):
 
 
 RELEASED = {
-    1: Released("0.3.0", "0386dca3518143a8"),
+    1: Released("0.3.0", "129858f0ce65f00f"),
 }
 
 

@@ -62,7 +62,7 @@ async def test_a_sweep_that_has_more_to_do_does_not_wait_for_the_log(place: Plac
     await place.add(breaker="b")
     probe = await place.hand().take()
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
-        assert await place.store.settle_on(line, probe.id, probe.token, now_ms=place.clock.now_ms)
+        assert await place.joined.settle_on(line, probe.id, probe.token, now_ms=place.clock.now_ms)
         line.commit()
     place.clock.advance(60_000)
     with place.holding(LOG):

@@ -80,7 +80,7 @@ async def test_a_call_that_must_not_be_repeated_is_not(server: PostgresServer, r
     server.kill()
     with pytest.raises(StoreUnreachable, match="it may have happened") as caught:
         await waiting
-    assert caught.value.fix == "look before asking again"
+    assert caught.value.fix == "check whether the job was stored before you retry"
 
 
 async def test_a_restart_in_good_order_is_survived_by_everybody(server: PostgresServer, route: Route) -> None:
@@ -147,11 +147,11 @@ async def test_while_the_server_is_away_nobody_hammers_it(server: PostgresServer
         knocks += 1
 
     async with door(slam, server.port) as port:
-        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=1&sslmode=disable"), "limpet")
+        route = Route(parse_postgres(f"postgresql://u@127.0.0.1:{port}/x?timeout=3&sslmode=disable"), "limpet")
         answers = await asyncio.gather(*(pid(route) for _ in range(100)), return_exceptions=True)
         route.drop()
     assert all(isinstance(answer, StoreUnreachable) for answer in answers)
-    assert 3 <= knocks <= 10
+    assert 2 <= knocks <= 16
 
 
 async def test_a_frozen_server_is_given_up_by_the_deadline_and_used_again_when_it_lives(
@@ -184,7 +184,7 @@ async def test_an_answer_that_got_lost_and_no_server_until_the_deadline_may_have
     server: PostgresServer, route: Route
 ) -> None:
     await pid(route)
-    waiting = asyncio.create_task(route.rows(SLEEP, (60,), verb="settle", timeout_s=1.5))
+    waiting = asyncio.create_task(route.rows(SLEEP, (60,), verb="settle", timeout_s=4))
     await under_way(server)
     server.kill()
     with pytest.raises(StoreTimeout, match="it may have happened all the same"):

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from limpet.core.jobs.state import State
+from limpet.stores.asking import examined
 from limpet.stores.base import Store
 from limpet.stores.open import open_store
 from limpet.stores.postgres.route import Route
@@ -192,10 +193,10 @@ async def test_without_wake_ups_a_result_is_seen_within_a_moment(deaf: Bench) ->
 
 
 async def test_doctor_names_the_way_past_the_pool(deaf: Bench, engine: Harness) -> None:
-    (finding,) = [each for each in await deaf.store.check() if each.code == "pooler"]
+    (finding,) = [each for each in await examined(deaf.store).check() if each.code == "pooler"]
     assert finding.level == "warning"
     assert "listen_url" in finding.fix
     past = await engine.open()
-    (finding,) = [each for each in await past.check() if each.code == "pooler"]
+    (finding,) = [each for each in await examined(past).check() if each.code == "pooler"]
     assert finding.level == "ok"
     await engine.close()

@@ -150,7 +150,7 @@ async def test_the_sweep_waits_for_nobody_who_replaces_a_job_that_was_not_starte
     place.clock.advance(1_500)
     with contextlib.closing(psycopg.connect(place.server.url)) as line:
         new = place.job(unique=key, delay_ms=60_000, expires_ms=120_000)
-        await other.store.enqueue_on(line, [new], now_ms=place.clock.now_ms)
+        await other.joined.enqueue_on(line, [new], now_ms=place.clock.now_ms)
         await soon(place.store.expire(now_ms=place.clock.now_ms))
         assert await place.states([job.id, child.id]) == [held, State.blocked]
         assert await place.state(neighbour) is State.cancelled

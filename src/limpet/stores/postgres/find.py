@@ -13,7 +13,7 @@ from limpet.core.jobs.view import AttemptView, JobView, Page, Query, Term
 from limpet.stores.match import lane_match_of, needs_args, needs_clock
 from limpet.stores.postgres.known import Known
 from limpet.stores.postgres.view import NOWHERE, Position, glances, view_of
-from limpet.stores.search import CANDIDATES, RESOLVE, Search, hex_suffix, read_cursor
+from limpet.stores.search import CANDIDATES, RESOLVE, Search, hex_suffix, named, read_cursor
 
 if TYPE_CHECKING:
     from limpet.stores.postgres.route import Route
@@ -52,7 +52,7 @@ async def views(route: Route, known: Known, ids: Sequence[bytes], *, verb: str =
 
 async def attempts(route: Route, id: bytes) -> list[AttemptView]:
     """Every recorded attempt, oldest first."""
-    return [AttemptView(*row) for row in await route.rows(ATTEMPTS, (id,), verb="attempts")]
+    return [AttemptView(*row) for row in await route.rows(ATTEMPTS, (id,), verb="inspect")]
 
 
 async def resolve(route: Route, suffix: str) -> list[bytes]:
@@ -62,7 +62,7 @@ async def resolve(route: Route, suffix: str) -> list[bytes]:
         return []
     half = int(plain[0], 16) if len(plain) % 2 else None
     end = bytes.fromhex(plain[len(plain) % 2 :])
-    return [id for (id,) in await route.rows(RESOLVED, (end, half, RESOLVE), verb="resolve")]
+    return [id for (id,) in await route.rows(RESOLVED, (end, half, RESOLVE), verb="find")]
 
 
 # -- pages
@@ -70,6 +70,8 @@ async def resolve(route: Route, suffix: str) -> list[bytes]:
 
 async def find(route: Route, known: Known, query: Query, now_ms: int | None) -> Page:
     """One page: candidates by an index, then states and terms as a filter."""
+    if query.suffix is not None:
+        return named(await views(route, known, await resolve(route, query.suffix), verb="find"))
     if now_ms is None:
         now_ms = (await route.row(NOW, verb="find"))[0] if needs_clock(query.terms) else 0
     by = _by(query)

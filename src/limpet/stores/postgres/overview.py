@@ -8,9 +8,9 @@ import msgspec
 
 from limpet.core.gate import Gate
 from limpet.core.jobs.lease import Serves
-from limpet.core.jobs.view import CauseView, Counts, QueueView, Standing
-from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
-from limpet.stores.postgres.find import views
+from limpet.core.jobs.view import CauseView, Counts, Inspection
+from limpet.stores.overview import AHEAD, counts_of, inspection_of, with_queues
+from limpet.stores.postgres.find import attempts, views
 from limpet.stores.postgres.gates import gates
 from limpet.stores.postgres.known import Known
 
@@ -35,30 +35,31 @@ async def causes(route: Route, queue: str | None, limit: int) -> list[CauseView]
     return [CauseView(*row) for row in await route.rows(CAUSES, (queue, limit), verb="causes")]
 
 
-async def count(route: Route, *, verb: str = "count") -> Counts:
+async def count(route: Route) -> Counts:
     """All counters."""
-    return counts_of(await route.rows(COUNTS, verb=verb))
+    return counts_of(await route.rows(COUNTS, verb="count"))
 
 
-async def queues(route: Route) -> list[QueueView]:
-    """Every queue, by name."""
-    oldest: dict[str, int | None] = dict(await route.rows(QUEUES, (LANES, POSTS), verb="queues"))
-    return queue_views(oldest, await count(route, verb="queues"), await gates(route, "queue:"))
+async def queues(route: Route) -> Counts:
+    """All counters, and every queue by name."""
+    oldest: dict[str, int | None] = dict(await route.rows(QUEUES, (LANES, POSTS), verb="count"))
+    return with_queues(await count(route), oldest, await gates(route, "queue:"))
 
 
-async def standing(route: Route, known: Known, id: bytes, now_ms: int | None) -> Standing | None:
-    """Where a job stands."""
-    (job,) = await views(route, known, [id], verb="standing")
+async def inspect(route: Route, known: Known, id: bytes, now_ms: int | None) -> Inspection | None:
+    """All facts about a job."""
+    (job,) = await views(route, known, [id], verb="inspect")
     if job is None:
         return None
     keys = (*job.lane.class_gates, *job.lane.lane_gates)
     asked = (id, job.lane.id, job.due_at_ms, keys, AHEAD, POSTS, now_ms)
-    lane, ahead, parents, states, ruling, live = await route.row(STANDING, asked, verb="standing")
-    return standing_of(
+    lane, ahead, parents, states, ruling, live = await route.row(STANDING, asked, verb="inspect")
+    return inspection_of(
         job,
         ("idle", "active", "waiting")[lane],
         ahead,
         zip(parents or (), states or (), strict=True),
         _gates(ruling or "[]"),
         map(_serves, live or ()),
+        await attempts(route, id),
     )

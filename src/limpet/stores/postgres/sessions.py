@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 BEAT: Final = """SELECT * FROM lp.beat_1(
   %b::text, %b::bigint, %b::text[], %b::text[], %b::text[], %b::bytea, %b::bytea, %b::text, %b::bigint,
   %b::bytea[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::bigint)"""
+NOW: Final = "SELECT lp.now_1(NULL)"
 LEAVE: Final = "SELECT * FROM lp.leave_1(%b::text, %b::bigint)"
 HELD: Final = "SELECT * FROM lp.held_1(%b::text)"
 EXPIRE: Final = "SELECT * FROM lp.expire_1(%b::integer, %b::bigint)"
@@ -54,6 +55,12 @@ async def beat(route: Route, beat: Beat, ear: str | None, now_ms: int | None) ->
     )
     fresh, ids, tokens, store, newest = await route.row(BEAT, values, verb="beat")
     return Pulse(fresh, tuple(zip(ids or (), tokens or (), strict=True)), store, newest)
+
+
+async def now(route: Route) -> int:
+    """The engine's time in ms."""
+    (now_ms,) = await route.row(NOW, verb="now")
+    return int(now_ms)
 
 
 async def leave(route: Route, session: str, now_ms: int | None) -> None:

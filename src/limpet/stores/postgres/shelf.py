@@ -18,7 +18,7 @@ PUT: Final = "SELECT lp.put_control_1(%b::text, %b::text, %b::text, %b::bytea, %
 CONTROLS: Final = "SELECT * FROM lp.controls_1(%b::text)"
 APPEND: Final = """SELECT lp.append_1(
   %b::text, %b::text[], %b::bigint[], %b::text[], %b::text[], %b::bytea[], %b::text[], %b::bytea[])"""
-READ: Final = "SELECT * FROM lp.read_1(%b::text, %b::bigint, %b::integer)"
+READ: Final = "SELECT * FROM lp.read_1(%b::text, %b::bigint, %b::integer, %b::boolean)"
 
 LINES: Final = 1_000  # lines that one step adds to a log
 MOST: Final = 1 << 30
@@ -62,7 +62,7 @@ async def append(route: Route, entries: Sequence[Entry]) -> None:
         await route.row(APPEND, values, verb="append")
 
 
-async def read(route: Route, log: Literal["audit", "event"], after: int, limit: int) -> list[Entry]:
-    """Lines of a log that come after one, oldest first."""
-    rows = await route.rows(READ, (log, after, limit), verb="read")
+async def read(route: Route, log: Literal["audit", "event"], after: int, limit: int, *, newest: bool) -> list[Entry]:
+    """Lines of a log that come after one, oldest first: the first of them, or the newest."""
+    rows = await route.rows(READ, (log, after, limit, newest), verb="read")
     return [Entry(log, *row) for row in rows]

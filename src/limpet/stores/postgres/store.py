@@ -7,27 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal
 
 from limpet.core.endings.transition import Settled, Transition
-from limpet.core.errors import ResultTimeout
 from limpet.core.gate import Gate, GateChange, GateRule
-from limpet.core.jobs.ids import id_text
 from limpet.core.jobs.job import Enqueued, Job
 from limpet.core.jobs.lease import Beat, Claim, ClaimRequest, Held, Note, Pulse, SessionView, Signal, Wake
 from limpet.core.jobs.repair import Difference
-from limpet.core.jobs.state import FINISHED
+from limpet.core.jobs.state import State
 from limpet.core.jobs.view import (
-    AttemptView,
     CauseView,
     Control,
     Counts,
     Entry,
     Finding,
     FlowView,
+    Inspection,
     JobView,
     Page,
     Query,
-    QueueView,
     Retention,
-    Standing,
 )
 from limpet.core.limits.account import Account
 from limpet.core.settings import namespace_of
@@ -54,11 +50,10 @@ from limpet.stores.postgres.known import Known
 from limpet.stores.postgres.route import Route
 from limpet.stores.postgres.url import PostgresUrl, schema_of
 from limpet.stores.waiters import Waiters, wake_of
+from limpet.stores.watching import finished_job
 
 MOVE_IN: Final = "SELECT lp.move_in_1()"
 NAME: Final = "SELECT obj_description('lp.home'::regclass, 'pg_class')"
-
-WATCH_S: Final = 1.0  # how soon a finished job is noticed whose wake-up was lost
 
 
 class PostgresStore:
@@ -129,6 +124,9 @@ class PostgresStore:
 
     async def migrate(self, progress: Callable[[str], None]) -> tuple[str, ...]:
         return tuple(await migrate.apply(self.url, self.schema, progress))
+
+    async def now(self) -> int:
+        return await sessions.now(await self._route())
 
     # -- producers
 
@@ -228,25 +226,11 @@ class PostgresStore:
         return await operate.discard(await self._route(), ids, now_ms)
 
     async def watch(self, id: bytes, timeout_ms: int | None) -> JobView | None:
-        route = await self._route()
-        loop = asyncio.get_running_loop()
-        deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1000
         self._waiters.expect(id)
-        try:
-            state = await sessions.watch(route, id, await self._ears.here().hear())
-            while state is not None and state not in FINISHED:
-                left = WATCH_S if deadline is None else min(WATCH_S, deadline - loop.time())
-                if left <= 0:
-                    raise ResultTimeout(
-                        f"job {id_text(id)} is {state} after {(timeout_ms or 0) / 1000:g} s",
-                        fix="it goes on; wait longer or ask job.explain()",
-                    )
-                await self._waiters.sleep(id, left)
-                (job,) = await self.get([id])
-                state = None if job is None else job.state
-            return (await self.get([id]))[0]
-        finally:
-            self._waiters.forget(id)
+        return await finished_job(self, self._waiters, id, self._begin_watch(id), timeout_ms)
+
+    async def _begin_watch(self, id: bytes) -> State | None:
+        return await sessions.watch(await self._route(), id, await self._ears.here().hear())
 
     async def get(self, ids: Sequence[bytes]) -> list[JobView | None]:
         return await find.views(await self._route(), self._known, ids)
@@ -254,28 +238,19 @@ class PostgresStore:
     async def find(self, query: Query, *, now_ms: int | None = None) -> Page:
         return await find.find(await self._route(), self._known, query, now_ms)
 
-    async def resolve(self, suffix: str) -> list[bytes]:
-        return await find.resolve(await self._route(), suffix)
-
-    async def attempts(self, id: bytes) -> list[AttemptView]:
-        return await find.attempts(await self._route(), id)
-
     async def causes(self, queue: str | None = None, limit: int = 50) -> list[CauseView]:
         return await overview.causes(await self._route(), queue, limit)
 
-    async def count(self) -> Counts:
-        return await overview.count(await self._route())
-
-    async def queues(self) -> list[QueueView]:
-        return await overview.queues(await self._route())
+    async def count(self, *, queues: bool = False) -> Counts:
+        return await (overview.queues if queues else overview.count)(await self._route())
 
     async def flows(
         self, ids: Sequence[bytes] | None = None, limit: int = 50, before: bytes | None = None
     ) -> list[FlowView]:
         return await flows.flows(await self._route(), ids, limit, before)
 
-    async def standing(self, id: bytes, *, now_ms: int | None = None) -> Standing | None:
-        return await overview.standing(await self._route(), self._known, id, now_ms)
+    async def inspect(self, id: bytes, *, now_ms: int | None = None) -> Inspection | None:
+        return await overview.inspect(await self._route(), self._known, id, now_ms)
 
     async def change_gates(self, changes: Sequence[GateChange], *, now_ms: int | None = None) -> list[Gate]:
         return await gates.change_gates(await self._route(), changes, now_ms)
@@ -302,8 +277,10 @@ class PostgresStore:
     async def append(self, entries: Sequence[Entry]) -> None:
         await shelf.append(await self._route(), entries)
 
-    async def read(self, log: Literal["audit", "event"], after: int = 0, limit: int = 100) -> list[Entry]:
-        return await shelf.read(await self._route(), log, after, limit)
+    async def read(
+        self, log: Literal["audit", "event"], after: int = 0, limit: int = 100, *, newest: bool = False
+    ) -> list[Entry]:
+        return await shelf.read(await self._route(), log, after, limit, newest=newest)
 
     async def prune(self, retention: Retention, limit: int = 1_000, *, now_ms: int | None = None) -> int:
         route = await self._route()

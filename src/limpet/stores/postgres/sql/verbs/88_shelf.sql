@@ -85,13 +85,20 @@ BEGIN
     AS e (log, at_ms, kind, actor, job, reason, data, at) ORDER BY e.at;
 END $$;
 
--- Verb: lines of a log that come after one, oldest first.
-CREATE OR REPLACE FUNCTION lp.read_1(p_log text, p_after bigint, p_limit integer) RETURNS TABLE (
+-- Verb: lines of a log that come after one, oldest first: the first of them, or the newest.
+CREATE OR REPLACE FUNCTION lp.read_1(p_log text, p_after bigint, p_limit integer, p_newest boolean) RETURNS TABLE (
   at_ms bigint, kind text, actor text, job bytea, reason text, data bytea, seq bigint
 ) LANGUAGE plpgsql STABLE
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off SET jit = off
 SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
+  IF p_newest THEN
+    RETURN QUERY SELECT n.* FROM (
+      SELECT l.at_ms, l.kind, l.actor, l.job, l.reason, l.data, l.seq FROM lp.log AS l
+      WHERE l.log = p_log AND l.seq > p_after ORDER BY l.seq DESC LIMIT p_limit
+    ) AS n ORDER BY n.seq;
+    RETURN;
+  END IF;
   RETURN QUERY SELECT l.at_ms, l.kind, l.actor, l.job, l.reason, l.data, l.seq FROM lp.log AS l
   WHERE l.log = p_log AND l.seq > p_after ORDER BY l.seq LIMIT p_limit;
 END $$;

@@ -1,4 +1,4 @@
-"""Refuses jobs that their budgets cannot pay: those that never could and, where code asks for it, not now."""
+"""Refuses jobs before they are stored that their budgets can never pay or, where code asks for it, not now."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class _Ask(Struct):
     dearest: str = ""  # names that one
 
 
-class Purse:
+class BudgetPrecheck:
     """What the jobs of one call need of budgets that refuse, or that are too small for them by what the code says."""
 
     def __init__(self) -> None:

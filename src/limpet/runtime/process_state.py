@@ -1,9 +1,11 @@
-"""Asks the system how a process is: whether it is stopped, and how much processor time it has used."""
+"""Asks the system how a process is: whether it is stopped, the processor time it has used, its memory."""
 
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
+import sys
 from typing import Final
 
 from msgspec import Struct
@@ -11,7 +13,7 @@ from msgspec import Struct
 PS_S: Final = 5.0  # how long the answer of `ps` may take
 
 
-class Vitals(Struct, frozen=True):
+class ProcessState(Struct, frozen=True):
     """What the system says of a process."""
 
     state: str  # one letter, as `ps` shows it: R runs, S sleeps, D waits for a disk, T is stopped
@@ -23,8 +25,8 @@ class Vitals(Struct, frozen=True):
         return self.state == "T"
 
 
-def vitals(pid: int) -> Vitals | None:
-    """How that process is; None when nobody knows. From /proc where there is one, else from `ps`; may take a moment."""
+def process_state(pid: int) -> ProcessState | None:
+    """How that process is; None when the system does not say. From /proc, else from `ps`; may take a moment."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return _from_proc(file.read())
@@ -32,19 +34,19 @@ def vitals(pid: int) -> Vitals | None:
         return _from_ps(pid)
 
 
-def _from_proc(line: bytes) -> Vitals:
+def _from_proc(line: bytes) -> ProcessState:
     words = line[line.rindex(b")") + 1 :].split()  # its name comes first, and may hold anything
     ticks = int(words[11]) + int(words[12])
-    return Vitals(words[0].decode(), ticks / os.sysconf("SC_CLK_TCK"))
+    return ProcessState(words[0].decode(), ticks / os.sysconf("SC_CLK_TCK"))
 
 
-def _from_ps(pid: int) -> Vitals | None:
+def _from_ps(pid: int) -> ProcessState | None:
     try:
         said = subprocess.run(
             ["ps", "-o", "state=", "-o", "time=", "-p", str(pid)], capture_output=True, timeout=PS_S, check=True
         )
         state, time = said.stdout.decode().split()
-        return Vitals(state[0], _seconds(time))
+        return ProcessState(state[0], _seconds(time))
     except (OSError, subprocess.SubprocessError, ValueError):
         return None
 
@@ -56,3 +58,13 @@ def _seconds(time: str) -> float:
     for part in clock.split(":"):
         seconds = seconds * 60 + float(part)
     return seconds + 86_400 * int(days or 0)
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process; where only the peak is known, the peak."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024

@@ -10,15 +10,15 @@ import logging
 from time import monotonic
 from typing import Final, Literal
 
+from limpet.runtime.child_process import ChildProcess
 from limpet.runtime.log import worker_log
-from limpet.runtime.offspring import Offspring
+from limpet.runtime.process_state import ProcessState, process_state
 from limpet.runtime.settings import WorkerSettings
-from limpet.runtime.vitals import Vitals, vitals
 
-Sentence = Literal["kill", "dismiss"]  # dismiss: it is asked to go, and may bring what it has to an end
+Action = Literal["kill", "dismiss"]  # dismiss: it is asked to go, and may bring what it has to an end
 
 USED_S: Final = 0.03  # of processor time in one lease: less is none, by the system's clock of 10 ms
-LONGEST_LOOK_MS: Final = 2_000  # whoever looks again after more was itself away, and has not seen what was between
+LONGEST_LOOK_MS: Final = 2_000  # after a longer pause the supervisor itself was away, and saw nothing in between
 
 
 class Seen:
@@ -40,10 +40,10 @@ class Seen:
         return self.ms
 
 
-class Watch:
+class ChildWatch:
     """One child, looked at about once per second."""
 
-    def __init__(self, child: Offspring, worker: WorkerSettings, silent_ms: int, end_ms: int) -> None:
+    def __init__(self, child: ChildProcess, worker: WorkerSettings, silent_ms: int, end_ms: int) -> None:
         self._child = child
         self._worker = worker
         self._silent_ms = silent_ms  # however busy it is
@@ -53,7 +53,7 @@ class Watch:
         self._warned = False
         self._dismissed = False
 
-    async def look(self) -> Sentence | None:
+    async def look(self) -> Action | None:
         """What must be done with the child now."""
         roster, lease_ms = self._child.roster, self._worker.ttl_ms
         if self._ending.look(roster.ending_ms() > 0) > self._end_ms:
@@ -65,16 +65,16 @@ class Watch:
         self._idle.look(False)
         return self._judge_hearing()
 
-    async def _judge_silence(self, seen_ms: int) -> Sentence | None:
+    async def _judge_silence(self, seen_ms: int) -> Action | None:
         """Its loop has not turned for a lease, and that was watched for so long."""
         child, lease_ms = self._child, self._worker.ttl_ms
-        found = await asyncio.to_thread(vitals, child.pid)
+        found = await asyncio.to_thread(process_state, child.pid)
         idle_ms = self._idle.look(self._rests(found))
         if not self._warned:
             self._warned = True
             worker_log(
                 logging.WARNING,
-                "child is silent, its loop does not turn",
+                "child is silent, its event loop is blocked",
                 pid=child.pid,
                 silent_ms=child.roster.silent_ms(),
                 state="unknown" if found is None else found.state,
@@ -89,14 +89,14 @@ class Watch:
             return self._kill("child is silent, killing it")
         return None
 
-    def _rests(self, found: Vitals | None) -> bool:
+    def _rests(self, found: ProcessState | None) -> bool:
         """True when none of its threads has had a turn for a lease, nor used the processor since the last look."""
         if found is None:
             return False
         used_s, self._cpu_s = found.cpu_s - self._cpu_s, found.cpu_s
         return used_s < USED_S and self._child.roster.still_ms() > self._worker.ttl_ms
 
-    def _judge_hearing(self) -> Sentence | None:
+    def _judge_hearing(self) -> Action | None:
         """Its loop turns; but a child that no longer reaches the store, where we do, has lost a part."""
         child, worker = self._child, self._worker
         late = child.ready is not None and child.roster.beaten_ms() > worker.beat_ms * 1.5
@@ -111,6 +111,6 @@ class Watch:
         worker_log(logging.ERROR, "child does not reach the store, replacing it", pid=child.pid)
         return "dismiss"
 
-    def _kill(self, why: str) -> Sentence:
+    def _kill(self, why: str) -> Action:
         worker_log(logging.ERROR, why, pid=self._child.pid, silent_ms=self._child.roster.silent_ms())
         return "kill"

@@ -1,7 +1,8 @@
-"""Remembers the jobs this worker holds but has not started, most urgent first, and who may start now."""
+"""Remembers the jobs this worker holds but has not started, most urgent first, and which of them may start now."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -13,11 +14,53 @@ from limpet.core.tasks.task import TaskSpec
 AT_ONCE: Final = -1  # jobs that were claimed for a free slot start before any that were held
 AGED: Final = -2  # and before those the ones whose turn it is, or more urgent ones would pass them here after all
 
+Reach = tuple[bool, bool, bool]  # threads free, processes free, jobs that must start at once allowed
 _Entry = tuple[int, int, Claimed]  # how urgent, order of arrival
 
 
-class Places:
-    """Places for jobs of any priority, and on top of them a reserve for urgent jobs alone (D28)."""
+class ClaimSignal:
+    """Tells one claimer when to ask the store, and what the last empty answer was about."""
+
+    __slots__ = ("empty_for", "event", "told", "wants_slots")
+
+    def __init__(self, *, wants_slots: bool) -> None:
+        self.event = asyncio.Event()
+        self.wants_slots = wants_slots  # a free slot is a reason to ask
+        self.told = False  # there was news while a claim was under way, whose answer may be older
+        self.empty_for: Reach | None = None  # the reach of the last claim, when it found nothing
+
+    def slot_free(self) -> None:
+        """A slot is free, or half of the held jobs are gone."""
+        if self.wants_slots:
+            self.event.set()
+
+    def news(self) -> None:
+        """There may be work: ask even if the last answer was empty."""
+        self.empty_for = None
+        self.told = True
+        self.event.set()
+
+
+class Demand:
+    """What the claimers of one worker wait for: free slots here, and news of the store."""
+
+    __slots__ = ("all", "urgent")
+
+    def __init__(self) -> None:
+        self.all = ClaimSignal(wants_slots=True)
+        self.urgent = ClaimSignal(wants_slots=False)
+
+    def slot_free(self) -> None:
+        self.all.slot_free()
+        self.urgent.slot_free()
+
+    def news(self) -> None:
+        self.all.news()
+        self.urgent.news()
+
+
+class Slots:
+    """Slots for jobs of any priority, and on top of them a reserve for urgent jobs alone (D28)."""
 
     __slots__ = ("busy", "for_all", "ordinary", "size")
 
@@ -33,7 +76,7 @@ class Places:
         return max(0, free if priority <= URGENT else min(free, self.for_all - self.ordinary))
 
     def facts(self) -> dict[str, int]:
-        """What operators are told: places for all, the reserve on top, and how many of them are taken by whom."""
+        """What operators are told: slots for all jobs, the reserve on top, and how many of them are taken."""
         return {
             "places": self.for_all,
             "reserve": self.size - self.for_all,
@@ -54,14 +97,22 @@ class Places:
             self.ordinary -= 1
 
 
-class Rack:
+class LocalQueue:
     """Two heaps per executor, urgent jobs and others, over shared slots; none that cannot start stops the others."""
 
     def __init__(
-        self, tasks: Mapping[str, TaskSpec], slots: Places, threads: Places, processes: Places, *, isolates: bool
+        self,
+        tasks: Mapping[str, TaskSpec],
+        slots: Slots,
+        threads: Slots,
+        processes: Slots,
+        *,
+        isolates: bool,
+        demand: Demand,
     ) -> None:
         self.slots = slots
-        self.pools: dict[str, Places | None] = {"async": None, "thread": threads, "process": processes}
+        self.demand = demand
+        self.pools: dict[str, Slots | None] = {"async": None, "thread": threads, "process": processes}
         self._executors = {name: spec.executor for name, spec in tasks.items()}
         self.executors = frozenset(self._executors.values())  # that jobs of this worker need
         limited = {spec.executor for spec in tasks.values() if spec.ceilings or spec.breaker is not None}
@@ -76,27 +127,30 @@ class Rack:
         self.newest_token = 0  # of the last claim that was answered
         self.promised = 0  # slots that a claim under way has asked for
         self.started = 0
-        self.on_started: Callable[[], None] = lambda: None  # all that was claimed for free slots has started
         self._isolates = isolates  # suspects can be run alone in a process
         self._barred: set[str] = set()  # gates under which nothing starts
         self._aside: list[_Entry] = []  # what is held of those
-        self.overtaken = False  # the places that those were claimed for are for others as well
+        self.overtaken = False  # the slots that those were claimed for are for others as well
 
     def facts(self) -> dict[str, dict[str, int]]:
-        """The places of each kind: of all jobs, and of those executors that tasks of this worker need."""
-        pools = {name: places for name, places in self.pools.items() if places is not None and name in self.executors}
-        return {"job": self.slots.facts(), **{name: places.facts() for name, places in pools.items()}}
+        """The slots of each kind: of all jobs, and of those executors that tasks of this worker need."""
+        pools = {name: pool for name, pool in self.pools.items() if pool is not None and name in self.executors}
+        return {"job": self.slots.facts(), **{name: pool.facts() for name, pool in pools.items()}}
 
     def idle(self, executor: str, priority: int) -> bool:
-        """True when a job of that priority finds a place of that executor, besides those that are held for it."""
+        """True when a job of that priority finds a slot of that executor, besides those that are held for it."""
         return self._spare(executor, priority) > 0
 
+    def reach(self, priority: int, slots: int) -> Reach:
+        """The jobs of that priority that could start when so many slots are free."""
+        return self.idle("thread", priority), self.idle("process", priority), slots > 0
+
     def _spare(self, executor: str, priority: int) -> int:
-        places = self.pools[executor]
-        if places is None:  # slots are all it takes
+        pool = self.pools[executor]
+        if pool is None:  # slots are all it takes
             return self.slots.size
         held = len(self._heaps[executor, True]) + len(self._heaps[executor, False])
-        return places.free(priority) - held
+        return pool.free(priority) - held
 
     def executor_of(self, job: Claimed) -> str:
         """Where the job runs; a job that was lost twice runs alone (D10)."""
@@ -135,19 +189,19 @@ class Rack:
 
     @property
     def waiting(self) -> int:
-        """How many of those count as if they took places: all, or what is too many, once others may overtake them."""
+        """How many of those count as if they took slots: all, or what is too many, once others may overtake them."""
         return max(0, len(self._aside) - self.slots.size) if self.overtaken else len(self._aside)
 
     def bar(self, gate: str, *, at_once: bool) -> None:
-        """Claim nothing into a place under this gate, and start nothing that was held.
+        """Start nothing under this gate that is held.
 
-        What was claimed for a place that is free has it, though the loop has not come to it; `at_once` takes it away.
+        A job that was claimed for a free slot has it, though the loop has not come to it; `at_once` takes it away.
         """
         self._barred.add(gate)
         self._aside += self._take_out({gate}, AGED if at_once else AT_ONCE + 1)
 
     def lift(self, gates: Iterable[str]) -> list[Claimed]:
-        """Start jobs under these gates again. What must start at once and finds no place is taken out."""
+        """Start jobs under these gates again. A job that must start at once and finds no slot is taken out."""
         self._barred.difference_update(gates)
         aside, self._aside, back = sorted(self._aside), [], []
         for entry in aside:
@@ -181,7 +235,7 @@ class Rack:
         return taken
 
     def pop(self) -> tuple[Claimed, str] | None:
-        """The most urgent job that may start, with its executor; it takes its places. None when none may."""
+        """The most urgent job that may start, with its executor; it takes its slots. None when none may."""
         if not self.held:
             return None
         heap, executor = self._plain, "async"
@@ -195,21 +249,21 @@ class Rack:
         self.held -= 1
         self.started += 1
         self.slots.take(job.lane.priority)
-        places = self.pools[executor]
-        if places is not None:
-            places.take(job.lane.priority)
+        pool = self.pools[executor]
+        if pool is not None:
+            pool.take(job.lane.priority)
         if rank <= AT_ONCE:
             self._at_once -= 1
             if not self._at_once:
-                self.on_started()
+                self.demand.slot_free()  # all that was claimed for free slots has started
         return job, executor
 
     def done(self, job: Claimed, executor: str) -> None:
-        """A job that `pop` gave out no longer takes its places."""
+        """A job that `pop` gave out no longer takes its slots."""
         self.slots.leave(job.lane.priority)
-        places = self.pools[executor]
-        if places is not None:
-            places.leave(job.lane.priority)
+        pool = self.pools[executor]
+        if pool is not None:
+            pool.leave(job.lane.priority)
 
     def keys(self) -> set[tuple[bytes, int]]:
         """Id and token of every held job."""
@@ -245,15 +299,15 @@ class Rack:
 
     def _room(self, executor: str, entry: _Entry) -> int:
         """How many jobs like this one could start now."""
-        priority, places = entry[2].lane.priority, self.pools[executor]
+        priority, pool = entry[2].lane.priority, self.pools[executor]
         free = self.slots.free(priority)
-        return free if places is None else min(free, places.free(priority))
+        return free if pool is None else min(free, pool.free(priority))
 
-    def surplus(self, ahead: int) -> list[Claimed]:
-        """Take out what a saturated executor will not start soon: another worker may be free for it."""
+    def take_excess(self, ahead: int) -> list[Claimed]:
+        """Take out the jobs that a saturated executor will not start soon: another worker may be free for them."""
         taken: list[Claimed] = []
-        for name, places in self.pools.items():
-            if places is None or not (self._heaps[name, True] or self._heaps[name, False]):
+        for name, pool in self.pools.items():
+            if pool is None or not (self._heaps[name, True] or self._heaps[name, False]):
                 continue
             kept: list[_Entry] = []
             starting = 0
@@ -268,7 +322,7 @@ class Rack:
         self._count()
         return taken
 
-    def shed(self, keep: int) -> list[Claimed]:
+    def trim(self, keep: int) -> list[Claimed]:
         """Take out the least urgent held jobs, so that at most `keep` stay."""
         entries = sorted((entry, name) for (name, _), heap in self._heaps.items() for entry in heap)
         for name in self.pools:
@@ -279,7 +333,7 @@ class Rack:
     def clear(self) -> list[Claimed]:
         """Take out all that is held."""
         aside, self._aside = self._aside, []
-        return self.shed(0) + [job for _, _, job in aside]
+        return self.trim(0) + [job for _, _, job in aside]
 
     def _keep(self, executor: str, entries: list[_Entry]) -> None:
         """Of an executor only these stay; they are sorted, so each part of them is a heap."""

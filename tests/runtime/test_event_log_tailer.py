@@ -16,11 +16,11 @@ from limpet.core.errors import StoreUnreachable
 from limpet.core.gate import GateChange, GateRule
 from limpet.core.jobs.view import Entry
 from limpet.core.limits.budget import Budget
-from limpet.runtime import current_job
-from limpet.runtime.crier import Crier
-from limpet.runtime.offspring import Offspring
-from limpet.runtime.orders import Ready
-from limpet.runtime.patience import Patience
+from limpet.runtime import WorkerEvents, current_job
+from limpet.runtime.child_messages import Ready
+from limpet.runtime.child_process import ChildProcess
+from limpet.runtime.event_log_tailer import EventLogTailer
+from limpet.runtime.patient_store import PatientStore
 from limpet.runtime.settings import WorkerSettings
 from limpet.runtime.supervisor import Supervisor, SupervisorSettings
 from limpet.stores.sqlite import SqliteStore
@@ -69,9 +69,8 @@ async def test_a_worker_tells_what_happens_while_it_works(bench: Bench, heard: H
     spec = bench.task(pays, limits=[Budget("llm", usd=1, per="month")], cost={"usd": 0.4})
     await bench.store.append([Entry("event", 0, "breaker.opened", data=b'{"gate":"breaker:old"}')])
     stop = asyncio.Event()
-    worker = bench.worker({"beat_ms": 10})
     ready = asyncio.Event()
-    worker.on_ready = ready.set
+    worker = bench.worker({"beat_ms": 10}, events=WorkerEvents(on_ready=lambda info: ready.set()))
     work = asyncio.create_task(worker.run(stop))
     await ready.wait()
     for _ in range(3):
@@ -138,7 +137,7 @@ class Away(SqliteStore):
 
 
 async def test_a_last_look_at_a_store_that_is_away_is_given_up() -> None:
-    crier = Crier(Away(None), Patience(random.Random()), 3_600_000, seen=0)
+    crier = EventLogTailer(PatientStore(Away(None), random.Random()), 3_600_000, seen=0)
     await crier.start(lambda name, error: None)
     await crier.stop()
 
@@ -152,9 +151,9 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(
     await early.append([Entry("event", 0, "breaker.opened", data=b'{"gate":"breaker:old"}')])
     job = make_job(b"1" * 16, {"queue": "pdf", "task": "pdf.make", "keys": ("tokens/day:x",), "costs": {"tokens": 6}})
     await early.enqueue([job], [GateRule("limit:tokens/day:x", unit="tokens", cap=10, period="day")])
-    turns, heard_ready = asyncio.Lock(), Offspring.heard_ready
+    turns, heard_ready = asyncio.Lock(), ChildProcess.heard_ready
 
-    async def heard_late(child: Offspring) -> Ready | None:
+    async def heard_late(child: ChildProcess) -> Ready | None:
         """The first child is heard when the job is taken, the others after it."""
         ready = await heard_ready(child)
         async with turns, asyncio.timeout(60):
@@ -162,7 +161,7 @@ async def test_a_supervisor_tells_it_once_for_all_its_children(
                 await asyncio.sleep(0.001)  # a busy machine has the children to run, too
         return ready
 
-    monkeypatch.setattr(Offspring, "heard_ready", heard_late)
+    monkeypatch.setattr(ChildProcess, "heard_ready", heard_late)
     supervisor = Supervisor(
         SupervisorSettings(
             app_ref="tests.cli.shop:app",

@@ -69,7 +69,7 @@ async def test_until_the_answer_nothing_starts_there_and_all_else_does(store: Sl
 
     def note(name: str, count: int) -> None:
         ran.append(name)
-        if ran.count(name) == count:
+        if ran.count(name) % count == 0:
             enough[name].set()
 
     async def down() -> None:
@@ -89,6 +89,7 @@ async def test_until_the_answer_nothing_starts_there_and_all_else_does(store: Sl
     await soon(store.settling)
     for _ in range(5):
         await bench.put(bad)
+        await bench.put(bad)
         await bench.put(other)
     for _ in range(20):
         await bench.put(good)
@@ -97,9 +98,13 @@ async def test_until_the_answer_nothing_starts_there_and_all_else_does(store: Sl
     assert ran.count("down") == 1
     store.answer.set()
     await soon(enough["down"])
+    enough["fine"].clear()
+    for _ in range(20):
+        await bench.put(good)
+    await soon(enough["fine"])
     worker.cancel()
     await asyncio.wait({worker})
-    assert ran.count("down") == 5
+    assert ran.count("down") in (5, 6), "of two at once the other may have started before one opened the breaker"
 
 
 async def test_what_a_claim_brings_that_was_sent_before_the_answer_is_given_back(store: Slow) -> None:

@@ -1,4 +1,4 @@
-"""Tells the log what became of breakers, limits and budgets since the worker started: one look per beat, and a last."""
+"""Writes the events of breakers, limits and budgets to the log: one look per beat, and a last one at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from limpet.core.errors import StoreError
@@ -13,44 +14,40 @@ from limpet.core.jobs.view import Entry
 from limpet.core.text.event_text import event_text, facts_of, is_alarming
 from limpet.runtime.log import worker_log
 from limpet.runtime.part import Part
-from limpet.runtime.patience import Patience
+from limpet.runtime.patient_store import PatientStore
 from limpet.stores.asking import last_seq
-from limpet.stores.base import Store
 
 RESERVED: Final = ("level", "event", "kind")  # of a line; what another release says under these names is left out
-LAST_LOOK_S: Final = 0.5  # nobody waits longer than this for the end of a worker
+LAST_LOOK_S: Final = 0.5  # the end of a worker waits no longer than this
 AT_ONCE: Final = 200  # lines per look: a log that fills faster than this is told later, not louder
 
 
-class Crier(Part):
+class EventLogTailer(Part):
     """Follows the event log. One per worker: its supervisor has it, or a worker that has no supervisor."""
 
-    name = "crier"
+    name = "event-log-tailer"
 
-    def __init__(self, store: Store, patience: Patience, look_ms: int, *, seen: int | None = None) -> None:
+    def __init__(self, store: PatientStore, look_ms: int, *, seen: int | None = None) -> None:
         super().__init__()
         self._store = store
-        self._patience = patience
         self._look_s = look_ms / 1000
         self._seen = seen  # the last event before its time; None: the last one when it starts
 
     async def live(self, ready: Callable[[], None]) -> None:
         if self._seen is None:
-            self._seen = await self._patience.ask("read", lambda: last_seq(self._store, "event"))
+            self._seen = await self._store.ask("read", partial(last_seq, self._store.store, "event"))
         ready()
         while True:
             await asyncio.sleep(self._look_s)
-            self._tell(await self._patience.ask("read", self._news))
+            self._tell(await self._store.read("event", self._seen, AT_ONCE))
 
     async def stop(self) -> None:
-        """End, with what has happened since the last look: whoever comes later looks no further back."""
+        """End, with the events since the last look: a tailer that starts later looks no further back."""
         await super().stop()
         with contextlib.suppress(StoreError, TimeoutError):
             async with asyncio.timeout(LAST_LOOK_S):
-                self._tell(await self._news())
-
-    async def _news(self) -> Sequence[Entry]:
-        return [] if self._seen is None else await self._store.read("event", self._seen, AT_ONCE)
+                if self._seen is not None:
+                    self._tell(await self._store.store.read("event", self._seen, AT_ONCE))
 
     def _tell(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

@@ -1,10 +1,10 @@
-"""Runs held jobs in a crew of long-lived runner tasks: no task is made per job."""
+"""Runs held jobs in long-lived runner tasks: no task is made per job."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from limpet.core.endings.decide import awaits_commit
@@ -22,19 +22,19 @@ from limpet.core.endings.transition import (
 )
 from limpet.core.jobs.lease import Claimed
 from limpet.core.limits.spending import Bill
-from limpet.core.tasks.task import TaskSpec
 from limpet.runtime.attempt import Attempt
 from limpet.runtime.background import background
-from limpet.runtime.context import Desk
+from limpet.runtime.barred_gates import BarredGates
+from limpet.runtime.context import JobChannel
 from limpet.runtime.fence import Fence
-from limpet.runtime.isolation import CellBroken, Isolation, NoCell
+from limpet.runtime.isolation import Isolation, IsolationFailed, NoProcess
+from limpet.runtime.local_queue import LocalQueue
 from limpet.runtime.log import job_log, logger
 from limpet.runtime.pace import Pace
-from limpet.runtime.part import Fell
+from limpet.runtime.part import OnFailure
 from limpet.runtime.pipe import Pipe
-from limpet.runtime.rack import Rack
-from limpet.runtime.roster import Roster
-from limpet.runtime.settler import Settler
+from limpet.runtime.settings import Recycled, WorkerPlan
+from limpet.runtime.settler import SettleQueue
 
 STOP_S: Final = 0.5  # for runners to end, once their handlers have ended or were given up
 BROKEN_S: Final = 1.0  # between two tries to start a process for a job
@@ -44,37 +44,47 @@ UNORDERED: Final = "its worker process ended without being told to"
 JOBS_PER_TURN: Final = 32  # then the loop turns once: settling, claiming and other jobs get their share
 
 
-class Crew:
-    """Takes jobs from the rack as places allow, and hands transitions to the settler."""
+class Executor:
+    """Takes jobs from the local queue as slots allow, and puts transitions into the settle queue.
 
-    name = "crew"
+    `recycle` asks for a new process, and says why; `on_given_up` hears what becomes of a job whose handler was given up
+    and runs on in a slot.
+    """
+
+    name = "executor"
 
     def __init__(
         self,
-        tasks: Mapping[str, TaskSpec],
-        rack: Rack,
-        settler: Settler,
+        plan: WorkerPlan,
+        local_queue: LocalQueue,
+        settle_queue: SettleQueue,
+        barred_gates: BarredGates,
         pace: Pace,
-        desk: Desk,
-        roster: Roster | None,
+        channel: JobChannel,
         fence: Fence,
-        cleanup_s: float,
+        isolation: Isolation,
+        recycle: Callable[[Recycled], None],
     ) -> None:
-        self._fence = fence
-        self._cleanup_s = cleanup_s  # how long a stopped handler may take to clean up
-        self._tasks = tasks
-        self._rack = rack
-        self._settler = settler
+        self._tasks = plan.parts.tasks
+        self._cleanup_s = plan.settings.cleanup_ms / 1000  # how long a stopped handler may take to clean up
+        self._max_jobs = plan.settings.max_jobs
+        self._roster = plan.roster
+        self._on_given_up = plan.events.on_given_up
+        self._local_queue = local_queue
+        self._settle_queue = settle_queue
+        self._barred_gates = barred_gates
+        self._demand = local_queue.demand
         self._pace = pace
-        self._desk = desk
-        self._roster = roster
+        self._channel = channel
+        self._fence = fence
+        self._isolation = isolation
+        self._recycle = recycle
         self._pipe: Pipe | None = None
-        self._isolation: Isolation | None = None
         self._loop = asyncio.get_running_loop()
         self._runners: set[asyncio.Task[None]] = set()
         self._stuck: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
-        self._fell: Fell | None = None
+        self._on_failure: OnFailure | None = None
         self._quiet = asyncio.Event()
         # Those that wait for something, and so can be stopped. A job may run twice here, under two tokens,
         # when its lease was lost and this worker claimed it again before it noticed.
@@ -84,16 +94,10 @@ class Crew:
         self.left = 0  # handlers that were given up and run on
         self.ended = 0
         self.refill_at = 0
-        # A handler has ended in a way that a gate may learn from: nothing has started since, and the store is not told.
-        self.on_lesson: Callable[[Claimed, Transition], None] = lambda job, transition: None
-        self.on_low: Callable[[], None] = lambda: None  # half of what may be held is gone
-        self.on_abandoned: Callable[[], None] = lambda: None  # a handler was given up and may still run
-        self.on_given_up: Callable[[Transition], None] = lambda transition: None  # and what becomes of its job
-        self.on_exhausted: Callable[[], None] = lambda: None  # this process has no memory, files or threads left
 
-    async def start(self, fell: Fell, pipe: Pipe, isolation: Isolation) -> None:
+    async def start(self, on_failure: OnFailure, pipe: Pipe) -> None:
         """Begin to take jobs; runners are made as they are needed."""
-        self._fell, self._pipe, self._isolation = fell, pipe, isolation
+        self._on_failure, self._pipe = on_failure, pipe
 
     def wake(self) -> None:
         """Start what may start. One runner is woken; whenever a job has to wait, it wakes the next."""
@@ -102,20 +106,20 @@ class Crew:
             if not idle.done():
                 idle.set_result(None)
                 return
-        if len(self._runners) < self._rack.slots.size and self._fell is not None:
-            self._hire()
+        if len(self._runners) < self._local_queue.slots.size and self._on_failure is not None:
+            self._add_runner()
 
     def stop_job(self, id: bytes, token: int, reason: str) -> None:
         """Someone asked to cancel a job that this worker runs or holds."""
         attempt = self.running.get((id, token))
         if attempt is not None:
             attempt.stop("cancel", reason)
-        elif self._rack.remove(id, token):
-            self._settler.put(Drop(id, token, reason))
+        elif self._local_queue.remove(id, token):
+            self._settle_queue.put(Drop(id, token, reason))
 
     def drop(self, newest_token: int) -> None:
         """What was claimed up to that token is no longer ours: stop it, and say nothing to the store about it."""
-        self._rack.drop(newest_token)
+        self._local_queue.drop(newest_token)
         for key in [key for key in self.given_up if key[1] <= newest_token]:
             del self.given_up[key]
         for attempt in list(self.running.values()):
@@ -125,7 +129,7 @@ class Crew:
     async def drain(self, grace_s: float, forced: asyncio.Event, ordered: Callable[[], bool]) -> None:
         """Let running jobs end within the grace, then stop those that did not.
 
-        They are handed back; but an end that nobody ordered may be the doing of any of them, so it is a loss to all.
+        They are handed back. But an end without an order may be the fault of any of them, so it is a loss to all.
         """
         await self._ended_within(grace_s, forced)
         for attempt in list(self.running.values()):
@@ -146,7 +150,7 @@ class Crew:
 
     async def stop(self) -> None:
         """End the runners. A handler that ignores this is left behind, fenced by its token."""
-        self._fell = None
+        self._on_failure = None
         runners = self._runners | self._stuck
         for runner in runners:
             runner.cancel()
@@ -156,7 +160,7 @@ class Crew:
 
     # -- one runner
 
-    def _hire(self) -> None:
+    def _add_runner(self) -> None:
         task = background(self._run(), "limpet-runner", self._loop)
         self._runners.add(task)
         task.add_done_callback(self._left)
@@ -164,17 +168,17 @@ class Crew:
     def _left(self, task: asyncio.Task[None]) -> None:
         self._runners.discard(task)
         self._stuck.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None and self._fell is not None:
-            self._fell(self.name, error)
+        if not task.cancelled() and (error := task.exception()) is not None and self._on_failure is not None:
+            self._on_failure(self.name, error)
 
     async def _run(self) -> None:
-        rack, roster, loop, tasks, desk = self._rack, self._roster, self._loop, self._tasks, self._desk
-        fence = self._fence
+        local_queue, roster, loop, tasks = self._local_queue, self._roster, self._loop, self._tasks
+        fence, channel = self._fence, self._channel
         assert self._pipe is not None
         run = self._pipe.run
         turn = 0
         while True:
-            taken = rack.pop()
+            taken = local_queue.pop()
             if taken is None:
                 turn = 0
                 idle = loop.create_future()
@@ -183,61 +187,60 @@ class Crew:
                 continue
             job, executor = taken
             spec = tasks[job.lane.task]
-            attempt = Attempt(job, spec, desk, loop, self)
+            attempt = Attempt(job, spec, channel, loop, self)
             if spec.must_stop(job.together) and not fence.guard(attempt):
-                rack.done(job, executor)
+                local_queue.done(job, executor)
                 # It waited here until its lease may be lost. A store that can be asked for jobs and not kept is asked
                 # seldom.
-                loop.call_later(LATE_S, self._settler.put, Release(job.id, job.token))
+                loop.call_later(LATE_S, self._settle_queue.put, Release(job.id, job.token))
                 continue
             if roster is not None:
                 roster.start(job.id, job.token, "isolated" if executor == "process" else "inside")
             try:
                 transition = await (self._isolated(attempt) if executor == "process" else run(attempt))
             except BaseException as error:
-                if self._fell is None or not isinstance(error, asyncio.CancelledError):
+                if self._on_failure is None or not isinstance(error, asyncio.CancelledError):
                     fence.release(attempt)
-                    self._forget(attempt)  # this runner dies: nobody may wait for what it ran
-                    if self._fell is not None and not attempt.over:
+                    self._forget(attempt)  # this runner ends: no other part may wait for its job
+                    if self._on_failure is not None and not attempt.over:
                         # And the worker with it: its job is a loss, not a hand-back, or it could do so for ever.
-                        self._settler.put(Lose(job.id, job.token, reason=f"the worker failed under it: {error!r}"))
+                        self._settle_queue.put(Lose(job.id, job.token, reason=f"the worker failed under it: {error!r}"))
                     raise
-                # Neither the crew nor the handler was cancelled, but what stands between: some handler found it.
+                # Neither the executor nor the handler was cancelled, but a task between them: some handler found it.
                 transition = Lose(job.id, job.token, reason=UNORDERED)
             if attempt.guarded:
                 fence.release(attempt)
             if attempt.replaced:
                 self.came_back(attempt)
                 return  # it came back after its hard timeout: another runner has its place
-            rack.done(job, executor)
+            local_queue.done(job, executor)
             self._end(attempt, transition)
             turn += 1
-            if self._fell is None:
-                return  # the end of the crew came as a cancellation, which this attempt took for its own
+            if self._on_failure is None:
+                return  # the executor was stopped by a cancellation, which this attempt took for its own
             if turn == JOBS_PER_TURN:
                 turn = 0
                 await asyncio.sleep(0)
 
     async def _isolated(self, attempt: Attempt) -> Transition | None:
-        assert self._isolation is not None
         self.yielded(attempt)
         try:
             return await self._isolation.run(attempt)
-        except CellBroken as error:
+        except IsolationFailed as error:
             if attempt.spec.executor == "process" or self._pipe is None:
-                job_log(logging.ERROR, "no process for the job", attempt.job, why=error.message)
-                attempt.exhausted = isinstance(error, NoCell)
+                job_log(logging.ERROR, "could not start a process for the job", attempt.job, why=error.message)
+                attempt.exhausted = isinstance(error, NoProcess)
                 await asyncio.sleep(BROKEN_S)
                 return Lose(attempt.job.id, attempt.job.token, reason=error.message)
             # A suspect that cannot be isolated runs here after all: then only the count of its losses can stop it.
-            job_log(logging.ERROR, "suspect cannot be isolated", attempt.job, why=error.message)
+            job_log(logging.ERROR, "could not isolate a job that was lost before", attempt.job, why=error.message)
             if self._roster is not None:
                 self._roster.runs_in(attempt.job.id, attempt.job.token, 0)
             return await self._pipe.run(attempt)
 
     def yielded(self, attempt: Attempt) -> None:
         self.running[attempt.job.id, attempt.job.token] = attempt
-        if self._rack.held:
+        if self._local_queue.held:
             self.wake()
 
     def give_up(self, attempt: Attempt) -> None:
@@ -247,7 +250,7 @@ class Crew:
         if attempt.striker is None:
             attempt.left = True
             self.left += 1
-            self.on_abandoned()
+            self._recycle("abandoned")
         if attempt.stopper is not None:
             attempt.stop("hard", "hard timeout")  # its thread is left, its process killed, and the runner goes on
             self._loop.call_soon(self._look_back, attempt)
@@ -259,7 +262,7 @@ class Crew:
         attempt.replaced = True
         self._runners.discard(runner)
         self._stuck.add(runner)
-        self._rack.done(attempt.job, self._rack.executor_of(attempt.job))
+        self._local_queue.done(attempt.job, self._local_queue.executor_of(attempt.job))
         self._end(attempt, transition)
         self.wake()
 
@@ -279,7 +282,7 @@ class Crew:
             self._put(*kept)
 
     def settle_given_up(self) -> None:
-        """Settle for handlers that run on: nobody will know when they end."""
+        """Settle for handlers that run on: this process does not learn when they end."""
         given_up, self.given_up = self.given_up, {}
         for kept in given_up.values():
             self._put(*kept)
@@ -295,28 +298,31 @@ class Crew:
             self._roster.end(attempt.job.id, attempt.job.token)  # not ours any more: nothing will be settled
         attempt.over = True
         if attempt.exhausted:
-            self.on_exhausted()
+            self._recycle("exhausted")
         pace = self._pace
         pace.ended += 1
         pace.busy_s += self._loop.time() - attempt.started_at_s
         self.ended += 1
-        if self._rack.held <= self.refill_at:
-            self.on_low()
+        if self._local_queue.held <= self.refill_at:
+            self._demand.slot_free()
+            if self._max_jobs is not None and self.ended >= self._max_jobs:
+                self._recycle("max_jobs")
 
     def _settle(self, attempt: Attempt, transition: Transition) -> None:
         """Now; but a handler that runs on in a slot keeps it, or must not run beside itself: when it has ended."""
         if attempt.left and (attempt.job.together or attempt.guarded):
             key = attempt.job.id, attempt.job.token
             self.given_up[key] = attempt.job, transition, attempt.bill
-            self.on_given_up(transition)
+            self._on_given_up(transition)
             self._loop.call_later(TAKEN_BACK_S, self.given_up.pop, key, None)
         else:
             self._put(attempt.job, transition, attempt.bill)
 
     def _put(self, job: Claimed, transition: Transition, bill: Bill | None) -> None:
         if type(transition) is not Succeed or job.lane.breaker is not None:
-            self.on_lesson(job, transition)
-        self._settler.put(transition, bill)
+            # A gate may learn from it: nothing has started since, and the store is not told.
+            self._barred_gates.ended(job, transition, fits=self._settle_queue.fits())
+        self._settle_queue.put(transition, bill)
 
     def _forget(self, attempt: Attempt) -> None:
         self.running.pop((attempt.job.id, attempt.job.token), None)
@@ -361,7 +367,7 @@ def log_end(attempt: Attempt, transition: Transition) -> None:
     event = _EVENTS.get(type(transition), "job ended")
     if isinstance(transition, Hold) and transition.trips:
         about["gate"] = transition.gate
-        level, event = logging.ERROR, "job shut its key: no money or quota is left there"
+        level, event = logging.ERROR, "closed the key of a job: the provider has no money or quota left"
     job_log(logging.ERROR if isinstance(transition, Bury) else level, event, attempt.job, **about)
 
 

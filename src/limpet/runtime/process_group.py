@@ -23,7 +23,7 @@ _LOOK_S: Final = 0.005
 _ENDED: Final = ("Z", "X")  # states of processes that run no code any more
 
 
-class Group:
+class ProcessGroup:
     """One process, started in a session and so in a group of its own. What it leaves behind is killed when it ends."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -33,7 +33,7 @@ class Group:
         self._unwatch = _watch(process, self._end)
 
     @classmethod
-    async def start(cls, command: Sequence[str], descriptors: Collection[int]) -> Group:
+    async def start(cls, command: Sequence[str], descriptors: Collection[int]) -> ProcessGroup:
         """Start a process with these open files; never by fork alone, which would copy locks and connections."""
         starting = Threads("limpet-start")  # of its own: handlers may have filled the pool of the loop
         try:
@@ -56,7 +56,7 @@ class Group:
         """False as soon as the process has ended, also before that was noticed here."""
         if self.ended.done():
             return False
-        with contextlib.suppress(AttributeError, ChildProcessError):  # not everywhere; reaped by somebody else
+        with contextlib.suppress(AttributeError, ChildProcessError):  # not everywhere; already reaped
             if os.waitid(os.P_PID, self.id, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
                 return False
         # One whose last thread still has to end can not be waited for yet.

@@ -17,7 +17,7 @@ LOOK_S: Final = 0.5  # at most; a short lease is looked at more often
 DEEPEST: Final = 12  # frames of the stack that are told: the innermost ones
 
 
-class Lookout:
+class LoopMonitor:
     """A thread that marks its turns in the roster, and tells once per standstill where the loop stands."""
 
     def __init__(self, roster: Roster, settings: WorkerSettings) -> None:
@@ -26,7 +26,7 @@ class Lookout:
         self._watched = threading.get_ident()
         self._told = False
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="limpet-lookout", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="limpet-monitor", daemon=True)
 
     def start(self) -> None:
         """Begin; at the latest it ends with the process."""
@@ -46,7 +46,7 @@ class Lookout:
                 self._told = False
             elif not self._told:
                 self._told = True
-                worker_log(logging.WARNING, "the loop stands still", silent_ms=silent_ms, stack=self._stack())
+                worker_log(logging.WARNING, "the event loop is blocked", silent_ms=silent_ms, stack=self._stack())
             sleep(min(LOOK_S, self._lease_ms / 4000))
 
     def _stack(self) -> str:

@@ -17,8 +17,7 @@ from contextvars import copy_context
 import msgspec
 
 from limpet.core.endings.transition import Transition
-from limpet.runtime.log import worker_log
-from limpet.runtime.orders import (
+from limpet.runtime.child_messages import (
     RECYCLED,
     STOPPED,
     Begin,
@@ -28,11 +27,13 @@ from limpet.runtime.orders import (
     ToChild,
     ToSupervisor,
     Unwritten,
+    frame,
+    read_frame,
     to_supervisor,
 )
+from limpet.runtime.log import worker_log
 from limpet.runtime.roster import Roster
 from limpet.runtime.threads import Threads
-from limpet.runtime.wire import frame, read_frame
 
 
 @contextlib.contextmanager
@@ -51,7 +52,7 @@ def _spawn(command: list[str], descriptors: tuple[int, int]) -> subprocess.Popen
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=descriptors, process_group=0)
 
 
-class Offspring:
+class ChildProcess:
     """A running child: its process, the socket to it, and the roster of what it has started."""
 
     def __init__(
@@ -78,7 +79,7 @@ class Offspring:
         self._waiting = Threads("limpet-wait")
 
     @classmethod
-    async def spawn(cls, begin: Begin) -> Offspring:
+    async def spawn(cls, begin: Begin) -> ChildProcess:
         """Start a child process; never by fork, which would copy locks and connections."""
         ours, theirs = socket.socketpair()
         with theirs, tempfile.TemporaryFile() as file:
@@ -133,7 +134,7 @@ class Offspring:
         try:
             return None if body is None else to_supervisor.decode(body)
         except msgspec.DecodeError:
-            worker_log(logging.ERROR, "child says what cannot be read, killing it", pid=self.pid)
+            worker_log(logging.ERROR, "child sent a message that cannot be read, killing it", pid=self.pid)
             self.kill()
             return None
 

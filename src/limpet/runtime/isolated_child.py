@@ -20,13 +20,7 @@ from typing import Any
 from limpet.core.jobs.lease import Claimed, Note
 from limpet.core.limits.pushback import Lesson
 from limpet.runtime.attempt import Attempt
-from limpet.runtime.loading import load_app
-from limpet.runtime.memory import resident_bytes
-from limpet.runtime.pipe import Pipe
-from limpet.runtime.resources import Resources
-from limpet.runtime.settings import App, AppRef, Parts
-from limpet.runtime.threads import Call, Threads, perform
-from limpet.runtime.wire import (
+from limpet.runtime.child_messages import (
     END_S,
     Broken,
     Done,
@@ -42,8 +36,15 @@ from limpet.runtime.wire import (
     Up,
     frame,
     read_frame,
-    to_cell,
+    to_isolated_child,
 )
+from limpet.runtime.loading import load_app
+from limpet.runtime.pipe import Pipe
+from limpet.runtime.process_state import resident_bytes
+from limpet.runtime.resources import Resources
+from limpet.runtime.settings import App, AppRef, Parts
+from limpet.runtime.threads import Call, Threads, perform
+from limpet.stores.asking import joining
 from limpet.stores.base import Store
 
 
@@ -86,7 +87,7 @@ class MainThread:
             raise TimeoutError("soft timeout")
 
 
-class PipeDesk:
+class PipeChannel:
     """Sends a running job's notes to the worker, which holds the lease.
 
     A job's success goes another way: the transaction it is noted in is of this process.
@@ -126,7 +127,7 @@ class PipeDesk:
         return await future
 
     async def complete(self, conn: object, job: Claimed, result: bytes | None) -> bool:
-        return await self._store().settle_on(conn, job.id, job.token, result)
+        return await joining(self._store(), "complete a job").settle_on(conn, job.id, job.token, result)
 
     def answer(self, saved: Saved) -> None:
         future = self._asked.pop(saved.number, None)
@@ -134,7 +135,7 @@ class PipeDesk:
             future.set_result(saved.kept)
 
 
-class Inside:
+class Conversation:
     """The conversation with the worker, on a loop in its own thread."""
 
     def __init__(self, pipe: socket.socket, main_thread: MainThread) -> None:
@@ -156,7 +157,7 @@ class Inside:
         async with contextlib.AsyncExitStack() as stack:
             try:
                 app = _bound(hello.app)
-                desk = PipeDesk(send, asyncio.get_running_loop(), lambda: app.store)
+                channel = PipeChannel(send, asyncio.get_running_loop(), lambda: app.store)
                 parts = app.parts()
                 resources = await stack.enter_async_context(Resources(parts.hooks, parts.resources))
                 steps = Threads("limpet-step")  # the main thread waits for them in its handler
@@ -166,21 +167,21 @@ class Inside:
                 await writer.drain()
                 return
             send(Up())
-            await self._serve(reader, send, pipe, desk, parts)
+            await self._serve(reader, send, pipe, channel, parts)
 
     async def _serve(
         self,
         reader: asyncio.StreamReader,
         send: Callable[[ToWorker], None],
         pipe: Pipe,
-        desk: PipeDesk,
+        channel: PipeChannel,
         parts: Parts,
     ) -> None:
         running: set[asyncio.Task[None]] = set()
         while (message := await self._next(reader)) is not None:
             match message:
                 case Run(job):
-                    attempt = Attempt(job, parts.tasks[job.lane.task], desk, asyncio.get_running_loop())
+                    attempt = Attempt(job, parts.tasks[job.lane.task], channel, asyncio.get_running_loop())
                     self._attempt = attempt
                     task = asyncio.create_task(self._run(pipe, attempt, send))
                     running.add(task)
@@ -188,9 +189,9 @@ class Inside:
                 case Stop(cause, reason) if self._attempt is not None:
                     self._attempt.stop(cause, reason)
                 case Saved():
-                    desk.answer(message)
+                    channel.answer(message)
         if running:
-            end_group(os.getpid())  # nobody is left to hear how the job ends, and its lease will go to someone else
+            end_group(os.getpid())  # the worker is gone, and the lease of the job will go to another
         last = threading.Timer(END_S, end_group, (os.getpid(),))  # a job may have left something that never ends
         last.daemon = True
         last.start()
@@ -203,7 +204,7 @@ class Inside:
 
     async def _next(self, reader: asyncio.StreamReader) -> Hello | Run | Stop | Saved | None:
         body = await read_frame(reader)
-        return None if body is None else to_cell.decode(body)
+        return None if body is None else to_isolated_child.decode(body)
 
 
 def _bound(found: AppRef) -> App:
@@ -236,16 +237,18 @@ def main(descriptor: int, worker: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     main_thread = MainThread()
-    signal.signal(signal.SIGUSR1, main_thread.interrupt)  # before anybody can send it, which would end us
-    inside = Inside(socket.socket(fileno=descriptor), main_thread)
+    signal.signal(
+        signal.SIGUSR1, main_thread.interrupt
+    )  # before it can be sent: without a handler it would end this process
+    conversation = Conversation(socket.socket(fileno=descriptor), main_thread)
 
     def converse() -> None:
         try:
-            asyncio.run(inside.talk())
+            asyncio.run(conversation.talk())
         finally:
             main_thread.end()
 
-    threading.Thread(target=converse, name="limpet-cell", daemon=True).start()
+    threading.Thread(target=converse, name="limpet-isolated", daemon=True).start()
     main_thread.serve()
 
 
