@@ -5,4 +5,8 @@
 -- Bounds: one read.
 -- Uses: base tx
 
-return tx.begin() or tx.now
+local refused = tx.begin()
+if refused then
+  return refused
+end
+return tx.now
