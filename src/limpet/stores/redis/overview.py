@@ -11,8 +11,10 @@ from limpet.core.jobs.job import Lane
 from limpet.core.jobs.view import CauseView, Counts, Inspection
 from limpet.stores.overview import AHEAD, counts_of, inspection_of, with_queues
 from limpet.stores.redis import sessions
+from limpet.stores.redis.fields import LANE_ACTIVE
 from limpet.stores.redis.find import attempts, views
 from limpet.stores.redis.gates import gate_or_shut, gates
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.scripts import script
 
@@ -26,7 +28,7 @@ _decode_cause = msgspec.msgpack.Decoder(tuple[int, str, str, int, int, str]).dec
 
 async def causes(route: Route, key: bytes, queue: str | None, limit: int) -> list[CauseView]:
     """Dead jobs by origin, most frequent first."""
-    flat: list[bytes] = await route.call("causes", "HGETALL", key[:-1] + b"ca")
+    flat: list[bytes] = await route.call("causes", "HGETALL", K.causes.under(key))
     found = [_cause(field, value) for field, value in zip(flat[::2], flat[1::2], strict=True)]
     found = [cause for cause in found if queue is None or cause.queue == queue]
     return sorted(found, key=lambda cause: (-cause.count, -cause.last_at_ms))[:limit]
@@ -40,7 +42,7 @@ def _cause(field: bytes, value: bytes) -> CauseView:
 
 async def count(route: Route, key: bytes) -> Counts:
     """All counters."""
-    flat: list[bytes] = await route.call("count", "HGETALL", key[:-1] + b"n")
+    flat: list[bytes] = await route.call("count", "HGETALL", K.counters.under(key))
     fields = (field.decode().rsplit("\0", 2) for field in flat[::2])
     return counts_of(
         (queue, task, int(what), int(value)) for (queue, task, what), value in zip(fields, flat[1::2], strict=True)
@@ -49,7 +51,7 @@ async def count(route: Route, key: bytes) -> Counts:
 
 async def queues(route: Route, key: bytes) -> Counts:
     """All counters, and every queue by name."""
-    stored: list[bytes] = await route.call("count", "SMEMBERS", key[:-1] + b"qs")
+    stored: list[bytes] = await route.call("count", "SMEMBERS", K.queues.under(key))
     oldest: dict[str, int | None] = {}
     for start in range(0, len(stored), AT_ONCE):
         part = stored[start : start + AT_ONCE]
@@ -68,7 +70,7 @@ async def inspect(route: Route, key: bytes, known: Known, id: bytes, now_ms: int
     lane_state, ahead, *parents = facts
     return inspection_of(
         job,
-        "idle" if lane_state is None else "active" if lane_state == b"a" else "waiting",
+        "idle" if lane_state is None else "active" if lane_state == LANE_ACTIVE.encode() else "waiting",
         ahead,
         zip(parents[::2], parents[1::2], strict=True),
         await _gates_of(route, key, job.lane),
@@ -80,5 +82,5 @@ async def inspect(route: Route, key: bytes, known: Known, id: bytes, now_ms: int
 async def _gates_of(route: Route, key: bytes, lane: Lane) -> tuple[Gate, ...]:
     """Every gate that rules the lane, with its level."""
     names = (*lane.class_gates, *lane.lane_gates)
-    bodies: list[Any] = await route.call("inspect", "HMGET", key[:-1] + b"g", *names)
+    bodies: list[Any] = await route.call("inspect", "HMGET", K.gates.under(key), *names)
     return tuple(gate_or_shut(name, body) for name, body in zip(names, bodies, strict=True) if body is not None)

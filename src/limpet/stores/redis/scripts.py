@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from limpet.stores.redis.names import UnknownName, resolve
+
 _USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
 _SHORT: Final = re.compile(r"^-- Short way: (\w+)$", re.MULTILINE)
 _HEADER: Final = re.compile(r"\A(?:--.*\n)+")
@@ -47,7 +49,7 @@ def _text(library: str) -> str:
 
 def _room(library: str) -> str:
     """A library that is run when something in it is first asked for (see lib/base.lua)."""
-    return f"{library} = later(function()\n{_text(library)}\nreturn {library}\nend)"
+    return f"{library} = lazy({{ function()\n{_text(library)}\nreturn {library}\nend }}, on_first_use)"
 
 
 def uses(text: str) -> list[str]:
@@ -58,8 +60,12 @@ def uses(text: str) -> list[str]:
 
 @cache
 def source(path: str) -> str:
-    """The text of a file below lua/."""
-    return resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
+    """The text of a file below lua/, with what its names stand for."""
+    text = resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
+    try:
+        return resolve(text)
+    except UnknownName as error:
+        raise UnknownName(f"lua/{path}: {error}") from None
 
 
 @cache

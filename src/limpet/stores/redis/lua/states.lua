@@ -1,5 +1,5 @@
 -- Promise: the states of these jobs, at one instant; changes nothing.
--- Keys: m J run
+-- Keys: meta, jobs, running.
 -- Args: now; ids (16 bytes each)
 -- Answer: one character per id: its state code, "-" when there is no such job.
 -- Bounds: the ids named; callers name at most 1,000.
@@ -9,10 +9,7 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local ids, states = {}, {}
-for at = 1, #ARGV[2], 16 do
-  ids[#ids + 1] = sub(ARGV[2], at, at + 15)
-end
+local ids, states = base.ids(ARGV[2]), {}
 local found = record.states(ids)
 for i, id in ipairs(ids) do
   states[i] = found[id] and char(48 + found[id]) or "-"
