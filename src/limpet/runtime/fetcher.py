@@ -32,6 +32,7 @@ class Fetcher(Part):
         self._stuck: asyncio.TimerHandle | None = None
         self._seen_started = 0
         self.on_empty: Callable[[Claim], None] = lambda claim: None
+        self.on_urgent: Callable[[], None] = lambda: None  # urgent jobs may be left, for places that are kept for them
 
     @property
     def dry(self) -> bool:
@@ -92,6 +93,8 @@ class Fetcher(Part):
         if claim.jobs:
             self._dry = None
             self._watch_stuck()
+            if sum(job.lane.priority <= URGENT for job in claim.jobs) >= max(1, want.limit - want.aged):
+                self.on_urgent()
         elif not claim.again:
             self._dry = None if self._told else want.reach
             self._alarm(claim)

@@ -180,6 +180,7 @@ class Life:
         self._crew.on_given_up = self._given_up
         self._crew.on_exhausted = self._exhausted
         self._fetcher.on_empty = self._empty
+        self._fetcher.on_urgent = self._bypass.call
         self.rack.on_started = self._places
         self._bypass.on_answer = self._fetcher.poke
         self._settler.on_settled = self._settled
