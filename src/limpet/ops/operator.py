@@ -49,7 +49,7 @@ from limpet.ops.limits import (
     limits_beginning,
     waiters,
 )
-from limpet.ops.position import more_urgent
+from limpet.ops.position import executor_of, more_urgent
 from limpet.ops.query import parse_query, query_text
 from limpet.ops.repair import RepairReport, repair
 from limpet.ops.rerun import FINAL, Rerun
@@ -122,6 +122,7 @@ class Operator:
             attempts=detail.attempts,
             sessions=await self.store.sessions(),
             urgent=await more_urgent(self.store, detail.view),
+            executor=await executor_of(self.store, detail.view),
         )
 
     async def causes(self, queue: str | None = None, *, limit: int = 50) -> list[CauseView]:
