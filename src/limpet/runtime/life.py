@@ -413,7 +413,7 @@ class Life:
         if self._crier is not None:
             await self._crier.stop()
         if left:
-            worker_log(logging.ERROR, "settlements left unwritten", count=left)
+            worker_log(logging.ERROR, "ends of jobs left unwritten", count=left)
             self.on_unwritten(self._settler)
 
     def _grace_s(self) -> float:

@@ -67,13 +67,13 @@ class Patience:
     def _note_trouble(self, verb: str, error: StoreError) -> None:
         if not self._troubled:
             self._troubled = True
-            worker_log(logging.WARNING, "store is away", verb=verb, code=error.code, error=error, **self._hint)
+            worker_log(logging.WARNING, "store is away", code=error.code, error=error, **self._hint)
 
 
 def cut_off(verb: str, silent_s: float, last: StoreError) -> WorkerCutOff:
     """The error of a worker that has been deaf for too long; `last` is what it met in the end."""
     return WorkerCutOff(
-        f"no {verb} reached the store for {silent_s:.0f} s: {last.message}",
+        f"the store was not reached for {silent_s:.0f} s: {last.message}",
         verb=verb,
         fix="check the store, then start the worker again",
     )
