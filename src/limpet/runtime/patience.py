@@ -54,7 +54,7 @@ class Patience:
                 # Only a call that has failed shows that the store is back: a wait for wake-ups ends without it.
                 if failures and self._troubled:
                     self._troubled = False
-                    worker_log(logging.WARNING, "store is back", verb=verb)
+                    worker_log(logging.WARNING, "store is back")
                 if failures:
                     self.on_back()
                 return answer
