@@ -94,6 +94,12 @@ def test_the_drawing_of_the_states_is_up_to_date() -> None:
     assert check.returncode == 0, check.stderr
 
 
+def test_the_maps_of_what_engines_store_are_up_to_date() -> None:
+    command = [sys.executable, "tools/store_map.py", "--check"]
+    check = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert check.returncode == 0, check.stderr
+
+
 def test_decisions_are_numbered_without_gaps_and_look_alike() -> None:
     pages = sorted((ROOT / "docs" / "adr").glob("[0-9]*.md"))
     assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))

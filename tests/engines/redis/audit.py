@@ -13,19 +13,9 @@ from limpet.core.gate import Charge, Gate
 from limpet.core.jobs.state import State
 from limpet.core.limits.account import Running, accounts
 from limpet.stores.packed import Extra
-from limpet.stores.redis.record import (
-    ATTEMPTS,
-    BODY,
-    EXTRA,
-    KIDS,
-    LAST_MS,
-    NOTES,
-    RESULT,
-    Head,
-    Rare,
-    head_of,
-    parts_of,
-)
+from limpet.stores.redis.fields import ATTEMPTS, BODY, EXTRA, KIDS, LAST_MS, NOTES, RESULT
+from limpet.stores.redis.keys import KEYS
+from limpet.stores.redis.record import Head, Rare, head_of, parts_of
 from tests.servers.redis import RedisServer, exchange
 
 BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = (state.code for state in State)
@@ -36,25 +26,38 @@ READERS = {
     b"set": ("SMEMBERS",),
     b"list": ("LRANGE", 0, -1),
 }
+OF_THE_NEXT_RELEASE = b"rg"  # see tests/next_release.py
 
 unpack = msgspec.msgpack.decode
 
 
 def everything(server: RedisServer, namespace: str) -> dict[bytes, Any]:
     """Every key of a namespace, without its prefix, with what it holds."""
+    return {key: value for key, (kind, value) in typed(server, namespace).items() if kind in READERS}
+
+
+def typed(server: RedisServer, namespace: str) -> dict[bytes, tuple[bytes, Any]]:
+    """The same with the type of each; what a stream holds is left out."""
     prefix = f"{{limpet:{namespace}}}:"
     with contextlib.closing(socket.create_connection(("127.0.0.1", server.port), 5)) as line:
-        found: dict[bytes, Any] = {}
+        found: dict[bytes, tuple[bytes, Any]] = {}
         for key in exchange(line, ("KEYS", prefix.replace("{", "\\{") + "*")):
             kind = exchange(line, ("TYPE", key))
-            if kind not in READERS:
-                continue
-            command, *rest = READERS[kind]
+            command, *rest = READERS.get(kind, ("EXISTS",))
             value = exchange(line, (command, key, *rest))
             if kind in (b"hash", b"zset"):
                 value = dict(zip(value[::2], value[1::2], strict=True))
-            found[key[len(prefix) :]] = value
+            found[key[len(prefix) :]] = kind, value
         return found
+
+
+def names_of(stored: bytes) -> list[str]:
+    """The names in the map of keys that a key may have; one, in a sound map."""
+    return [
+        name
+        for name, key in KEYS.items()
+        if (stored.startswith(key.stored.encode()) if key.per else stored == key.stored.encode())
+    ]
 
 
 def parts(raw: bytes, flags: int) -> tuple[Rare, Extra]:
@@ -73,7 +76,8 @@ class Audit:
     """One look at a namespace."""
 
     def __init__(self, server: RedisServer, namespace: str) -> None:
-        self.all = everything(server, namespace)
+        self.typed = typed(server, namespace)
+        self.all = {key: value for key, (kind, value) in self.typed.items() if kind in READERS}
         self.faults: list[str] = []
         self.run: dict[bytes, bytes] = self.hash(b"run")
         self.jobs: dict[bytes, Head] = {}
@@ -97,6 +101,7 @@ class Audit:
 
     def look(self) -> list[str]:
         """What is wrong, in words; nothing in a sound namespace."""
+        self.names()
         self.waiting()
         self.ready()
         self.finished()
@@ -115,7 +120,7 @@ class Audit:
 
     def hash(self, name: bytes) -> dict[bytes, bytes]:
         found: dict[bytes, bytes] = self.all.get(name, {})
-        return {field: value for field, value in found.items() if field}  # see UNPACKED in lib/tx.lua
+        return {field: value for field, value in found.items() if field}  # see keep_unpacked in lib/tx.lua
 
     def named(self, prefix: bytes) -> dict[bytes, Any]:
         return {key[len(prefix) :]: value for key, value in self.all.items() if key.startswith(prefix)}
@@ -138,6 +143,13 @@ class Audit:
         return {id: head for id, head in self.jobs.items() if self.state(id) in states}
 
     # -- looking
+
+    def names(self) -> None:
+        for key, (kind, _) in self.typed.items():
+            if key == OF_THE_NEXT_RELEASE:
+                continue
+            types = [KEYS[name].type.replace("sorted set", "zset").encode() for name in names_of(key)]
+            self.same(f"types of {key!r} in the map of keys", types, [kind])
 
     def waiting(self) -> None:
         blocked = {id: b"%d" % head.seq for id, head in self.of_state(BLOCKED).items()}

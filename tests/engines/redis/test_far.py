@@ -14,7 +14,8 @@ from limpet.core.jobs.job import Unique
 from limpet.core.jobs.state import State
 from limpet.stores.base import RetryRequest
 from limpet.stores.open import open_store
-from limpet.stores.redis.record import LAST_MS, LONGEST_MS, MOST_COST
+from limpet.stores.redis.fields import LAST_MS
+from limpet.stores.redis.record import LONGEST_MS, MOST_COST
 from limpet_contract.bench import Bench
 from limpet_contract.hand import failure
 from limpet_contract.harness import Clock

@@ -110,7 +110,7 @@ async def test_a_walk_over_a_flow_meets_nobody_twice_while_others_are_erased(pla
     ids = await place.add_many(300, flow=flow)
     route = Route(parse_redis(place.server.url), f"limpet:{place.namespace}")
     seen: list[bytes] = []
-    async for batch in of_flow(Walk(route, place.key(b""), newest_first, batch=64), flow):
+    async for batch in of_flow(Walk(route, place.key("m"), newest_first, batch=64), flow):
         seen += [id for _, id in batch]
         await place.finish(10)
         await place.prune()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -39,6 +38,7 @@ from limpet.core.gate import (
 from limpet.core.limits.fair import Turn, places, share
 from limpet.core.limits.period import DAY_MS, Period, began_ms, ends_ms
 from limpet.core.text.gate_events import marked, news
+from limpet.stores.redis.scripts import source
 from limpet_contract.budget_vectors import BUDGETS
 from limpet_contract.gate_vectors import PAUSE, T0, VECTORS, Ask, Change, CutOff, End, PushBack, Vector
 from limpet_contract.pace_vectors import PACES
@@ -47,7 +47,6 @@ from tests.engines import gate_corners
 from tests.servers.flavours import REDIS
 from tests.servers.redis import RedisServer, shared
 
-LIB = Path(__file__).parents[3] / "src/limpet/stores/redis/lua/lib"
 UNREADABLE = Pause("limpet", "its record cannot be decoded", 0)
 
 # Runs steps on one gate, storing it after each as a claim would, and answers what it said and how it looks.
@@ -94,9 +93,9 @@ def server() -> RedisServer:
 
 
 def run(server: RedisServer, text: str, *words: bytes | int) -> Any:
-    """What a script answers that has the rooms of gates and of sharing."""
-    rooms = [(LIB / f"{name}.lua").read_text() for name in ("base", "period", "gate", "news", "fair")]
-    return server.ask("EVAL", "\n".join([*rooms, text]), 1, "m", *words)
+    """What a script answers that has the modules of gates and of sharing."""
+    modules = [source(f"lib/{name}.lua") for name in ("base", "period", "gate", "news", "fair")]
+    return server.ask("EVAL", "\n".join([*modules, text]), 1, "m", *words)
 
 
 class Answer(NamedTuple):

@@ -15,7 +15,8 @@ from limpet.core.gate import GateChange, GateRule
 from limpet.core.jobs.job import Unique
 from limpet.core.jobs.lease import Note, Signal
 from limpet.core.jobs.view import Control, Entry, Retention
-from limpet.stores.redis.record import HEAD_BYTES, RARE, head_of
+from limpet.stores.redis.fields import RARE
+from limpet.stores.redis.record import HEAD_BYTES, head_of
 from limpet.stores.redis.scripts import names, source
 from tests.engines.redis.audit import everything
 from tests.engines.redis.place import Place

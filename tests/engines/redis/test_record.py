@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 from limpet.core.jobs.job import Job, Lane, Policy, Unique
 from limpet.core.jobs.lease import Input, Note
 from limpet.core.jobs.state import State
+from limpet.stores.redis.fields import BODY, EXTRA, RARE
 from limpet.stores.redis.known import class_value, lane_of, lane_value
 from limpet.stores.redis.record import (
-    BODY,
-    EXTRA,
-    RARE,
     Beside,
     claimed_of,
     head_of,

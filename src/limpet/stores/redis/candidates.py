@@ -14,11 +14,16 @@ from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.state import FINISHED, State
 from limpet.core.jobs.view import Query
 from limpet.stores.match import exact_of
+from limpet.stores.redis.fields import ENDED, ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.together import of_flow, of_key
-from limpet.stores.redis.walk import BATCH, NOBODY, SLOTS, Batches, Candidate, Walk, by_arrival
+from limpet.stores.redis.walk import BATCH, NOBODY, Batches, Candidate, Walk, by_arrival
 
 FEW: Final = 16  # finished jobs that are read of each queue at least
+NAMED_BY: Final = ENDED.size + ID_BYTES  # bytes of a finished index's member that tell it from others
 SHARED: Final = ("flow", "unique")  # what few jobs share is looked up, whatever their states
+
+_ITEM_ID, _TOKEN = ITEM.slice("id"), slice(TOKEN_BYTES)
 
 
 def name_of(query: Query) -> str:
@@ -41,7 +46,7 @@ def walk(query: Query, way: Walk) -> Batches:
     if name == State.scheduled:
         return _scheduled(way)
     if name == State.blocked:
-        return by_arrival(way, b"bl")
+        return by_arrival(way, K.blocked)
     if name == State.running:
         return _running(way)
     if name in FINISHED:
@@ -59,7 +64,7 @@ async def _ledger(way: Walk) -> Batches:
         for slot, id in slots(blob, newest_first=way.newest_first):
             seq = chunk * SLOTS + slot
             if after is None or (seq < after if way.newest_first else seq > after):
-                batch.append((seq.to_bytes(6, "big"), id))
+                batch.append((seq.to_bytes(SEQ_BYTES, "big"), id))
         if len(batch) >= way.batch:
             yield batch
             batch = []
@@ -71,11 +76,11 @@ async def chunks(way: Walk, first: int | None, count: int) -> AsyncIterator[tupl
     """(number, ids) of the ledger's chunks, from `first` on, read `count` at a time."""
     inclusive = True
     while True:
-        found = await way.by_score(way.prefix + b"XL", first, count, inclusive=inclusive)
+        found = await way.by_score(K.ledger_chunks.under(way.key), first, count, inclusive=inclusive)
         numbers = [int(number) for number in found[::2]]
         if not numbers:
             return
-        blobs: list[Any] = await way.call("MGET", *(way.prefix + b"X:%d" % number for number in numbers))
+        blobs: list[Any] = await way.call("MGET", *(K.ledger.under(way.key, b"%d" % number) for number in numbers))
         for number, blob in zip(numbers, blobs, strict=True):
             if blob is not None:
                 yield number, blob
@@ -84,9 +89,9 @@ async def chunks(way: Walk, first: int | None, count: int) -> AsyncIterator[tupl
 
 def slots(blob: bytes, *, newest_first: bool) -> Iterator[tuple[int, bytes]]:
     """(place, id) of a string of ids."""
-    places = range(len(blob) // 16)
+    places = range(len(blob) // ID_BYTES)
     for slot in reversed(places) if newest_first else places:
-        id = blob[slot * 16 : slot * 16 + 16]
+        id = blob[slot * ID_BYTES :][:ID_BYTES]
         if id != NOBODY:
             yield slot, id
 
@@ -101,15 +106,15 @@ async def _scheduled(way: Walk) -> Batches:
         if after is not None and (level > after[0] if way.newest_first else level < after[0]):
             continue
         last = after[1:] if after is not None and level == after[0] else None
-        while items := await way.by_lex(way.prefix + b"Z:%d" % level, last, way.batch):
-            yield [(bytes((level,)) + item, item[12:]) for item in items]
+        while items := await way.by_lex(K.scheduled.under(way.key, b"%d" % level), last, way.batch):
+            yield [(bytes((level,)) + item, item[_ITEM_ID]) for item in items]
             last = items[-1]
 
 
 async def _finished(way: Walk, state: State, queue: str | None) -> Batches:
     """The indexes of all queues as one: what is read of each is good up to where the first of them breaks off."""
-    queues: list[bytes] = [queue.encode()] if queue is not None else await way.call("SMEMBERS", way.prefix + b"qs")
-    keys, after = [way.prefix + b"F:%d" % state.code + queue for queue in queues], way.after
+    queues: list[bytes] = [queue.encode()] if queue is not None else await way.call("SMEMBERS", K.queues.under(way.key))
+    keys, after = [K.finished.under(way.key, b"%d" % state.code + queue) for queue in queues], way.after
     while keys:
         count = max(FEW, (2 if state is not State.succeeded else 1) * way.batch // len(keys))
         found = await asyncio.gather(*(way.by_lex(key, _around(way, after), count) for key in keys))
@@ -133,32 +138,32 @@ async def _finished(way: Walk, state: State, queue: str | None) -> Batches:
 
 def _entries(member: bytes) -> list[Candidate]:
     """The jobs of one member of an index of finished ones: those that succeeded together share it."""
-    name = member[:22]
-    return [(name + at.to_bytes(2, "big"), member[at : at + 16]) for at in range(6, len(member), 16)]
+    name, places = member[:NAMED_BY], range(ENDED.size, len(member), ID_BYTES)
+    return [(name + at.to_bytes(2, "big"), member[at : at + ID_BYTES]) for at in places]
 
 
 def _around(way: Walk, after: bytes | None) -> bytes | None:
     """Where to begin to read, so that the member which holds the position `after` is read again."""
     if after is None:
         return None
-    return after[:22] + b"\xff" * 16 if way.newest_first else after[:21]
+    return after[:NAMED_BY] + b"\xff" * ID_BYTES if way.newest_first else after[: NAMED_BY - 1]
 
 
 # -- by token
 
 
 async def _running(way: Walk) -> Batches:
-    tokens = sorted(map(int, await way.call("HKEYS", way.prefix + b"le")), reverse=way.newest_first)
+    tokens = sorted(map(int, await way.call("HKEYS", K.leases.under(way.key))), reverse=way.newest_first)
     if way.after is not None:
-        last = int.from_bytes(way.after[:7], "big")
+        last = int.from_bytes(way.after[_TOKEN], "big")
         tokens = [token for token in tokens if (token <= last if way.newest_first else token >= last)]
     for start in range(0, len(tokens), BATCH):
         some = tokens[start : start + BATCH]
-        blobs: list[Any] = await way.call("MGET", *(way.prefix + b"b:%d" % token for token in some))
+        blobs: list[Any] = await way.call("MGET", *(K.lease_jobs.under(way.key, b"%d" % token) for token in some))
         batch: list[Candidate] = []
         for token, blob in zip(some, blobs, strict=True):
             ids = sorted((id for _, id in slots(blob or b"", newest_first=False)), reverse=way.newest_first)
-            batch += [(token.to_bytes(7, "big") + id, id) for id in ids]
+            batch += [(token.to_bytes(TOKEN_BYTES, "big") + id, id) for id in ids]
         if way.after is not None:
             batch = [each for each in batch if (each[0] < way.after if way.newest_first else each[0] > way.after)]
         for first in range(0, len(batch), way.batch):

@@ -9,6 +9,7 @@ from limpet.core.endings.effect import UNDECODABLE
 from limpet.core.endings.transition import Bury
 from limpet.core.flows.refs import MAX_INPUT_BYTES
 from limpet.core.jobs.lease import Claim, Claimed, ClaimRequest, Serves
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.record import NAMED, Beside, claimed_of, inputs_of, notes_of, parents_of
 from limpet.stores.redis.scripts import script
@@ -53,7 +54,7 @@ async def claim(
     for at in range(0, len(rows), 4):
         raw, id, token, more = rows[at : at + 4]
         if more and isinstance(more[2], int):
-            more[2] = await _many_inputs(route, key[:-1] + b"d:" + id)
+            more[2] = await _many_inputs(route, K.parents.under(key, id))
         job = (
             claimed_of(id, raw, int(token), claim.now_ms, lanes, policies, *_beside(more))
             if more

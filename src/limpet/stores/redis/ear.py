@@ -14,6 +14,7 @@ import os
 from typing import Any, Final
 
 from limpet.stores.redis import trouble
+from limpet.stores.redis.keys import K, meta_key
 from limpet.stores.redis.line import Line, Lost, Refusal
 from limpet.stores.redis.route import pause
 from limpet.stores.redis.server import TROUBLE, Server
@@ -32,7 +33,7 @@ class Ear:
 
     def __init__(self, url: RedisUrl, tag: str, waiters: Waiters, *, wait_s: float = WAIT_S) -> None:
         self.address = f"{waiters.mailbox}-{os.urandom(4).hex()}"
-        self._key = f"{{{tag}}}:ear:{self.address}"
+        self._key = K.mailbox.under(meta_key(tag), self.address.encode())
         self._waiters = waiters
         self._server = Server(url, tag)
         self._wait_s = wait_s

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from limpet.core.jobs.state import STATES, State
+from limpet.core.jobs.state import FINISHED, STATES, State
 from limpet.core.jobs.view import AttemptView, JobView, Page, Query
 from limpet.stores.match import needs_args, needs_clock
-from limpet.stores.redis.candidates import SHARED, chunks, name_of, slots, walk
+from limpet.stores.redis.candidates import NAMED_BY, SHARED, chunks, name_of, slots, walk
+from limpet.stores.redis.fields import ID_BYTES, ITEM, SEQ_BYTES, SLOTS, TOKEN_BYTES
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.record import notes_of, parents_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.view import Parts, view_of
-from limpet.stores.redis.walk import SLOTS, Walk
+from limpet.stores.redis.walk import Walk
 from limpet.stores.search import CANDIDATES, RESOLVE, Search, foreign_cursor, hex_suffix, read_cursor
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ async def _views(
 
 async def attempts(route: Route, key: bytes, id: bytes) -> list[AttemptView]:
     """Every recorded attempt, oldest first."""
-    rows: list[bytes] = await route.call("attempts", "LRANGE", key[:-1] + b"at:" + id, 0, -1)
+    rows: list[bytes] = await route.call("attempts", "LRANGE", K.attempts.under(key, id), 0, -1)
     return [_attempt(*_decode_attempt(row)) for row in rows]
 
 
@@ -77,10 +79,10 @@ async def resolve(route: Route, key: bytes, suffix: str) -> list[bytes]:
         return []
     if len(plain) == 32:
         raw = bytes.fromhex(plain)
-        return [raw] if await route.call("resolve", "HEXISTS", key[:-1] + b"J", raw) else []
+        return [raw] if await route.call("resolve", "HEXISTS", K.jobs.under(key), raw) else []
     found: list[bytes] = []
     looked = 0
-    async for _, blob in chunks(Walk(route, key[:-1], verb="resolve"), None, 256):
+    async for _, blob in chunks(Walk(route, key, verb="resolve"), None, 256):
         if plain in blob.hex():
             found += [id for _, id in slots(blob, newest_first=True) if id.hex().endswith(plain)]
         looked += SLOTS
@@ -100,7 +102,7 @@ async def find(route: Route, key: bytes, known: Known, query: Query, now_ms: int
     index = name_of(query)
     search: Search[bytes] = Search(query, index, now_ms)
     after = None if query.cursor is None else _read_cursor(query.cursor, index)
-    way = Walk(route, key[:-1], query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
+    way = Walk(route, key, query.newest_first, after, batch=max(64, min(AT_ONCE, query.limit + 1)))
     what = "a" if needs_args(query.terms) else ""
     most = sys.maxsize if index in SHARED else CANDIDATES
     looked, last = 0, b""
@@ -124,11 +126,11 @@ def _read_cursor(cursor: str, index: str) -> bytes:
 
 # How long the positions of an index are.
 _POSITIONS: Final = {
-    "ledger": 6,
-    "flow": 6,
-    "unique": 6,
-    State.blocked.value: 6,
-    State.scheduled.value: 29,
-    State.running.value: 23,
-    **{state.value: 24 for state in STATES[4:]},
+    "ledger": SEQ_BYTES,
+    "flow": SEQ_BYTES,
+    "unique": SEQ_BYTES,
+    State.blocked.value: SEQ_BYTES,
+    State.scheduled.value: 1 + ITEM.size,  # the priority comes first
+    State.running.value: TOKEN_BYTES + ID_BYTES,
+    **{state.value: NAMED_BY + 2 for state in STATES if state in FINISHED},  # and the place in the member
 }

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import FlowView
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import head_of
 from limpet.stores.redis.scripts import script
 from limpet.stores.redis.together import of_flow
@@ -28,7 +29,7 @@ async def flows(
     route: Route, key: bytes, ids: Sequence[bytes] | None, limit: int, before: bytes | None
 ) -> list[FlowView]:
     """Those of `ids` that have jobs, in order; without ids the newest before a flow."""
-    way = Walk(route, key[:-1], newest_first=False, batch=AT_ONCE, verb="flows")
+    way = Walk(route, key, newest_first=False, batch=AT_ONCE, verb="flows")
     found: list[FlowView] = []
     if ids is not None:
         for at in range(0, len(ids), TOGETHER):
@@ -37,7 +38,7 @@ async def flows(
     backwards = replace(way, newest_first=True)
     while len(found) < limit:
         # A flow whose last job is erased meanwhile is listed, and not found.
-        page = await backwards.by_lex(way.prefix + b"fw", before, min(limit - len(found), TOGETHER))
+        page = await backwards.by_lex(K.flows.under(way.key), before, min(limit - len(found), TOGETHER))
         if not page:
             break
         before = page[-1]
@@ -55,9 +56,9 @@ async def _flow(way: Walk, flow: bytes) -> FlowView | None:
     first: bytes | None = None
     async for batch in of_flow(way, flow):
         ids = [id for _, id in batch]
-        states: bytes = await way.route.script("flows", script("states"), way.prefix + b"m", ("", b"".join(ids)))
+        states: bytes = await way.route.script("flows", script("states"), way.key, ("", b"".join(ids)))
         stored = [(id, STATES[code - 48]) for id, code in zip(ids, states, strict=True) if code != NOBODY]
         counts.update(state for _, state in stored)
         first = min((*(id for id, _ in stored), *([first] if first else [])), default=None)
-    head = None if first is None else head_of(await way.call("HGET", way.prefix + b"J", first) or b"")
+    head = None if first is None else head_of(await way.call("HGET", K.jobs.under(way.key), first) or b"")
     return None if head is None else FlowView(flow, dict(counts), head.enqueued_ms)

@@ -9,6 +9,8 @@ import msgspec
 
 from limpet.core.gate import Charge, Gate, GateChange, GateRule, Pause
 from limpet.core.limits.account import Account, accounts
+from limpet.stores.redis.fields import HOLD
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
 
 MOST_GATES = 10_000  # what one listing answers
 AT_ONCE = 500  # gates that one command reads
+
+_TOKEN, _CLAIMED = HOLD.slice("token"), HOLD.slice("claimed")
 
 _pack = msgspec.msgpack.Encoder().encode
 _gate = msgspec.msgpack.Decoder(Gate).decode
@@ -33,7 +37,7 @@ async def gates(route: Route, key: bytes, prefix: str) -> list[Gate]:
     """Gates whose key begins with `prefix`, by key."""
     cursor, found = b"0", dict[str, bytes]()
     while True:
-        cursor, flat = await route.call("gates", "HSCAN", key[:-1] + b"g", cursor, "COUNT", AT_ONCE)
+        cursor, flat = await route.call("gates", "HSCAN", K.gates.under(key), cursor, "COUNT", AT_ONCE)
         for name, body in zip(flat[::2], flat[1::2], strict=True):
             if name.startswith(prefix.encode()):
                 found[name.decode()] = body
@@ -47,7 +51,7 @@ async def gates_of(route: Route, key: bytes, keys: Sequence[str]) -> list[Gate]:
     names, found = sorted(set(keys)), list[Gate]()
     for at in range(0, len(names), AT_ONCE):
         some = names[at : at + AT_ONCE]
-        bodies = await route.call("gates", "HMGET", key[:-1] + b"g", *some)
+        bodies = await route.call("gates", "HMGET", K.gates.under(key), *some)
         found += [gate_or_shut(name, body) for name, body in zip(some, bodies, strict=True) if body is not None]
     return found
 
@@ -57,7 +61,9 @@ async def accounted(route: Route, key: bytes) -> list[Account]:
     flat, running = await route.script("accounts", script("accounts"), key, ("", MOST_GATES))
     found = dict(zip(flat[::2], flat[1::2], strict=True))
     known = [gate_or_shut(name.decode(), body) for name, body in sorted(found.items())[:MOST_GATES]]
-    return accounts(known, [(_number(one[:7]), _number(one[7:13]), _charges(one[13:])) for one in running])
+    return accounts(
+        known, [(_number(one[_TOKEN]), _number(one[_CLAIMED]), _charges(one[HOLD.size :])) for one in running]
+    )
 
 
 def _number(digits: bytes) -> int:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from limpet.core.jobs.job import Lane, Policy
+from limpet.stores.redis.fields import GROUPED, KEYED, LANE, LIMITED, MULTI
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Lanes, Policies, id8, needs_of
 
 if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
 MOST: Final = 50_000  # how many definitions one process keeps in memory
-FIXED: Final = 26  # bytes before the definition of a lane: class, member, ring, priority, flags
-KEYED, LIMITED, MULTI, GROUPED = 1, 2, 4, 8
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_policy = msgspec.json.Decoder(Policy).decode
@@ -42,7 +42,7 @@ def class_value(lane: Lane) -> bytes:
 def lane_of(value: bytes) -> Lane | None:
     """The lane of a stored form; None when its bytes make no sense."""
     try:
-        return Lane(*_decode_lane(value[FIXED:]))
+        return Lane(*_decode_lane(value[LANE.size :]))
     except msgspec.DecodeError:
         return None
 
@@ -70,10 +70,12 @@ class Known:
             self.lanes = {}  # lanes of tenants long gone: those in use are read again; who has the old ones keeps them
         lanes, policies = self.lanes, self.policies
         named = {needs_of(raw) for raw in raws if raw is not None}
-        for id, value in await _read(route, key[:-1] + b"ln", {lane for lane, _ in named} - lanes.keys(), verb):
+        for id, value in await _read(route, K.lanes.under(key), {lane for lane, _ in named} - lanes.keys(), verb):
             if (lane := lane_of(value)) is not None:
                 lanes[id] = lane
-        for id, value in await _read(route, key[:-1] + b"po", {policy for _, policy in named} - policies.keys(), verb):
+        for id, value in await _read(
+            route, K.policies.under(key), {policy for _, policy in named} - policies.keys(), verb
+        ):
             if (policy := policy_of(value)) is not None:
                 policies[id] = policy
         return lanes, policies

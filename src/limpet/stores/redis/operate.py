@@ -12,6 +12,7 @@ from limpet.core.jobs.state import State
 from limpet.core.jobs.view import Retention
 from limpet.stores.base import CancelAnswer, RetryAnswer, RetryRequest, SignalAnswer
 from limpet.stores.redis import shelf
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.record import Head, at_most, head_of
 from limpet.stores.redis.scripts import call_name, script
 
@@ -64,7 +65,7 @@ async def _unfinished(route: Route, key: bytes, ids: Sequence[bytes]) -> set[byt
     """Those of `ids` that are jobs and not finished."""
     alive: set[bytes] = set()
     for part in _parts(ids):
-        raws: list[bytes | None] = await route.call("cancel", "HMGET", key[:-1] + b"J", *part)
+        raws: list[bytes | None] = await route.call("cancel", "HMGET", K.jobs.under(key), *part)
         alive.update(
             id for id, raw in zip(part, raws, strict=True) if (head := head_of(raw or b"")) and _is_alive(head)
         )

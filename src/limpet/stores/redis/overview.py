@@ -13,6 +13,7 @@ from limpet.stores.overview import AHEAD, counts_of, queue_views, standing_of
 from limpet.stores.redis import sessions
 from limpet.stores.redis.find import views
 from limpet.stores.redis.gates import gate_or_shut, gates
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.scripts import script
 
@@ -26,7 +27,7 @@ _decode_cause = msgspec.msgpack.Decoder(tuple[int, str, str, int, int, str]).dec
 
 async def causes(route: Route, key: bytes, queue: str | None, limit: int) -> list[CauseView]:
     """Dead jobs by origin, most frequent first."""
-    flat: list[bytes] = await route.call("causes", "HGETALL", key[:-1] + b"ca")
+    flat: list[bytes] = await route.call("causes", "HGETALL", K.causes.under(key))
     found = [_cause(field, value) for field, value in zip(flat[::2], flat[1::2], strict=True)]
     found = [cause for cause in found if queue is None or cause.queue == queue]
     return sorted(found, key=lambda cause: (-cause.count, -cause.last_at_ms))[:limit]
@@ -40,7 +41,7 @@ def _cause(field: bytes, value: bytes) -> CauseView:
 
 async def count(route: Route, key: bytes, verb: str = "count") -> Counts:
     """All counters."""
-    flat: list[bytes] = await route.call(verb, "HGETALL", key[:-1] + b"n")
+    flat: list[bytes] = await route.call(verb, "HGETALL", K.counters.under(key))
     fields = (field.decode().rsplit("\0", 2) for field in flat[::2])
     return counts_of(
         (queue, task, int(what), int(value)) for (queue, task, what), value in zip(fields, flat[1::2], strict=True)
@@ -49,7 +50,7 @@ async def count(route: Route, key: bytes, verb: str = "count") -> Counts:
 
 async def queues(route: Route, key: bytes) -> list[QueueView]:
     """Every queue, by name."""
-    stored: list[bytes] = await route.call("queues", "SMEMBERS", key[:-1] + b"qs")
+    stored: list[bytes] = await route.call("queues", "SMEMBERS", K.queues.under(key))
     oldest: dict[str, int | None] = {}
     for start in range(0, len(stored), AT_ONCE):
         part = stored[start : start + AT_ONCE]
@@ -79,5 +80,5 @@ async def standing(route: Route, key: bytes, known: Known, id: bytes, now_ms: in
 async def _gates_of(route: Route, key: bytes, lane: Lane) -> tuple[Gate, ...]:
     """Every gate that rules the lane, with its level."""
     names = (*lane.class_gates, *lane.lane_gates)
-    bodies: list[Any] = await route.call("standing", "HMGET", key[:-1] + b"g", *names)
+    bodies: list[Any] = await route.call("standing", "HMGET", K.gates.under(key), *names)
     return tuple(gate_or_shut(name, body) for name, body in zip(names, bodies, strict=True) if body is not None)

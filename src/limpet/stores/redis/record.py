@@ -1,4 +1,4 @@
-"""Reads and writes the bytes of a stored job: a head of 56 bytes, what few jobs have, and the arguments.
+"""Reads and writes the bytes of a stored job: a head of fixed size, what few jobs have, and the arguments.
 
 `lua/lib/record.lua` is the other side. Texts and numbers only where Lua reads too: Redis's msgpack knows no bytes.
 """
@@ -15,20 +15,18 @@ from limpet.core.jobs.job import Job, Lane, Policy
 from limpet.core.jobs.lease import Claimed, Input, Note
 from limpet.core.jobs.state import STATES, State
 from limpet.stores.packed import PLAIN, Extra, is_plain
+from limpet.stores.redis.fields import ADDED, BODY, EXTRA, INPUTS, LAST_MS, NOTES, PACKED, PIECE, RARE, RECORD
 
-# Bits of a record's flags.
-KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
-RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
-
-HEAD_BYTES: Final = 56
+HEAD_BYTES: Final = RECORD.size
 SMALL: Final = 1024  # larger arguments lie beside the record, so that moving a job never copies them
 _UNUSUAL: Final = RARE | EXTRA | BODY | INPUTS | NOTES  # what makes handing a job out more than one unpack
 
-# version state flags attempt lost held, then seq due enqueued (six bytes each, as 2 + 4), lane policy, claimed finished
-_HEAD: Final = struct.Struct(">BBHHHHHIHIHI8s8sHIHI")
-_claim_of: Final = struct.Struct(">BxHHHH6xHIHI8s8s").unpack_from
-_LENGTH: Final = struct.Struct(">I")
-assert _HEAD.size == HEAD_BYTES
+_head_of: Final = RECORD.reader(*list(RECORD.fields)[:-1]).unpack_from
+_claim_of: Final = RECORD.reader(
+    "version", "flags", "attempt", "lost", "held", "due", "enqueued", "lane", "policy"
+).unpack_from
+_LENGTH: Final = PIECE.reader("size")
+_LANE, _POLICY = RECORD.slice("lane"), RECORD.slice("policy")
 
 NO_INPUTS: Final[dict[bytes, Input]] = {}
 
@@ -49,10 +47,10 @@ class _Stored(msgspec.Struct, frozen=True, array_like=True):
     costs: dict[str, int]
 
 
-_SHORT: Final = {"expires_ms": "e", "held_since_ms": "hs", "reason": "r", "cause": "c", "error_type": "t"}
+assert _Stored.__struct_fields__[: len(PACKED.names)] == PACKED.names
 
 
-class Rare(msgspec.Struct, frozen=True, rename=_SHORT):
+class Rare(msgspec.Struct, frozen=True, rename=ADDED.names):
     """What scripts add to a job in the course of its life."""
 
     expires_ms: int | None = None
@@ -85,10 +83,7 @@ _decode_stored = msgspec.msgpack.Decoder(_Stored).decode
 _decode_rare = msgspec.msgpack.Decoder(Rare).decode
 
 
-# Instants are stored in six bytes. The last that every release can show is of the year 9999, and as good as never (in
-# lua/lib/base.lua it is NEVER): now and the longest time come before it.
-LAST_MS: Final = 253_402_300_799_000
-LONGEST_MS: Final = 1 << 47
+LONGEST_MS: Final = 1 << 47  # from now on it ends before the last instant that can be stored
 MOST_COST: Final = 1 << 53  # what a script still counts exactly
 
 
@@ -111,7 +106,7 @@ def head_of(raw: bytes) -> Head | None:
     """The fixed part; None when the bytes are no record of this layout."""
     if len(raw) < HEAD_BYTES or raw[0] != 1 or raw[1] >= len(STATES) or raw[1] == State.running.code:
         return None  # that a job runs is never written there
-    _, state, flags, attempt, lost, held, *halves = _HEAD.unpack_from(raw)
+    _, state, flags, attempt, lost, held, *halves = _head_of(raw)
     (seq, due_ms, enqueued_ms), (lane, policy) = _joined(halves[:6]), halves[6:8]
     claimed_ms, finished_ms = _joined(halves[8:])
     return Head(state, flags, attempt, lost, held, seq, due_ms, enqueued_ms, lane, policy, claimed_ms, finished_ms)
@@ -274,4 +269,4 @@ def claimed_of(
 
 def needs_of(raw: bytes) -> tuple[bytes, bytes]:
     """The ids of the lane and of the policy that a record names."""
-    return raw[28:36], raw[36:44]
+    return raw[_LANE], raw[_POLICY]

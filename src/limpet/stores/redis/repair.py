@@ -6,14 +6,15 @@ import re
 from typing import TYPE_CHECKING, Any, Final
 
 from limpet.core.errors import StoreError
+from limpet.core.jobs.job import LEAST_URGENT
 from limpet.core.jobs.repair import Difference, Kind, count_name, group_name, wrong
 from limpet.core.jobs.state import STATES
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
-LISTS: Final = ("bl", "E", *(f"Z:{level}" for level in range(10)))
 SCANNED: Final = 1_000  # keys of the server that one step passes
 ENDED: Final = (b"4", b"5", b"6")
 TOTALS: Final = {10: "enqueued", 13: "discarded"}
@@ -53,7 +54,7 @@ class _Walk:
         self.wrong: dict[str, dict[bytes, None]] = {}
         self.counts: dict[str, int] = {}
 
-    async def stage(self, stage: str, name: bytes | str = "") -> Any:
+    async def stage(self, stage: str, name: bytes | str | int = "") -> Any:
         """All pages of one stage; what the last one answered beside its findings."""
         cursor: bytes | str = "0"
         while True:
@@ -85,17 +86,18 @@ async def repair(route: Route, key: bytes, *, dry_run: bool, now_ms: int | None)
     walk = _Walk(route, key, dry_run, now_ms)
     for stage in ("running", "leases", "keys"):
         await walk.stage(stage)
-    for bare in await _former(route, key[:-1] + b"uh:"):
+    for bare in await _former(route, K.former_holders.under(key)):
         await walk.stage("former", bare)
     await walk.stage("records")
-    for name in LISTS:
-        await walk.stage("list", name)
-    for queue in await route.call("repair", "SMEMBERS", key[:-1] + b"qs"):
+    for stage in ("blocked", "expiring"):
+        await walk.stage(stage)
+    for level in range(LEAST_URGENT + 1):
+        await walk.stage("scheduled", level)
+    for queue in await route.call("repair", "SMEMBERS", K.queues.under(key)):
         for state in ENDED:
             await walk.stage("filed", state + queue)
-    for name in ("res", "B"):
-        await walk.stage("left", name)
-    await walk.stage("flows")
+    for stage in ("results", "large_args", "flows"):
+        await walk.stage(stage)
     counters, total = await walk.stage("count")
     if not dry_run:  # those that were held by jobs which have vanished
         await walk.stage("leases")

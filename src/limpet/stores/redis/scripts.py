@@ -11,6 +11,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from limpet.stores.redis.names import UnknownName, resolve
+
 _USES: Final = re.compile(r"^-- Uses:(.*)$", re.MULTILINE)
 _SHORT: Final = re.compile(r"^-- Short way: (\w+)$", re.MULTILINE)
 _HEADER: Final = re.compile(r"\A(?:--.*\n)+")
@@ -58,8 +60,12 @@ def uses(text: str) -> list[str]:
 
 @cache
 def source(path: str) -> str:
-    """The text of a file below lua/."""
-    return resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
+    """The text of a file below lua/, with what its names stand for."""
+    text = resources.files("limpet.stores.redis").joinpath("lua", path).read_text("utf-8")
+    try:
+        return resolve(text)
+    except UnknownName as error:
+        raise UnknownName(f"lua/{path}: {error}") from None
 
 
 @cache

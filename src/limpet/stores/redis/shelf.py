@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from limpet.core.jobs.view import Control, Entry, Retention
+from limpet.stores.redis.fields import CONTROL
+from limpet.stores.redis.keys import K
 from limpet.stores.redis.scripts import call_name, script
 
 if TYPE_CHECKING:
@@ -34,9 +36,9 @@ async def put_control(route: Route, key: bytes, control: Control, expect: int | 
 
 async def controls(route: Route, key: bytes, kind: str) -> list[Control]:
     """All records of a kind, by name."""
-    flat: list[bytes] = await route.call("controls", "HGETALL", key[:-1] + b"ct:" + kind.encode())
+    flat: list[bytes] = await route.call("controls", "HGETALL", K.controls.under(key, kind.encode()))
     found = [
-        Control(kind, name.decode(), value[8:], int.from_bytes(value[:8], "big"))
+        Control(kind, name.decode(), value[CONTROL.size :], int.from_bytes(value[: CONTROL.size], "big"))
         for name, value in zip(flat[::2], flat[1::2], strict=True)
     ]
     return sorted(found, key=lambda control: control.name)
@@ -57,7 +59,7 @@ async def append(route: Route, key: bytes, entries: Sequence[Entry]) -> None:
 
 async def read(route: Route, key: bytes, log: Literal["audit", "event"], after: int, limit: int) -> list[Entry]:
     """Lines of a log that come after one, oldest first."""
-    stream = key[:-1] + b"lg:" + log.encode()
+    stream = K.logs.under(key, log.encode())
     found: list[Any] = await route.call("read", "XRANGE", stream, f"({max(0, after)}-0", "+", "COUNT", limit)
     return [Entry(log, *_decode_line(fields[3]), seq=int(seq.partition(b"-")[0])) for seq, fields in found]
 

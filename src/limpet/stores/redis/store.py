@@ -48,6 +48,7 @@ from limpet.stores.redis import (
     shelf,
 )
 from limpet.stores.redis.ear import Ear
+from limpet.stores.redis.keys import meta_key
 from limpet.stores.redis.known import Known
 from limpet.stores.redis.route import Route
 from limpet.stores.redis.url import RedisUrl
@@ -63,7 +64,7 @@ class RedisStore:
         self.url = url
         self.namespace = namespace_of(namespace)
         tag = f"limpet:{namespace}"
-        self._key = f"{{{tag}}}:m".encode()
+        self._key = meta_key(tag)
         self._known = Known()
         self._waiters = Waiters()
         self._routes = PerLoop(lambda: Route(url, tag))

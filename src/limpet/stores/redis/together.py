@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-from limpet.stores.redis.walk import NOBODY, SLOTS, Batches, Candidate, Walk, by_arrival
+from limpet.stores.redis.fields import HOLDER, ID_BYTES, RANGE, RECORD, SEQ_BYTES, SLOTS
+from limpet.stores.redis.keys import K
+from limpet.stores.redis.walk import NOBODY, Batches, Candidate, Walk, by_arrival
+
+_FIRST, _LAST = RANGE.slice("first"), RANGE.slice("last")
+_HOLDER, _SEQ = HOLDER.slice("id"), RECORD.slice("seq")
 
 
 async def of_flow(way: Walk, flow: bytes) -> Batches:
     """The jobs of a flow by their arrival: ranges of numbers, whose ids the ledger knows."""
     pieces: list[range] = []
-    async for numbers in _ranges(way, way.prefix + b"fl:" + flow):
+    async for numbers in _ranges(way, K.flow_ranges.under(way.key, flow)):
         for piece in _pieces(numbers, way):
             pieces.append(piece)
             if sum(map(len, pieces)) >= way.batch:
@@ -35,9 +40,9 @@ async def _ranges(way: Walk, key: bytes) -> AsyncIterator[range]:
     last: bytes | None = None
     members: list[bytes] = []
     if after is not None and way.newest_first:
-        last = after.to_bytes(6, "big")  # before every range that begins there or later
+        last = after.to_bytes(SEQ_BYTES, "big")  # before every range that begins there or later
     elif after is not None:
-        bound = b"(" + (after + 1).to_bytes(6, "big")
+        bound = b"(" + (after + 1).to_bytes(SEQ_BYTES, "big")
         members = await way.call("ZREVRANGEBYLEX", key, bound, "-", "LIMIT", 0, 1)
     while members := members or await way.by_lex(key, last, way.batch):
         for member in members:
@@ -49,7 +54,7 @@ async def _ranges(way: Walk, key: bytes) -> AsyncIterator[range]:
 
 
 def _range_of(member: bytes) -> range:
-    return range(int.from_bytes(member[:6], "big"), int.from_bytes(member[6:], "big") + 1)
+    return range(int.from_bytes(member[_FIRST], "big"), int.from_bytes(member[_LAST], "big") + 1)
 
 
 def _beyond(numbers: range, way: Walk, after: int | None) -> range:
@@ -65,20 +70,20 @@ async def _numbered(way: Walk, pieces: Sequence[range]) -> list[Candidate]:
     pieces = [piece for piece in pieces if piece]
     if not pieces:
         return []
-    names = [way.prefix + b"X:%d" % (piece.start // SLOTS) for piece in pieces]
+    names = [K.ledger.under(way.key, b"%d" % (piece.start // SLOTS)) for piece in pieces]
     found: list[Candidate] = []
     for piece, blob in zip(pieces, await way.call("MGET", *names), strict=True):
         for seq in reversed(piece) if way.newest_first else piece:
-            id = (blob or b"")[seq % SLOTS * 16 :][:16]
+            id = (blob or b"")[seq % SLOTS * ID_BYTES :][:ID_BYTES]
             if id not in (b"", NOBODY):
-                found.append((seq.to_bytes(6, "big"), id))
+                found.append((seq.to_bytes(SEQ_BYTES, "big"), id))
     return found
 
 
 async def of_key(way: Walk, key: str) -> Batches:
     """The jobs that hold a unique key, one of each task, among those that held it before."""
     holders = await _holders(way, key)
-    async for batch in by_arrival(way, b"uh:" + key.encode()):
+    async for batch in by_arrival(way, K.former_holders, key.encode()):
         passed = [each for each in holders if (each > batch[-1]) == way.newest_first]
         holders = holders[len(passed) :]
         yield sorted([*batch, *passed], reverse=way.newest_first)
@@ -87,12 +92,12 @@ async def of_key(way: Walk, key: str) -> Batches:
 
 
 async def _holders(way: Walk, key: str) -> list[Candidate]:
-    counted: list[bytes] = await way.call("HKEYS", way.prefix + b"n")
+    counted: list[bytes] = await way.call("HKEYS", K.counters.under(way.key))
     keys = {field.split(b"\0")[1] + b"\0" + key.encode() for field in counted}
-    entries: list[Any] = await way.call("HMGET", way.prefix + b"U", *keys) if keys else []
-    ids = [entry[:16] for entry in entries if entry]
-    raws: list[Any] = await way.call("HMGET", way.prefix + b"J", *ids) if ids else []
-    found = [(raw[10:16], id) for id, raw in zip(ids, raws, strict=True) if raw]
+    entries: list[Any] = await way.call("HMGET", K.unique_keys.under(way.key), *keys) if keys else []
+    ids = [entry[_HOLDER] for entry in entries if entry]
+    raws: list[Any] = await way.call("HMGET", K.jobs.under(way.key), *ids) if ids else []
+    found = [(raw[_SEQ], id) for id, raw in zip(ids, raws, strict=True) if raw]
     if way.after is not None:
         found = [each for each in found if each[0] != way.after and (each[0] < way.after) == way.newest_first]
     return sorted(found, reverse=way.newest_first)

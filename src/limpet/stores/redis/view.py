@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Final
 
 import msgspec
@@ -12,9 +11,8 @@ from limpet.core.jobs.lease import Note
 from limpet.core.jobs.state import STATES, State
 from limpet.core.jobs.view import JobView
 from limpet.stores.packed import UNREADABLE
+from limpet.stores.redis.fields import BODY, CANCELLING, HOLD
 from limpet.stores.redis.record import (
-    BODY,
-    CANCELLING,
     COMMON,
     HEAD_BYTES,
     SPOILT,
@@ -26,7 +24,7 @@ from limpet.stores.redis.record import (
 )
 
 NOWHERE: Final = Lane("", "")  # the lane of a record that names none
-_HOLD: Final = struct.Struct(">BHIHI")  # token (7 bytes), instant of the claim (6)
+_hold_of: Final = HOLD.reader("token", "claimed").unpack_from
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -43,7 +41,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 def hold_of(run: bytes) -> tuple[int, int]:
     """(token, instant of the claim) of a running job."""
-    a, b, c, d, e = _HOLD.unpack_from(run)
+    a, b, c, d, e = _hold_of(run)
     return a << 48 | b << 32 | c, d << 32 | e
 
 

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct
 
+from limpet.stores.redis.fields import ID_BYTES, SEQ_BYTES
+from limpet.stores.redis.keys import Key
+
 if TYPE_CHECKING:
     from limpet.stores.redis.route import Route
 
 BATCH: Final = 512  # candidates per step of a walk
-SLOTS: Final = 64  # ids in one chunk of the ledger
-NOBODY: Final = bytes(16)  # an erased slot
+NOBODY: Final = bytes(ID_BYTES)  # an erased slot
 
 Candidate = tuple[bytes, bytes]  # position and id
 Batches = AsyncIterator[list[Candidate]]
@@ -22,7 +24,7 @@ class Walk(Struct, frozen=True):
     """Which way to go over which store's index, and where to begin."""
 
     route: Route
-    prefix: bytes
+    key: bytes  # the first of the namespace
     newest_first: bool = True
     after: bytes | None = None
     batch: int = BATCH
@@ -51,10 +53,10 @@ class Walk(Struct, frozen=True):
         return found
 
 
-async def by_arrival(way: Walk, name: bytes) -> Batches:
+async def by_arrival(way: Walk, index: Key, rest: bytes = b"") -> Batches:
     """The members of a sorted set whose scores are arrival numbers."""
     after = None if way.after is None else int.from_bytes(way.after, "big")
-    while found := await way.by_score(way.prefix + name, after, way.batch):
+    while found := await way.by_score(index.under(way.key, rest), after, way.batch):
         pairs = [(int(float(score)), id) for id, score in zip(found[::2], found[1::2], strict=True)]
-        yield [(seq.to_bytes(6, "big"), id) for seq, id in pairs]
+        yield [(seq.to_bytes(SEQ_BYTES, "big"), id) for seq, id in pairs]
         after = pairs[-1][0]

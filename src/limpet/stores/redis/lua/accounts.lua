@@ -1,5 +1,5 @@
 -- Promise: the gates, and what running jobs were charged, at one instant; changes nothing.
--- Keys: m g run
+-- Keys: meta, gates, running.
 -- Args: now, how many gates
 -- Answer: key and gate (msgpack map of core.gate.Gate) in turn; the holds of running jobs that were charged anything (see
 --         record.hold).
@@ -14,13 +14,13 @@ if refused then
 end
 local gates, cursor, most = {}, "0", 2 * tonumber(ARGV[2])
 repeat
-  local page = call("HSCAN", P .. "g", cursor, "COUNT", PAGE)
+  local page = call("HSCAN", K.gates, cursor, "COUNT", PAGE)
   cursor = page[1]
   for _, word in ipairs(page[2]) do
     gates[#gates + 1] = word
   end
 until cursor == "0" or #gates >= most
-local charged, running = {}, call("HGETALL", P .. "run")
+local charged, running = {}, call("HGETALL", K.running)
 for at = 1, #running, 2 do
   if running[at] ~= "" and #running[at + 1] > 13 then
     charged[#charged + 1] = running[at + 1]

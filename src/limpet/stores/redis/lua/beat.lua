@@ -1,5 +1,5 @@
 -- Promise: opens or keeps a session, so that its leases stay, and takes the notes that ride on the beat.
--- Keys: m s: S! sd sv: cs: cl st: b: run J no: n
+-- Keys: meta, session, sessions, and those of its modules.
 -- Args: now session ttl_ms sig serves(msgpack [queues, tasks, capabilities]) serves(JSON) info ear
 --       and the call's own name, then id token kind name body of each note
 -- Answer: fresh(1|0; a repeated call that opened the session did open it), the store's own name, the newest token that it gave out,
@@ -12,7 +12,7 @@ if refused then
   return refused
 end
 local session, ttl, sig, serves, shown, info, ear, name = unpack(ARGV, 2, 9)
-local key, deadline = P .. "s:" .. session, base.text(tx.now + tonumber(ttl))
+local key, deadline = K.session .. session, base.text(tx.now + tonumber(ttl))
 
 tx.insist()
 -- One that is past its deadline but not yet swept still holds its leases: the beat saves them.
@@ -25,7 +25,7 @@ call("HSET", key, "sig", sig, "serves", shown, "info", info, "beat", base.text(t
 if ear ~= "" then
   call("HSETNX", key, "ear", ear) -- a claim knows better than a beat which loop waits
 end
-call("ZADD", P .. "S!", deadline, session)
+call("ZADD", K.sessions, deadline, session)
 signature.meet(sig, serves)
 for i = 10, #ARGV, 5 do
   settling.save(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
@@ -37,7 +37,7 @@ if not fresh then
   for i, job in ipairs(held) do
     ids[i] = job.id
   end
-  for i, raw in ipairs(base.mget(P .. "J", ids)) do
+  for i, raw in ipairs(base.mget(K.jobs, ids)) do
     if raw and #raw >= 56 and record.has(struct.unpack(">H", raw, 3), CANCELLING) then
       answer[#answer + 1] = ids[i]
       answer[#answer + 1] = base.text(held[i].token)

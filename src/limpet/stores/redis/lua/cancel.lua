@@ -1,5 +1,5 @@
 -- Promise: waiting jobs are cancelled with their dependents; running ones are asked to stop, or with force fenced off.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · the call's own name · force 0|1 · reason · ids (16 bytes each) · finished jobs to keep per queue
 -- Answer: one character per id: c cancelled, a asked to stop, x cancelled before, f otherwise finished before, "-" no
 --   such job.
@@ -18,7 +18,7 @@ local force, reason, ids = ARGV[3] == "1", ARGV[4], ARGV[5]
 
 local function stop(r)
   local token = base.text((record.hold(r.running)))
-  local lease = call("HGET", P .. "le", token)
+  local lease = call("HGET", K.leases, token)
   lease = lease and settling.lease(lease)
   if lease then
     tx.tell_cancel(lease[1])
@@ -41,7 +41,7 @@ local answers = {}
 local before = {} -- the state at the beginning: who is taken down on the way was not finished before
 for at = 1, #ids, 16 do
   local id = sub(ids, at, at + 15)
-  local raw = before[id] == nil and call("HGET", P .. "J", id)
+  local raw = before[id] == nil and call("HGET", K.jobs, id)
   if raw then
     before[id] = byte(raw, 2) or DEAD
   end
@@ -52,9 +52,9 @@ for at = 1, #ids, 16 do
   if r == nil then
     answers[#answers + 1] = "-"
   elseif not r then
-    local running = call("HGET", P .. "run", id)
+    local running = call("HGET", K.running, id)
     if running then
-      answers[#answers + 1] = stop(ending.salvage(id, call("HGET", P .. "J", id), running, {}))
+      answers[#answers + 1] = stop(ending.salvage(id, call("HGET", K.jobs, id), running, {}))
     else
       ending.bury_spoilt(id)
       answers[#answers + 1] = "f"

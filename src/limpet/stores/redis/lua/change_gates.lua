@@ -1,5 +1,5 @@
 -- Promise: applies operators' changes to gates and wakes whoever can run now.
--- Keys: m g dr T once:, and those of lanes and wake
+-- Keys: meta, gates, answers, and those of its modules.
 -- Args: now, the call's own name, changes(msgpack array of core.gate.GateChange maps; a field left out or nil leaves the gate alone)
 -- Answer: the gate (msgpack map of core.gate.Gate) after each change.
 -- Bounds: the changes given; 256 lanes per class and gate are woken at once.

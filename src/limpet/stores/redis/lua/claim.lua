@@ -1,7 +1,7 @@
 -- Promise: ready jobs become running under a lease of a live session, best priority first, fair between queues and
 --   groups, no gate exceeded. The same (session, claimer, seq) again gets what is still held of the same jobs again.
 --   An empty answer marks the session idle in the same step, so that no wake-up is missed.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · session · signature · serves (msgpack) · limit · slots · seq · claimer · least urgent · ear · aged · most
 --   urgent: so many jobs are taken first, of that priority and less urgent ones
 -- Answer: {now, next instant or "", again 0|1, rows}; a row is four values: record, id, token, and "" or
@@ -30,13 +30,13 @@ end
 -- What a job has noted, but for the lines of its log: they are for people, and no claim is slower for them.
 local function notes_of(id)
   local fields = {}
-  for _, field in ipairs(call("HKEYS", P .. "no:" .. id)) do
+  for _, field in ipairs(call("HKEYS", K.notes .. id)) do
     if sub(field, 1, 4) ~= "log\0" then
       fields[#fields + 1] = field
     end
   end
   local notes = {}
-  for at, body in ipairs(base.mget(P .. "no:" .. id, fields)) do
+  for at, body in ipairs(base.mget(K.notes .. id, fields)) do
     notes[2 * at - 1], notes[2 * at] = fields[at], body
   end
   return notes
@@ -47,10 +47,10 @@ local function more(row)
   local flags = row.flags
   local body, inputs, notes = "", {}, {}
   if record.has(flags, BODY) then
-    body = call("HGET", P .. "B", row.id) or ""
+    body = call("HGET", K.large_args, row.id) or ""
   end
   if record.has(flags, INPUTS) then
-    local key = P .. "d:" .. row.id
+    local key = K.parents .. row.id
     local count = call("HLEN", key)
     inputs = count > MANY_INPUTS and count or call("HGETALL", key)
   end
@@ -74,11 +74,11 @@ end
 local function repeated(tokens)
   local rows = {}
   for token in string.gmatch(tokens, "%d+") do
-    local ids, packed = {}, call("GET", P .. "b:" .. token) or ""
+    local ids, packed = {}, call("GET", K.lease_jobs .. token) or ""
     for i = 1, #packed, 16 do
       ids[#ids + 1] = sub(packed, i, i + 15)
     end
-    local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
+    local raws, runs = base.mget(K.jobs, ids), base.mget(K.running, ids)
     for i, id in ipairs(ids) do
       if raws[i] and #raws[i] >= 56 and runs[i] then
         local held, _, charges = record.hold(runs[i])
@@ -100,36 +100,36 @@ end
 
 -- Nothing was found: the session sleeps until work of what it asked for comes.
 local function sleep(known, instant)
-  local key = P .. "s:" .. session
+  local key = K.session .. session
   if known.idle and known.asked ~= sig then
-    call("ZREM", P .. "idle:" .. known.asked, session)
+    call("ZREM", K.sleepers .. known.asked, session)
   end
   call("HSET", key, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
-  call("ZADD", P .. "idle:" .. sig, slots > 0 and 0 or 1, session)
+  call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
   if instant then
-    call("HSET", P .. "nx", session, base.text(instant))
+    call("HSET", K.sleeps_until, session, base.text(instant))
   else
-    call("HDEL", P .. "nx", session)
+    call("HDEL", K.sleeps_until, session)
   end
 end
 
-local found = call("HMGET", P .. "s:" .. session, "deadline", "idle", "asked", "ear")
+local found = call("HMGET", K.session .. session, "deadline", "idle", "asked", "ear")
 local known = { deadline = tonumber(found[1] or nil), idle = found[2], asked = found[3], ear = found[4] }
 if not known.deadline or known.deadline <= tx.now then
   return { base.text(tx.now), "", 0, {} }
 end
-local receipt = call("HGET", P .. "rc:" .. session, claimer)
+local receipt = call("HGET", K.receipts .. session, claimer)
 if receipt and string.match(receipt, "^%d+") == seq then
   return { base.text(tx.now), "", 0, repeated(sub(receipt, #seq + 1)) }
 end
 tx.insist()
 signature.meet(sig, serves)
 if known.ear ~= ear then
-  call("HSET", P .. "s:" .. session, "ear", ear)
+  call("HSET", K.session .. session, "ear", ear)
 end
 
 local more_due = calendar.open_due(aged > 0 and most or 0)
-if call("EXISTS", P .. "fan") == 1 then
+if call("EXISTS", K.graph_todo) == 1 then
   more_due = graph.fan_out() or more_due
 end
 local taken = taking.begin(sig, limit, slots, least)
@@ -150,11 +150,11 @@ local tokens = {}
 for i, lease in ipairs(taken.tokens) do
   tokens[i] = lease.text
 end
-call("HSET", P .. "rc:" .. session, claimer, seq .. " " .. table.concat(tokens, " "))
-call("PEXPIRE", P .. "rc:" .. session, 3600000)
+call("HSET", K.receipts .. session, claimer, seq .. " " .. table.concat(tokens, " "))
+call("PEXPIRE", K.receipts .. session, 3600000)
 if known.idle and least == EVERYTHING then
-  call("ZREM", P .. "idle:" .. known.asked, session)
-  call("HDEL", P .. "s:" .. session, "idle")
+  call("ZREM", K.sleepers .. known.asked, session)
+  call("HDEL", K.session .. session, "idle")
 end
 tx.finish()
 return { base.text(tx.now), "", again and 1 or 0, answer_of(taken.rows) }

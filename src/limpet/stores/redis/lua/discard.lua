@@ -1,5 +1,5 @@
 -- Promise: dead jobs are removed for good; those who still wait for them are cancelled.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · the call's own name · ids (16 bytes each)
 -- Answer: how many there were.
 -- Bounds: the ids given (500 per call), and 1,000 dependents in all (the rest in fan).

@@ -1,5 +1,5 @@
 -- Promise: all jobs of the call are stored, or none; a job whose id or unique key is there answers the one that is.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · head (msgpack map: lanes and policies (how many), rules [GateRule maps], runs [[lane, policy, flags, delay,
 --   due at or -1, expires or -1, jobs]], order [indexes, parents first] or nothing, flows [[id in hex, first index, last
 --   index]] or nothing, always (no depth refuses them) or nothing) · per lane: id, definition, class definition · per policy: id, JSON, "max_lost hard_timeout" ·

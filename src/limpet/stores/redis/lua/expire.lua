@@ -1,6 +1,6 @@
 -- Promise: takes back what silent sessions and leases past their hard deadline hold, unless the sweeps themselves had
 --          been away (D6); cancels waiting jobs that were not started in time; a place that has drained ends paused.
--- Keys: m S! s: st: rc: idle: H le b: run J E dr g n, and those of settling and graph
+-- Keys: meta, sessions, session_leases, hard_deadlines, expiring, draining, counters, and those of its modules.
 -- Args: now limit · finished jobs to keep per queue
 -- Answer: how many jobs were taken back.
 -- Bounds: `limit` jobs taken back, `limit` jobs cancelled and 1,000 dependents, 64 sessions, the gates that drain; while a
@@ -21,7 +21,7 @@ local limit = tonumber(ARGV[2])
 -- Take back what sessions hold whose time was over at `since`.
 local function silent(since)
   local taken = 0
-  for _, session in ipairs(call("ZRANGEBYSCORE", P .. "S!", "-inf", base.text(since), "LIMIT", 0, SESSIONS)) do
+  for _, session in ipairs(call("ZRANGEBYSCORE", K.sessions, "-inf", base.text(since), "LIMIT", 0, SESSIONS)) do
     local records, vanished = holding.all(holding.tokens(session), limit - taken)
     outcome.take_back(records, vanished, session, "session " .. session .. " went silent")
     taken = taken + #records + #vanished
@@ -39,19 +39,19 @@ local function overdue(most)
     return 0
   end
   local by = base.text(tx.now - (tx.meta("shift") or 0))
-  local tokens = call("ZRANGEBYSCORE", P .. "H", "-inf", by, "LIMIT", 0, most)
+  local tokens = call("ZRANGEBYSCORE", K.hard_deadlines, "-inf", by, "LIMIT", 0, most)
   local records, vanished = holding.all(tokens, most)
   outcome.take_back(records, vanished, "", "the lease passed its hard deadline")
   if #records + #vanished == 0 and #tokens > 0 then
-    base.chunked("ZREM", P .. "H", tokens) -- leases without jobs must not stand before others
+    base.chunked("ZREM", K.hard_deadlines, tokens) -- leases without jobs must not stand before others
   end
   return #records + #vanished
 end
 
 -- Jobs that were not started in time are cancelled, whether or not anybody would claim them.
 local function unstarted()
-  local late = call("ZRANGEBYLEX", P .. "E", "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
-  base.chunked("ZREM", P .. "E", late)
+  local late = call("ZRANGEBYLEX", K.expiring, "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
+  base.chunked("ZREM", K.expiring, late)
   for _, item in ipairs(late) do
     graph.cancel_waiting(sub(item, 7), "expired")
   end
@@ -59,7 +59,7 @@ end
 
 -- How many unfinished jobs each place holds.
 local function alive()
-  local counts, all = {}, call("HGETALL", P .. "n")
+  local counts, all = {}, call("HGETALL", K.counters)
   for i = 1, #all, 2 do
     local queue, task, what = string.match(all[i], "^(%Z*)%z(%Z*)%z(%d+)$")
     if tonumber(what) <= RUNNING then
@@ -73,7 +73,7 @@ end
 
 -- A draining queue, task or store with nothing left ends paused.
 local function drained()
-  local keys, open = call("SMEMBERS", P .. "dr"), {}
+  local keys, open = call("SMEMBERS", K.draining), {}
   gating.load(keys)
   for _, key in ipairs(keys) do
     local kind, found = string.match(key, "^(%a+):?"), gating.get(key)

@@ -1,5 +1,5 @@
 -- Promise: what a session holds now; changes nothing.
--- Keys: m st: b: run J
+-- Keys: meta, session_leases, lease_jobs, running, jobs.
 -- Args: now session
 -- Answer: id, token, lost of each job.
 -- Bounds: what one session holds.

@@ -1,5 +1,5 @@
 -- Promise: closes a session; what it still holds is released unspent.
--- Keys: m s: S! st: rc: idle: b: le H run J, and those of settling
+-- Keys: meta, session, session_leases, and those of its modules.
 -- Args: now session
 -- Answer: how many jobs were released.
 -- Bounds: what one session holds.

@@ -1,5 +1,5 @@
 -- Promise: removes what has outlived its time, in small steps; changes nothing that anybody still needs.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · limit · finished jobs to keep per queue · how long succeeded, cancelled and dead jobs stay, in ms
 --   (each "" = for ever) · stage · cursor · what is said of single queues (msgpack {queue: [[state, ms or -1 = for ever]]})
 -- Answer: {how many went, next stage, next cursor}; stage "" when all was looked at. Begin with stage "jobs", cursor "0".
@@ -40,22 +40,22 @@ local function jobs_of(queue)
     end
   end
   -- A queue without classes has no jobs; while people have a gate on it, it is still theirs.
-  if call("EXISTS", P .. "gk:queue:" .. queue) == 0 and call("HEXISTS", P .. "g", "queue:" .. queue) == 0 then
-    call("SREM", P .. "qs", queue)
+  if call("EXISTS", K.gate_classes .. "queue:" .. queue) == 0 and call("HEXISTS", K.gates, "queue:" .. queue) == 0 then
+    call("SREM", K.queues, queue)
   end
 end
 
 -- Signatures that no session has. Beyond the sessions that are looked at only the sleeping ones count: who is awake makes
 -- its signature known again with its next beat or claim.
 local function signatures()
-  local known, used = call("HKEYS", P .. "sd"), {}
-  for _, name in ipairs(call("ZRANGE", P .. "S!", 0, SESSIONS_SEEN - 1)) do
-    for _, sig in ipairs(call("HMGET", P .. "s:" .. name, "sig", "asked")) do
+  local known, used = call("HKEYS", K.signatures), {}
+  for _, name in ipairs(call("ZRANGE", K.sessions, 0, SESSIONS_SEEN - 1)) do
+    for _, sig in ipairs(call("HMGET", K.session .. name, "sig", "asked")) do
       used[sig] = true
     end
   end
   for _, sig in ipairs(known) do
-    if not used[sig] and call("EXISTS", P .. "idle:" .. sig) == 0 then
+    if not used[sig] and call("EXISTS", K.sleepers .. sig) == 0 then
       signature.forget(sig)
       removed = removed + 1
     end
@@ -63,7 +63,7 @@ local function signatures()
 end
 
 local function unused_lanes()
-  local ids = call("ZRANGE", P .. "lz", 0, limit - 1)
+  local ids = call("ZRANGE", K.empty_lanes, 0, limit - 1)
   lanes.load(ids)
   for _, id in ipairs(ids) do
     lanes.forget(id)
@@ -79,7 +79,7 @@ local function gates(found)
       keys[#keys + 1], bodies[found[i]] = found[i], found[i + 1]
     end
   end
-  for i, count in ipairs(base.mget(P .. "gn", keys)) do
+  for i, count in ipairs(base.mget(K.gate_lanes, keys)) do
     local key = keys[i]
     if not count and bodies[key] and gate.is_blank(gate.decode(bodies[key], key), tx.now) then
       gating.drop(key)
@@ -90,7 +90,7 @@ end
 
 tx.insist()
 if stage == "jobs" then
-  local answer = call("SSCAN", P .. "qs", cursor, "COUNT", QUEUES)
+  local answer = call("SSCAN", K.queues, cursor, "COUNT", QUEUES)
   cursor = answer[1]
   for _, queue in ipairs(answer[2]) do
     jobs_of(queue)
@@ -102,7 +102,7 @@ elseif stage == "rest" then
   unused_lanes()
   stage, cursor = "gates", "0"
 else
-  local answer = call("HSCAN", P .. "g", cursor, "COUNT", GATES_SEEN)
+  local answer = call("HSCAN", K.gates, cursor, "COUNT", GATES_SEEN)
   cursor = answer[1]
   gates(answer[2])
   stage = cursor == "0" and "" or "gates"

@@ -1,5 +1,5 @@
 -- Promise: lines that have outlived their time go, and the oldest events beyond their number.
--- Keys: m lg:
+-- Keys: meta, logs.
 -- Args: now; lines to remove at most; how long audit lines and event lines stay ("" = for ever); how many events stay
 -- Answer: lines removed; 0 when there is nothing more to do.
 -- Bounds: the number in Args, of each log.
@@ -13,7 +13,7 @@ local limit = tonumber(ARGV[2])
 
 -- Remove lines of a log, oldest first, as long as `goes` says so.
 local function remove(log, count, goes)
-  local key, ids = P .. "lg:" .. log, {}
+  local key, ids = K.logs .. log, {}
   for _, line in ipairs(count > 0 and call("XRANGE", key, "-", "+", "COUNT", count) or {}) do
     if goes(line[2]) then
       ids[#ids + 1] = line[1]
@@ -32,7 +32,7 @@ for i, log in ipairs({ "audit", "event" }) do
     end)
   end
 end
-local over = call("XLEN", P .. "lg:event") - tonumber(ARGV[5])
+local over = call("XLEN", K.logs .. "event") - tonumber(ARGV[5])
 return removed + remove("event", min(over, limit), function()
   return true
 end)

@@ -1,5 +1,5 @@
 -- Promise: a named record is written over the version that the caller saw, once however often the call is repeated.
--- Keys: m ct: wgt once:
+-- Keys: meta, controls, weights, answers.
 -- Args: now; the call's own name; kind; name; value; the version expected ("" = any, 0 = not there); weight ("" = it is none)
 -- Answer: the new version; nil when another version is there.
 -- Bounds: one record.
@@ -14,16 +14,16 @@ local answered = tx.answered()
 if answered then
   return tonumber(answered)
 end
-local found = call("HGET", P .. "ct:" .. kind, name)
+local found = call("HGET", K.controls .. kind, name)
 local version = found and struct.unpack(">I8", found) or 0
 if expect ~= "" and tonumber(expect) ~= version then
   return false
 end
-call("HSET", P .. "ct:" .. kind, name, struct.pack(">I8", version + 1) .. value)
+call("HSET", K.controls .. kind, name, struct.pack(">I8", version + 1) .. value)
 tx.answer(base.text(version + 1))
 if weight == "1" then
-  call("HDEL", P .. "wgt", name)
+  call("HDEL", K.weights, name)
 elseif weight ~= "" then
-  call("HSET", P .. "wgt", name, weight)
+  call("HSET", K.weights, name, weight)
 end
 return version + 1

@@ -1,6 +1,6 @@
 -- Promise: the instants since which the oldest ready jobs of some queues are ready.
 --          Corrects hd on the way: claims do not, so its numbers are lower bounds.
--- Keys: m hd: L: R: J run ls ln cl
+-- Keys: meta, oldest_ready, ready, ready_aside, jobs, running, lane_states, lanes, classes.
 -- Args: now · names of queues
 -- Answer: the instant of each, nil when nothing is ready.
 -- Bounds: the queues named (100 at a time); of each LANES lanes, and LOOK items of a lane, beyond which the oldest job
@@ -26,7 +26,7 @@ end
 
 -- The oldest ready job of a queue: lanes are looked at in the order of their lower bounds until none can be older.
 local function oldest(queue)
-  local key, best, seen = P .. "hd:" .. queue, nil, {}
+  local key, best, seen = K.oldest_ready .. queue, nil, {}
   for _ = 1, LANES / PAGE do
     local page, fresh = call("ZRANGE", key, 0, PAGE * 2 - 1, "WITHSCORES"), 0
     for i = 1, #page, 2 do
@@ -42,7 +42,7 @@ local function oldest(queue)
           if due > bound then
             call("ZADD", key, "XX", due, id)
           end
-        elseif call("HEXISTS", P .. "ls", id) == 0 then
+        elseif call("HEXISTS", K.lane_states, id) == 0 then
           call("ZREM", key, id)
         end
       end

@@ -1,6 +1,6 @@
 -- Promise: the jobs of an outbox's batch are stored and its mark is moved to that batch, both or neither. A batch that is
 --   not newer than the mark changes nothing, however late it comes.
--- Keys: the namespace's m; ct:outbox holds the marks, as put_control.lua writes records.
+-- Keys: meta, controls (kind outbox: the marks, as put_control.lua writes records), and those of its modules.
 -- Args: now · source · batch (a whole number below 2^53) · from head on as enqueue.lua says, ids in any order
 -- Answer: nil when the batch is not newer, else as enqueue.lua; what is refused leaves the mark where it was.
 -- Bounds: the 20,000 jobs of a call.
@@ -9,7 +9,7 @@ local refused = tx.begin()
 if refused then
   return refused
 end
-local marks, source, batch = P .. "ct:outbox", ARGV[2], ARGV[3]
+local marks, source, batch = K.controls .. "outbox", ARGV[2], ARGV[3]
 local found, version, mark = call("HGET", marks, source), 0, 0
 if found then
   version, mark = struct.unpack(">I8", found), tonumber(sub(found, 9))

@@ -1,5 +1,5 @@
 -- Promise: a page of what is kept beside the records is compared with them, and with `mend` set by them; see mending and listing.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · the repair's own name · mend 0|1 · stage · cursor · name of a list
 -- Answer: {next cursor ("0": this was the last page), word and id in turn of what is wrong, more}; more is of the stage gates
 --   {key, used, held, stuck 0|1} each, of the last step of a count {{counter, found, right} each, total or nil}. {"busy"}: another repair counts.
@@ -15,13 +15,13 @@ local name, stage, cursor, list, more = ARGV[2], ARGV[4], ARGV[5], ARGV[6], fals
 tx.insist()
 mending.begin(ARGV[3] == "1")
 if stage == "count" then
-  local other = call("GET", P .. "rw")
+  local other = call("GET", K.repairing)
   if cursor == "0" then
     if other and other ~= name and (tx.meta("recount") or 0) > tx.now then
       return { "busy" }
     end
-    call("SET", P .. "rw", name, "PX", 600000)
-    call("DEL", P .. "rp")
+    call("SET", K.repairing, name, "PX", 600000)
+    call("DEL", K.recount)
     tx.set_meta("counted", 0)
     tx.trace()
   elseif other ~= name or (tx.meta("recount") or 0) <= tx.now then
@@ -32,7 +32,7 @@ if stage == "count" then
     tx.set_meta("recount", 0)
     tx.finish()
     local counters, total = listing.compare()
-    call("DEL", P .. "rp", P .. "rw")
+    call("DEL", K.recount, K.repairing)
     return { cursor, mending.found, { counters, total } }
   end
 elseif stage == "gates" then

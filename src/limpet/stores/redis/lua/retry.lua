@@ -1,6 +1,6 @@
 -- Promise: dead jobs run again with fresh attempts under their ids, and revive dependents that their death cancelled;
 --   scheduled ones run now (or after the delay).
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · the call's own name · delay_ms · ids (16 bytes each) · msgpack [names of steps to forget, "*" = all] · new
 --   arguments for each of them, or no argument
 -- Answer: one character per id: r retried, u another job holds its unique key, n not dead, "-" no such job.
@@ -19,11 +19,11 @@ local delay, ids, forget, args = tonumber(ARGV[3]), ARGV[4], unpack_(ARGV[5]), A
 
 local function edit(r)
   local extra = record.has(r.flags, EXTRA) and sub(r.tail, 1, 4 + struct.unpack(">I4", r.tail)) or ""
-  call("HDEL", P .. "B", r.id)
+  call("HDEL", K.large_args, r.id)
   r.flags = record.without(r.flags, BODY)
   if #args > SMALL then
     r.tail, r.flags = extra .. sub(r.id, -1), record.with(r.flags, BODY)
-    call("HSET", P .. "B", r.id, args)
+    call("HSET", K.large_args, r.id, args)
   else
     r.tail = extra .. args .. sub(r.id, -1)
   end
@@ -74,7 +74,7 @@ for at = 1, #ids, 16 do
   if r == nil then
     answers[#answers + 1] = "-"
   elseif not r then -- a person should see it first
-    if call("HEXISTS", P .. "run", id) == 0 then
+    if call("HEXISTS", K.running, id) == 0 then
       ending.bury_spoilt(id)
     end
     answers[#answers + 1] = "n"

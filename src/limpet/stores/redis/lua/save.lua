@@ -1,5 +1,5 @@
 -- Promise: a note of a running job is written while its token holds.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · id · token · kind · name · body
 -- Answer: 1, or 0 when the token is stale.
 -- Bounds: one job.

@@ -1,5 +1,5 @@
 -- Promise: the sessions that are alive, by name; changes nothing.
--- Keys: m S! s: st: le
+-- Keys: meta, sessions, session, session_leases, leases.
 -- Args: now
 -- Answer: name, serves (JSON), info, started, beat, deadline, idle (1|0), running of each.
 -- Bounds: 10,000 sessions, those whose deadline is latest first, and the leases of each.
@@ -15,15 +15,15 @@ end
 -- Jobs left in the leases of a session.
 local function running(name)
   local jobs = 0
-  for _, lease in ipairs(base.mget(P .. "le", call("SMEMBERS", P .. "st:" .. name))) do
+  for _, lease in ipairs(base.mget(K.leases, call("SMEMBERS", K.session_leases .. name))) do
     jobs = jobs + (lease and unpack_(lease)[2] or 0)
   end
   return jobs
 end
 
-local answer, names = {}, call("ZREVRANGEBYSCORE", P .. "S!", "+inf", "(" .. base.text(tx.now), "LIMIT", 0, MOST)
+local answer, names = {}, call("ZREVRANGEBYSCORE", K.sessions, "+inf", "(" .. base.text(tx.now), "LIMIT", 0, MOST)
 for _, name in ipairs(names) do
-  local found = call("HMGET", P .. "s:" .. name, "serves", "info", "started", "beat", "deadline", "idle")
+  local found = call("HMGET", K.session .. name, "serves", "info", "started", "beat", "deadline", "idle")
   answer[#answer + 1] = name
   for i = 1, 5 do
     answer[#answer + 1] = found[i]

@@ -1,5 +1,5 @@
 -- Promise: each event is noted with its job unless one of that name is there, and a job that waits for it becomes ready.
--- Keys: the namespace's m.
+-- Keys: meta, and those of its modules.
 -- Args: now · the call's own name · id, event, value of each signal
 -- Answer: one character per signal: w woken, k kept for when it waits, a there already, m many are (none is taken
 --   any more), f finished, "-" no such job.
@@ -31,7 +31,7 @@ for at = 3, #ARGV, 3 do
   if r == nil then
     answer = "-"
   elseif not r then -- it goes to the dead letters, now or when its run ends
-    if call("HEXISTS", P .. "run", id) == 0 then
+    if call("HEXISTS", K.running, id) == 0 then
       ending.bury_spoilt(id)
     end
     answer = "f"

@@ -1,5 +1,5 @@
 -- Promise: where a job stands: its lane, those ahead of it, the parents it waits for; changes nothing.
--- Keys: m J run ls L: R: d:
+-- Keys: meta, jobs, running, lane_states, ready, ready_aside, parents.
 -- Args: now; id; how far to count those ahead
 -- Answer: nil when the job is gone; else the lane's entry in ls (or nil), jobs ahead, then parent and state code of each
 --         parent that is stored and not satisfied.
@@ -37,9 +37,9 @@ end
 
 -- Those before it: in the list, and among what came out of order.
 local function ahead()
-  local count = standing(call("ZRANGEBYLEX", P .. "R:" .. r.lane, "-", "(" .. own, "LIMIT", 0, most))
+  local count = standing(call("ZRANGEBYLEX", K.ready_aside .. r.lane, "-", "(" .. own, "LIMIT", 0, most))
   for first = 0, LOOK - 1, PAGE do
-    local page, before = call("LRANGE", P .. "L:" .. r.lane, first, first + PAGE - 1), {}
+    local page, before = call("LRANGE", K.ready .. r.lane, first, first + PAGE - 1), {}
     for _, item in ipairs(page) do
       if base.before(item, own) then
         before[#before + 1] = item
@@ -53,8 +53,8 @@ local function ahead()
   return min(count, most)
 end
 
-local answer = { call("HGET", P .. "ls", r.lane), record.state(r) == READY and ahead() or 0 }
-local deps, open = call("HGETALL", P .. "d:" .. r.id), {}
+local answer = { call("HGET", K.lane_states, r.lane), record.state(r) == READY and ahead() or 0 }
+local deps, open = call("HGETALL", K.parents .. r.id), {}
 for i = 1, #deps, 2 do
   if #deps[i] == 16 and sub(deps[i + 1], 1, 1) == "o" then
     open[#open + 1] = deps[i]

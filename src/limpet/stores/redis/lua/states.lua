@@ -1,5 +1,5 @@
 -- Promise: the states of these jobs, at one instant; changes nothing.
--- Keys: m J run
+-- Keys: meta, jobs, running.
 -- Args: now; ids (16 bytes each)
 -- Answer: one character per id: its state code, "-" when there is no such job.
 -- Bounds: the ids named; callers name at most 1,000.

@@ -1,5 +1,5 @@
 -- Promise: what is stored about these jobs, at one instant; changes nothing.
--- Keys: m J run le B res no: d:
+-- Keys: meta, jobs, running, leases, large_args, results, notes, parents.
 -- Args: now; what to read beside the records (letters: a large arguments, h holders, r results, n notes, p parents); ids
 -- Answer: record, entry in run, session, large arguments, result, notes (fields and values), "@" and the parents' ids of
 --   each; nil for what is not there.
@@ -22,7 +22,7 @@ local sessions = {}
 local function holder(running)
   local token = base.text((record.hold(running)))
   if sessions[token] == nil then
-    local lease = call("HGET", P .. "le", token)
+    local lease = call("HGET", K.leases, token)
     sessions[token] = lease and unpack_(lease)[1] or false
   end
   return sessions[token]
@@ -32,17 +32,17 @@ local ids, answer = {}, {}
 for i = 3, #ARGV do
   ids[#ids + 1] = ARGV[i]
 end
-local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
+local raws, runs = base.mget(K.jobs, ids), base.mget(K.running, ids)
 for i, id in ipairs(ids) do
   local raw, running = raws[i], runs[i]
   local session, args, result, notes, parents = false, false, false, false, false
   if raw and #raw >= 56 then
     local flags = struct.unpack(">H", raw, 3)
     session = wants.h and running and holder(running)
-    args = wants.a and record.has(flags, BODY) and call("HGET", P .. "B", id)
-    result = wants.r and byte(raw, 2) == SUCCEEDED and call("HGET", P .. "res", id)
-    notes = wants.n and record.has(flags, NOTES) and call("HGETALL", P .. "no:" .. id)
-    parents = wants.p and record.has(flags, INPUTS) and call("HGET", P .. "d:" .. id, "@")
+    args = wants.a and record.has(flags, BODY) and call("HGET", K.large_args, id)
+    result = wants.r and byte(raw, 2) == SUCCEEDED and call("HGET", K.results, id)
+    notes = wants.n and record.has(flags, NOTES) and call("HGETALL", K.notes .. id)
+    parents = wants.p and record.has(flags, INPUTS) and call("HGET", K.parents .. id, "@")
   end
   for _, value in ipairs({
     raw, running, session or false, args or false, result or false, notes or false, parents or false,

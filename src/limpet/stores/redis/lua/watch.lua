@@ -1,5 +1,5 @@
 -- Promise: from now on the end of this job is told to an ear; a finished job is answered as it is.
--- Keys: m J run wa:
+-- Keys: meta, jobs, running, watchers.
 -- Args: now id ear
 -- Answer: the job's state code, or nil when it is gone.
 -- Bounds: one job.
@@ -20,7 +20,7 @@ if r.state < SUCCEEDED then
     r.flags = record.with(r.flags, WATCHED)
     record.save(r)
   end
-  call("SADD", P .. "wa:" .. r.id, ARGV[3])
-  call("PEXPIRE", P .. "wa:" .. r.id, DAY)
+  call("SADD", K.watchers .. r.id, ARGV[3])
+  call("PEXPIRE", K.watchers .. r.id, DAY)
 end
 return record.state(r)

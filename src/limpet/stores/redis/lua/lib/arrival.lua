@@ -59,7 +59,7 @@ function arrival.all(from)
     careful = true
   end
 
-  local gone = call("EXISTS", P .. "GL") == 1 and erasing.remembered(ids) or {}
+  local gone = call("EXISTS", K.erased_until) == 1 and erasing.remembered(ids) or {}
   local known, alias, taken, replaces, new = {}, {}, {}, {}, {} -- by id, but for `taken` (by key) and `replaces` (by index)
   local state_of = {} -- by id: the states of parents that were stored before, and of new jobs
 
@@ -161,8 +161,8 @@ function arrival.all(from)
   end
 
   for _, policy in ipairs(policies) do
-    if call("HSETNX", P .. "po", policy[1], policy[2]) == 1 then
-      call("HSET", P .. "pm", policy[1], policy[3])
+    if call("HSETNX", K.policies, policy[1], policy[2]) == 1 then
+      call("HSET", K.policy_limits, policy[1], policy[3])
     end
   end
   for _, rule in ipairs(head.rules) do

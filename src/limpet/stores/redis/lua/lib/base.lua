@@ -1,18 +1,12 @@
--- Names, numbers and bytes that every script shares.
+-- Numbers and bytes that every script shares. Other names in capitals (K.jobs, RECORD.lane, READY, HAS) are no Lua: keys.py
+-- and fields.py say what they stand for, and names.py puts it in when a script is built.
 
 local call, sub, byte, char, floor, max, min = redis.call, string.sub, string.byte, string.char, math.floor, math.max, math.min
 local pack, unpack_ = cmsgpack.pack, cmsgpack.unpack
 
-local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag; KEYS[1] is P .. "m"
+local P = sub(KEYS[1], 1, -2) -- every key begins with the namespace's hash tag; KEYS[1] is K.meta
 
-local BLOCKED, SCHEDULED, READY, RUNNING, SUCCEEDED, DEAD, CANCELLED = 0, 1, 2, 3, 4, 5, 6
-local ENQUEUED, EVER_SUCCEEDED, EVER_CANCELLED, DISCARDED, EVER_LOST, STALE = 10, 11, 12, 13, 14, 15
 local MANY = 4000 -- values that one variadic call takes
-local NEVER = 253402300799000 -- the last second of the year 9999: what is due then waits for something else
-
--- Bits of a record's flags.
-local KIDS, WATCHED, CANCELLING, NOTES, INPUTS, BY_PARENT = 1, 2, 4, 8, 16, 32
-local RARE, EXTRA, BODY, RESULT, ATTEMPTS = 64, 128, 256, 512, 1024
 
 -- The rooms, which refer to each other. Each is furnished when something in it is first asked for: most calls enter
 -- few of them, and making all their functions anew for each call would take longer than most calls do.

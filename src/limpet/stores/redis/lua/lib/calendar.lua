@@ -8,34 +8,34 @@ calendar = {}
 -- Put a job on the schedule.
 function calendar.schedule(lane, item)
   local due = base.n6(item, 1)
-  call("ZADD", P .. "Z:" .. lane.prio, 0, item)
+  call("ZADD", K.scheduled .. lane.prio, 0, item)
   if due < NEVER then
-    call("ZADD", P .. "T", "LT", due, "z" .. lane.prio)
+    call("ZADD", K.timers, "LT", due, "z" .. lane.prio)
     tx.note_timer(lane.id, due)
   end
 end
 
 -- Look at a level again when its first job is due; what is due never needs no look.
 local function arm(level)
-  local first = call("ZRANGE", P .. "Z:" .. level, 0, 0)[1]
+  local first = call("ZRANGE", K.scheduled .. level, 0, 0)[1]
   local due = first and base.n6(first, 1) or NEVER
   if due < NEVER then
-    call("ZADD", P .. "T", due, "z" .. level)
+    call("ZADD", K.timers, due, "z" .. level)
   else
-    call("ZREM", P .. "T", "z" .. level)
+    call("ZREM", K.timers, "z" .. level)
   end
 end
 
 -- Take a job off the schedule.
 function calendar.unschedule(lane, item)
-  call("ZREM", P .. "Z:" .. lane.prio, item)
+  call("ZREM", K.scheduled .. lane.prio, item)
   arm(lane.prio)
 end
 
 -- Open what is due: gates whose time has come, and scheduled jobs, urgent ones first; those from the level `first` on may
 -- pass the others. True when more is due.
 function calendar.open_due(first)
-  local due = call("ZRANGEBYSCORE", P .. "T", "-inf", base.text(tx.now), "LIMIT", 0, GATES)
+  local due = call("ZRANGEBYSCORE", K.timers, "-inf", base.text(tx.now), "LIMIT", 0, GATES)
   local levels, keys = {}, {}
   for _, name in ipairs(due) do
     if sub(name, 1, 1) == "z" then
@@ -66,7 +66,7 @@ function calendar.promote(level, limit)
   if limit <= 0 then
     return 0
   end
-  local key = P .. "Z:" .. level
+  local key = K.scheduled .. level
   local items = call("ZRANGEBYLEX", key, "-", "(" .. base.b6(tx.now + 1), "LIMIT", 0, limit)
   local ids, by_lane = {}, {}
   for i, item in ipairs(items) do
@@ -96,5 +96,5 @@ end
 
 -- The earliest instant at which time alone makes something runnable; nil when there is none.
 function calendar.next_instant()
-  return tonumber(call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2])
+  return tonumber(call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2])
 end

@@ -17,7 +17,7 @@ local function learn(entries)
     end
   end
   for i = 1, #asked, MANY do
-    local answer = call("SMISMEMBER", P .. "sv:" .. t.sig, unpack(asked, i, min(i + MANY - 1, #asked)))
+    local answer = call("SMISMEMBER", K.signature_classes .. t.sig, unpack(asked, i, min(i + MANY - 1, #asked)))
     for j, yes in ipairs(answer) do
       t.serves[asked[i + j - 1]] = yes == 1
     end
@@ -79,7 +79,7 @@ local function of_interest(page)
       unread[#unread + 1], t.read[kind] = kind, true
     end
   end
-  for i, raw in ipairs(base.mget(P .. "cl", unread)) do
+  for i, raw in ipairs(base.mget(K.classes, unread)) do
     tx.class(unread[i], raw)
   end
   for _, kind in ipairs(kinds) do
@@ -96,7 +96,7 @@ end
 -- Add active classes between two places, of one priority and with open gates, to `open`; true when it is full.
 local function look(from, to, open)
   while true do
-    local page = call("ZRANGEBYLEX", P .. "act", from, to, "LIMIT", 0, PAGE)
+    local page = call("ZRANGEBYLEX", K.active_classes, from, to, "LIMIT", 0, PAGE)
     for _, entry in ipairs(of_interest(page)) do
       local kind = sub(entry, 10, 17)
       if open[1] and byte(entry, 1) ~= byte(open[1], 1) then
@@ -118,7 +118,7 @@ end
 -- There are more classes than one round considers: begin where the last such round of this sort of worker has ended.
 local function next_page(open, prio)
   local field, level = t.sig .. char(prio), char(prio)
-  local at = call("HGET", P .. "lk", field)
+  local at = call("HGET", K.page_marks, field)
   if at then
     open = {}
     if not look("(" .. at, "(" .. char(prio + 1), open) then
@@ -131,7 +131,7 @@ local function next_page(open, prio)
       open[#open] = nil
     end
   end
-  call("HSET", P .. "lk", field, open[#open])
+  call("HSET", K.page_marks, field, open[#open])
   return open
 end
 

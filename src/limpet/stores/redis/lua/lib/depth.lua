@@ -45,10 +45,10 @@ end
 -- How many jobs wait there: of a group as they are counted, of a queue the sum over its tasks.
 local function waiting_in(crowd)
   if crowd.group then
-    return tonumber(call("HGET", P .. "wg", crowd.queue .. "\0" .. crowd.group) or 0)
+    return tonumber(call("HGET", K.waiting_by_group, crowd.queue .. "\0" .. crowd.group) or 0)
   end
   local fields, seen, sum = {}, {}, 0
-  for _, kind in ipairs(call("SMEMBERS", P .. "gk:queue:" .. crowd.queue)) do
+  for _, kind in ipairs(call("SMEMBERS", K.gate_classes .. "queue:" .. crowd.queue)) do
     local class = tx.class(kind)
     if class and not seen[class.field] then
       seen[class.field] = true
@@ -57,7 +57,7 @@ local function waiting_in(crowd)
       end
     end
   end
-  for _, count in ipairs(base.mget(P .. "n", fields)) do
+  for _, count in ipairs(base.mget(K.counters, fields)) do
     sum = sum + tonumber(count or 0)
   end
   return sum

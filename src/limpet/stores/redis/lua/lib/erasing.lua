@@ -44,7 +44,7 @@ local function find_all(bucket, ids, found)
 end
 
 local function find(name, ids, found)
-  local bucket = call("GET", P .. "G:" .. name)
+  local bucket = call("GET", K.erased .. name)
   if not bucket then
     return
   end
@@ -66,7 +66,7 @@ end
 -- Which of `ids` were jobs that are erased by now: {id -> the state they ended in}.
 function erasing.remembered(ids)
   local found, buckets = {}, {}
-  if call("EXISTS", P .. "GL") == 0 then
+  if call("EXISTS", K.erased_until) == 0 then
     return found
   end
   for _, id in ipairs(ids) do
@@ -81,28 +81,28 @@ function erasing.remembered(ids)
 end
 
 local function forget_bucket(name)
-  local count = tonumber(call("HGET", P .. "GN", name) or 0)
+  local count = tonumber(call("HGET", K.erased_counts, name) or 0)
   if count * ENTRY > FULL then
     local parts = {}
     for i = 1, PARTS do
-      parts[i] = P .. "G:" .. name .. string.format("%03x", i - 1)
+      parts[i] = K.erased .. name .. string.format("%03x", i - 1)
     end
     call("DEL", unpack(parts))
   end
-  call("DEL", P .. "G:" .. name)
-  call("HDEL", P .. "GN", name)
-  call("HINCRBY", P .. "GN", "#", -count)
+  call("DEL", K.erased .. name)
+  call("HDEL", K.erased_counts, name)
+  call("HINCRBY", K.erased_counts, "#", -count)
 end
 
 local function append(name, ids, mark)
-  local key = P .. "G:" .. name
+  local key = K.erased .. name
   call("APPEND", key, table.concat(ids, mark) .. mark)
   call("PEXPIRE", key, REMEMBER + 60000) -- hygiene: GL says when they may go
 end
 
 -- Add ids to a bucket, those that it has no room for to its parts.
 local function fill(name, ids, mark)
-  local room = math.ceil((FULL - call("STRLEN", P .. "G:" .. name)) / ENTRY)
+  local room = math.ceil((FULL - call("STRLEN", K.erased .. name)) / ENTRY)
   if #ids <= room then
     return append(name, ids, mark)
   end
@@ -114,7 +114,7 @@ local function fill(name, ids, mark)
   if #first > 0 then
     append(name, first, mark)
   else
-    call("PEXPIRE", P .. "G:" .. name, REMEMBER + 60000)
+    call("PEXPIRE", K.erased .. name, REMEMBER + 60000)
   end
   for part, heap in pairs(parts) do
     append(part, heap, mark)
@@ -126,28 +126,28 @@ local function remember(buckets, state, over)
   local all, mark = 0, char(state)
   for name, ids in pairs(buckets) do
     fill(name, ids, mark)
-    call("ZADD", P .. "GL", "GT", base.text(over), name)
-    call("HINCRBY", P .. "GN", name, #ids)
-    all = call("HINCRBY", P .. "GN", "#", #ids)
+    call("ZADD", K.erased_until, "GT", base.text(over), name)
+    call("HINCRBY", K.erased_counts, name, #ids)
+    all = call("HINCRBY", K.erased_counts, "#", #ids)
   end
   for _ = 1, STEP do
-    if all <= MOST_IDS and (all == 0 or call("ZCARD", P .. "GL") <= MOST_BUCKETS) then
+    if all <= MOST_IDS and (all == 0 or call("ZCARD", K.erased_until) <= MOST_BUCKETS) then
       return
     end
-    forget_bucket(call("ZPOPMIN", P .. "GL")[1])
-    all = tonumber(call("HGET", P .. "GN", "#"))
+    forget_bucket(call("ZPOPMIN", K.erased_until)[1])
+    all = tonumber(call("HGET", K.erased_counts, "#"))
   end
 end
 
 -- Forget ids whose time is over; how many buckets went.
 function erasing.forget(limit)
-  local names = call("ZRANGEBYSCORE", P .. "GL", "-inf", base.text(tx.now), "LIMIT", 0, min(limit, STEP))
+  local names = call("ZRANGEBYSCORE", K.erased_until, "-inf", base.text(tx.now), "LIMIT", 0, min(limit, STEP))
   for _, name in ipairs(names) do
     forget_bucket(name)
   end
-  base.chunked("ZREM", P .. "GL", names)
-  if #names > 0 and call("EXISTS", P .. "GL") == 0 then
-    call("DEL", P .. "GN")
+  base.chunked("ZREM", K.erased_until, names)
+  if #names > 0 and call("EXISTS", K.erased_until) == 0 then
+    call("DEL", K.erased_counts)
   end
   return #names
 end
@@ -161,19 +161,19 @@ local function remove_beside(e, r)
     return false
   end
   if record.has(flags, BODY) then
-    call("HDEL", P .. "B", id)
+    call("HDEL", K.large_args, id)
   end
   if record.has(flags, RESULT) then
-    call("HDEL", P .. "res", id)
+    call("HDEL", K.results, id)
   end
   if record.has(flags, INPUTS) then
     if r.state == CANCELLED then -- one that ran had no open dependency left
       graph.leave_parents(id)
     end
-    call("UNLINK", P .. "d:" .. id)
+    call("UNLINK", K.parents .. id)
   end
   if record.has(flags, NOTES) or record.has(flags, ATTEMPTS) or record.has(flags, WATCHED) then
-    call("DEL", P .. "no:" .. id, P .. "at:" .. id, P .. "wa:" .. id)
+    call("DEL", K.notes .. id, K.attempts .. id, K.watchers .. id)
   end
   if record.has(flags, EXTRA) then
     local extra = record.extra(r)
@@ -211,7 +211,7 @@ end
 
 -- Write what was noted.
 local function write(e, queue, state)
-  base.chunked("HDEL", P .. "J", e.ids)
+  base.chunked("HDEL", K.jobs, e.ids)
   ledger.wipe(e.seqs)
   for flow, seqs in pairs(e.flows) do
     flows.leave(base.bytes(flow), seqs)
@@ -226,8 +226,8 @@ local function write(e, queue, state)
   for class, count in pairs(counts) do
     tx.move(class, state, nil, count)
   end
-  if state == SUCCEEDED and call("HINCRBY", P .. "fc", queue, -e.went) <= 0 then
-    call("HDEL", P .. "fc", queue)
+  if state == SUCCEEDED and call("HINCRBY", K.kept, queue, -e.went) <= 0 then
+    call("HDEL", K.kept, queue)
   end
 end
 
@@ -239,7 +239,7 @@ end
 -- Erase the first `most` jobs of these members of the index of a queue's jobs that ended in `state`; how many went.
 -- Their ids are remembered from `since` on, or from when each of them ended.
 function erasing.members(queue, state, members, most, since)
-  local key = P .. "F:" .. state .. queue
+  local key = K.finished .. state .. queue
   local e = { ids = {}, count = 0, seqs = {}, flows = {}, buckets = {}, over = 0, lanes = {}, went = 0 }
   for _, member in ipairs(members) do
     if e.went >= most then
@@ -249,7 +249,7 @@ function erasing.members(queue, state, members, most, since)
     for at = 7, #member, 16 do
       ids[(at + 9) / 16] = sub(member, at, at + 15)
     end
-    for i, raw in ipairs(base.mget(P .. "J", ids)) do
+    for i, raw in ipairs(base.mget(K.jobs, ids)) do
       local id, stored, high, low = ids[i], byte(raw or "", 2, 4)
       local plain, r = stored == state and high == 0 and low == 0, nil
       if raw and e.went < most and (is_spoilt(raw) or (stored == state and not plain)) then
@@ -284,7 +284,7 @@ end
 -- Remove a dead job for good; how many went (1 or 0).
 function erasing.dead(id)
   local r = record.load(id)
-  if r == false and call("HEXISTS", P .. "run", id) == 0 and ending.bury_spoilt(id) == DEAD then
+  if r == false and call("HEXISTS", K.running, id) == 0 and ending.bury_spoilt(id) == DEAD then
     r = record.load(id)
   end
   if not r or r.state ~= DEAD then
@@ -297,8 +297,8 @@ end
 
 -- Keep no more than `keep` jobs of a queue that ended in `state`, or a few that ended together more; about `most` go now.
 function erasing.trim(queue, state, keep, most)
-  local key = P .. "F:" .. state .. queue
-  local surplus = (state == SUCCEEDED and tonumber(call("HGET", P .. "fc", queue) or 0) or call("ZCARD", key)) - keep
+  local key = K.finished .. state .. queue
+  local surplus = (state == SUCCEEDED and tonumber(call("HGET", K.kept, queue) or 0) or call("ZCARD", key)) - keep
   if surplus <= 0 or most <= 0 then
     return 0
   end
@@ -325,7 +325,7 @@ function erasing.outlived(queue, state, until_ms, most)
   if until_ms < 0 or most <= 0 then
     return {}
   end
-  local key = P .. "F:" .. state .. queue
+  local key = K.finished .. state .. queue
   local count = state == SUCCEEDED and min(most, STEP) or most
   return call("ZRANGEBYLEX", key, "-", "(" .. base.b6(until_ms + 1), "LIMIT", 0, count)
 end

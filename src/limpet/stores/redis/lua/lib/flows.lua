@@ -5,8 +5,8 @@ flows = {}
 
 -- The jobs that arrived under these numbers are of this flow; at least the first is stored.
 function flows.join(flow, first, last)
-  call("ZADD", P .. "fl:" .. flow, 0, base.b6(first) .. base.b6(last))
-  call("ZADD", P .. "fw", 0, flow)
+  call("ZADD", K.flow_ranges .. flow, 0, base.b6(first) .. base.b6(last))
+  call("ZADD", K.flows, 0, flow)
 end
 
 -- A range begins with a job that is stored, or is no more; the last number of it.
@@ -24,8 +24,8 @@ end
 
 -- True when a job of this flow that arrived under this number is found there. With `mend` it is then.
 function flows.knows(flow, seq, mend)
-  local range = call("ZREVRANGEBYLEX", P .. "fl:" .. flow, "(" .. base.b6(seq + 1), "-", "LIMIT", 0, 1)[1]
-  local known = range and base.n6(range, 7) >= seq and call("ZSCORE", P .. "fw", flow)
+  local range = call("ZREVRANGEBYLEX", K.flow_ranges .. flow, "(" .. base.b6(seq + 1), "-", "LIMIT", 0, 1)[1]
+  local known = range and base.n6(range, 7) >= seq and call("ZSCORE", K.flows, flow)
   if not known and mend then
     flows.join(flow, seq, seq)
   end
@@ -34,7 +34,7 @@ end
 
 -- Jobs of this flow that had these numbers are erased, and blank in the ledger.
 function flows.leave(flow, seqs)
-  local key, seen = P .. "fl:" .. flow, 0
+  local key, seen = K.flow_ranges .. flow, 0
   table.sort(seqs)
   for _, seq in ipairs(seqs) do
     if seq > seen then
@@ -43,6 +43,6 @@ function flows.leave(flow, seqs)
     end
   end
   if call("EXISTS", key) == 0 then -- a flow without jobs is forgotten
-    call("ZREM", P .. "fw", flow)
+    call("ZREM", K.flows, flow)
   end
 end

@@ -9,7 +9,7 @@ local LISTED, ASIDE, BOTH = 1, 2, 3 -- where an item lies
 -- The first items of a lane, at most `n`, and where each of them lies. A job that was moved and came back to its old
 -- place may have left an item there: the two are one.
 local function items_of(lane, n)
-  local listed, aside = call("LRANGE", P .. "L:" .. lane.id, 0, n - 1), call("ZRANGE", P .. "R:" .. lane.id, 0, n - 1)
+  local listed, aside = call("LRANGE", K.ready .. lane.id, 0, n - 1), call("ZRANGE", K.ready_aside .. lane.id, 0, n - 1)
   local items, where, i, j = listed, {}, 1, 1
   if #aside > 0 then
     items = {}
@@ -61,7 +61,7 @@ function front.look(wanted)
       ids[#ids + 1] = sub(item, 13)
     end
   end
-  local raws, runs, at = base.mget(P .. "J", ids), base.mget(P .. "run", ids), 0
+  local raws, runs, at = base.mget(K.jobs, ids), base.mget(K.running, ids), 0
   for _, each in ipairs(wanted) do
     local rows = {}
     for i, item in ipairs(each.items) do
@@ -124,8 +124,8 @@ function front.remove(lane, rows)
     end
   end
   if listed > 0 then
-    call("LTRIM", P .. "L:" .. lane.id, listed, -1)
+    call("LTRIM", K.ready .. lane.id, listed, -1)
   end
-  base.chunked("ZREM", P .. "R:" .. lane.id, aside)
-  base.chunked("ZADD", P .. "R:" .. lane.id, kept)
+  base.chunked("ZREM", K.ready_aside .. lane.id, aside)
+  base.chunked("ZADD", K.ready_aside .. lane.id, kept)
 end

@@ -15,7 +15,7 @@ function gating.load(keys)
       gates[key] = false
     end
   end
-  for i, raw in ipairs(base.mget(P .. "g", missing)) do
+  for i, raw in ipairs(base.mget(K.gates, missing)) do
     if raw then
       gates[missing[i]] = gate.decode(raw, missing[i])
     end
@@ -66,17 +66,17 @@ end
 -- Forget a gate.
 function gating.drop(key)
   gates[key], changed[key], touched[key] = false, nil, nil
-  call("HDEL", P .. "g", key)
-  call("SREM", P .. "dp", key)
-  call("ZREM", P .. "T", "g" .. key)
+  call("HDEL", K.gates, key)
+  call("SREM", K.bounded, key)
+  call("ZREM", K.timers, "g" .. key)
 end
 
 -- Say when time alone may open a gate that lanes wait at; nil takes it off the list.
 function gating.arm(key, opens)
   if opens then
-    call("ZADD", P .. "T", opens, "g" .. key)
+    call("ZADD", K.timers, opens, "g" .. key)
   else
-    call("ZREM", P .. "T", "g" .. key)
+    call("ZREM", K.timers, "g" .. key)
   end
 end
 
@@ -139,10 +139,10 @@ function gating.settle()
       for _, event in ipairs(is_quiet(before[key], body) and {} or news.of(before[key], body, tx.now)) do
         events[#events + 1] = event
       end
-      call("HSET", P .. "g", key, gate.encode(body))
-      call(body.draining and "SADD" or "SREM", P .. "dr", key)
+      call("HSET", K.gates, key, gate.encode(body))
+      call(body.draining and "SADD" or "SREM", K.draining, key)
       if sub(key, 1, 6) == "queue:" then
-        call((body.rule.depth or body.rule.group_depth) and "SADD" or "SREM", P .. "dp", key)
+        call((body.rule.depth or body.rule.group_depth) and "SADD" or "SREM", K.bounded, key)
       end
     end
   end

@@ -44,13 +44,13 @@ local function flag_kids(parents)
       ids[#ids + 1] = parent
     end
   end
-  for i, raw in ipairs(base.mget(P .. "J", ids)) do
+  for i, raw in ipairs(base.mget(K.jobs, ids)) do
     if raw and #raw >= 56 and byte(raw, 4) % 2 == 0 then
       stored[#stored + 1] = ids[i]
       stored[#stored + 1] = sub(raw, 1, 3) .. char(byte(raw, 4) + KIDS) .. sub(raw, 5)
     end
   end
-  base.chunked("HSET", P .. "J", stored)
+  base.chunked("HSET", K.jobs, stored)
 end
 
 -- The cause in what a job was told when a parent of it died: its own dependents are told that one, not the way.
@@ -80,7 +80,7 @@ end
 -- `named`. True when it waits for any of them; and if it is to be cancelled at once, why, and whether a replay of the
 -- parent that is the reason revives it.
 function graph.depend(child, named, parents, mode)
-  local key, open, fields, waited, worked, doom = P .. "d:" .. child, "o" .. mode, {}, {}, {}, nil
+  local key, open, fields, waited, worked, doom = K.parents .. child, "o" .. mode, {}, {}, {}, nil
   local seen = {}
   for _, parent in ipairs(parents) do
     local id, state = parent[1], parent[2]
@@ -94,12 +94,12 @@ function graph.depend(child, named, parents, mode)
         fields[#fields + 1], fields[#fields + 2] = id, value or open
         if not value then
           waited[#waited + 1] = id
-          call("ZADD", P .. "c:" .. id, 0, child)
+          call("ZADD", K.children .. id, 0, child)
         end
       end
     end
   end
-  for i, result in ipairs(base.mget(P .. "res", worked)) do
+  for i, result in ipairs(base.mget(K.results, worked)) do
     fields[#fields + 1], fields[#fields + 2] = worked[i], result and "r" .. result or "n"
   end
   fields[#fields + 1], fields[#fields + 2] = "#", base.text(#waited)
@@ -114,7 +114,7 @@ end
 -- Children that wait for nobody any more become ready or scheduled.
 local function free(ids)
   local stored, listed, ready, scheduled = {}, {}, {}, {} -- the last two by lane
-  for i, raw in ipairs(base.mget(P .. "J", ids)) do
+  for i, raw in ipairs(base.mget(K.jobs, ids)) do
     local r = raw and record.open(ids[i], raw)
     if r == false then
       ending.bury_spoilt(ids[i])
@@ -128,8 +128,8 @@ local function free(ids)
       heap[#heap + 1] = due .. sub(raw, 11, 16) .. id
     end
   end
-  base.chunked("HSET", P .. "J", stored)
-  base.chunked("ZREM", P .. "bl", listed)
+  base.chunked("HSET", K.jobs, stored)
+  base.chunked("ZREM", K.blocked, listed)
   for lane_id, heap in pairs(scheduled) do
     local lane = lanes.get(lane_id)
     tx.move(tx.class(lane.kind), BLOCKED, SCHEDULED, #heap)
@@ -148,9 +148,9 @@ end
 -- These dependencies on `parent` are settled; children that wait for nobody else are released.
 local function close(parent, children, value)
   local released = {}
-  base.chunked("ZREM", P .. "c:" .. parent, children)
+  base.chunked("ZREM", K.children .. parent, children)
   for _, child in ipairs(children) do
-    local key = P .. "d:" .. child
+    local key = K.parents .. child
     call("HSET", key, parent, value)
     if call("HINCRBY", key, "#", -1) <= 0 then
       released[#released + 1] = child
@@ -161,14 +161,14 @@ end
 
 -- Hand the result of a parent that succeeded on to the next of its children.
 local function release_some(parent, result)
-  local key, count = P .. "c:" .. parent, min(FAN_OUT, left)
+  local key, count = K.children .. parent, min(FAN_OUT, left)
   if count > 0 then
     local children = call("ZRANGE", key, 0, count - 1)
     left = left - #children
     close(parent, children, result and "r" .. result or "n")
   end
   if call("EXISTS", key) == 1 then
-    call("SADD", P .. "fan", pack({ "succeeded", parent }))
+    call("SADD", K.graph_todo, pack({ "succeeded", parent }))
   end
 end
 
@@ -179,7 +179,7 @@ local function unlist(r)
   if r.state == SCHEDULED then
     calendar.unschedule(lanes.get(r.lane), record.item(r))
   else
-    call("ZREM", P .. "R:" .. r.lane, record.item(r))
+    call("ZREM", K.ready_aside .. r.lane, record.item(r))
   end
 end
 
@@ -214,11 +214,11 @@ local function cancel_records(records, reason, by_parent)
       tx.tell_finished(r.id)
     end
   end
-  base.chunked("ZREM", P .. "bl", blocked)
-  base.chunked("ZREM", P .. "E", expiring)
-  base.chunked("HSET", P .. "J", stored)
+  base.chunked("ZREM", K.blocked, blocked)
+  base.chunked("ZREM", K.expiring, expiring)
+  base.chunked("HSET", K.jobs, stored)
   for queue, entries in pairs(filed) do
-    base.chunked("ZADD", P .. "F:" .. CANCELLED .. queue, entries)
+    base.chunked("ZADD", K.finished .. CANCELLED .. queue, entries)
     ending.note_cancelled(queue, #entries / 2)
   end
 end
@@ -233,12 +233,12 @@ local function walk(stack)
     local task = stack[#stack]
     stack[#stack] = nil
     if left <= 0 then
-      if call("SADD", P .. "fan", pack(task)) == 1 and (task[1] == "revived" or task[1] == "unwanted") then
-        call("HINCRBY", P .. "rv", task[2], 1)
+      if call("SADD", K.graph_todo, pack(task)) == 1 and (task[1] == "revived" or task[1] == "unwanted") then
+        call("HINCRBY", K.graph_walks, task[2], 1)
       end
     else
       local from, size = task[3] == "" and "-" or "(" .. task[3], min(PIECE, left)
-      local children = call("ZRANGEBYLEX", P .. "c:" .. task[2], from, "+", "LIMIT", 0, size)
+      local children = call("ZRANGEBYLEX", K.children .. task[2], from, "+", "LIMIT", 0, size)
       left = left - max(1, #children)
       if #children == size then
         stack[#stack + 1] = { task[1], task[2], children[size], task[4], task[5], task[6] }
@@ -251,7 +251,7 @@ end
 -- Cancel those of `children` that still wait, and what depends on them; that is told the cause.
 local function cancel_all(children, reason, cause, revivable, stack)
   local records = {}
-  for i, raw in ipairs(base.mget(P .. "J", children)) do
+  for i, raw in ipairs(base.mget(K.jobs, children)) do
     local r = raw and record.open(children[i], raw)
     if r == false then
       ending.bury_spoilt(children[i])
@@ -269,7 +269,7 @@ end
 local function by_mode(parent, children)
   local found = { [CANCEL_CHILD] = {}, [RUN_CHILD] = {}, [WAIT_CHILD] = {} }
   for _, child in ipairs(children) do
-    local mode = found[call("HGET", P .. "d:" .. child, parent)]
+    local mode = found[call("HGET", K.parents .. child, parent)]
     if mode then
       mode[#mode + 1] = child
     end
@@ -286,9 +286,9 @@ end
 
 -- All children of a parent are dealt with; if it has worked meanwhile, it hands on to those that still wait for it.
 local function hand_on_late(parent)
-  local raw = call("HEXISTS", P .. "rv", parent) == 0 and call("HGET", P .. "J", parent)
+  local raw = call("HEXISTS", K.graph_walks, parent) == 0 and call("HGET", K.jobs, parent)
   if raw and byte(raw, 2) == SUCCEEDED then
-    release_some(parent, call("HGET", P .. "res", parent))
+    release_some(parent, call("HGET", K.results, parent))
   end
 end
 
@@ -303,7 +303,7 @@ end
 
 -- The parent is removed for good: children that still wait for it never could run.
 function handle.removed(task, children, stack)
-  base.chunked("ZREM", P .. "c:" .. task[2], children)
+  base.chunked("ZREM", K.children .. task[2], children)
   local reason = why(task[2], "was removed")
   cancel_all(children, reason, reason, false, stack)
 end
@@ -315,13 +315,13 @@ end
 -- True when every parent that the child still waits for is alive; `parent` is. Very many may be brought back one by one:
 -- whoever was found to be over is looked at first the next time, so that the others need no look.
 local function may_wait_again(child, parent)
-  local key = P .. "d:" .. child
+  local key = K.parents .. child
   local known = call("HMGET", key, "#", "?")
   if known[1] == "1" then
     return true
   end
   local last = known[2] and sub(known[2], 2)
-  if last and sub(call("HGET", key, last) or "", 1, 1) == "o" and is_over(call("HGET", P .. "J", last)) then
+  if last and sub(call("HGET", key, last) or "", 1, 1) == "o" and is_over(call("HGET", K.jobs, last)) then
     return false
   end
   local all, open = call("HGETALL", key), {}
@@ -331,7 +331,7 @@ local function may_wait_again(child, parent)
     end
   end
   left = left - #open
-  for i, raw in ipairs(base.mget(P .. "J", open)) do
+  for i, raw in ipairs(base.mget(K.jobs, open)) do
     if is_over(raw) then
       call("HSET", key, "?", "?" .. open[i])
       return false
@@ -342,7 +342,7 @@ end
 
 -- The parent is tried again: dependents that its death cancelled wait for it again. It may have worked meanwhile.
 function handle.revived(task, children, stack, last)
-  for i, raw in ipairs(base.mget(P .. "J", children)) do
+  for i, raw in ipairs(base.mget(K.jobs, children)) do
     local r = record.open(children[i], raw)
     -- One with another parent that is dead or gone would wait for ever; one whose key is taken stays cancelled.
     if r and r.state == CANCELLED and record.has(r.flags, BY_PARENT) and may_wait_again(r.id, task[2]) and unique.reclaim(r) then
@@ -352,9 +352,9 @@ function handle.revived(task, children, stack, last)
       tx.tally(EVER_CANCELLED, -1) -- it is no longer one of those that were cancelled
       r.state, r.flags, r.rare.r = BLOCKED, record.without(r.flags, BY_PARENT), nil
       record.save(r)
-      call("ZADD", P .. "bl", base.text(r.seq), r.id)
+      call("ZADD", K.blocked, base.text(r.seq), r.id)
       if r.rare.e then
-        call("ZADD", P .. "E", 0, expiry(r))
+        call("ZADD", K.expiring, 0, expiry(r))
       end
       if record.has(r.flags, KIDS) then
         stack[#stack + 1] = { "revived", r.id, "", "", false }
@@ -371,7 +371,7 @@ end
 -- Cancel a waiting job and, level by level, all that depend on it; false when it does not wait.
 function graph.cancel_waiting(id, reason, by_parent)
   local r = record.load(id)
-  if r == false and call("HEXISTS", P .. "run", id) == 0 then
+  if r == false and call("HEXISTS", K.running, id) == 0 then
     ending.bury_spoilt(id)
   end
   if not r or r.running or r.state > READY then
@@ -393,17 +393,17 @@ function graph.removed(parent)
 end
 
 function graph.wait_for(child, parent)
-  call("ZADD", P .. "c:" .. parent, 0, child)
+  call("ZADD", K.children .. parent, 0, child)
   flag_kids({ parent })
 end
 
 -- A job waits for no parent any more, whatever becomes of it.
 function graph.leave_parents(id)
-  local key = P .. "d:" .. id
+  local key = K.parents .. id
   local all = call("HGETALL", key)
   for i = 1, #all, 2 do
     if sub(all[i + 1], 1, 1) == "o" then
-      call("ZREM", P .. "c:" .. all[i], id)
+      call("ZREM", K.children .. all[i], id)
       call("HSET", key, all[i], "n", "#", "0")
     end
   end
@@ -428,7 +428,7 @@ end
 function graph.after_end(r, state, result)
   if record.has(r.flags, KIDS) then
     if state == SUCCEEDED then
-      if call("HEXISTS", P .. "rv", r.id) == 0 then -- else a walk through its children goes on, and ends with this
+      if call("HEXISTS", K.graph_walks, r.id) == 0 then -- else a walk through its children goes on, and ends with this
         release_some(r.id, result)
       end
     else
@@ -447,14 +447,14 @@ function graph.orphan(r)
     walk({ { "removed", r.id, "", "", false } })
     return true
   end
-  if call("HEXISTS", P .. "rv", r.id) == 1 then
+  if call("HEXISTS", K.graph_walks, r.id) == 1 then
     return false
   end
-  local result = call("HGET", P .. "res", r.id)
-  while left > 0 and call("EXISTS", P .. "c:" .. r.id) == 1 do
+  local result = call("HGET", K.results, r.id)
+  while left > 0 and call("EXISTS", K.children .. r.id) == 1 do
     release_some(r.id, result)
   end
-  return call("EXISTS", P .. "c:" .. r.id) == 0
+  return call("EXISTS", K.children .. r.id) == 0
 end
 
 -- One task that was left over.
@@ -462,14 +462,14 @@ local function go_on(task)
   local what, r = task[1], record.load(task[2])
   if what == "succeeded" then
     if r ~= nil then -- else it was erased, after the last of them
-      release_some(task[2], call("HGET", P .. "res", task[2]))
+      release_some(task[2], call("HGET", K.results, task[2]))
     end
     return
   elseif what == "failed" and r ~= false and not (r and r.state >= DEAD) then
     return -- it was brought back, or its children were told that it is gone
   elseif what == "revived" or what == "unwanted" then
-    if call("HINCRBY", P .. "rv", task[2], -1) <= 0 then
-      call("HDEL", P .. "rv", task[2])
+    if call("HINCRBY", K.graph_walks, task[2], -1) <= 0 then
+      call("HDEL", K.graph_walks, task[2])
     end
     if not r or r.state > SUCCEEDED then
       return
@@ -481,12 +481,12 @@ end
 -- Do what earlier steps had left over for parents with very many children; true when there is more.
 function graph.fan_out()
   while left > 0 do
-    local packed = call("SPOP", P .. "fan")
+    local packed = call("SPOP", K.graph_todo)
     if not packed then
       return false
     end
     left = left - 1
     go_on(unpack_(packed))
   end
-  return call("EXISTS", P .. "fan") == 1
+  return call("EXISTS", K.graph_todo) == 1
 end

@@ -4,7 +4,7 @@ holding = {}
 
 -- The tokens of a session's leases, oldest first.
 function holding.tokens(session)
-  local tokens = call("SMEMBERS", P .. "st:" .. session)
+  local tokens = call("SMEMBERS", K.session_leases .. session)
   table.sort(tokens, function(a, b)
     return tonumber(a) < tonumber(b)
   end)
@@ -15,12 +15,12 @@ end
 function holding.jobs(tokens, most)
   local ids, owners, held = {}, {}, {}
   for _, token in ipairs(tokens) do
-    local packed = call("GET", P .. "b:" .. token) or ""
+    local packed = call("GET", K.lease_jobs .. token) or ""
     for at = 1, #packed, 16 do
       ids[#ids + 1], owners[#ids + 1] = sub(packed, at, at + 15), tonumber(token)
     end
   end
-  for i, running in ipairs(base.mget(P .. "run", ids)) do
+  for i, running in ipairs(base.mget(K.running, ids)) do
     if #held >= most then
       break
     end
@@ -53,9 +53,9 @@ function holding.all(tokens, most)
   local found = record.load_all(ids)
   for _, id in ipairs(ids) do
     if found[id] == nil then
-      vanished[#vanished + 1] = { id, call("HGET", P .. "run", id) }
+      vanished[#vanished + 1] = { id, call("HGET", K.running, id) }
     else
-      records[#records + 1] = found[id] or ending.salvage(id, call("HGET", P .. "J", id), call("HGET", P .. "run", id), {})
+      records[#records + 1] = found[id] or ending.salvage(id, call("HGET", K.jobs, id), call("HGET", K.running, id), {})
     end
   end
   return records, vanished
@@ -63,14 +63,14 @@ end
 
 -- Remove a session that holds nothing.
 function holding.forget(session)
-  local key = P .. "s:" .. session
+  local key = K.session .. session
   local known = call("HMGET", key, "sig", "asked")
-  call("ZREM", P .. "S!", session)
-  call("HDEL", P .. "nx", session)
+  call("ZREM", K.sessions, session)
+  call("HDEL", K.sleeps_until, session)
   for _, sig in pairs(known) do
     if sig then
-      call("ZREM", P .. "idle:" .. sig, session)
+      call("ZREM", K.sleepers .. sig, session)
     end
   end
-  call("DEL", key, P .. "st:" .. session, P .. "rc:" .. session)
+  call("DEL", key, K.session_leases .. session, K.receipts .. session)
 end

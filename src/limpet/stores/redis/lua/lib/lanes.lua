@@ -8,7 +8,7 @@ lanes = {}
 function lanes.get(id)
   local lane = known[id]
   if lane == nil then
-    local raw = call("HGET", P .. "ln", id)
+    local raw = call("HGET", K.lanes, id)
     lane = raw and #raw > 26 and lanes.read(id, raw) or false
     known[id] = lane
   end
@@ -39,7 +39,7 @@ function lanes.load(ids)
       missing[#missing + 1] = id
     end
   end
-  for i, raw in ipairs(base.mget(P .. "ln", missing)) do
+  for i, raw in ipairs(base.mget(K.lanes, missing)) do
     known[missing[i]] = raw and #raw > 26 and lanes.read(missing[i], raw) or false
   end
 end
@@ -85,20 +85,20 @@ function lanes.remember(id, raw, class)
     return known[id]
   end
   local lane = lanes.read(id, raw)
-  if call("HSETNX", P .. "cl", lane.kind, class) == 1 then
+  if call("HSETNX", K.classes, lane.kind, class) == 1 then
     signature.meet_class(lane.kind, class)
     for i, key in ipairs(tx.class(lane.kind).gates) do
       if i > 1 then -- all classes are ruled by the first
-        call("SADD", P .. "gk:" .. key, lane.kind)
+        call("SADD", K.gate_classes .. key, lane.kind)
       end
     end
   end
-  call("HINCRBY", P .. "ck", lane.kind, 1)
-  call("HSET", P .. "ln", id, raw)
+  call("HINCRBY", K.class_lanes, lane.kind, 1)
+  call("HSET", K.lanes, id, raw)
   for _, key in ipairs(lanes.ruling(lane)) do
-    call("HINCRBY", P .. "gn", key, 1)
+    call("HINCRBY", K.gate_lanes, key, 1)
   end
-  call("SADD", P .. "qs", tx.class(lane.kind).queue)
+  call("SADD", K.queues, tx.class(lane.kind).queue)
   return lane
 end
 
@@ -118,11 +118,11 @@ end
 
 -- The lane has more or fewer stored jobs; one without any may be forgotten.
 function lanes.count(id, count)
-  local stored = call("HINCRBY", P .. "lj", id, count)
+  local stored = call("HINCRBY", K.lane_jobs, id, count)
   if stored <= 0 then
-    call("ZADD", P .. "lz", 0, id)
+    call("ZADD", K.empty_lanes, 0, id)
   elseif stored <= count then -- it had none
-    call("ZREM", P .. "lz", id)
+    call("ZREM", K.empty_lanes, id)
   end
 end
 
@@ -130,7 +130,7 @@ end
 
 -- Put items into a lane, each in its place: at the end of the list when it comes last, else into the side list.
 function lanes.add(lane, items)
-  local key, tail, pushed, aside = P .. "L:" .. lane.id, nil, {}, {}
+  local key, tail, pushed, aside = K.ready .. lane.id, nil, {}, {}
   tail = call("LINDEX", key, -1)
   for _, item in ipairs(items) do
     if not tail or base.before(tail, item) then
@@ -141,10 +141,10 @@ function lanes.add(lane, items)
     end
   end
   base.chunked("RPUSH", key, pushed)
-  base.chunked("ZADD", P .. "R:" .. lane.id, aside)
+  base.chunked("ZADD", K.ready_aside .. lane.id, aside)
   if #aside > 0 then
-    local first = call("ZRANGE", P .. "R:" .. lane.id, 0, 0)[1]
-    call("ZADD", P .. "hd:" .. tx.class(lane.kind).queue, "LT", base.n6(first, 1), lane.id)
+    local first = call("ZRANGE", K.ready_aside .. lane.id, 0, 0)[1]
+    call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(first, 1), lane.id)
   end
   lanes.activate(lane, #items, items[1])
 end
@@ -152,21 +152,21 @@ end
 -- The lane has `count` more ready jobs; an idle one takes a seat.
 function lanes.activate(lane, count, item)
   tx.note_ready(lane.id, count)
-  if call("HSETNX", P .. "ls", lane.id, "a") == 1 then
-    call("ZADD", P .. "hd:" .. tx.class(lane.kind).queue, "LT", base.n6(item, 1), lane.id)
+  if call("HSETNX", K.lane_states, lane.id, "a") == 1 then
+    call("ZADD", K.oldest_ready .. tx.class(lane.kind).queue, "LT", base.n6(item, 1), lane.id)
     seats.enter(lane)
   end
 end
 
 -- True when nothing is left in the lane.
 function lanes.empty(lane)
-  return call("EXISTS", P .. "L:" .. lane.id, P .. "R:" .. lane.id) == 0
+  return call("EXISTS", K.ready .. lane.id, K.ready_aside .. lane.id) == 0
 end
 
 -- The lane has no ready jobs.
 function lanes.rest(lane)
-  call("HDEL", P .. "ls", lane.id)
-  call("ZREM", P .. "hd:" .. tx.class(lane.kind).queue, lane.id)
+  call("HDEL", K.lane_states, lane.id)
+  call("ZREM", K.oldest_ready .. tx.class(lane.kind).queue, lane.id)
   seats.leave(lane)
 end
 
@@ -175,12 +175,12 @@ local function forget_class(class)
   local kind = class.kind
   for i, key in ipairs(class.gates) do
     if i > 1 then
-      call("SREM", P .. "gk:" .. key, kind)
+      call("SREM", K.gate_classes .. key, kind)
     end
   end
   signature.forget_class(kind)
-  call("HDEL", P .. "cl", kind)
-  call("HDEL", P .. "ck", kind)
+  call("HDEL", K.classes, kind)
+  call("HDEL", K.class_lanes, kind)
 end
 
 -- A lane without jobs is forgotten; if it was woken for a free place, the next one that waits gets it.
@@ -189,26 +189,26 @@ function lanes.forget(id)
   if lane then
     for _, key in ipairs(lanes.ruling(lane)) do
       gating.touch(key)
-      if call("HINCRBY", P .. "gn", key, -1) <= 0 then
-        call("HDEL", P .. "gn", key)
+      if call("HINCRBY", K.gate_lanes, key, -1) <= 0 then
+        call("HDEL", K.gate_lanes, key)
       end
     end
-    local state = call("HGET", P .. "ls", id)
+    local state = call("HGET", K.lane_states, id)
     if state and sub(state, 1, 1) == "w" then
       local key = sub(state, 2)
-      call("ZREM", P .. "W:" .. lane.kind .. key, id)
-      if call("EXISTS", P .. "W:" .. lane.kind .. key) == 0 then
-        call("SREM", P .. "WC:" .. key, lane.kind)
+      call("ZREM", K.waiting_lanes .. lane.kind .. key, id)
+      if call("EXISTS", K.waiting_lanes .. lane.kind .. key) == 0 then
+        call("SREM", K.waiting_classes .. key, lane.kind)
       end
     end
     lanes.rest(lane)
-    call("DEL", P .. "L:" .. id, P .. "R:" .. id)
-    call("HDEL", P .. "ln", id)
+    call("DEL", K.ready .. id, K.ready_aside .. id)
+    call("HDEL", K.lanes, id)
     known[id] = false
-    if call("HINCRBY", P .. "ck", lane.kind, -1) <= 0 then
+    if call("HINCRBY", K.class_lanes, lane.kind, -1) <= 0 then
       forget_class(tx.class(lane.kind))
     end
   end
-  call("HDEL", P .. "lj", id)
-  call("ZREM", P .. "lz", id)
+  call("HDEL", K.lane_jobs, id)
+  call("ZREM", K.empty_lanes, id)
 end

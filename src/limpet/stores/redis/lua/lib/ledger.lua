@@ -2,8 +2,7 @@
 
 ledger = {}
 
-local SLOTS = 64
-local NOBODY = string.rep("\0", 16)
+local NOBODY = string.rep("\0", ID_BYTES)
 
 -- Write new ids from arrival number `first` on; one that was not stored (no `stored[i]`) leaves its slot empty.
 function ledger.write(first, ids, stored)
@@ -21,9 +20,9 @@ function ledger.write(first, ids, stored)
     end
     if live > 0 then
       local chunk = base.text(floor(seq / SLOTS))
-      call("SETRANGE", P .. "X:" .. chunk, slot * 16, table.concat(parts))
-      if call("HINCRBY", P .. "XN", chunk, live) == live then
-        call("ZADD", P .. "XL", chunk, chunk)
+      call("SETRANGE", K.ledger .. chunk, slot * 16, table.concat(parts))
+      if call("HINCRBY", K.ledger_counts, chunk, live) == live then
+        call("ZADD", K.ledger_chunks, chunk, chunk)
       end
     end
     at = at + size
@@ -33,27 +32,27 @@ end
 -- Who arrived under this number; nil when the slot is blank.
 function ledger.at(seq)
   local slot = seq % SLOTS
-  local id = call("GETRANGE", P .. "X:" .. base.text(floor(seq / SLOTS)), slot * 16, slot * 16 + 15)
+  local id = call("GETRANGE", K.ledger .. base.text(floor(seq / SLOTS)), slot * 16, slot * 16 + 15)
   return #id == 16 and id ~= NOBODY and id or nil
 end
 
 -- True when the ids of a chunk are as many as its number says. With `mend` they are then.
 function ledger.counts(number, mend)
   local chunk, live = base.text(number), 0
-  local ids = call("GETRANGE", P .. "X:" .. chunk, 0, -1)
+  local ids = call("GETRANGE", K.ledger .. chunk, 0, -1)
   for at = 1, #ids, 16 do
     live = live + (sub(ids, at, at + 15) ~= NOBODY and 1 or 0)
   end
-  if live == tonumber(call("HGET", P .. "XN", chunk) or 0) and (live > 0) == (call("ZSCORE", P .. "XL", chunk) and true or false) then
+  if live == tonumber(call("HGET", K.ledger_counts, chunk) or 0) and (live > 0) == (call("ZSCORE", K.ledger_chunks, chunk) and true or false) then
     return true
   end
   if mend and live > 0 then
-    call("HSET", P .. "XN", chunk, base.text(live))
-    call("ZADD", P .. "XL", chunk, chunk)
+    call("HSET", K.ledger_counts, chunk, base.text(live))
+    call("ZADD", K.ledger_chunks, chunk, chunk)
   elseif mend then
-    call("DEL", P .. "X:" .. chunk)
-    call("HDEL", P .. "XN", chunk)
-    call("ZREM", P .. "XL", chunk)
+    call("DEL", K.ledger .. chunk)
+    call("HDEL", K.ledger_counts, chunk)
+    call("ZREM", K.ledger_chunks, chunk)
   end
   return false
 end
@@ -64,7 +63,7 @@ function ledger.first(first, last)
   while seq <= last do
     local chunk, slot = base.text(floor(seq / SLOTS)), seq % SLOTS
     local size = min(SLOTS - slot, last - seq + 1)
-    local ids = call("GETRANGE", P .. "X:" .. chunk, slot * 16, (slot + size) * 16 - 1)
+    local ids = call("GETRANGE", K.ledger .. chunk, slot * 16, (slot + size) * 16 - 1)
     for at = 1, #ids, 16 do
       if sub(ids, at, at + 15) ~= NOBODY then
         return seq + (at - 1) / 16
@@ -99,12 +98,12 @@ function ledger.wipe(seqs)
   end
   for number, slots in pairs(chunks) do
     local chunk = base.text(number)
-    if call("HINCRBY", P .. "XN", chunk, -#slots) > 0 then
-      wipe_slots(P .. "X:" .. chunk, slots)
+    if call("HINCRBY", K.ledger_counts, chunk, -#slots) > 0 then
+      wipe_slots(K.ledger .. chunk, slots)
     else
-      call("DEL", P .. "X:" .. chunk)
-      call("HDEL", P .. "XN", chunk)
-      call("ZREM", P .. "XL", chunk)
+      call("DEL", K.ledger .. chunk)
+      call("HDEL", K.ledger_counts, chunk)
+      call("ZREM", K.ledger_chunks, chunk)
     end
   end
 end

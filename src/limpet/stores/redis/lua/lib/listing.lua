@@ -4,7 +4,6 @@
 listing = {}
 
 local tell = mending.tell
-local ALL_EVER, GONE_EVER = 10, 13 -- ENQUEUED and DISCARDED: a script can reach no more of what the base names
 local NOWHERE = string.rep("\0", 8) -- the lane of jobs that cannot be read
 
 local function state_of(id)
@@ -12,37 +11,40 @@ local function state_of(id)
   return r and record.state(r), r
 end
 
-local stands = {}
-
-function stands.bl(id)
-  return state_of(id) == BLOCKED
-end
-
-function stands.Z(item)
-  local state, r = state_of(sub(item, 13))
-  return state == SCHEDULED and record.item(r) == item
-end
-
-function stands.E(entry)
-  local state, r = state_of(sub(entry, 7))
-  return state and state <= RUNNING and r.rare.e == base.n6(entry, 1)
-end
-
 -- Members of a sorted set that stand for no job go.
-function listing.list(name, cursor, count)
-  local page = call("ZSCAN", P .. name, cursor, "COUNT", count)
-  local is_right = stands[string.match(name, "^%a+")]
+local function keep_members(key, cursor, count, is_right)
+  local page = call("ZSCAN", key, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     if not is_right(page[2][i]) and tell("listed") then
-      call("ZREM", P .. name, page[2][i])
+      call("ZREM", key, page[2][i])
     end
   end
   return page[1]
 end
 
+function listing.blocked(cursor, count)
+  return keep_members(K.blocked, cursor, count, function(id)
+    return state_of(id) == BLOCKED
+  end)
+end
+
+function listing.scheduled(level, cursor, count)
+  return keep_members(K.scheduled .. level, cursor, count, function(item)
+    local state, r = state_of(sub(item, 13))
+    return state == SCHEDULED and record.item(r) == item
+  end)
+end
+
+function listing.expiring(cursor, count)
+  return keep_members(K.expiring, cursor, count, function(entry)
+    local state, r = state_of(sub(entry, 7))
+    return state and state <= RUNNING and r.rare.e == base.n6(entry, 1)
+  end)
+end
+
 -- The same for jobs that ended: those that did so together share a member.
 function listing.filed(name, cursor, count)
-  local key, state = P .. "F:" .. name, tonumber(sub(name, 1, 1))
+  local key, state = K.finished .. name, tonumber(sub(name, 1, 1))
   local page = call("ZSCAN", key, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local member, kept = page[2][i], {}
@@ -62,28 +64,36 @@ function listing.filed(name, cursor, count)
   return page[1]
 end
 
--- Results and large arguments of jobs that are not stored go.
-function listing.left(name, cursor, count)
-  local page = call("HSCAN", P .. name, cursor, "COUNT", count)
+-- What a hash holds of jobs that are not stored goes.
+local function keep_fields(key, cursor, count)
+  local page = call("HSCAN", key, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
-    if call("HEXISTS", P .. "J", page[2][i]) == 0 and tell("listed") then
-      call("HDEL", P .. name, page[2][i])
+    if call("HEXISTS", K.jobs, page[2][i]) == 0 and tell("listed") then
+      call("HDEL", key, page[2][i])
     end
   end
   return page[1]
 end
 
+function listing.results(cursor, count)
+  return keep_fields(K.results, cursor, count)
+end
+
+function listing.large_args(cursor, count)
+  return keep_fields(K.large_args, cursor, count)
+end
+
 -- Keys of jobs that are gone: the window of one that was erased may go on, and then it is known when it ends.
 function listing.keys(cursor, count)
-  local page = call("HSCAN", P .. "U", cursor, "COUNT", count)
+  local page = call("HSCAN", K.unique_keys, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local key, raw = page[2][i], page[2][i + 1]
     local over = #raw == 23 and base.n6(raw, 18) or 0
-    if call("HEXISTS", P .. "J", sub(raw, 1, 16)) == 0 and not call("ZSCORE", P .. "UO", key) and tell("listed") then
+    if call("HEXISTS", K.jobs, sub(raw, 1, 16)) == 0 and not call("ZSCORE", K.unique_windows, key) and tell("listed") then
       if over > tx.now then
-        call("ZADD", P .. "UO", base.text(over), key)
+        call("ZADD", K.unique_windows, base.text(over), key)
       else
-        call("HDEL", P .. "U", key)
+        call("HDEL", K.unique_keys, key)
       end
     end
   end
@@ -92,10 +102,10 @@ end
 
 -- Jobs that are said to have held a key before have.
 function listing.former(bare, cursor, count)
-  local page = call("ZSCAN", P .. "uh:" .. bare, cursor, "COUNT", count)
+  local page = call("ZSCAN", K.former_holders .. bare, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     if not unique.is_former(page[2][i], bare) and tell("listed") then
-      call("ZREM", P .. "uh:" .. bare, page[2][i])
+      call("ZREM", K.former_holders .. bare, page[2][i])
     end
   end
   return page[1]
@@ -125,10 +135,10 @@ local function range_of(flow, range)
 end
 
 function listing.flows(cursor, count)
-  local page = call("ZSCAN", P .. "fw", cursor, "COUNT", count)
+  local page = call("ZSCAN", K.flows, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local flow = page[2][i]
-    local key = P .. "fl:" .. flow
+    local key = K.flow_ranges .. flow
     for _, range in ipairs(call("ZRANGE", key, 0, -1)) do
       local kept, wrong = range_of(flow, range)
       if wrong and tell("listed") then
@@ -139,7 +149,7 @@ function listing.flows(cursor, count)
       end
     end
     if call("EXISTS", key) == 0 and tell("listed") then
-      call("ZREM", P .. "fw", flow)
+      call("ZREM", K.flows, flow)
     end
   end
   return page[1]
@@ -149,13 +159,13 @@ end
 
 -- What is left of a job whose record is gone goes.
 local function vanish(id, seq)
-  call("HDEL", P .. "run", id)
+  call("HDEL", K.running, id)
   ledger.wipe({ seq })
   graph.leave_parents(id)
-  call("DEL", P .. "d:" .. id, P .. "no:" .. id, P .. "at:" .. id, P .. "wa:" .. id)
-  call("HDEL", P .. "B", id)
-  call("HDEL", P .. "res", id)
-  call("ZREM", P .. "bl", id)
+  call("DEL", K.parents .. id, K.notes .. id, K.attempts .. id, K.watchers .. id)
+  call("HDEL", K.large_args, id)
+  call("HDEL", K.results, id)
+  call("ZREM", K.blocked, id)
   graph.removed(id)
 end
 
@@ -171,12 +181,12 @@ function listing.count(chunks, until_ms)
     end
     if place and number == seq then
       tx.recounted(place, 1)
-    elseif id and call("HEXISTS", P .. "J", id) == 0 then
+    elseif id and call("HEXISTS", K.jobs, id) == 0 then
       missing[#missing + 1] = { id, seq }
     elseif id and place and tell("ledger", id) then
       ledger.wipe({ seq }) -- it has another number
     elseif id and not place and not mending.mend then -- it cannot be read, and would be a dead letter if it has not ended
-      local state = byte(call("HGET", P .. "J", id), 2)
+      local state = byte(call("HGET", K.jobs, id), 2)
       tx.recounted(NOWHERE .. char((state == SUCCEEDED or state == CANCELLED) and state or DEAD), 1)
     end
   end
@@ -216,8 +226,8 @@ local function differences(found, right)
   return wrong
 end
 
-local function numbers(name)
-  local all, found = call("HGETALL", P .. name), {}
+local function numbers(key)
+  local all, found = call("HGETALL", key), {}
   for i = 1, #all, 2 do
     if all[i] ~= "" then
       found[all[i]] = tonumber(all[i + 1])
@@ -229,29 +239,29 @@ end
 local function put(key, wrong)
   for name, each in pairs(wrong) do
     if each[2] == 0 then
-      call("HDEL", P .. key, name)
+      call("HDEL", key, name)
     else
-      call("HSET", P .. key, name, base.text(each[2]))
+      call("HSET", key, name, base.text(each[2]))
     end
   end
 end
 
 local function put_causes(right)
-  local all, found = call("HGETALL", P .. "ca"), {}
+  local all, found = call("HGETALL", K.causes), {}
   for i = 1, #all, 2 do
     local ok, entry = pcall(unpack_, all[i + 1])
     found[all[i]] = ok and type(entry) == "table" and tonumber(entry[1]) or -1
   end
   for name, each in pairs(differences(found, right)) do
     if tell("cause") then
-      local known = each[1] > 0 and unpack_(call("HGET", P .. "ca", name))
+      local known = each[1] > 0 and unpack_(call("HGET", K.causes, name))
       local cause = string.match(name, "^(%Z*)")
       local entry = known or { 0, cause, "", tx.now, tx.now, "" }
       entry[1] = each[2]
       if each[2] > 0 then
-        call("HSET", P .. "ca", name, pack(entry))
+        call("HSET", K.causes, name, pack(entry))
       else
-        call("HDEL", P .. "ca", name)
+        call("HDEL", K.causes, name)
       end
     end
   end
@@ -261,26 +271,26 @@ end
 -- Jobs that have vanished count as discarded; where more are known than were enqueued, they were enqueued.
 local function balance(sums)
   local ever = {}
-  for what = ALL_EVER, GONE_EVER do
-    ever[what] = tonumber(call("HGET", P .. "n", "\0\0" .. what) or 0)
+  for what = ENQUEUED, DISCARDED do
+    ever[what] = tonumber(call("HGET", K.counters, "\0\0" .. what) or 0)
   end
-  local missing = ever[ALL_EVER] - ever[EVER_SUCCEEDED] - ever[EVER_CANCELLED] - ever[GONE_EVER]
+  local missing = ever[ENQUEUED] - ever[EVER_SUCCEEDED] - ever[EVER_CANCELLED] - ever[DISCARDED]
   for state, count in ipairs(sums) do
     missing = missing - (state - 1 ~= SUCCEEDED and state - 1 ~= CANCELLED and count or 0)
   end
   if missing == 0 then
     return false
   end
-  local what = missing > 0 and GONE_EVER or ALL_EVER
+  local what = missing > 0 and DISCARDED or ENQUEUED
   if mending.mend then
-    call("HINCRBY", P .. "n", "\0\0" .. what, math.abs(missing))
+    call("HINCRBY", K.counters, "\0\0" .. what, math.abs(missing))
   end
   return { what, ever[what], ever[what] + math.abs(missing) }
 end
 
 -- What the counters must say, by what was counted.
 local function counted()
-  local all, ids = call("HGETALL", P .. "rp"), {}
+  local all, ids = call("HGETALL", K.recount), {}
   local right = { jobs = {}, counts = {}, crowds = {}, causes = {}, kept = {}, sums = { 0, 0, 0, 0, 0, 0, 0 } }
   for i = 1, #all, 2 do
     ids[#ids + 1] = sub(all[i], 1, 8)
@@ -309,12 +319,12 @@ end
 -- Compare the counters with what was counted, and set them. The answer: {field, found, right} of counters, those of groups with an
 -- empty state, and what balance says.
 function listing.compare()
-  local right, found, now = counted(), {}, numbers("n")
+  local right, found, now = counted(), {}, numbers(K.counters)
   for name in pairs(now) do
     now[name] = sub(name, 1, 2) ~= "\0\0" and now[name] or nil
   end
-  local wrong, wrong_crowds = differences(now, right.counts), differences(numbers("wg"), right.crowds)
-  local wrong_lanes, wrong_kept = differences(numbers("lj"), right.jobs), differences(numbers("fc"), right.kept)
+  local wrong, wrong_crowds = differences(now, right.counts), differences(numbers(K.waiting_by_group), right.crowds)
+  local wrong_lanes, wrong_kept = differences(numbers(K.lane_jobs), right.jobs), differences(numbers(K.kept), right.kept)
   for name, each in pairs(wrong) do
     found[#found + 1] = { name, each[1], each[2] }
   end
@@ -323,7 +333,7 @@ function listing.compare()
   end
   for lane_id, each in pairs(wrong_lanes) do
     if tell("lane") then
-      call(each[2] > 0 and "ZREM" or "ZADD", P .. "lz", unpack(each[2] > 0 and { lane_id } or { 0, lane_id }))
+      call(each[2] > 0 and "ZREM" or "ZADD", K.empty_lanes, unpack(each[2] > 0 and { lane_id } or { 0, lane_id }))
     end
   end
   for _ in pairs(wrong_kept) do
@@ -331,10 +341,10 @@ function listing.compare()
   end
   put_causes(right.causes)
   if mending.mend then
-    put("n", wrong)
-    put("wg", wrong_crowds)
-    put("lj", wrong_lanes)
-    put("fc", wrong_kept)
+    put(K.counters, wrong)
+    put(K.waiting_by_group, wrong_crowds)
+    put(K.lane_jobs, wrong_lanes)
+    put(K.kept, wrong_kept)
   end
   return found, balance(right.sums)
 end

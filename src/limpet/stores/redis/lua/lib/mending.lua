@@ -23,7 +23,7 @@ local tell = mending.tell
 
 -- True when an item is in the list of a lane, which is in order.
 local function is_listed(lane_id, item)
-  local key = P .. "L:" .. lane_id
+  local key = K.ready .. lane_id
   local low, high = 0, call("LLEN", key) - 1
   while low <= high do
     local middle = floor((low + high) / 2)
@@ -41,34 +41,34 @@ end
 
 -- True when a lane with ready jobs stands where claims, or the opening of its gate, find it.
 local function is_seen(lane)
-  local state = call("HGET", P .. "ls", lane.id)
+  local state = call("HGET", K.lane_states, lane.id)
   if state == "a" then
-    local seat = call("ZSCORE", P .. "S:" .. lane.kind .. char(lane.prio), lane.member)
-    local act = call("ZSCORE", P .. "act", char(lane.prio) .. lane.ring .. lane.kind)
-    local place = lane.multi and call("ZSCORE", P .. "A:" .. lane.kind .. lane.member, lane.id)
-      or not lane.multi and call("HGET", P .. "sl", lane.kind .. lane.member)
+    local seat = call("ZSCORE", K.seats .. lane.kind .. char(lane.prio), lane.member)
+    local act = call("ZSCORE", K.active_classes, char(lane.prio) .. lane.ring .. lane.kind)
+    local place = lane.multi and call("ZSCORE", K.member_lanes .. lane.kind .. lane.member, lane.id)
+      or not lane.multi and call("HGET", K.seat_lanes, lane.kind .. lane.member)
     return seat and act and place and seats.turn(lane.member) and seats.turn(lane.ring) and true
   end
   local gate_key = state and sub(state, 2)
-  return state and call("ZSCORE", P .. "W:" .. lane.kind .. gate_key, lane.id)
-    and call("SISMEMBER", P .. "WC:" .. gate_key, lane.kind) == 1
+  return state and call("ZSCORE", K.waiting_lanes .. lane.kind .. gate_key, lane.id)
+    and call("SISMEMBER", K.waiting_classes .. gate_key, lane.kind) == 1
 end
 
 local waits = {}
 
 waits[BLOCKED] = function(r)
-  local key, open, gone = P .. "d:" .. r.id, 0, nil
-  if call("ZSCORE", P .. "bl", r.id) ~= base.text(r.seq) and tell("blocked", r.id) then
-    call("ZADD", P .. "bl", base.text(r.seq), r.id)
+  local key, open, gone = K.parents .. r.id, 0, nil
+  if call("ZSCORE", K.blocked, r.id) ~= base.text(r.seq) and tell("blocked", r.id) then
+    call("ZADD", K.blocked, base.text(r.seq), r.id)
   end
   local all = call("HGETALL", key)
   for i = 1, #all, 2 do
     local parent = all[i]
     if #parent == 16 and sub(all[i + 1], 1, 1) == "o" then
       open = open + 1
-      if call("HEXISTS", P .. "J", parent) == 0 then
+      if call("HEXISTS", K.jobs, parent) == 0 then
         gone = parent
-      elseif not call("ZSCORE", P .. "c:" .. parent, r.id) and tell("children", r.id) then
+      elseif not call("ZSCORE", K.children .. parent, r.id) and tell("children", r.id) then
         graph.wait_for(r.id, parent)
       end
     end
@@ -86,8 +86,8 @@ end
 
 waits[SCHEDULED] = function(r)
   local lane, item = lanes.get(r.lane), record.item(r)
-  local timer = tonumber(call("ZSCORE", P .. "T", "z" .. lane.prio) or math.huge)
-  local listed = call("ZSCORE", P .. "Z:" .. lane.prio, item)
+  local timer = tonumber(call("ZSCORE", K.timers, "z" .. lane.prio) or math.huge)
+  local listed = call("ZSCORE", K.scheduled .. lane.prio, item)
   if (not listed or (r.due < NEVER and timer > r.due)) and tell("scheduled", r.id) then
     calendar.schedule(lane, item)
   end
@@ -95,17 +95,17 @@ end
 
 waits[READY] = function(r)
   local lane, item = lanes.get(r.lane), record.item(r)
-  if not call("ZSCORE", P .. "R:" .. r.lane, item) and not is_listed(r.lane, item) and tell("ready", r.id) then
-    call("ZADD", P .. "R:" .. r.lane, 0, item)
+  if not call("ZSCORE", K.ready_aside .. r.lane, item) and not is_listed(r.lane, item) and tell("ready", r.id) then
+    call("ZADD", K.ready_aside .. r.lane, 0, item)
   end
   if not is_seen(lane) and tell("unseen") then
-    call("HDEL", P .. "ls", r.lane)
+    call("HDEL", K.lane_states, r.lane)
     lanes.activate(lane, 1, item)
   end
 end
 
 local function is_filed(r)
-  local key = P .. "F:" .. r.state .. ending.class(r).queue
+  local key = K.finished .. r.state .. ending.class(r).queue
   if call("ZSCORE", key, base.b6(r.finished) .. r.id) then
     return true
   end
@@ -126,16 +126,16 @@ local function ended(r)
   if (r.finished == 0 or not is_filed(r)) and tell("finished", r.id) then
     r.finished = r.finished > 0 and r.finished or tx.now
     record.save(r)
-    call("ZADD", P .. "F:" .. r.state .. ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
+    call("ZADD", K.finished .. r.state .. ending.class(r).queue, 0, base.b6(r.finished) .. r.id)
   end
 end
 
 -- Children that do not wait for this job are not among those that do.
 local function kids(r)
-  for _, child in ipairs(call("ZRANGE", P .. "c:" .. r.id, 0, KIDS_SEEN - 1)) do
-    local open = sub(call("HGET", P .. "d:" .. child, r.id) or "", 1, 1) == "o"
-    if not (open and call("HEXISTS", P .. "J", child) == 1) and tell("children", child) then
-      call("ZREM", P .. "c:" .. r.id, child)
+  for _, child in ipairs(call("ZRANGE", K.children .. r.id, 0, KIDS_SEEN - 1)) do
+    local open = sub(call("HGET", K.parents .. child, r.id) or "", 1, 1) == "o"
+    if not (open and call("HEXISTS", K.jobs, child) == 1) and tell("children", child) then
+      call("ZREM", K.children .. r.id, child)
     end
   end
 end
@@ -144,15 +144,15 @@ end
 local function beside(r)
   local flags, state, finished = r.flags, r.state, r.finished
   for flag, there in pairs({
-    [NOTES] = call("EXISTS", P .. "no:" .. r.id), [RESULT] = call("HEXISTS", P .. "res", r.id),
-    [ATTEMPTS] = call("EXISTS", P .. "at:" .. r.id), [BODY] = call("HEXISTS", P .. "B", r.id),
+    [NOTES] = call("EXISTS", K.notes .. r.id), [RESULT] = call("HEXISTS", K.results, r.id),
+    [ATTEMPTS] = call("EXISTS", K.attempts .. r.id), [BODY] = call("HEXISTS", K.large_args, r.id),
   }) do
     flags = there == 1 and record.with(flags, flag) or record.without(flags, flag)
   end
-  if call("EXISTS", P .. "c:" .. r.id) == 1 then
+  if call("EXISTS", K.children .. r.id) == 1 then
     flags = record.with(flags, KIDS)
   end
-  if call("EXISTS", P .. "d:" .. r.id) == 1 then
+  if call("EXISTS", K.parents .. r.id) == 1 then
     flags = record.with(flags, INPUTS)
   end
   if r.running then
@@ -190,11 +190,11 @@ local function sound(r)
   if extra[4] and not flows.knows(base.bytes(extra[4]), r.seq, mending.mend) then
     tell("flow", r.id)
   end
-  if state <= READY and r.rare.e and not call("ZSCORE", P .. "E", base.b6(r.rare.e) .. r.id) and tell("expiring", r.id) then
-    call("ZADD", P .. "E", 0, base.b6(r.rare.e) .. r.id)
+  if state <= READY and r.rare.e and not call("ZSCORE", K.expiring, base.b6(r.rare.e) .. r.id) and tell("expiring", r.id) then
+    call("ZADD", K.expiring, 0, base.b6(r.rare.e) .. r.id)
   end
   if state ~= BLOCKED and state ~= CANCELLED and record.has(r.flags, INPUTS) then
-    if (call("HGET", P .. "d:" .. r.id, "#") or "0") ~= "0" and tell("parents", r.id) then
+    if (call("HGET", K.parents .. r.id, "#") or "0") ~= "0" and tell("parents", r.id) then
       graph.leave_parents(r.id)
     end
   end
@@ -208,17 +208,17 @@ end
 
 -- Some of the records; where to go on.
 function mending.records(cursor, count)
-  local page = call("HSCAN", P .. "J", cursor, "COUNT", count)
+  local page = call("HSCAN", K.jobs, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local id = page[2][i]
     local r = record.load(id)
-    local body_gone = r and record.has(r.flags, BODY) and call("HEXISTS", P .. "B", id) == 0
+    local body_gone = r and record.has(r.flags, BODY) and call("HEXISTS", K.large_args, id) == 0
     if r and not (body_gone and record.state(r) <= READY) then
       sound(r)
     elseif r ~= nil and tell("unreadable", id) then
-      local running = call("HGET", P .. "run", id)
+      local running = call("HGET", K.running, id)
       if running then -- whoever runs it is told so when it ends
-        outcome.take_back({ ending.salvage(id, call("HGET", P .. "J", id), running, {}) }, {}, "", "")
+        outcome.take_back({ ending.salvage(id, call("HGET", K.jobs, id), running, {}) }, {}, "", "")
       else
         ending.bury_spoilt(id)
       end
@@ -232,16 +232,16 @@ end
 
 -- A running job is one that is stored, under a lease that names it. What nobody holds is over: the next sweep takes it back.
 function mending.running(cursor, count)
-  local page = call("HSCAN", P .. "run", cursor, "COUNT", count)
+  local page = call("HSCAN", K.running, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local id, running = page[2][i], page[2][i + 1]
     local token = id ~= "" and base.text((record.hold(running)))
-    if id ~= "" and (call("HEXISTS", P .. "J", id) == 0 or #running < 13) then
+    if id ~= "" and (call("HEXISTS", K.jobs, id) == 0 or #running < 13) then
       if tell(#running < 13 and "lease" or "vanished", id) then
-        call("HDEL", P .. "run", id)
+        call("HDEL", K.running, id)
       end
     elseif token then
-      local packed, lease = call("GET", P .. "b:" .. token) or "", call("HGET", P .. "le", token)
+      local packed, lease = call("GET", K.lease_jobs .. token) or "", call("HGET", K.leases, token)
       lease = lease and settling.lease(lease)
       local named = false
       for at = 1, #packed, 16 do
@@ -249,11 +249,11 @@ function mending.running(cursor, count)
       end
       if not (named and lease) and tell("lease", id) then
         if not named then
-          call("APPEND", P .. "b:" .. token, id)
+          call("APPEND", K.lease_jobs .. token, id)
         end
         settling.put_lease(token, lease and lease[1] or "", lease and lease[2] or 1)
         if not lease then
-          call("ZADD", P .. "H", base.text(tx.now - (tx.meta("shift") or 0)), token)
+          call("ZADD", K.hard_deadlines, base.text(tx.now - (tx.meta("shift") or 0)), token)
         end
       end
     end
@@ -263,16 +263,16 @@ end
 
 -- A lease counts what runs under it, and is of a session that is known, or has an end.
 function mending.leases(cursor, count)
-  local page = call("HSCAN", P .. "le", cursor, "COUNT", count)
+  local page = call("HSCAN", K.leases, cursor, "COUNT", count)
   for i = 1, #page[2], 2 do
     local token, lease = page[2][i], settling.lease(page[2][i + 1])
     local session, left = lease and lease[1] or "", #holding.jobs({ token }, base.LOTS)
-    local kept = call("EXISTS", P .. "s:" .. session) == 1 or call("ZSCORE", P .. "H", token)
-    local listed_there = call("SISMEMBER", P .. "st:" .. session, token) == 1
+    local kept = call("EXISTS", K.session .. session) == 1 or call("ZSCORE", K.hard_deadlines, token)
+    local listed_there = call("SISMEMBER", K.session_leases .. session, token) == 1
     if (not lease or lease[2] ~= left or not kept or not listed_there) and tell("lease") then
       settling.put_lease(token, session, left)
       if left > 0 and not kept then
-        call("ZADD", P .. "H", base.text(tx.now - (tx.meta("shift") or 0)), token)
+        call("ZADD", K.hard_deadlines, base.text(tx.now - (tx.meta("shift") or 0)), token)
       end
     end
   end
@@ -281,22 +281,22 @@ end
 
 -- Drains and queues with a depth stand in lists of their own, which enqueues and sweeps read.
 local function list_gates(keys)
-  local right = { dr = {}, dp = {} }
+  local draining, bounded = {}, {}
   for _, key in ipairs(keys) do
     local g = gating.get(key)
-    right.dr[key] = g.draining or nil
-    right.dp[key] = sub(key, 1, 6) == "queue:" and (g.rule.depth or g.rule.group_depth) or nil
+    draining[key] = g.draining or nil
+    bounded[key] = sub(key, 1, 6) == "queue:" and (g.rule.depth or g.rule.group_depth) or nil
   end
-  for name, missing in pairs(right) do
-    for _, key in ipairs(call("SMEMBERS", P .. name)) do
+  for set, missing in pairs({ [K.draining] = draining, [K.bounded] = bounded }) do
+    for _, key in ipairs(call("SMEMBERS", set)) do
       if not missing[key] and tell("unknown") then
-        call("SREM", P .. name, key)
+        call("SREM", set, key)
       end
       missing[key] = nil
     end
     for key in pairs(missing) do
       if tell("unknown") then
-        call("SADD", P .. name, key)
+        call("SADD", set, key)
       end
     end
   end
@@ -305,7 +305,7 @@ end
 -- Gates count the slots that running jobs hold, and wait for probes that run. The answer is key, used, held, stuck 0|1 of each
 -- that does not.
 function mending.gates()
-  local slots, probes, wrong, all, keys = {}, {}, {}, call("HGETALL", P .. "run"), call("HKEYS", P .. "g")
+  local slots, probes, wrong, all, keys = {}, {}, {}, call("HGETALL", K.running), call("HKEYS", K.gates)
   for i = 2, #all, 2 do
     local token, _, charges = record.hold(all[i])
     for _, taken in ipairs(all[i - 1] ~= "" and charges or {}) do

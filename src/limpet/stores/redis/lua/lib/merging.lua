@@ -90,7 +90,7 @@ function merging.take(members_lanes, count)
     end
     local given = #chosen > 0 and taking.start(stream.lane, chosen) or 0
     if given > 0 and stream.lane.multi then
-      call("ZADD", P .. "A:" .. stream.lane.kind .. stream.lane.member, "XX", tx.now, stream.lane.id)
+      call("ZADD", K.member_lanes .. stream.lane.kind .. stream.lane.member, "XX", tx.now, stream.lane.id)
     end
     if stream.all and lanes.empty(stream.lane) then
       taking.rest(stream.lane)

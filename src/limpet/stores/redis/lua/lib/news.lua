@@ -71,11 +71,11 @@ end
 
 -- Add events to their log, as append.lua does with what it is given.
 function news.log(events)
-  local last = call("HINCRBY", P .. "m", "log", #events)
+  local last = call("HINCRBY", K.meta, "log", #events)
   for i, each in ipairs(events) do
     local kind, facts = each[1], each[2]
     -- A line is an array of six whose last value is bytes, which cmsgpack does not know: 0xc6, their number, they.
     local line = "\150" .. pack(tx.now, kind, "", nil, "") .. "\198" .. struct.pack(">I4", #facts) .. facts
-    call("XADD", P .. "lg:event", base.text(last - #events + i) .. "-0", "t", base.text(tx.now), "v", line)
+    call("XADD", K.logs .. "event", base.text(last - #events + i) .. "-0", "t", base.text(tx.now), "v", line)
   end
 end

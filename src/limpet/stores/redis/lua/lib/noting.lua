@@ -13,7 +13,7 @@ local function remove(r, kind, goes)
   if not record.has(r.flags, NOTES) then
     return
   end
-  local key, fields, before = P .. "no:" .. r.id, {}, kind .. "\0"
+  local key, fields, before = K.notes .. r.id, {}, kind .. "\0"
   for _, field in ipairs(call("HKEYS", key)) do
     if sub(field, 1, #before) == before and goes(sub(field, #before + 1)) then
       fields[#fields + 1] = field
@@ -36,7 +36,7 @@ end
 -- True when the job has recorded steps or a checkpoint: what it did, with the arguments it has.
 function noting.remembers(r)
   if record.has(r.flags, NOTES) then
-    for _, field in ipairs(call("HKEYS", P .. "no:" .. r.id)) do
+    for _, field in ipairs(call("HKEYS", K.notes .. r.id)) do
       local kind = sub(field, 1, (string.find(field, "\0", 1, true)) - 1)
       if kind == "step" or kind == "checkpoint" then
         return true
@@ -50,7 +50,7 @@ end
 function noting.has_event(r, events)
   if record.has(r.flags, NOTES) then
     for _, event in ipairs(events) do
-      if call("HEXISTS", P .. "no:" .. r.id, "event\0" .. event) == 1 then
+      if call("HEXISTS", K.notes .. r.id, "event\0" .. event) == 1 then
         return true
       end
     end
@@ -65,7 +65,7 @@ local function events_of(r)
     kept = { count = 0, bytes = 0 }
     tallies[r.id] = kept
     if record.has(r.flags, NOTES) then
-      local key = P .. "no:" .. r.id
+      local key = K.notes .. r.id
       for _, field in ipairs(call("HKEYS", key)) do
         if sub(field, 1, 6) == "event\0" then
           kept.count, kept.bytes = kept.count + 1, kept.bytes + call("HSTRLEN", key, field)
@@ -83,7 +83,7 @@ function noting.event(r, event, value)
     return false
   end
   kept.count, kept.bytes = kept.count + 1, kept.bytes + #value
-  call("HSET", P .. "no:" .. r.id, "event\0" .. event, value)
+  call("HSET", K.notes .. r.id, "event\0" .. event, value)
   if not record.has(r.flags, NOTES) then
     r.flags = record.with(r.flags, NOTES)
     record.save(r)
@@ -99,7 +99,7 @@ function noting.wait(r, events)
     fields[#fields + 1] = "waiting\0" .. event
     fields[#fields + 1] = due_text(r)
   end
-  base.chunked("HSET", P .. "no:" .. r.id, fields)
+  base.chunked("HSET", K.notes .. r.id, fields)
   if #fields > 0 then
     r.flags = record.with(r.flags, NOTES)
   end
@@ -107,7 +107,7 @@ end
 
 -- True when the job waits for this event now: what it noted is of the wait that it is in.
 function noting.waits(r, event)
-  return r.state == SCHEDULED and not r.running and call("HGET", P .. "no:" .. r.id, "waiting\0" .. event) == due_text(r)
+  return r.state == SCHEDULED and not r.running and call("HGET", K.notes .. r.id, "waiting\0" .. event) == due_text(r)
 end
 
 -- Note which jobs (`parents`, {id, state} each) stand for those that a new job named; true when any does.
@@ -119,7 +119,7 @@ function noting.stand_ins(id, named, parents)
       fields[#fields + 1] = '"' .. ending.name(parent[1]) .. '"'
     end
   end
-  base.chunked("HSET", P .. "no:" .. id, fields)
+  base.chunked("HSET", K.notes .. id, fields)
   return #fields > 0
 end
 

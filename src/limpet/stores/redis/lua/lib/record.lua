@@ -159,20 +159,20 @@ end
 
 -- Read one job; nil when there is none, false when it cannot be read. `running` is its entry in `run`, or false.
 function record.load(id)
-  local raw = call("HGET", P .. "J", id)
+  local raw = call("HGET", K.jobs, id)
   if not raw then
     return nil
   end
   local r = record.open(id, raw)
   if r then
-    r.running = call("HGET", P .. "run", id)
+    r.running = call("HGET", K.running, id)
   end
   return r
 end
 
 -- Several at once, by id: {id -> record | false}; what is not stored is absent.
 function record.load_all(ids)
-  local raws, runs, found = base.mget(P .. "J", ids), base.mget(P .. "run", ids), {}
+  local raws, runs, found = base.mget(K.jobs, ids), base.mget(K.running, ids), {}
   for i, id in ipairs(ids) do
     if raws[i] then
       local r = record.open(id, raws[i])
@@ -195,8 +195,8 @@ function record.states(ids)
   local found = {}
   for from = 1, #ids, MANY do
     local some = { unpack(ids, from, min(from + MANY - 1, #ids)) }
-    local runs = base.mget(P .. "run", some)
-    for i, raw in ipairs(base.mget(P .. "J", some)) do
+    local runs = base.mget(K.running, some)
+    for i, raw in ipairs(base.mget(K.jobs, some)) do
       if raw then
         found[some[i]] = #raw >= 56 and (runs[i] and RUNNING or record.is_state(byte(raw, 2)) and byte(raw, 2))
       end
@@ -206,7 +206,7 @@ function record.states(ids)
 end
 
 function record.save(r)
-  call("HSET", P .. "J", r.id, record.close(r))
+  call("HSET", K.jobs, r.id, record.close(r))
 end
 
 -- The item that stands for a job in a lane or a schedule.

@@ -17,7 +17,7 @@ end
 function seats.turn(id)
   local turn = turns[id]
   if turn == nil then
-    turn = read_turn(call("HGET", P .. "tn", id))
+    turn = read_turn(call("HGET", K.turns, id))
     turns[id] = turn
   end
   return turn or nil
@@ -31,7 +31,7 @@ function seats.load_turns(ids)
       missing[#missing + 1] = id
     end
   end
-  for i, raw in ipairs(base.mget(P .. "tn", missing)) do
+  for i, raw in ipairs(base.mget(K.turns, missing)) do
     turns[missing[i]] = read_turn(raw)
   end
 end
@@ -44,20 +44,20 @@ end
 -- True when some queue or group has a weight of its own.
 function seats.weighed()
   if weighed == nil then
-    weighed = call("EXISTS", P .. "wgt") == 1
+    weighed = call("EXISTS", K.weights) == 1
   end
   return weighed
 end
 
 -- How many jobs a turn of this queue or group is worth.
 function seats.weight(name)
-  return seats.weighed() and tonumber(call("HGET", P .. "wgt", name) or 1) or 1
+  return seats.weighed() and tonumber(call("HGET", K.weights, name) or 1) or 1
 end
 
 -- -- seats
 
 local function seats_key(lane)
-  return P .. "S:" .. lane.kind .. char(lane.prio)
+  return K.seats .. lane.kind .. char(lane.prio)
 end
 
 local function add_seats(id, count)
@@ -69,13 +69,13 @@ end
 -- The lane is active: its member has a place in the line of its class.
 local function take(lane, turn)
   if lane.multi then
-    call("ZADD", P .. "A:" .. lane.kind .. lane.member, tx.now, lane.id)
+    call("ZADD", K.member_lanes .. lane.kind .. lane.member, tx.now, lane.id)
   end
   if call("ZADD", seats_key(lane), "NX", turn, lane.member) == 1 then
     if not lane.multi then
-      call("HSET", P .. "sl", lane.kind .. lane.member, lane.id)
+      call("HSET", K.seat_lanes, lane.kind .. lane.member, lane.id)
     end
-    call("ZADD", P .. "act", 0, char(lane.prio) .. lane.ring .. lane.kind)
+    call("ZADD", K.active_classes, 0, char(lane.prio) .. lane.ring .. lane.kind)
     add_seats(lane.member, 1)
     add_seats(lane.ring, 1)
   end
@@ -84,7 +84,7 @@ end
 -- With the last active lane of its kind a member gives up its place.
 function seats.leave(lane)
   if lane.multi then
-    local key = P .. "A:" .. lane.kind .. lane.member
+    local key = K.member_lanes .. lane.kind .. lane.member
     call("ZREM", key, lane.id)
     if call("EXISTS", key) == 1 then
       return
@@ -92,11 +92,11 @@ function seats.leave(lane)
   end
   local key = seats_key(lane)
   if call("ZREM", key, lane.member) == 1 then
-    call("HDEL", P .. "sl", lane.kind .. lane.member)
+    call("HDEL", K.seat_lanes, lane.kind .. lane.member)
     add_seats(lane.member, -1)
     add_seats(lane.ring, -1)
     if call("EXISTS", key) == 0 then
-      call("ZREM", P .. "act", char(lane.prio) .. lane.ring .. lane.kind)
+      call("ZREM", K.active_classes, char(lane.prio) .. lane.ring .. lane.kind)
     end
   end
 end
@@ -105,17 +105,17 @@ end
 -- when there are more than `n` members, whose lanes may be seen in part. Members with several lanes share in what is
 -- read: about `n` in all, and `met` (kind member -> lanes) more of those that were looked at before.
 function seats.line(kind, prio, n, met)
-  local seats, fields, out = call("ZRANGE", P .. "S:" .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
+  local seats, fields, out = call("ZRANGE", K.seats .. kind .. char(prio), 0, n - 1, "WITHSCORES"), {}, {}
   for i = 1, #seats, 2 do
     fields[#fields + 1] = kind .. seats[i]
   end
   local share = floor(n / max(1, #fields)) + 1
-  for i, id in ipairs(base.mget(P .. "sl", fields)) do
+  for i, id in ipairs(base.mget(K.seat_lanes, fields)) do
     local member, turn = seats[2 * i - 1], tonumber(seats[2 * i])
     if id then
       out[#out + 1] = { id = id, member = member, turn = turn, kind = kind }
     else
-      for _, one in ipairs(call("ZRANGE", P .. "A:" .. kind .. member, 0, share + (met[fields[i]] or 0) - 1)) do
+      for _, one in ipairs(call("ZRANGE", K.member_lanes .. kind .. member, 0, share + (met[fields[i]] or 0) - 1)) do
         out[#out + 1] = { id = one, member = member, turn = turn, kind = kind }
       end
     end
@@ -130,8 +130,8 @@ function seats.move(ring, prio, moves)
   end
   local first = char(prio) .. ring
   local last = first .. string.rep("\255", 8)
-  for _, entry in ipairs(call("ZRANGEBYLEX", P .. "act", "[" .. first, "[" .. last)) do
-    local key = P .. "S:" .. sub(entry, 10, 17) .. char(prio)
+  for _, entry in ipairs(call("ZRANGEBYLEX", K.active_classes, "[" .. first, "[" .. last)) do
+    local key = K.seats .. sub(entry, 10, 17) .. char(prio)
     for i = 1, #moves, MANY do
       call("ZADD", key, "XX", unpack(moves, i, min(i + MANY - 1, #moves)))
     end
@@ -164,6 +164,6 @@ function seats.write()
       left[#left + 1] = id
     end
   end
-  base.chunked("HSET", P .. "tn", sitting)
-  base.chunked("HDEL", P .. "tn", left)
+  base.chunked("HSET", K.turns, sitting)
+  base.chunked("HDEL", K.turns, left)
 end

@@ -8,15 +8,15 @@ local ENTRIES = 16 -- active classes that the short way looks at
 local function stand(id, raw)
   local turn, left, count = struct.unpack(">I6I4I4", raw)
   if count > 1 then
-    call("HSET", P .. "tn", id, struct.pack(">I6I4I4", turn, left, count - 1))
+    call("HSET", K.turns, id, struct.pack(">I6I4I4", turn, left, count - 1))
   else
-    call("HDEL", P .. "tn", id)
+    call("HDEL", K.turns, id)
   end
 end
 
 -- The one entry of the active classes that this worker can run; nil when there are several, false when there is none.
 local function only_class(sig, least)
-  local entries, found = call("ZRANGE", P .. "act", 0, ENTRIES - 1), false
+  local entries, found = call("ZRANGE", K.active_classes, 0, ENTRIES - 1), false
   if #entries == 0 then
     return false
   elseif #entries == ENTRIES then
@@ -26,7 +26,7 @@ local function only_class(sig, least)
   for i, entry in ipairs(entries) do
     kinds[i] = sub(entry, 10, 17)
   end
-  for i, yes in ipairs(call("SMISMEMBER", P .. "sv:" .. sig, unpack(kinds))) do
+  for i, yes in ipairs(call("SMISMEMBER", K.signature_classes .. sig, unpack(kinds))) do
     if yes == 1 and byte(entries[i], 1) <= least then
       if found then
         return nil
@@ -39,7 +39,7 @@ end
 
 -- The records of the first jobs of a lane, when each is plain, ready, in its place and of one policy.
 local function plain_front(lane, items, ids)
-  local raws, runs = base.mget(P .. "J", ids), base.mget(P .. "run", ids)
+  local raws, runs = base.mget(K.jobs, ids), base.mget(K.running, ids)
   local policy = raws[1] and sub(raws[1], 37, 44)
   for i, raw in ipairs(raws) do
     if not raw or runs[i] or #raw < 56 then
@@ -58,15 +58,15 @@ end
 
 local function short()
   local session, sig, limit, slots, seq = ARGV[2], ARGV[3], tonumber(ARGV[5]), tonumber(ARGV[6]), ARGV[7]
-  local claimer, least, ear, s = ARGV[8], tonumber(ARGV[9]), ARGV[10], P .. "s:" .. ARGV[2]
-  local meta = call("HMGET", P .. "m", "layout", "token", "swept", "shift", "recount")
+  local claimer, least, ear, s = ARGV[8], tonumber(ARGV[9]), ARGV[10], K.session .. ARGV[2]
+  local meta = call("HMGET", K.meta, "layout", "token", "swept", "shift", "recount")
   local now = base.now(meta[2], meta[3])
-  local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", P .. "rc:" .. session, claimer)
-  local timer = call("ZRANGE", P .. "T", 0, 0, "WITHSCORES")[2]
+  local known, receipt = call("HMGET", s, "deadline", "idle", "asked", "ear", "slots"), call("HGET", K.receipts .. session, claimer)
+  local timer = call("ZRANGE", K.timers, 0, 0, "WITHSCORES")[2]
   if
     tonumber(meta[1]) ~= base.LAYOUT or tonumber(meta[5] or 0) > now or limit < 1 or (least < 9 and ARGV[11] ~= "0") or tonumber(known[1] or 0) <= now or (timer and tonumber(timer) <= now)
-    or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", P .. "fan") == 1
-    or call("HEXISTS", P .. "sd", sig) == 0
+    or (receipt and string.match(receipt, "^%d+") == seq) or call("EXISTS", K.graph_todo) == 1
+    or call("HEXISTS", K.signatures, sig) == 0
   then
     return nil
   end
@@ -76,17 +76,17 @@ local function short()
   end
   local instant = base.text(now)
   if not entry then
-    call("ZREM", P .. "T", "") -- see tx.insist
+    call("ZREM", K.timers, "") -- see tx.insist
     if least == 9 then
       if known[2] and known[3] ~= sig then
-        call("ZREM", P .. "idle:" .. known[3], session)
+        call("ZREM", K.sleepers .. known[3], session)
       end
       call("HSET", s, "idle", "1", "asked", sig, "slots", slots, "ear", ear)
-      call("ZADD", P .. "idle:" .. sig, slots > 0 and 0 or 1, session)
+      call("ZADD", K.sleepers .. sig, slots > 0 and 0 or 1, session)
       if timer then
-        call("HSET", P .. "nx", session, timer)
+        call("HSET", K.sleeps_until, session, timer)
       else
-        call("HDEL", P .. "nx", session)
+        call("HDEL", K.sleeps_until, session)
       end
     elseif known[4] ~= ear then
       call("HSET", s, "ear", ear)
@@ -95,19 +95,19 @@ local function short()
   end
 
   local kind, prio = sub(entry, 10, 17), sub(entry, 1, 1)
-  local line = P .. "S:" .. kind .. prio
+  local line = K.seats .. kind .. prio
   local members = call("ZRANGE", line, 0, 1)
-  local lane = not members[2] and call("HGET", P .. "sl", kind .. members[1])
-  local definition = lane and call("HGET", P .. "ln", lane)
-  if not definition or byte(definition, 26) % 8 ~= 0 or call("EXISTS", P .. "R:" .. lane) == 1 then
+  local lane = not members[2] and call("HGET", K.seat_lanes, kind .. members[1])
+  local definition = lane and call("HGET", K.lanes, lane)
+  if not definition or byte(definition, 26) % 8 ~= 0 or call("EXISTS", K.ready_aside .. lane) == 1 then
     return nil
   end
-  local class, list = call("HGET", P .. "cl", kind), P .. "L:" .. lane
+  local class, list = call("HGET", K.classes, kind), K.ready .. lane
   if not class then
     return nil
   end
   class = unpack_(class)
-  local gates = call("HMGET", P .. "g", "all", "queue:" .. class[1], "task:" .. class[2])
+  local gates = call("HMGET", K.gates, "all", "queue:" .. class[1], "task:" .. class[2])
   limit = min(limit, 1024)
   local items = call("LRANGE", list, 0, limit - 1)
   if gates[1] or gates[2] or gates[3] or #items == 0 then
@@ -118,7 +118,7 @@ local function short()
     ids[i] = sub(item, 13)
   end
   local raws, policy = plain_front(lane, items, ids)
-  local turns = call("HMGET", P .. "tn", members[1], sub(entry, 2, 9))
+  local turns = call("HMGET", K.turns, members[1], sub(entry, 2, 9))
   if not raws or not turns[1] or not turns[2] then
     return nil
   end
@@ -126,11 +126,11 @@ local function short()
   local count = #items
   call("LTRIM", list, count, -1)
   if count < limit then -- that was all: the lane rests
-    call("HDEL", P .. "ls", lane)
-    call("ZREM", P .. "hd:" .. class[1], lane)
+    call("HDEL", K.lane_states, lane)
+    call("ZREM", K.oldest_ready .. class[1], lane)
     call("ZREM", line, members[1])
-    call("HDEL", P .. "sl", kind .. members[1])
-    call("ZREM", P .. "act", entry)
+    call("HDEL", K.seat_lanes, kind .. members[1])
+    call("ZREM", K.active_classes, entry)
     stand(members[1], turns[1])
     stand(sub(entry, 2, 9), turns[2])
   end
@@ -142,35 +142,35 @@ local function short()
     local n = 4 * i
     rows[n - 3], rows[n - 2], rows[n - 1], rows[n] = raws[i], id, text, ""
   end
-  base.chunked("HSET", P .. "run", running)
-  call("HSET", P .. "le", text, pack({ session, count }))
-  call("SET", P .. "b:" .. text, table.concat(ids))
-  call("SADD", P .. "st:" .. session, text)
-  local hard = tonumber(string.match(call("HGET", P .. "pm", policy) or "0 -", " (.+)$"))
+  base.chunked("HSET", K.running, running)
+  call("HSET", K.leases, text, pack({ session, count }))
+  call("SET", K.lease_jobs .. text, table.concat(ids))
+  call("SADD", K.session_leases .. session, text)
+  local hard = tonumber(string.match(call("HGET", K.policy_limits, policy) or "0 -", " (.+)$"))
   if hard then
-    call("ZADD", P .. "H", base.text(now + hard + 30000 - tonumber(meta[4] or 0)), text)
+    call("ZADD", K.hard_deadlines, base.text(now + hard + 30000 - tonumber(meta[4] or 0)), text)
   end
   local field = class[1] .. "\0" .. class[2] .. "\0"
-  if call("HINCRBY", P .. "n", field .. READY, -count) == 0 then
-    call("HDEL", P .. "n", field .. READY)
+  if call("HINCRBY", K.counters, field .. READY, -count) == 0 then
+    call("HDEL", K.counters, field .. READY)
   end
-  call("HINCRBY", P .. "n", field .. RUNNING, count)
+  call("HINCRBY", K.counters, field .. RUNNING, count)
   if byte(definition, 26) ~= 0 then
     local crowd = class[1] .. "\0" .. unpack_(sub(definition, 27))[4]
-    if call("HINCRBY", P .. "wg", crowd, -count) <= 0 then
-      call("HDEL", P .. "wg", crowd)
+    if call("HINCRBY", K.waiting_by_group, crowd, -count) <= 0 then
+      call("HDEL", K.waiting_by_group, crowd)
     end
   end
-  call("HSET", P .. "rc:" .. session, claimer, seq .. " " .. text)
-  call("PEXPIRE", P .. "rc:" .. session, 3600000)
+  call("HSET", K.receipts .. session, claimer, seq .. " " .. text)
+  call("PEXPIRE", K.receipts .. session, 3600000)
   if known[2] and least == 9 then
-    call("ZREM", P .. "idle:" .. known[3], session)
+    call("ZREM", K.sleepers .. known[3], session)
     call("HDEL", s, "idle")
   end
   if known[4] ~= ear then
     call("HSET", s, "ear", ear)
   end
-  call("HSET", P .. "m", "token", text)
+  call("HSET", K.meta, "token", text)
   return { instant, "", 0, rows }
 end
 

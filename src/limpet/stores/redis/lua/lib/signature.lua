@@ -29,14 +29,14 @@ end
 
 local function match(sig, kind, serves, class)
   if can(serves, class) then
-    call("SADD", P .. "sv:" .. sig, kind)
-    call("SADD", P .. "cs:" .. kind, sig)
+    call("SADD", K.signature_classes .. sig, kind)
+    call("SADD", K.class_signatures .. kind, sig)
   end
 end
 
 -- A class is new: which of the known signatures can run it?
 function signature.meet_class(kind, class)
-  local body, all = unpack_(class), call("HGETALL", P .. "sd")
+  local body, all = unpack_(class), call("HGETALL", K.signatures)
   for i = 1, #all, 2 do
     match(all[i], kind, unpack_(all[i + 1]), body)
   end
@@ -44,16 +44,16 @@ end
 
 -- The class is gone.
 function signature.forget_class(kind)
-  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
-    call("SREM", P .. "sv:" .. sig, kind)
+  for _, sig in ipairs(call("SMEMBERS", K.class_signatures .. kind)) do
+    call("SREM", K.signature_classes .. sig, kind)
   end
-  call("DEL", P .. "cs:" .. kind)
+  call("DEL", K.class_signatures .. kind)
 end
 
 -- A signature may be new: which of the known classes can it run?
 function signature.meet(sig, serves)
-  if call("HSETNX", P .. "sd", sig, serves) == 1 then
-    local body, all = unpack_(serves), call("HGETALL", P .. "cl")
+  if call("HSETNX", K.signatures, sig, serves) == 1 then
+    local body, all = unpack_(serves), call("HGETALL", K.classes)
     for i = 1, #all, 2 do
       match(sig, all[i], body, unpack_(all[i + 1]))
     end
@@ -62,12 +62,12 @@ end
 
 -- Nobody has this signature any more.
 function signature.forget(sig)
-  for _, kind in ipairs(call("SMEMBERS", P .. "sv:" .. sig)) do
-    call("SREM", P .. "cs:" .. kind, sig)
+  for _, kind in ipairs(call("SMEMBERS", K.signature_classes .. sig)) do
+    call("SREM", K.class_signatures .. kind, sig)
   end
-  call("DEL", P .. "sv:" .. sig, P .. "idle:" .. sig)
-  call("HDEL", P .. "sd", sig)
+  call("DEL", K.signature_classes .. sig, K.sleepers .. sig)
+  call("HDEL", K.signatures, sig)
   for prio = 0, 9 do
-    call("HDEL", P .. "lk", sig .. char(prio))
+    call("HDEL", K.page_marks, sig .. char(prio))
   end
 end

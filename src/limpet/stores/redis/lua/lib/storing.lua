@@ -53,14 +53,14 @@ end
 
 local function index_expiry(run, id)
   if run.expires >= 0 then
-    call("ZADD", P .. "E", 0, base.b6(tx.now + run.expires) .. id)
+    call("ZADD", K.expiring, 0, base.b6(tx.now + run.expires) .. id)
   end
 end
 
 -- A job without parents or key: true when it is new. One command both looks and stores.
 function storing.plain(run, id, seq, tail)
   local seq6 = base.b6(seq)
-  if call("HSETNX", P .. "J", id, run.first .. seq6 .. run.middle .. tail) == 0 then
+  if call("HSETNX", K.jobs, id, run.first .. seq6 .. run.middle .. tail) == 0 then
     return false
   end
   local lane = storing.lane(run)
@@ -83,12 +83,12 @@ function storing.other(run, id, seq, tail, meta, parents)
     local notes = noting.stand_ins(id, meta.parents, parents) and NOTES or 0
     first = struct.pack(">BBHHHH", 1, state, run.flags + INPUTS + notes, 0, 0, 0)
   end
-  call("HSET", P .. "J", id, first .. base.b6(seq) .. run.middle .. tail)
+  call("HSET", K.jobs, id, first .. base.b6(seq) .. run.middle .. tail)
   if meta.body then
-    call("HSET", P .. "B", id, meta.body)
+    call("HSET", K.large_args, id, meta.body)
   end
   if waits then
-    call("ZADD", P .. "bl", base.text(seq), id)
+    call("ZADD", K.blocked, base.text(seq), id)
   end
   tx.tally(ENQUEUED, 1)
   tx.move(tx.class(lane.kind), nil, state)
@@ -140,10 +140,10 @@ function storing.replace(target, run, tail, meta)
   if old_state == SCHEDULED then
     calendar.unschedule(old, old_item)
   elseif old_state == READY and not stays then
-    call("ZREM", P .. "R:" .. old.id, old_item)
+    call("ZREM", K.ready_aside .. old.id, old_item)
   end
   if r.rare.e then
-    call("ZREM", P .. "E", base.b6(r.rare.e) .. r.id)
+    call("ZREM", K.expiring, base.b6(r.rare.e) .. r.id)
   end
   r.rare.e = run.expires >= 0 and tx.now + run.expires or nil
   index_expiry(run, r.id)
@@ -157,10 +157,10 @@ function storing.replace(target, run, tail, meta)
     r.flags = extra == "" and record.without(r.flags, EXTRA) or record.with(r.flags, EXTRA)
   end
   r.tail, r.flags = extra .. arguments(run.flags, tail), record.without(r.flags, BODY)
-  call("HDEL", P .. "B", r.id)
+  call("HDEL", K.large_args, r.id)
   if meta.body then
     r.flags = record.with(r.flags, BODY)
-    call("HSET", P .. "B", r.id, meta.body)
+    call("HSET", K.large_args, r.id, meta.body)
   end
   r.state, r.due, r.lane, r.policy, r.attempt, r.held, r.rare.hs = state, due, lane.id, run.policy, 0, 0, nil
   record.save(r)

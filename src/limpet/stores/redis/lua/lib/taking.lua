@@ -142,7 +142,7 @@ end
 local function hard_of(policy)
   local hard = t.hard[policy]
   if hard == nil then
-    hard = string.match(call("HGET", P .. "pm", policy) or "0 -", " (.+)$")
+    hard = string.match(call("HGET", K.policy_limits, policy) or "0 -", " (.+)$")
     t.hard[policy] = hard
   end
   return hard
@@ -397,15 +397,15 @@ function taking.lease(session)
     local n = #running
     running[n + 1], running[n + 2] = row.id, charges and row.lease.run .. pack(charges) or row.lease.run
   end
-  base.chunked("HSET", P .. "run", running)
+  base.chunked("HSET", K.running, running)
   local shift = tx.meta("shift") or 0
   for _, lease in ipairs(t.tokens) do
     local token = lease.text
-    call("HSET", P .. "le", token, pack({ session, #lease.ids }))
-    call("SET", P .. "b:" .. token, table.concat(lease.ids))
-    call("SADD", P .. "st:" .. session, token)
+    call("HSET", K.leases, token, pack({ session, #lease.ids }))
+    call("SET", K.lease_jobs .. token, table.concat(lease.ids))
+    call("SADD", K.session_leases .. session, token)
     if lease.hard then
-      call("ZADD", P .. "H", base.text(tx.now + lease.hard + SLACK_MS - shift), token)
+      call("ZADD", K.hard_deadlines, base.text(tx.now + lease.hard + SLACK_MS - shift), token)
     end
   end
 end

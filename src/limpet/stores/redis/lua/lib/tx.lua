@@ -1,10 +1,6 @@
 -- One verb's view of the store: the clock, gates and counters it gathers, and what it must write and tell at its end.
 -- Every script begins with tx.begin() and ends, if it wrote anything, with tx.finish().
 
--- Hashes that are asked by field, many times per call. Small ones are packed and searched from end to end, unless they
--- hold one long value: so each gets one, under an empty name, when the store is first written to.
-local UNPACKED = { "run", "tn", "ls", "sl", "lj", "ln" }
-
 tx = {
   now = 0,
   store = false, -- the store's own name; an emptied store has another
@@ -25,7 +21,7 @@ local META = { "layout", "min_client", "token", "turn", "seq", "swept", "calm", 
 
 -- Read the clock and the counters; an error reply when the stored layout is not for this release.
 function tx.begin()
-  local found = call("HMGET", P .. "m", "store", unpack(META))
+  local found = call("HMGET", K.meta, "store", unpack(META))
   tx.store = table.remove(found, 1)
   for i, name in ipairs(META) do
     meta[name] = tonumber(found[i])
@@ -41,7 +37,7 @@ end
 
 -- What frees memory must go through when memory is full: a script whose first write needs none may write the rest too.
 function tx.insist()
-  call("ZREM", P .. "T", "")
+  call("ZREM", K.timers, "")
 end
 
 -- -- a recount: a repair counts all jobs, in order of arrival and a few at a time (see listing). Up to the instant `recount`
@@ -51,18 +47,18 @@ local places = {} -- id -> where it was counted before this call changed it, or 
 
 -- Where a job counts: its lane and state, and the cause of a dead one; and its arrival number. Nil when it is not stored.
 function tx.place(id)
-  local raw = redis.call("HGET", P .. "J", id)
+  local raw = redis.call("HGET", K.jobs, id)
   local r = raw and record.open(id, raw)
   if not r then
     return nil
   end
-  local state = redis.call("HEXISTS", P .. "run", id) == 1 and RUNNING or r.state
+  local state = redis.call("HEXISTS", K.running, id) == 1 and RUNNING or r.state
   return r.lane .. char(state) .. (state == DEAD and r.rare.c or ""), r.seq
 end
 
 function tx.recounted(place, count)
-  if redis.call("HINCRBY", P .. "rp", place, count) == 0 then
-    redis.call("HDEL", P .. "rp", place)
+  if redis.call("HINCRBY", K.recount, place, count) == 0 then
+    redis.call("HDEL", K.recount, place)
   end
 end
 
@@ -76,7 +72,7 @@ end
 -- From now on every change of a record or of the running jobs is noted before it is made.
 function tx.trace()
   local every = { HSET = 2, HSETNX = 2, HDEL = 1 }
-  local jobs, running = P .. "J", P .. "run"
+  local jobs, running = K.jobs, K.running
   call = function(command, key, ...)
     local step = (key == jobs or key == running) and every[command]
     if step then
@@ -110,12 +106,12 @@ local REMEMBER = 60000 -- a call is repeated within seconds, or not at all
 
 -- What this very call answered before, or nil: the answer was lost on its way.
 function tx.answered()
-  return call("GET", P .. "once:" .. ARGV[2]) or nil
+  return call("GET", K.answers .. ARGV[2]) or nil
 end
 
 -- Remember and return the answer (text).
 function tx.answer(text)
-  call("SET", P .. "once:" .. ARGV[2], text, "PX", REMEMBER)
+  call("SET", K.answers .. ARGV[2], text, "PX", REMEMBER)
   return text
 end
 
@@ -206,7 +202,7 @@ end
 function tx.class(kind, definition)
   local class = classes[kind]
   if class == nil then
-    local raw = definition or call("HGET", P .. "cl", kind)
+    local raw = definition or call("HGET", K.classes, kind)
     if not raw then
       return nil
     end
@@ -221,7 +217,7 @@ function tx.classes(of)
   for id in pairs(of) do
     ids[#ids + 1] = id
   end
-  for i, raw in ipairs(base.mget(P .. "ln", ids)) do
+  for i, raw in ipairs(base.mget(K.lanes, ids)) do
     if raw then
       local kind = sub(raw, 1, 8)
       found[ids[i]] = classes[kind] or tx.class(kind)
@@ -245,15 +241,15 @@ function tx.tell(ear, kind, name)
 end
 
 function tx.tell_cancel(session)
-  tx.tell(call("HGET", P .. "s:" .. session, "ear"), "c", session)
+  tx.tell(call("HGET", K.session .. session, "ear"), "c", session)
 end
 
 -- Rouse those who wait for the end of this job.
 function tx.tell_finished(id)
-  for _, ear in ipairs(call("SMEMBERS", P .. "wa:" .. id)) do
+  for _, ear in ipairs(call("SMEMBERS", K.watchers .. id)) do
     tx.tell(ear, "f", id)
   end
-  call("DEL", P .. "wa:" .. id)
+  call("DEL", K.watchers .. id)
 end
 
 function tx.note_ready(lane_id, count)
@@ -269,6 +265,14 @@ end
 
 -- -- the end
 
+-- Hashes that are asked by field, many times per call. Small ones are packed and searched from end to end, unless they
+-- hold one long value: so each gets one, under an empty name, when the store is first written to.
+local function keep_unpacked(hashes)
+  for _, key in ipairs(hashes) do
+    call("HSET", key, "", string.rep("-", 65))
+  end
+end
+
 -- Write what was gathered. After it every touched gate with waiters has none left to wake, or is timed.
 function tx.finish()
   if tx.gated then
@@ -278,13 +282,13 @@ function tx.finish()
     lanes.count(lane_id, count) -- when it comes to nothing too: a lane made on the way may be forgotten
   end
   for field, count in pairs(tx.counts) do
-    if count ~= 0 and call("HINCRBY", P .. "n", field, count) == 0 then
-      call("HDEL", P .. "n", field)
+    if count ~= 0 and call("HINCRBY", K.counters, field, count) == 0 then
+      call("HDEL", K.counters, field)
     end
   end
   for field, count in pairs(tx.crowds) do
-    if count ~= 0 and call("HINCRBY", P .. "wg", field, count) <= 0 then
-      call("HDEL", P .. "wg", field)
+    if count ~= 0 and call("HINCRBY", K.waiting_by_group, field, count) <= 0 then
+      call("HDEL", K.waiting_by_group, field)
     end
   end
   if next(tx.ready) or next(tx.timers) then
@@ -296,12 +300,10 @@ function tx.finish()
   if not tx.store then
     local at = call("TIME")
     tx.store = sub(redis.sha1hex(at[1] .. "." .. at[2] .. tostring(tx)), 1, 16) -- the time, and an address in memory
-    call("HSET", P .. "m", "store", tx.store)
+    call("HSET", K.meta, "store", tx.store)
   end
   if not meta.layout then
-    for _, name in ipairs(UNPACKED) do
-      call("HSET", P .. name, "", string.rep("-", 65))
-    end
+    keep_unpacked({ K.running, K.turns, K.lane_states, K.seat_lanes, K.lane_jobs, K.lanes })
   end
   if (meta.layout or 0) < base.LAYOUT then
     tx.set_meta("layout", base.LAYOUT)
@@ -313,13 +315,13 @@ function tx.finish()
       values[#values + 1] = name
       values[#values + 1] = base.text(meta[name])
     end
-    call("HSET", P .. "m", unpack(values))
+    call("HSET", K.meta, unpack(values))
   end
   if next(places) then
     move_places()
   end
   for ear, heap in pairs(tx.tells) do
-    base.chunked("RPUSH", P .. "ear:" .. ear, heap)
-    call("PEXPIRE", P .. "ear:" .. ear, 60000) -- hygiene: nobody listens there any more
+    base.chunked("RPUSH", K.mailbox .. ear, heap)
+    call("PEXPIRE", K.mailbox .. ear, 60000) -- hygiene: nobody listens there any more
   end
 end

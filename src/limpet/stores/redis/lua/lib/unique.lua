@@ -7,24 +7,24 @@ unique = {}
 local ENTRY = ">c16BI6"
 
 local function entry(key)
-  local raw = call("HGET", P .. "U", key)
+  local raw = call("HGET", K.unique_keys, key)
   if raw and #raw == 23 then
     return struct.unpack(ENTRY, raw)
   end
 end
 
 local function put(key, id, states, over)
-  call("HSET", P .. "U", key, struct.pack(ENTRY, id, states, over))
+  call("HSET", K.unique_keys, key, struct.pack(ENTRY, id, states, over))
 end
 
 -- Where the former holders of a key are.
 local function former(key)
-  return P .. "uh:" .. sub(key, string.find(key, "\0", 1, true) + 1)
+  return K.former_holders .. sub(key, string.find(key, "\0", 1, true) + 1)
 end
 
 -- Another job takes the key over: a search for the key still finds this one.
 local function supersede(key, id)
-  local raw = call("HGET", P .. "J", id)
+  local raw = call("HGET", K.jobs, id)
   if raw and #raw >= 56 then
     call("ZADD", former(key), base.text(base.n6(raw, 11)), id)
   end
@@ -44,7 +44,7 @@ function unique.hold(key, id, states, window)
     supersede(key, before)
   end
   put(key, id, states, window >= 0 and tx.now + window or 0)
-  call("ZREM", P .. "UO", key) -- the window of a job that is gone, and over by now
+  call("ZREM", K.unique_windows, key) -- the window of a job that is gone, and over by now
 end
 
 -- The job that holds a key now: it is in one of the key's states, or its window is not over.
@@ -116,16 +116,16 @@ function unique.let_go(r, extra)
   end
   if over > tx.now then
     put(key, id, 0, over)
-    call("ZADD", P .. "UO", base.text(over), key)
+    call("ZADD", K.unique_windows, base.text(over), key)
   else
-    call("HDEL", P .. "U", key)
+    call("HDEL", K.unique_keys, key)
   end
 end
 
 -- Forget at most `limit` keys whose window outlived their job and is over now; how many.
 function unique.forget(limit)
-  local keys = call("ZRANGEBYSCORE", P .. "UO", "-inf", base.text(tx.now), "LIMIT", 0, limit)
-  base.chunked("HDEL", P .. "U", keys)
-  base.chunked("ZREM", P .. "UO", keys)
+  local keys = call("ZRANGEBYSCORE", K.unique_windows, "-inf", base.text(tx.now), "LIMIT", 0, limit)
+  base.chunked("HDEL", K.unique_keys, keys)
+  base.chunked("ZREM", K.unique_windows, keys)
   return #keys
 end

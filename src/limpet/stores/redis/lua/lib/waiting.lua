@@ -10,15 +10,15 @@ waiting = {}
 -- The lane waits at a gate.
 function waiting.park(lane, key)
   local turn = seats.turn(lane.member)
-  call("HSET", P .. "ls", lane.id, "w" .. key)
-  call("ZADD", P .. "W:" .. lane.kind .. key, lane.prio * TURNS + (turn and turn.turn or 0), lane.id)
-  call("SADD", P .. "WC:" .. key, lane.kind)
+  call("HSET", K.lane_states, lane.id, "w" .. key)
+  call("ZADD", K.waiting_lanes .. lane.kind .. key, lane.prio * TURNS + (turn and turn.turn or 0), lane.id)
+  call("SADD", K.waiting_classes .. key, lane.kind)
   seats.leave(lane)
 end
 
 -- Wake as many lanes of each waiting class as the gate has room for; the instant to look again when it has none.
 function waiting.wake(key)
-  local kinds = call("SMEMBERS", P .. "WC:" .. key)
+  local kinds = call("SMEMBERS", K.waiting_classes .. key)
   if #kinds == 0 then
     return nil
   end
@@ -28,18 +28,18 @@ function waiting.wake(key)
     return gate.opens_at(found, tx.now)
   end
   for _, kind in ipairs(kinds) do
-    local waiting = P .. "W:" .. kind .. key
+    local waiting = K.waiting_lanes .. kind .. key
     local woken = call("ZPOPMIN", waiting, min(free, WAKE))
     for i = 1, #woken, 2 do
       local lane = lanes.whole(woken[i]) and lanes.get(woken[i])
       if lane then
-        call("HSET", P .. "ls", lane.id, "a")
+        call("HSET", K.lane_states, lane.id, "a")
         seats.enter(lane, tonumber(woken[i + 1]) % TURNS)
         tx.note_ready(lane.id, 1)
       end
     end
     if call("EXISTS", waiting) == 0 then
-      call("SREM", P .. "WC:" .. key, kind)
+      call("SREM", K.waiting_classes .. key, kind)
     end
   end
   -- The woken lanes carry the room: whoever uses it, finds it taken or turns out empty looks at the gate again.
@@ -75,8 +75,8 @@ end
 
 -- Those who wait at a gate go on sooner than sleeping workers were told.
 function waiting.time_lanes(key, opens)
-  for _, kind in ipairs(call("SMEMBERS", P .. "WC:" .. key)) do
-    tx.note_timer(call("ZRANGE", P .. "W:" .. kind .. key, 0, 0)[1], opens)
+  for _, kind in ipairs(call("SMEMBERS", K.waiting_classes .. key)) do
+    tx.note_timer(call("ZRANGE", K.waiting_lanes .. kind .. key, 0, 0)[1], opens)
   end
 end
 
@@ -125,10 +125,10 @@ end
 -- Classes that a gate rules, those with work if it rules all.
 function waiting.ruled(key)
   if key ~= "all" then
-    return call("SRANDMEMBER", P .. "gk:" .. key, CLASSES)
+    return call("SRANDMEMBER", K.gate_classes .. key, CLASSES)
   end
   local kinds = {}
-  for i, entry in ipairs(call("ZRANGE", P .. "act", 0, CLASSES - 1)) do
+  for i, entry in ipairs(call("ZRANGE", K.active_classes, 0, CLASSES - 1)) do
     kinds[i] = sub(entry, 10, 17)
   end
   return kinds

@@ -8,8 +8,8 @@ local woken, busy = {}, nil
 -- Idle sessions that can run jobs of a class, those with free slots first.
 local function sleepers_of(kind)
   local free, full = {}, {}
-  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
-    local row = call("ZRANGE", P .. "idle:" .. sig, 0, SLEEPERS - 1, "WITHSCORES")
+  for _, sig in ipairs(call("SMEMBERS", K.class_signatures .. kind)) do
+    local row = call("ZRANGE", K.sleepers .. sig, 0, SLEEPERS - 1, "WITHSCORES")
     for i = 1, #row, 2 do
       local list = row[i + 1] == "0" and free or full
       list[#list + 1] = { name = row[i], sig = sig }
@@ -34,9 +34,9 @@ local function rouse(list, count)
     local sleeper = list[#list]
     list[#list] = nil
     if not woken[sleeper.name] then
-      local key = P .. "s:" .. sleeper.name
+      local key = K.session .. sleeper.name
       woken[sleeper.name] = true
-      call("ZREM", P .. "idle:" .. sleeper.sig, sleeper.name)
+      call("ZREM", K.sleepers .. sleeper.sig, sleeper.name)
       tx.tell(call("HGET", key, "ear"), "w", sleeper.name)
       call("HDEL", key, "idle")
       count = count - 1
@@ -49,13 +49,13 @@ end
 local function rouse_busy(kind, count)
   if not busy then
     busy = {}
-    for _, name in ipairs(call("ZRANGEBYSCORE", P .. "S!", "(" .. base.text(tx.now), "+inf", "LIMIT", 0, SLEEPERS)) do
-      local found = call("HMGET", P .. "s:" .. name, "sig", "ear")
+    for _, name in ipairs(call("ZRANGEBYSCORE", K.sessions, "(" .. base.text(tx.now), "+inf", "LIMIT", 0, SLEEPERS)) do
+      local found = call("HMGET", K.session .. name, "sig", "ear")
       busy[#busy + 1] = { name = name, sig = found[1], ear = found[2] }
     end
   end
   local able = {}
-  for _, sig in ipairs(call("SMEMBERS", P .. "cs:" .. kind)) do
+  for _, sig in ipairs(call("SMEMBERS", K.class_signatures .. kind)) do
     able[sig] = true
   end
   for _, each in ipairs(busy) do
@@ -76,10 +76,10 @@ local function rouse_until(list, due)
   for i, sleeper in ipairs(list) do
     names[i] = sleeper.name
   end
-  for i, at in ipairs(base.mget(P .. "nx", names)) do
+  for i, at in ipairs(base.mget(K.sleeps_until, names)) do
     if not at or tonumber(at) > due then
-      call("HSET", P .. "nx", names[i], base.text(due))
-      tx.tell(call("HGET", P .. "s:" .. names[i], "ear"), "w", names[i])
+      call("HSET", K.sleeps_until, names[i], base.text(due))
+      tx.tell(call("HGET", K.session .. names[i], "ear"), "w", names[i])
       return true
     end
   end

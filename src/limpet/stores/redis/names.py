@@ -1,0 +1,79 @@
+"""Puts keys, places and numbers where a Lua file has their names, so that a name costs nothing when a script runs.
+
+| written | stands for |
+|---|---|
+| `K.jobs` | the key, of a family its beginning (`keys.py`) |
+| `RECORD.lane` | the first and the last byte of a field; of a field of one byte, or with an open end, the first alone |
+| `RECORD.lost_to_policy` | the same for all fields from one to another |
+| `RECORD.seq.at`, `RECORD.seq.format` | the first byte of a field; the format in which `struct` reads it |
+| `RECORD.size`, `RECORD.format` | the same for the whole |
+| `CLASS.queue`, `ADDED.reason` | the place in an array, the name in a map (`fields.py`) |
+| `READY`, `KIDS` | the code of a state or counter, the bit of a flag |
+| `HAS(flags, KIDS)` | whether the bit is set |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from limpet.stores.redis.fields import LAYOUTS, NUMBERS, Bytes, Map, Row
+from limpet.stores.redis.keys import KEYS
+
+_KEY: Final = re.compile(r"\bK\.(\w+)")
+_HAS: Final = re.compile(r"\bHAS\(([\w.]+), (\w+)\)")
+_FIELD: Final = re.compile(rf"\b({'|'.join(LAYOUTS)})\.(\w+)(?:\.(at|format)\b)?")
+_NUMBER: Final = re.compile(rf"\b({'|'.join(NUMBERS)})\b")
+
+
+class UnknownName(LookupError):
+    """A Lua file has a name that stands for nothing."""
+
+
+def resolve(text: str) -> str:
+    """The text of a Lua file as the server can run it."""
+    for pattern, stands_for in ((_KEY, _key), (_HAS, _has), (_FIELD, _field), (_NUMBER, _number)):
+        text = pattern.sub(stands_for, text)
+    return text
+
+
+def _key(found: re.Match[str]) -> str:
+    if found[1] not in KEYS:
+        raise UnknownName(f"{found[0]} is no key: see keys.py")
+    return f'P .. "{KEYS[found[1]].stored}"'
+
+
+def _has(found: re.Match[str]) -> str:
+    flags, flag = found.groups()
+    if flag not in NUMBERS:
+        raise UnknownName(f"{flag} is no flag: see fields.py")
+    return f"({flags} % {2 * NUMBERS[flag]} >= {NUMBERS[flag]})"
+
+
+def _field(found: re.Match[str]) -> str:
+    layout, name, part = LAYOUTS[found[1]], found[2], found[3]
+    try:
+        if isinstance(layout, Row):
+            return str(layout.names.index(name) + 1)
+        if isinstance(layout, Map):
+            return f'"{layout.names[name]}"'
+        return _place(layout, name, part)
+    except (KeyError, ValueError):
+        raise UnknownName(f"{found[0]} is no field: see fields.py") from None
+
+
+def _place(layout: Bytes, name: str, part: str | None) -> str:
+    if name == "size":
+        return str(layout.size)
+    if name == "format":
+        return f'"{layout.format}"'
+    if part == "format":
+        return f'"{layout.format_of(name)}"'
+    begin, end = layout.span(name)
+    if part == "at" or end is None or end == begin + 1:
+        return str(begin + 1)
+    return f"{begin + 1}, {end}"
+
+
+def _number(found: re.Match[str]) -> str:
+    return str(NUMBERS[found[1]])
