@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import NODEFAULT, Struct
+from msgspec.structs import fields, replace
 
 from limpet.core.endings.transition import (
     Bury,
@@ -36,20 +36,23 @@ SESSION: Final = "{session}"  # the same for the name of a session
 Held = Literal["same", "more", "none"]
 Refund = Literal["nothing", "unsaid", "all"]
 Record = Literal["always", "again", "never"]
+Stopped = Literal["", "stopped", "stopped_lost"]
 Otherwise = dict[str, Any]  # fields of an effect, by name, that are different then
 
 
-class Effect(Struct, frozen=True, omit_defaults=True):
+class Effect(Struct, frozen=True, omit_defaults=True, gc=False):
     """What a store does to one running job, in the step that compares its token.
 
     Fields without a value leave things as they are. What only that step can know has been answered beforehand: the
-    first of the `if_` fields whose question is true says which fields are different then.
+    first of the `if_` fields that is set and whose question is true says which fields are different then.
+    It refers to nothing that refers back to it, and is made for every attempt: the collector need not know of it.
     """
 
     to: int  # the code of the state that the job is in afterwards
     word: str  # how the attempt ended, in its record
     record: Record = "always"  # whether that record is kept; "again": not of a first try
-    delay_ms: int | None = None  # a job that goes on waiting is due so long from now; None: when it was due before
+    # A job that goes on waiting is due so long from now (FOREVER_MS: never by itself); None: when it was due before.
+    delay_ms: int | None = None
     events: tuple[str, ...] | None = None  # a job that goes on waiting waits for these, too, and no longer for others
     unspent: bool = False  # the attempt does not count
     unstarted: bool = False  # the job can still be cancelled for not being started in time
@@ -58,7 +61,7 @@ class Effect(Struct, frozen=True, omit_defaults=True):
     reason: str | None = None  # why the job is where it is now; None: the reason that it has; "": none
     own_reason: bool = False  # `reason` is only for a job that has none
     failure: Failure | None = None  # what the attempt's record tells; without one it tells the reason
-    tells_failure: bool = True
+    hides_failure: bool = False  # it tells the reason all the same
     blame: bool = False  # the job's reason, cause and type of error are those of the failure; without one it has none
     result: bytes | None = None
     verdict: Verdict = "neutral"  # what breakers learn
@@ -68,7 +71,7 @@ class Effect(Struct, frozen=True, omit_defaults=True):
     gate: str = ""  # this gate admits no job
     gate_ms: int = 0  # for so long
     trips: bool = False  # and opens as a breaker does
-    if_cancelling: Otherwise | None = None  # the job was asked to stop
+    if_cancelling: Stopped = "stopped"  # the job was asked to stop: a name in STOPPED
     if_lost_too_often: Otherwise | None = None  # with this loss the job has as many as its policy allows
     if_foreign_gate: Otherwise | None = None  # `gate` is none of the job's own
     if_signalled: Otherwise | None = None  # one of `events` has been signalled
@@ -79,7 +82,7 @@ class Effect(Struct, frozen=True, omit_defaults=True):
 
 
 # A job that was asked to stop is cancelled however its attempt ends, but for a success.
-_STOPPED: Final[Otherwise] = {
+_CANCELLED: Final[Otherwise] = {
     "to": CANCELLED,
     "word": "cancelled",
     "record": "always",
@@ -89,9 +92,13 @@ _STOPPED: Final[Otherwise] = {
     "own_reason": True,
     "blame": False,
 }
-_STOPPED_LOST: Final[Otherwise] = {**_STOPPED, "unspent": True, "tells_failure": False}
+STOPPED: Final[dict[Stopped, Otherwise]] = {
+    "": {},
+    "stopped": _CANCELLED,
+    "stopped_lost": {**_CANCELLED, "unspent": True, "hides_failure": True},
+}
 
-SUCCESS: Final = Effect(SUCCEEDED, "succeeded", "again", blame=True, verdict="ok")
+SUCCESS: Final = Effect(SUCCEEDED, "succeeded", "again", blame=True, verdict="ok", if_cancelling="")
 
 
 def success(result: bytes | None) -> Effect:
@@ -119,20 +126,19 @@ def _retried(retry: RetryAfter) -> Effect:
         failure=retry.failure,
         blame=True,
         verdict=_verdict(retry.failure),
-        if_cancelling=_STOPPED,
     )
 
 
 def _buried(bury: Bury) -> Effect:
     verdict = _verdict(bury.failure)
-    return Effect(DEAD, "dead", failure=bury.failure, blame=True, verdict=verdict, if_cancelling=_STOPPED)
+    return Effect(DEAD, "dead", failure=bury.failure, blame=True, verdict=verdict)
 
 
 def _dropped(drop: Drop) -> Effect:
-    return Effect(CANCELLED, "cancelled", reason=drop.reason, refund="unsaid", if_cancelling=_STOPPED)
+    return Effect(CANCELLED, "cancelled", reason=drop.reason, refund="unsaid")
 
 
-_RELEASED: Final = Effect(READY, "released", unspent=True, if_cancelling=_STOPPED)
+_RELEASED: Final = Effect(READY, "released", unspent=True)
 _UNSTARTED: Final = replace(_RELEASED, record="never", unstarted=True, refund="all")
 
 
@@ -149,7 +155,6 @@ def _snoozed(snooze: Snooze) -> Effect:
         held="more",
         reason=snooze.reason,
         refund="unsaid",
-        if_cancelling=_STOPPED,
     )
 
 
@@ -166,7 +171,6 @@ def _suspended(suspend: Suspend) -> Effect:
         held="none",
         reason="",
         refund="unsaid",
-        if_cancelling=_STOPPED,
         if_signalled={"to": READY, "delay_ms": 0, "events": ()},
     )
 
@@ -184,7 +188,6 @@ def _held(hold: Hold) -> Effect:
         gate=hold.gate,
         gate_ms=delay_ms,
         trips=hold.trips,
-        if_cancelling=_STOPPED,
         if_foreign_gate={"to": SCHEDULED, "delay_ms": delay_ms},
     )
 
@@ -199,7 +202,7 @@ def _lost(lose: Lose) -> Effect:
         lost=True,
         reason=reason,
         failure=Failure("lost", "limpet.LeaseLost", reason),
-        if_cancelling=_STOPPED_LOST,
+        if_cancelling="stopped_lost",
     )
     if lose.proven:
         return lost.otherwise(_poison(f"{reason}; proven alone in its process"))
@@ -225,7 +228,8 @@ _EFFECTS: Final[dict[type, Callable[[Any], Effect]]] = {
 
 
 def _bounded(delay_ms: int) -> int:
-    return min(delay_ms, FOREVER_MS)
+    """A time that ends, however long it is: FOREVER_MS is one that does not."""
+    return min(delay_ms, FOREVER_MS - 1)
 
 
 def _verdict(failure: Failure) -> Verdict:
@@ -261,10 +265,12 @@ def silent(session: str) -> Effect:
 OVERDUE: Final = effect_of(Lose(b"", 0, reason="the lease passed its hard deadline"))
 LEFT: Final = _RELEASED  # the session that held the job was closed in order
 # The job is cancelled by force, for the reason that was noted with it. Its handler may go on and spend more.
-FORCED: Final = Effect(CANCELLED, "cancelled", reason="cancelled", own_reason=True)
+FORCED: Final = Effect(CANCELLED, "cancelled", reason="cancelled", own_reason=True, if_cancelling="")
 UNREADABLE: Final = effect_of(Bury(b"", 0, UNDECODABLE))
 
-# By the names under which engines that are not written in Python know them.
+# -- for engines whose steps are not written in Python: the values of fields that are left out, and effects by name
+
+BLANK: Final = {field.name: field.default for field in fields(Effect) if field.default not in (NODEFAULT, None)}
 MADE: Final[dict[str, Effect]] = {
     "success": SUCCESS,
     "silent": silent(SESSION),

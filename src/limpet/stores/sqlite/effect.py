@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from limpet.core.endings.effect import Effect, counted, success
+from limpet.core.endings.effect import STOPPED, Effect, counted, success
 from limpet.core.gate import FOREVER_MS
 from limpet.stores.base import NOTHING_SPENT
 from limpet.stores.sqlite import graph, lanes, suspension
@@ -91,7 +91,7 @@ class Effects:
         """The effect with the answers to what only this step knows."""
         tx = self.tx
         if head.flags & CANCELLING:
-            return effect.otherwise(effect.if_cancelling)
+            return effect.otherwise(STOPPED[effect.if_cancelling])
         if effect.if_lost_too_often and head.lost + 1 >= self._max_lost(head):
             poison = effect.otherwise(effect.if_lost_too_often)
             assert poison.failure is not None
@@ -161,7 +161,7 @@ class Effects:
 
     def _record(self, head: Running, effect: Effect, reason: str | None) -> None:
         told: tuple[str | None, ...] = (None, "", ("" if effect.reason is None else reason) or "", "", "")
-        if effect.failure is not None and effect.tells_failure:
+        if effect.failure is not None and not effect.hides_failure:
             told = graph.failure_row(effect.failure)
         self.attempts.append(
             (head.id, head.id, head.attempt, effect.word, head.claimed_ms, self.tx.now_ms, self.session, *told)

@@ -5,7 +5,7 @@
 --   {key, used, held, stuck 0|1} each, of the last step of a count {{counter, found, right} each, total or nil}. {"busy"}: another repair counts.
 -- Bounds: 100 entries of a page and the parents, children and ranges of each; 1,024 jobs that are counted; of the stage gates
 --   every running job and gate, of the last step of a count every lane and counter.
--- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows outcome settling holding mending listing
+-- Uses: base record period gate signature wake tx gating news seats lanes waiting calendar unique ledger ending graph noting flows effect give_back settle holding mending listing
 local refused = tx.begin()
 if refused then
   return refused
